@@ -1,0 +1,253 @@
+// The lookup ops of `CacheStore`, and the counts of a stage.
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/kernels/stage.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/variant.h"
+#include "tensorflow/core/framework/variant_encode_decode.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpInputList;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+// Keeps a store alive from Python. It cannot be serialized: the ops find the
+// store by its name.
+struct StoreReference {
+  std::shared_ptr<SampleStore> store;
+  std::string TypeName() const { return "refurbish_tf::StoreReference"; }
+  void Encode(tensorflow::VariantTensorData*) const {}
+  bool Decode(const tensorflow::VariantTensorData&) { return false; }
+  std::string DebugString() const { return TypeName(); }
+};
+
+absl::Status ParseStore(OpKernelContext* ctx,
+                        std::shared_ptr<SampleStore>* store) {
+  const Tensor& id = ctx->input(0);
+  if (!tensorflow::TensorShapeUtils::IsScalar(id.shape())) {
+    return absl::InvalidArgumentError("`store` must be a scalar.");
+  }
+  absl::StatusOr<std::shared_ptr<SampleStore>> found =
+      SampleStore::Find(id.scalar<tstring>()());
+  if (!found.ok()) return found.status();
+  *store = *std::move(found);
+  return absl::OkStatus();
+}
+
+absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
+  const Tensor& tensor = ctx->input(1);
+  if (!tensorflow::TensorShapeUtils::IsScalar(tensor.shape())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`index` must be a scalar, got shape ", tensor.shape().DebugString(),
+        "."));
+  }
+  const int64_t value = tensor.scalar<int64_t>()();
+  if (value < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`index` must be at least 0, got ", value,
+        ". It is the position of the sample in the source."));
+  }
+  *index = value;
+  return absl::OkStatus();
+}
+
+class HandleOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
+    handle.scalar<tensorflow::Variant>()() = StoreReference{
+        SampleStore::GetOrCreate(ctx->input(0).scalar<tstring>()(),
+                                 ctx->input(1).scalar<int64_t>()())};
+    ctx->set_output(0, handle);
+  }
+};
+
+// An op on the store that its first input names.
+class StoreOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) final {
+    std::shared_ptr<SampleStore> store;
+    OP_REQUIRES_OK(ctx, ParseStore(ctx, &store));
+    OP_REQUIRES_OK(ctx, Apply(ctx, *store));
+  }
+
+ protected:
+  virtual absl::Status Apply(OpKernelContext* ctx, SampleStore& store) = 0;
+
+  template <class T>
+  static void SetScalarOutput(OpKernelContext* ctx, T value) {
+    Tensor output(tensorflow::DataTypeToEnum<T>::value, TensorShape({}));
+    output.scalar<T>()() = value;
+    ctx->set_output(0, output);
+  }
+};
+
+class GetOp : public StoreOp {
+ public:
+  explicit GetOp(OpKernelConstruction* ctx) : StoreOp(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &dtypes_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &shapes_));
+  }
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+    uint64_t index;
+    absl::Status status = ParseIndex(ctx, &index);
+    if (!status.ok()) return status;
+    Sample sample;
+    if (!store.store().GetAny(index, &sample)) {
+      return absl::NotFoundError(absl::StrCat(
+          "There is no sample at index ", index, " of the CacheStore."));
+    }
+    if (sample.size() != dtypes_.size()) return OtherTypes(sample, index);
+    for (size_t i = 0; i < sample.size(); ++i) {
+      if (sample[i].dtype() != dtypes_[i] ||
+          !shapes_[i].IsCompatibleWith(sample[i].shape())) {
+        return OtherTypes(sample, index);
+      }
+    }
+    for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status OtherTypes(const Sample& sample, uint64_t index) const {
+    std::string found;
+    for (const Tensor& tensor : sample) {
+      absl::StrAppend(&found, " ", tensorflow::DataTypeString(tensor.dtype()),
+                      tensor.shape().DebugString());
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The sample at index ", index, " of the CacheStore has components",
+        found, ", which the store's element_spec does not allow."));
+  }
+
+  tensorflow::DataTypeVector dtypes_;
+  std::vector<PartialTensorShape> shapes_;
+};
+
+class PutOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+    uint64_t index;
+    absl::Status status = ParseIndex(ctx, &index);
+    if (!status.ok()) return status;
+    OpInputList components;
+    status = ctx->input_list("components", &components);
+    if (!status.ok()) return status;
+    return store.Put(index, Sample(components.begin(), components.end()));
+  }
+};
+
+class RemoveOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+    uint64_t index;
+    absl::Status status = ParseIndex(ctx, &index);
+    if (!status.ok()) return status;
+    SetScalarOutput<bool>(ctx, store.store().Remove(index));
+    return absl::OkStatus();
+  }
+};
+
+class ContainsOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+    uint64_t index;
+    absl::Status status = ParseIndex(ctx, &index);
+    if (!status.ok()) return status;
+    SetScalarOutput<bool>(ctx,
+                          store.store().Generation(index) != kNoGeneration);
+    return absl::OkStatus();
+  }
+};
+
+class ClearOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext*, SampleStore& store) override {
+    store.store().Clear();
+    return absl::OkStatus();
+  }
+};
+
+class StatsOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+    const CacheStoreStats stats = store.store().Stats();
+    Tensor counts(tensorflow::DT_INT64, TensorShape({5}));
+    auto values = counts.vec<int64_t>();
+    values(0) = stats.entries;
+    values(1) = stats.bytes;
+    values(2) = stats.hits;
+    values(3) = stats.misses;
+    values(4) = stats.evictions;
+    ctx->set_output(0, counts);
+    return absl::OkStatus();
+  }
+};
+
+class CountsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<Stage> stage =
+        Stage::Find(ctx->input(0).scalar<tstring>()());
+    std::vector<EpochCounts> counts;
+    if (stage != nullptr) counts = stage->Counts();
+    Tensor output(tensorflow::DT_INT64,
+                  TensorShape({static_cast<int64_t>(counts.size()), 5}));
+    auto values = output.matrix<int64_t>();
+    for (size_t i = 0; i < counts.size(); ++i) {
+      values(i, 0) = counts[i].fresh;
+      values(i, 1) = counts[i].cached;
+      values(i, 2) = counts[i].evicted;
+      values(i, 3) = counts[i].absent;
+      values(i, 4) = counts[i].bytes;
+    }
+    ctx->set_output(0, output);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("CacheStoreHandle").Device(DEVICE_CPU), HandleOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreGet").Device(DEVICE_CPU), GetOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStorePut").Device(DEVICE_CPU), PutOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreRemove").Device(DEVICE_CPU), RemoveOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreContains").Device(DEVICE_CPU),
+                        ContainsOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreClear").Device(DEVICE_CPU), ClearOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreStats").Device(DEVICE_CPU), StatsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishCounts").Device(DEVICE_CPU), CountsOp);
+
+}  // namespace
+}  // namespace refurbish_tf

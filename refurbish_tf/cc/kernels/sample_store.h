@@ -1,0 +1,71 @@
+// The cache store of tensors, shared by the dataset ops and the lookup ops.
+#ifndef REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
+#define REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// The components of a partially augmented sample. Copying it copies no data.
+using Sample = std::vector<tensorflow::Tensor>;
+
+// Bytes of the data, also of that in ragged and sparse components.
+int64_t SampleBytes(const Sample& sample);
+
+// The bytes that every sample of this type takes, or -1 when they differ.
+int64_t FixedSampleBytes(
+    const tensorflow::DataTypeVector& dtypes,
+    const std::vector<tensorflow::PartialTensorShape>& shapes);
+
+// A cache store and what is written in it.
+//
+// Lock order: `mu_` is taken before the lock of `store()`.
+class SampleStore {
+ public:
+  // Finds the store of this name in the process, or makes one in memory.
+  static std::shared_ptr<SampleStore> GetOrCreate(const std::string& id,
+                                                  int64_t max_bytes);
+  static absl::StatusOr<std::shared_ptr<SampleStore>> Find(
+      const std::string& id);
+
+  explicit SampleStore(int64_t max_bytes);
+
+  CacheStore<Sample>& store() { return *store_; }
+
+  // Reserves the store for one stage, as the same index means another sample to
+  // another stage. What an earlier stage, now gone, has left is cleared.
+  absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
+                       const tensorflow::DataTypeVector& dtypes)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // As the store's own, for a sample that comes from a user: its types are
+  // checked, and it takes the generation of the one it replaces.
+  absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::unique_ptr<CacheStore<Sample>> store_;
+  absl::Mutex mu_;
+  std::string stage_ ABSL_GUARDED_BY(mu_);
+  std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);
+  tensorflow::DataTypeVector dtypes_ ABSL_GUARDED_BY(mu_);
+  bool typed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_

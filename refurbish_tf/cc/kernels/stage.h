@@ -1,0 +1,247 @@
+// What the two dataset ops of a refurbish stage share.
+#ifndef REFURBISH_TF_CC_KERNELS_STAGE_H_
+#define REFURBISH_TF_CC_KERNELS_STAGE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/schedule/schedule.h"
+
+namespace refurbish_tf {
+
+inline constexpr int64_t kUnknownSamples = -1;
+
+struct StageOptions {
+  ScheduleOptions schedule;
+  int64_t num_samples = kUnknownSamples;
+  int64_t sample_bytes = -1;  // -1 when samples differ in size.
+};
+
+struct EpochCounts {
+  int64_t fresh = 0;    // Prepared in this epoch, for whatever reason.
+  int64_t cached = 0;   // Taken from the store.
+  int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
+  int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
+  int64_t bytes = 0;    // Held by the store, when a sample was last put there.
+};
+
+// The counts of an epoch, which outlive it.
+struct EpochCounters {
+  std::atomic<int64_t> fresh{0};
+  std::atomic<int64_t> cached{0};
+  std::atomic<int64_t> evicted{0};
+  std::atomic<int64_t> absent{0};
+  std::atomic<int64_t> bytes{0};
+};
+
+// An epoch under way: the one place where it is decided, for each sample,
+// whether it is prepared or taken from the store. The op downstream walks the
+// order of the epoch; the op upstream runs ahead of it, as far as the `map`
+// between the two reads ahead. Whichever reaches a sample first decides, as late
+// as it can, and both keep to that.
+//
+// A place of the order whose sample is prepared takes the next sample to arrive
+// from upstream. From a random-access source they arrive in the order of the
+// epoch; from a stream, in the stream's.
+//
+// A sample that was found in the store by the op upstream and is gone when the
+// op downstream wants it (cleared, or replaced through another iterator) is
+// deferred: when the order has been walked to its end, upstream is made anew and
+// asked for just those.
+//
+// Lock order: `mu_` before the locks of the stage and the store.
+class Epoch {
+ public:
+  enum class Source { kNone, kRandomAccess, kStream };
+
+  // `schedule` is empty while the number of samples is unknown: then every
+  // sample is prepared, in the order in which they come. `owner` keeps alive
+  // what `schedule` refers to.
+  Epoch(uint64_t number, uint64_t seed, std::optional<EpochSchedule> schedule,
+        std::shared_ptr<const Schedule> owner,
+        std::shared_ptr<SampleStore> store,
+        std::shared_ptr<EpochCounters> counters);
+
+  uint64_t number() const { return number_; }
+  uint64_t seed() const { return seed_; }
+  EpochCounters& counters() const { return *counters_; }
+  uint64_t Generation(uint32_t index) const;
+  bool Reused(uint32_t index) const {
+    return schedule_.has_value() && schedule_->Reused(index);
+  }
+  // Whether the number of samples was known when the epoch began.
+  bool scheduled_length() const { return schedule_.has_value(); }
+  // Whether the schedule was known when the epoch began. Otherwise every sample
+  // is prepared.
+  bool scheduled() const { return owner_ != nullptr; }
+  // How many samples the source has, as far as is known.
+  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For the op upstream. ------------------------------------------------------
+
+  // A new input begins to be read, from its start.
+  void BeginInput(Source source) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Random access: the index of the `n`-th sample to prepare, or OutOfRange
+  // when there is none. May be called by several sources, each counting from 0.
+  absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+  // Random access: what was requested as the `n`-th has been read. Must be
+  // called once for each n in order.
+  std::optional<uint32_t> Requested(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Stream: what to do at its current position.
+  struct Advance {
+    int64_t pass_over = 0;         // This many elements are not wanted,
+    bool wanted = false;           // the one after them is, ...
+    uint32_t index = 0;            // ... and has this index,
+    bool at_end = false;           // or the stream should end after them.
+  };
+  Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
+  // Stream of unknown length: it has ended.
+  void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The sample goes downstream to be prepared.
+  void Emitted(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For the op downstream. ----------------------------------------------------
+
+  enum class Step {
+    kCached,     // `*sample` and `*index` are the next element.
+    kArrival,    // The next element is the next one to arrive.
+    kMakeInput,  // Make the input, then ask again.
+    kMakeInputAnew,  // Some were deferred: read the input to its end, make it
+                     // anew, then ask again.
+    kEnd,
+  };
+  Step Next(Sample* sample, uint32_t* index) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // A prepared sample has arrived.
+  void Arrived(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
+  // Preparing a sample has failed. Returns the samples that it can have been:
+  // one, when they arrive in the order in which they were emitted.
+  std::vector<uint32_t> Failed(bool in_order) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  bool IsStored(uint32_t index) {
+    return store_->store().Contains(index, Generation(index));
+  }
+
+  const uint64_t number_;
+  const uint64_t seed_;
+  const std::shared_ptr<const Schedule> owner_;
+  const std::optional<EpochSchedule> schedule_;
+  const std::shared_ptr<SampleStore> store_;
+  const std::shared_ptr<EpochCounters> counters_;
+
+  mutable absl::Mutex mu_;
+  Source source_ ABSL_GUARDED_BY(mu_) = Source::kNone;
+  // The order has been walked downstream up to here.
+  uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
+  // The place whose sample is not in the store and waits for an input.
+  int64_t absent_position_ ABSL_GUARDED_BY(mu_) = -1;
+  // By sample: is, or will be, let through upstream.
+  std::vector<bool> requested_ ABSL_GUARDED_BY(mu_);
+  // By sample: was taken from the store, so a stream may pass it over.
+  std::vector<bool> served_ ABSL_GUARDED_BY(mu_);
+  // Random access: every place of the order before this is decided.
+  uint32_t frontier_ ABSL_GUARDED_BY(mu_) = 0;
+  // Random access: requested, but not yet read from every source.
+  std::deque<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
+  size_t num_requests_read_ ABSL_GUARDED_BY(mu_) = 0;
+  // Stream: every sample before this is decided.
+  int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
+  // On their way from upstream to downstream.
+  std::deque<uint32_t> emitted_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
+  // Of the deferred ones, how many are still to arrive.
+  int64_t num_deferred_left_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// The state of a refurbish stage, shared by its dataset ops and by all their
+// iterators, and found again by its name.
+//
+// Lock order: an epoch's lock, then `mu_`, then the store's.
+class Stage : public std::enable_shared_from_this<Stage> {
+ public:
+  static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
+  // Null when there is none.
+  static std::shared_ptr<Stage> Find(const std::string& id);
+
+  explicit Stage(std::string id) : id_(std::move(id)) {}
+
+  // Called each time a dataset object is made for the stage; the first call
+  // counts.
+  absl::Status Configure(const StageOptions& options,
+                         std::shared_ptr<SampleStore> store,
+                         const tensorflow::DataTypeVector& dtypes)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Begins the next epoch.
+  std::shared_ptr<Epoch> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // An iterator has read `epoch` to its end.
+  absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Keeps a sample that has been prepared in `epoch`, if it is to be kept.
+  absl::Status Keep(const Epoch& epoch, uint32_t index, const Sample& sample)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  void KeepWhatFits(uint64_t generation, uint32_t index, const Sample& sample)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string id_;
+  mutable absl::Mutex mu_;
+  bool configured_ ABSL_GUARDED_BY(mu_) = false;
+  StageOptions options_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  // By epoch.
+  std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
+
+  // Made when both the number of samples and how many of them the store can
+  // hold are known: at once for samples of fixed size, else after the first
+  // whole pass. Until then every epoch prepares every sample.
+  std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
+  // Before that, under a limit: the samples with the smallest eviction keys are
+  // kept, as many as fit. Keys from `key_limit_` on did not fit.
+  std::set<uint64_t> kept_keys_ ABSL_GUARDED_BY(mu_);
+  uint64_t key_limit_ ABSL_GUARDED_BY(mu_) = kNoGeneration;
+};
+
+// Hands an epoch from the op downstream, which begins it, to the op upstream,
+// whose iterator is made, on the same thread, while this object lives.
+class EpochHandover {
+ public:
+  EpochHandover(const Stage* stage, std::shared_ptr<Epoch> epoch);
+  ~EpochHandover();
+  EpochHandover(const EpochHandover&) = delete;
+  EpochHandover& operator=(const EpochHandover&) = delete;
+
+  // The epoch that is being handed over for `stage`, or null.
+  static std::shared_ptr<Epoch> Take(const Stage* stage);
+
+ private:
+  const Stage* const stage_;
+  const std::shared_ptr<Epoch> epoch_;
+  EpochHandover* const outer_;  // Of another stage, further downstream.
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_STAGE_H_

@@ -1,0 +1,132 @@
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::shape_inference::ScalarShape;
+
+REGISTER_OP("StaleSamplesDataset")
+    .Input("input_dataset: variant")
+    .Input("stage: string")
+    .Input("seed: int64")
+    .Input("shuffle_buffer_size: int64")
+    .Output("handle: variant")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The elements of `input_dataset` that a refurbish stage has to prepare.
+
+Each is followed by its index (int64) and, when `output_types` has one more
+component, by a seed (int32 [2]) for the partial augmentation.
+)doc");
+
+REGISTER_OP("RefurbishedSamplesDataset")
+    .Input("input_dataset: variant")
+    .Input("stage: string")
+    .Input("seed: int64")
+    .Input("reuse_factor: double")
+    .Input("store: string")
+    .Input("max_bytes: int64")
+    .Output("handle: variant")
+    .Attr("eviction: {'balanced', 'reference_count'}")
+    .Attr("shuffle: {'cache_aware', 'uniform'}")
+    .Attr("in_order: bool")
+    .Attr("output_types: list(type) >= 0")
+    .Attr("output_shapes: list(shape) >= 0")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Every sample once: prepared ones from `input_dataset`, the others from the store.
+
+An element of `input_dataset` is a partially augmented sample and its index
+(int64). With one more component in `output_types`, each element is followed by a
+seed (int32 [2]) for the final augmentation.
+)doc");
+
+REGISTER_OP("RefurbishCounts")
+    .Input("stage: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Matrix(c->UnknownDim(), 5));
+      return absl::OkStatus();
+    })
+    .Doc("fresh, cached, evicted, absent, bytes: a row an epoch.");
+
+REGISTER_OP("CacheStoreHandle")
+    .Input("store: string")
+    .Input("max_bytes: int64")
+    .Output("handle: variant")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc("Makes a cache store, which lives as long as the handle.");
+
+REGISTER_OP("CacheStoreGet")
+    .Input("store: string")
+    .Input("index: int64")
+    .Output("components: output_types")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      std::vector<tensorflow::PartialTensorShape> shapes;
+      TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
+      for (size_t i = 0; i < shapes.size(); ++i) {
+        tensorflow::shape_inference::ShapeHandle shape;
+        TF_RETURN_IF_ERROR(
+            c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
+        c->set_output(i, shape);
+      }
+      return absl::OkStatus();
+    })
+    .Doc("The components of the sample at `index`.");
+
+REGISTER_OP("CacheStorePut")
+    .Input("store: string")
+    .Input("index: int64")
+    .Input("components: input_types")
+    .Attr("input_types: list(type) >= 1")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Keeps a sample at `index`.");
+
+REGISTER_OP("CacheStoreRemove")
+    .Input("store: string")
+    .Input("index: int64")
+    .Output("removed: bool")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc("Removes the sample at `index`.");
+
+REGISTER_OP("CacheStoreContains")
+    .Input("store: string")
+    .Input("index: int64")
+    .Output("present: bool")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc("Whether there is a sample at `index`.");
+
+REGISTER_OP("CacheStoreClear")
+    .Input("store: string")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Removes all samples.");
+
+REGISTER_OP("CacheStoreStats")
+    .Input("store: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(5));
+      return absl::OkStatus();
+    })
+    .Doc("entries, bytes, hits, misses, evictions.");
+
+}  // namespace
+}  // namespace refurbish_tf

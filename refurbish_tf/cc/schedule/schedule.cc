@@ -1,0 +1,161 @@
+#include "refurbish_tf/cc/schedule/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace refurbish_tf {
+namespace {
+
+__extension__ typedef unsigned __int128 Wide;
+
+// Ranks of the samples by eviction key. Only the upper halves need sorting, as
+// the lower half of a key is the index and the sort is stable.
+std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
+  constexpr int kDigitBits = 16;
+  constexpr uint64_t kDigitMask = (1 << kDigitBits) - 1;
+  std::vector<uint64_t> keys(num_samples), sorted(num_samples);
+  for (uint32_t i = 0; i < num_samples; ++i) keys[i] = EvictionKey(seed, i);
+  for (int shift = 32; shift < 64; shift += kDigitBits) {
+    std::vector<uint32_t> start(kDigitMask + 2, 0);
+    for (uint64_t key : keys) ++start[((key >> shift) & kDigitMask) + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    for (uint64_t key : keys) sorted[start[(key >> shift) & kDigitMask]++] = key;
+    keys.swap(sorted);
+  }
+  std::vector<uint32_t> rank(num_samples);
+  for (uint32_t i = 0; i < num_samples; ++i) {
+    rank[static_cast<uint32_t>(keys[i])] = i;
+  }
+  return rank;
+}
+
+}  // namespace
+
+uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
+  // A double is a whole number times a power of two, so the quotient can be
+  // taken in whole numbers. In floating point it would now and then land on
+  // the wrong side of a whole number, and a sample would be used once too often.
+  int exponent;
+  const double fraction = std::frexp(reuse_factor, &exponent);
+  const uint64_t mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));
+  const int shift = 53 - exponent;
+  const Wide product = static_cast<Wide>(count) * samples;
+  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);
+  if (shift <= -127) return 0;
+  return static_cast<uint64_t>((product >> -shift) / mantissa);
+}
+
+uint64_t EvictionKey(uint64_t seed, uint32_t index) {
+  const uint64_t word = Mix(DeriveKey(seed, Purpose::kEviction) ^ index);
+  return (word & 0xffffffff00000000ULL) | index;
+}
+
+void EpochSchedule::Arrange(const ScheduleOptions& options) {
+  RandomStream random(DeriveKey(options.seed, Purpose::kOrder, epoch_));
+  if (options.shuffle == Shuffle::kCacheAware) {
+    ShuffleRange(order_.begin(), order_.begin() + num_fresh_, random);
+    ShuffleRange(order_.begin() + num_fresh_, order_.end(), random);
+    RandomStream phase(DeriveKey(options.seed, Purpose::kPhase, epoch_));
+    phase_ = phase.Below(num_samples());
+    return;
+  }
+  std::vector<uint32_t> shuffled(num_samples());
+  std::iota(shuffled.begin(), shuffled.end(), 0);
+  ShuffleRange(shuffled.begin(), shuffled.end(), random);
+  fresh_at_.resize(num_samples());
+  for (uint32_t i = 0; i < num_samples(); ++i) {
+    fresh_at_[i] = shuffled[i] < num_fresh_;
+    shuffled[i] = order_[shuffled[i]];
+  }
+  order_ = std::move(shuffled);
+}
+
+EpochSchedule EpochSchedule::AllFresh(const ScheduleOptions& options,
+                                      uint32_t num_samples, uint64_t epoch) {
+  EpochSchedule schedule;
+  schedule.epoch_ = epoch;
+  schedule.order_.resize(num_samples);
+  std::iota(schedule.order_.begin(), schedule.order_.end(), 0);
+  schedule.num_fresh_ = num_samples;
+  schedule.Arrange(options);
+  return schedule;
+}
+
+Slot EpochSchedule::At(uint32_t position) const {
+  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};
+  // The k-th place is fresh when k * F / N + phase / N passes a whole number at
+  // it, so every window of W places holds W * F / N of them, rounded up or down.
+  const uint64_t numerator =
+      static_cast<uint64_t>(position) * num_fresh_ + phase_;
+  const uint64_t rank = numerator / num_samples();
+  const uint64_t remainder = numerator - rank * num_samples();
+  if (remainder + num_fresh_ >= num_samples()) {
+    return {order_[rank], true};
+  }
+  return {order_[num_fresh_ + position - rank], false};
+}
+
+uint64_t EpochSchedule::Generation(uint32_t index) const {
+  if (schedule_ == nullptr || !schedule_->Kept(index)) return epoch_;
+  return schedule_->origin() + schedule_->Evictions(index, now_);
+}
+
+bool EpochSchedule::Reused(uint32_t index) const {
+  return schedule_ != nullptr && schedule_->Kept(index) &&
+         schedule_->Evictions(index, now_) ==
+             schedule_->Evictions(index, next_);
+}
+
+Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
+                   uint32_t capacity, uint64_t origin)
+    : options_(options),
+      capacity_(std::min(capacity, num_samples)),
+      origin_(origin),
+      position_(RankByEvictionKey(options.seed, num_samples)) {}
+
+EvictionHand Schedule::HandAt(uint64_t epoch) const {
+  const uint64_t count = epoch - origin_;
+  if (options_.eviction == Eviction::kReferenceCount) {
+    return {EvictionsUntil(count, 1, options_.reuse_factor), 0};
+  }
+  if (capacity_ == 0) return {};
+  const uint64_t evictions =
+      EvictionsUntil(count, capacity_, options_.reuse_factor);
+  return {evictions / capacity_, static_cast<uint32_t>(evictions % capacity_)};
+}
+
+uint32_t Schedule::NumEvicted(uint64_t epoch) const {
+  if (epoch == origin_) return 0;
+  const EvictionHand before = HandAt(epoch - 1);
+  const EvictionHand now = HandAt(epoch);
+  return static_cast<uint32_t>((now.rounds - before.rounds) * capacity_ +
+                               now.position - before.position);
+}
+
+EpochSchedule Schedule::Epoch(uint64_t epoch) const {
+  EpochSchedule schedule;
+  schedule.epoch_ = epoch;
+  schedule.schedule_ = this;
+  schedule.now_ = HandAt(epoch);
+  schedule.next_ = HandAt(epoch + 1);
+  schedule.order_.resize(num_samples());
+  if (epoch == origin_) {
+    std::iota(schedule.order_.begin(), schedule.order_.end(), 0);
+    schedule.num_fresh_ = num_samples();
+  } else {
+    const EvictionHand before = HandAt(epoch - 1);
+    schedule.num_fresh_ = num_samples() - capacity_ + NumEvicted(epoch);
+    uint32_t fresh = 0;
+    uint32_t cached = schedule.num_fresh_;
+    for (uint32_t i = 0; i < num_samples(); ++i) {
+      const bool is_fresh = !Kept(i) || Evictions(i, before) !=
+                                            Evictions(i, schedule.now_);
+      schedule.order_[is_fresh ? fresh++ : cached++] = i;
+    }
+  }
+  schedule.Arrange(options_);
+  return schedule;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,140 @@
+// Which samples are prepared afresh in an epoch, and in what order fresh and
+// cached ones come: balanced eviction (Lee et al., USENIX ATC 2021, section
+// 5.2) and cache-aware shuffle (section 5.3), with the paper's naive baseline.
+//
+// Everything here is a pure function of the options, the number of samples, the
+// capacity and the epoch. There is no storage and there are no threads; a const
+// object may be shared between threads.
+#ifndef REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_
+#define REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "refurbish_tf/cc/schedule/random.h"
+
+namespace refurbish_tf {
+
+enum class Eviction { kBalanced, kReferenceCount };
+enum class Shuffle { kCacheAware, kUniform };
+
+struct ScheduleOptions {
+  uint64_t seed = 0;
+  double reuse_factor = 1;  // Any real number >= 1.
+  Eviction eviction = Eviction::kBalanced;
+  Shuffle shuffle = Shuffle::kCacheAware;
+};
+
+inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
+
+// floor(count * samples / reuse_factor), exactly. `count` must be below 2^44.
+uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
+
+// The place of a sample in the eviction order, before it is known how many
+// samples there are: those with the smallest keys are evicted first. All keys
+// of one seed differ.
+uint64_t EvictionKey(uint64_t seed, uint32_t index);
+
+// A place in the order of an epoch.
+struct Slot {
+  uint32_t index;
+  bool fresh;  // The schedule wants the sample prepared in this epoch.
+};
+
+class Schedule;
+
+// How far balanced eviction has come: the kept samples that stand before
+// `position` in the eviction order have been evicted `rounds + 1` times, the
+// others `rounds` times.
+struct EvictionHand {
+  uint64_t rounds = 0;
+  uint32_t position = 0;
+};
+
+// One epoch: the order of the samples and their generations. Takes four bytes a
+// sample.
+class EpochSchedule {
+ public:
+  // An epoch in which every sample is fresh and has generation `epoch`.
+  static EpochSchedule AllFresh(const ScheduleOptions& options,
+                                uint32_t num_samples, uint64_t epoch);
+
+  uint64_t epoch() const { return epoch_; }
+  uint32_t num_samples() const { return static_cast<uint32_t>(order_.size()); }
+  uint32_t num_fresh() const { return num_fresh_; }
+
+  // The sample at the `position`-th place of the epoch.
+  Slot At(uint32_t position) const;
+
+  uint64_t Generation(uint32_t index) const;
+
+  // Whether what is prepared of the sample in this epoch is used again in the
+  // next one.
+  bool Reused(uint32_t index) const;
+
+ private:
+  friend class Schedule;
+
+  EpochSchedule() = default;
+  void Arrange(const ScheduleOptions& options);
+
+  uint64_t epoch_ = 0;
+  const Schedule* schedule_ = nullptr;  // Not owned; none when all are fresh.
+  EvictionHand now_;
+  EvictionHand next_;
+
+  // Cache-aware: the fresh samples in their order, then the cached ones in
+  // theirs; `At` interleaves the two. Uniform: the order itself.
+  std::vector<uint32_t> order_;
+  std::vector<bool> fresh_at_;  // Uniform only.
+  uint32_t num_fresh_ = 0;
+  uint32_t phase_ = 0;
+};
+
+// The schedule of a training run over `num_samples` samples of which `capacity`
+// can be kept in the cache store at a time, beginning at epoch `origin`, in
+// which every sample is fresh. Takes four bytes a sample.
+//
+// The samples that are kept are the first `capacity` of one random permutation,
+// and balanced eviction goes round them in its order, capacity / r an epoch,
+// until training ends. The others are prepared in every epoch.
+//
+// The generation of a kept sample is `origin` plus how often it has been
+// evicted; of the others, the epoch. Two generations of a sample are two
+// different partially augmented samples.
+class Schedule {
+ public:
+  Schedule(const ScheduleOptions& options, uint32_t num_samples,
+           uint32_t capacity, uint64_t origin = 0);
+
+  uint32_t num_samples() const {
+    return static_cast<uint32_t>(position_.size());
+  }
+  uint32_t capacity() const { return capacity_; }
+  uint64_t origin() const { return origin_; }
+  bool Kept(uint32_t index) const { return position_[index] < capacity_; }
+
+  // `epoch` must be at least `origin`. The result refers to this object.
+  EpochSchedule Epoch(uint64_t epoch) const;
+
+  // How many kept samples `epoch` evicts.
+  uint32_t NumEvicted(uint64_t epoch) const;
+
+ private:
+  friend class EpochSchedule;
+
+  EvictionHand HandAt(uint64_t epoch) const;
+  uint64_t Evictions(uint32_t index, const EvictionHand& hand) const {
+    return hand.rounds + (position_[index] < hand.position);
+  }
+
+  const ScheduleOptions options_;
+  const uint32_t capacity_;
+  const uint64_t origin_;
+  std::vector<uint32_t> position_;  // In the eviction order, by sample.
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_

@@ -1,0 +1,65 @@
+// The cache store: index -> partially augmented sample (Lee et al., USENIX ATC
+// 2021, section 5.1). It knows nothing of epochs; a generation is only a number
+// by which its caller tells one content of an index from another.
+#ifndef REFURBISH_TF_CC_STORE_CACHE_STORE_H_
+#define REFURBISH_TF_CC_STORE_CACHE_STORE_H_
+
+#include <cstdint>
+#include <limits>
+
+namespace refurbish_tf {
+
+inline constexpr uint64_t kNoGeneration = std::numeric_limits<uint64_t>::max();
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+struct CacheStoreStats {
+  int64_t entries = 0;
+  int64_t bytes = 0;
+  int64_t hits = 0;
+  int64_t misses = 0;
+  // Samples that a newer generation replaced or that made room for others.
+  // What a user removes or clears is not counted.
+  int64_t evictions = 0;
+};
+
+enum class PutResult { kStored, kNoRoom, kNewerKept };
+
+// Thread-safe. Does not lock anything but itself.
+template <class Sample>
+class CacheStore {
+ public:
+  virtual ~CacheStore() = default;
+
+  // The most bytes it holds.
+  virtual int64_t max_bytes() const = 0;
+
+  // Copies the sample of `index` to `*sample` when there is one of exactly this
+  // generation, and counts a hit or a miss.
+  virtual bool Get(uint64_t index, uint64_t generation, Sample* sample) = 0;
+
+  // The same for any generation.
+  virtual bool GetAny(uint64_t index, Sample* sample) = 0;
+
+  // Whether `Get` would hit. Counts a miss when it would not, as the caller is
+  // about to prepare the sample, but no hit, as nothing is read.
+  virtual bool Contains(uint64_t index, uint64_t generation) = 0;
+
+  // The stored generation, or `kNoGeneration`. Counts nothing.
+  virtual uint64_t Generation(uint64_t index) const = 0;
+
+  // Keeps `sample` in place of an older generation or of the same. A sample for
+  // which there is no room takes nothing else's place, but the older generation
+  // it was to replace is gone.
+  virtual PutResult Put(uint64_t index, uint64_t generation, Sample sample) = 0;
+
+  // Removes the sample to make room, counting an eviction.
+  virtual bool Evict(uint64_t index) = 0;
+
+  virtual bool Remove(uint64_t index) = 0;
+  virtual void Clear() = 0;
+  virtual CacheStoreStats Stats() const = 0;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_CACHE_STORE_H_

@@ -1,0 +1,167 @@
+#ifndef REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
+#define REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+
+// Holds the samples themselves: with a reference-counted `Sample` nothing is
+// copied. Beside them it takes sizeof(Sample) + 8 bytes an entry, in pages of
+// consecutive indices.
+template <class Sample>
+class MemoryStore : public CacheStore<Sample> {
+ public:
+  using SizeFunction = std::function<int64_t(const Sample&)>;
+
+  MemoryStore(int64_t max_bytes, SizeFunction size)
+      : max_bytes_(max_bytes), size_(std::move(size)) {}
+
+  int64_t max_bytes() const override { return max_bytes_; }
+
+  bool Get(uint64_t index, uint64_t generation, Sample* sample) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    const bool hit = entry.page != nullptr && entry.generation() == generation;
+    return Count(hit, entry, sample);
+  }
+
+  bool GetAny(uint64_t index, Sample* sample) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    return Count(entry.present(), entry, sample);
+  }
+
+  bool Contains(uint64_t index, uint64_t generation) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    const bool hit = entry.page != nullptr && entry.generation() == generation;
+    if (!hit) ++stats_.misses;
+    return hit;
+  }
+
+  uint64_t Generation(uint64_t index) const override ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    return entry.page == nullptr ? kNoGeneration : entry.generation();
+  }
+
+  PutResult Put(uint64_t index, uint64_t generation, Sample sample) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    const int64_t bytes = size_(sample);
+    // Destroyed after the lock is released: freeing a large sample takes time.
+    Sample replaced;
+    std::lock_guard<std::mutex> lock(mu_);
+    Entry entry = Find(index);
+    if (entry.present()) {
+      if (entry.generation() > generation) return PutResult::kNewerKept;
+      if (entry.generation() < generation) ++stats_.evictions;
+      replaced = Take(entry);
+    }
+    if (bytes > max_bytes_ - stats_.bytes) return PutResult::kNoRoom;
+    if (entry.page == nullptr) {
+      std::unique_ptr<Page>& page = pages_[index / kPageSize];
+      if (page == nullptr) page = std::make_unique<Page>();
+      entry = {page.get(), index % kPageSize};
+    }
+    entry.page->samples[entry.offset] = std::move(sample);
+    entry.page->generations[entry.offset] = generation;
+    ++stats_.entries;
+    stats_.bytes += bytes;
+    return PutResult::kStored;
+  }
+
+  bool Evict(uint64_t index) override { return Remove(index, /*evict=*/true); }
+
+  bool Remove(uint64_t index) override {
+    return Remove(index, /*evict=*/false);
+  }
+
+  void Clear() override ABSL_LOCKS_EXCLUDED(mu_) {
+    Pages cleared;
+    std::lock_guard<std::mutex> lock(mu_);
+    cleared.swap(pages_);
+    stats_.entries = 0;
+    stats_.bytes = 0;
+  }
+
+  CacheStoreStats Stats() const override ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return stats_;
+  }
+
+ private:
+  static constexpr uint64_t kPageSize = 1024;
+
+  struct Page {
+    Page() { generations.fill(kNoGeneration); }
+    std::array<Sample, kPageSize> samples;
+    std::array<uint64_t, kPageSize> generations;
+  };
+  using Pages = std::unordered_map<uint64_t, std::unique_ptr<Page>>;
+
+  struct Entry {
+    Page* page = nullptr;
+    uint64_t offset = 0;
+    uint64_t generation() const { return page->generations[offset]; }
+    bool present() const {
+      return page != nullptr && generation() != kNoGeneration;
+    }
+  };
+
+  Entry Find(uint64_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto page = pages_.find(index / kPageSize);
+    if (page == pages_.end()) return {};
+    return {page->second.get(), index % kPageSize};
+  }
+
+  bool Count(bool hit, const Entry& entry, Sample* sample)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!hit) {
+      ++stats_.misses;
+      return false;
+    }
+    ++stats_.hits;
+    *sample = entry.page->samples[entry.offset];
+    return true;
+  }
+
+  Sample Take(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Sample sample = std::exchange(entry.page->samples[entry.offset], Sample());
+    entry.page->generations[entry.offset] = kNoGeneration;
+    --stats_.entries;
+    stats_.bytes -= size_(sample);
+    return sample;
+  }
+
+  bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(mu_) {
+    Sample removed;
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    if (!entry.present()) return false;
+    removed = Take(entry);
+    if (evict) ++stats_.evictions;
+    return true;
+  }
+
+  const int64_t max_bytes_;
+  const SizeFunction size_;
+  mutable std::mutex mu_;
+  Pages pages_ ABSL_GUARDED_BY(mu_);
+  CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_MEMORY_STORE_H_

@@ -1,0 +1,273 @@
+"""The `refurbish` stage: `tf.data.Dataset.refurbish`."""
+import functools
+import inspect
+import math
+import numbers
+import uuid
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.util import structure
+from tensorflow.python.framework import random_seed
+
+from refurbish_tf import native
+from refurbish_tf.cache_store import CacheStore
+from refurbish_tf.cache_store import UNLIMITED
+
+EVICTION = ("balanced", "reference_count")
+SHUFFLE = ("cache_aware", "uniform")
+
+
+def refurbish(partial_fn, final_fn=None, r=2, **options):
+  """`tf.data.Dataset.refurbish` as a transformation for `tf.data.Dataset.apply`.
+
+  >>> dataset = tf.data.Dataset.range(6).apply(rtf.refurbish(lambda x: 10 * x, r=3))
+  >>> len(dataset)
+  6
+
+  Args:
+    partial_fn: as in `tf.data.Dataset.refurbish`, and so are all others.
+    final_fn: likewise.
+    r: likewise.
+    **options: likewise.
+
+  Returns:
+    A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
+  """
+  # Unknown names are refused here and not only when the transformation is applied.
+  inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
+  return lambda dataset: _refurbish(dataset, partial_fn, final_fn, r, **options)
+
+
+def _refurbish(
+    self, partial_fn, final_fn=None, r=2, *, store=None, seed=None, shuffle_buffer_size=None, eviction="balanced",
+    shuffle="cache_aware", num_parallel_calls=tf.data.AUTOTUNE, deterministic=None, name=None):
+  """Caches each sample after the expensive part of its augmentation and uses it `r` times.
+
+  `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample
+  exactly once, in another random order each time. After the first epoch, in which all samples are prepared, N/r
+  samples are prepared afresh in each epoch, spread evenly over it.
+
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
+  >>> partial_fn, final_fn = rtf.augment.split(
+  ...     [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
+  ...      rtf.augment.random_crop(4), rtf.augment.random_flip()], at=2)
+  >>> train = images.refurbish(partial_fn, final_fn, r=3, seed=7).batch(4).prefetch(tf.data.AUTOTUNE)
+  >>> for epoch in range(2):
+  ...   for batch in train:
+  ...     pass
+  >>> batch.shape
+  TensorShape([4, 32, 32, 3])
+
+  The cached samples and the schedule live as long as the dataset and everything made from it, across the epochs of
+  `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
+  `batch`, `repeat` and `prefetch`.
+
+  A sample is known by its position in the source, so the source must have the same order in every epoch; it is
+  shuffled here. A source with random access (`from_tensor_slices`, `range`, and `map`, `zip`, `batch` of such) is
+  asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
+  be prepared is passed over before `partial_fn`, and what is comes in the order of the stream, mixed among the cached
+  samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too.
+
+  A function that takes a keyword argument `seed` is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
+  `partial_fn` another one each time the sample is prepared, `final_fn` another one in each epoch. With such functions
+  and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access.
+
+  Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
+  eviction (5.2) and cache-aware shuffle (5.3).
+
+  Args:
+    partial_fn: the expensive first part of the augmentation, a function called as in `tf.data.Dataset.map`. What it
+      returns is cached, so let it be small: uint8 rather than float32.
+    final_fn: the cheap last part, a function of what `partial_fn` returns. None for none: the samples are used as
+      they are cached, which is echoing across epochs.
+    r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
+      training.
+    store: a `CacheStore`, to bound the memory or to look inside. None for one in memory without a limit. A store
+      serves one stage at a time.
+    seed: an int that fixes the order, the eviction and the seeds that the functions get. None for one derived from
+      `tf.random.set_seed`, or a random one where that was not called.
+    shuffle_buffer_size: for a source that is read as a stream, how many of its elements are held to be prepared in
+      random order, an int. None for none. Without effect on a source with random access, whose order is uniformly
+      random.
+    eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
+      evicted after `r` uses, so that all are prepared in one epoch and none in the next.
+    shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
+    num_parallel_calls: of both functions, as in `tf.data.Dataset.map`.
+    deterministic: of both functions, as in `tf.data.Dataset.map`.
+    name: a name for the stage, shown by `rtf.stats`.
+
+  Returns:
+    A `tf.data.Dataset` of what `final_fn` returns, as many elements as the source has.
+
+  Raises:
+    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not one of what is
+      allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample.
+    TypeError: an argument is of the wrong type.
+    tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
+    tf.errors.InvalidArgumentError: when it runs, a sample does not fit into `store` at all or is not of the structure
+      that `partial_fn` was traced with.
+    Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
+      next sample and the next epoch tries this one again.
+  """
+  _check_callable("partial_fn", partial_fn)
+  if final_fn is not None:
+    _check_callable("final_fn", final_fn)
+  r = _check_reuse_factor(r)
+  _check_choice("eviction", eviction, EVICTION)
+  _check_choice("shuffle", shuffle, SHUFFLE)
+  _check_store(store)
+  seed = _stage_seed(seed)
+  shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
+
+  # One string names the state that the two dataset ops share, in whatever graph they end up.
+  stage = f"refurbish-{uuid.uuid4().hex}"
+  partial_seed = _takes_seed(partial_fn, self.element_spec)
+  stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size, partial_seed, name)
+  in_order = deterministic is not False
+  if partial_seed:
+    prepared = stale.map(
+        lambda element, index, seed: (_call(partial_fn, element, seed=seed), index),
+        num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+  else:
+    prepared = stale.map(
+        lambda element, index: (_call(partial_fn, element), index),
+        num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+  sample_spec, _ = prepared.element_spec
+  final_seed = final_fn is not None and _takes_seed(final_fn, sample_spec)
+  refurbished = _RefurbishedSamplesDataset(
+      prepared, stage, seed, r, store, eviction, shuffle, in_order, final_seed, name)
+  if final_fn is None:
+    return refurbished
+  if final_seed:
+    function = lambda sample, seed: _call(final_fn, sample, seed=seed)
+  else:
+    # A tuple is unpacked by `map` itself.
+    function = final_fn
+  return refurbished.map(
+      function, num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+
+
+class _StaleSamplesDataset(dataset_ops.UnaryDataset):
+  """The samples that have to be prepared: (element, index) or (element, index, seed)."""
+
+  def __init__(self, input_dataset, stage, seed, shuffle_buffer_size, with_seed, name):
+    self._name = name
+    self._element_spec = (input_dataset.element_spec, tf.TensorSpec([], tf.int64))
+    if with_seed:
+      self._element_spec += (tf.TensorSpec([2], tf.int32),)
+    variant = native.ops().stale_samples_dataset(
+        input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
+        **self._common_args)
+    super().__init__(input_dataset, variant)
+
+  @property
+  def element_spec(self):
+    return self._element_spec
+
+
+class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
+  """Every sample once: a sample, or (sample, seed)."""
+
+  def __init__(self, input_dataset, stage, seed, r, store, eviction, shuffle, in_order, with_seed, name):
+    self._name = name
+    self._element_spec, _ = input_dataset.element_spec
+    if with_seed:
+      self._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
+    self.refurbish_stage = stage
+    # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
+    self._store = store
+    try:
+      variant = native.ops().refurbished_samples_dataset(
+          input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=r,  # pylint: disable=protected-access
+          store=stage if store is None else store._id,  # pylint: disable=protected-access
+          max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+          eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
+    except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
+      # Whatever is wrong when the stage is built is an error of the arguments.
+      raise ValueError(error.message.partition("} ")[2].partition(" [Op:")[0] or error.message) from None
+    super().__init__(input_dataset, variant)
+    if store is not None:
+      store._element_spec, _ = input_dataset.element_spec  # pylint: disable=protected-access
+
+  @property
+  def element_spec(self):
+    return self._element_spec
+
+
+def _call(function, element, **seed):
+  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
+  # As `map` does with what its function returns.
+  return tuple(result) if isinstance(result, list) else result
+
+
+def _takes_seed(function, element_spec):
+  """Whether `function` has a parameter `seed` that the components of an element leave free."""
+  if isinstance(function, functools.partial) and "seed" in function.keywords:
+    return False
+  try:
+    signature = inspect.signature(function)
+  except (TypeError, ValueError):  # Some built-in functions have none.
+    return False
+  parameter = signature.parameters.get("seed")
+  if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+    return False
+  arguments = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
+  try:
+    return "seed" not in signature.bind_partial(*arguments).arguments
+  except TypeError:  # Too many components; calling the function will say so.
+    return False
+
+
+def _check_callable(name, function):
+  if not callable(function):
+    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
+
+
+def _check_reuse_factor(r):
+  if isinstance(r, bool) or not isinstance(r, numbers.Real):
+    raise TypeError(f"r, the reuse factor, must be a real number of at least 1, such as 2 or 1.5, got {r!r}.")
+  if not (r >= 1 and math.isfinite(r)):
+    raise ValueError(
+        f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
+        "uses each partially augmented sample that many times.")
+  return float(r)
+
+
+def _check_choice(name, value, choices):
+  if value not in choices:
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def _check_store(store):
+  if store is None or isinstance(store, CacheStore):
+    return
+  raise TypeError(
+      f"store must be None, for memory without a limit, or a CacheStore, got {store!r}. To bound the memory write "
+      "store=rtf.CacheStore(max_bytes=...).")
+
+
+def _check_buffer_size(shuffle_buffer_size):
+  if shuffle_buffer_size is None:
+    return 0
+  if isinstance(shuffle_buffer_size, bool) or not isinstance(shuffle_buffer_size, numbers.Integral):
+    raise TypeError(
+        f"shuffle_buffer_size must be a whole number of elements or None, got {shuffle_buffer_size!r}.")
+  if shuffle_buffer_size < 1:
+    raise ValueError(
+        f"shuffle_buffer_size must be at least 1, or None for no buffer, got {shuffle_buffer_size!r}.")
+  return int(shuffle_buffer_size)
+
+
+def _stage_seed(seed):
+  if seed is not None:
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+      raise TypeError(f"seed must be an int or None, got {seed!r}.")
+    if not -2**63 <= seed < 2**63:
+      raise ValueError(f"seed must fit into 64 bits, got {seed!r}.")
+    return int(seed)
+  global_seed, operation_seed = random_seed.get_seed(None)
+  if global_seed is None:
+    return int.from_bytes(uuid.uuid4().bytes[:7], "little")
+  # Both are 31-bit numbers.
+  return (global_seed << 31) ^ operation_seed

@@ -1,0 +1,270 @@
+"""Checks that a library is checked before it is loaded, and rebuilt once and whole where it does not fit.
+
+Each test has a package of its own: a copy of native.py beside one C++ source that needs no TensorFlow header, so that
+a build costs a second.
+"""
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import native
+
+VERSION = tf.__version__
+OTHER = "1.99.0"  # A release that nobody has installed.
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+try:
+  COMPILER = native.compiler()
+except native.NoCompilerError:
+  COMPILER = None
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler: `apt-get install g++` and run again")
+
+
+class Package:
+  """An installed copy of a package with one C++ source, and a compiler that counts how often it is called."""
+
+  def __init__(self, root, cache):
+    self.directory = root / "refurbish_tf"
+    self.cache = cache / "refurbish_tf"
+    self.calls = root / "calls"
+    self.compiler = root / "counting-compiler"
+    self.source = self.directory / "cc" / "kernels" / "answer.cc"
+    self.source.parent.mkdir(parents=True)
+    self.source.with_suffix(".h").write_text("int Answer();\n")
+    self.source.write_text('#include "refurbish_tf/cc/kernels/answer.h"\nint Answer() { return 42; }\n')
+    shutil.copy(native.__file__, self.directory)
+    self.compiler.write_text(f'#!/bin/sh\necho >> "{self.calls}"\nexec {" ".join(COMPILER or ["false"])} "$@"\n')
+    self.compiler.chmod(0o755)
+
+  def native(self):
+    """A newly loaded native.py of this package, as a new process has it."""
+    spec = importlib.util.spec_from_file_location("native_of_a_test", self.directory / "native.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+  def pretend_built(self, version, sources=None):
+    """Puts a library beside the sources that would fail to load, with a record."""
+    (self.directory / native.LIBRARY).write_bytes(b"no library at all")
+    (self.directory / native.RECORD).write_text(
+        json.dumps({"tensorflow": version, "sources": sources or self.native().fingerprint()}))
+
+  def compilations(self):
+    return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
+
+  def cached(self):
+    return sorted(path.name for path in self.cache.iterdir() if path.suffix != ".lock") if self.cache.exists() else []
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+  result = Package(tmp_path / "site", tmp_path / "cache")
+  monkeypatch.setenv("XDG_CACHE_HOME", str(result.cache.parent))
+  monkeypatch.setenv("CXX", str(result.compiler))
+  return result
+
+
+@pytest.fixture
+def no_compiler(tmp_path, monkeypatch):
+  monkeypatch.setenv("PATH", str(tmp_path))
+  monkeypatch.delenv("CXX", raising=False)
+
+
+def said(capfd):
+  """The lines on stderr that are ours and not TensorFlow's."""
+  return [line for line in capfd.readouterr().err.splitlines() if "refurbish_tf" in line]
+
+
+def the_one_sentence(error):
+  message = str(error.value)
+  assert "\n" not in message and ". " not in message and message.endswith("."), message
+  return message
+
+
+def test_a_library_that_fits_is_used_where_it_lies(package):
+  package.pretend_built(VERSION)
+  assert package.native().library(VERSION) == package.directory / native.LIBRARY
+  assert package.compilations() == 0 and not package.cache.exists()
+
+
+def test_the_packaged_library_of_this_session_fits():
+  record = json.loads(native.library(VERSION).with_name(native.RECORD).read_text())
+  assert record["sources"] == native.fingerprint()
+
+
+@pytest.mark.parametrize("built, installed, fits", [
+    ("2.21.0", "2.21.0", True),
+    ("2.21.0", "2.21.3", True),
+    ("2.21.0", "2.20.0", False),
+    ("2.21.0", "3.21.0", False),
+    ("2.21.0", "2.2.0", False),
+    ("2.21.0-rc1", "2.21.0", False),
+    ("2.21.0-rc0", "2.21.0-rc1", False),
+    ("2.21.0-rc1", "2.21.0-rc1", True),
+    ("2.22.0-dev20260301", "2.22.0-dev20260302", False),
+    ("2.21.0+vendor", "2.21.0", False),
+])
+def test_which_versions_share_a_library(package, no_compiler, built, installed, fits):
+  package.pretend_built(built)
+  if fits:
+    assert package.native().library(installed).parent == package.directory
+  else:
+    with pytest.raises(ImportError):
+      package.native().library(installed)
+
+
+def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch):
+  package.pretend_built(OTHER)
+  monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
+  with pytest.raises(ImportError):
+    package.native().ops()
+
+
+def test_without_compiler_one_sentence_names_both_versions_and_the_remedy(package, no_compiler):
+  package.pretend_built(OTHER)
+  with pytest.raises(ImportError) as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert f"built against TensorFlow {OTHER} but {VERSION} is installed" in message
+  assert "`apt-get install g++`" in message and f"`pip install tensorflow=={OTHER}`" in message
+  assert package.cached() == []
+
+
+def test_without_compiler_and_library(package, no_compiler):
+  with pytest.raises(ImportError) as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert "no library built yet" in message and VERSION in message and "`apt-get install g++`" in message
+
+
+def test_compiler_that_is_not_there(package, monkeypatch):
+  monkeypatch.setenv("CXX", "/no/such/compiler -O3")
+  with pytest.raises(ImportError, match="CXX names /no/such/compiler, which is not there: unset it") as error:
+    package.native().ops()
+  the_one_sentence(error)
+
+
+@needs_compiler
+def test_rebuilds_once_and_reuses(package, capfd):
+  package.pretend_built(OTHER)
+  package.native().ops()
+  [message] = said(capfd)
+  assert f"built against TensorFlow {OTHER} but {VERSION} is installed: building" in message
+  assert re.search(r"done after \d+ s\.$", message)
+  assert package.compilations() == 2  # One source, one link.
+  [directory] = package.cached()
+  assert sorted(os.listdir(package.cache / directory)) == [native.RECORD, native.LIBRARY]
+  assert json.loads((package.cache / directory / native.RECORD).read_text())["tensorflow"] == VERSION
+  package.native().ops()
+  assert package.compilations() == 2 and said(capfd) == []
+
+
+@needs_compiler
+def test_ops_are_loaded_once(package, monkeypatch):
+  loaded = []
+  monkeypatch.setattr(tf, "load_op_library", lambda path: loaded.append(path) or object())
+  module = package.native()
+  assert module.ops() is module.ops() and len(loaded) == 1
+
+
+@needs_compiler
+def test_edited_sources_are_rebuilt(package):
+  module = package.native()
+  module.build(package.directory)
+  assert module.library(VERSION).parent == package.directory
+  package.source.write_text(package.source.read_text().replace("42", "43"))
+  first = package.native().library(VERSION)
+  package.source.with_suffix(".h").write_text("int Answer();  // A header counts, too.\n")
+  second = package.native().library(VERSION)
+  assert len({package.directory, first.parent, second.parent}) == 3
+
+
+@needs_compiler
+@pytest.mark.parametrize("record", ["", "{", "[]", "{}"])
+def test_a_library_without_a_whole_record_counts_as_none(package, record):
+  package.pretend_built(VERSION)
+  (package.directory / native.RECORD).write_text(record)
+  assert package.native().library(VERSION).parent.parent == package.cache
+
+
+@needs_compiler
+def test_processes_at_once_compile_once(package):
+  program = f"import sys; sys.path.insert(0, {str(package.directory)!r}); import native; print(native.library({VERSION!r}))"
+  processes = [
+      subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+      for _ in range(3)]
+  outcomes = [process.communicate(timeout=120) for process in processes]
+  assert [process.returncode for process in processes] == [0, 0, 0], outcomes
+  paths = {out for out, _ in outcomes}
+  assert len(paths) == 1 and pathlib.Path(paths.pop().strip()).is_file()
+  assert package.compilations() == 2
+  assert sum("waiting for it" in err for _, err in outcomes) >= 1
+
+
+@needs_compiler
+def test_what_a_killed_build_left_is_cleared_away(package):
+  path = package.native().library(VERSION)
+  shutil.rmtree(path.parent)
+  left = path.parent.with_name(path.parent.name + ".part")
+  left.mkdir()
+  (left / native.LIBRARY).write_bytes(b"half a libr")
+  # A directory without a whole record stands for one that someone has emptied by hand.
+  path.parent.mkdir()
+  assert package.native().library(VERSION) == path
+  assert package.cached() == [path.parent.name]
+  package.native().ops()
+
+
+@needs_compiler
+def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monkeypatch):
+  package.source.write_text("#ifndef MENDED\n#error on purpose\n#endif\n")
+  package.pretend_built(OTHER)
+  with pytest.raises(ImportError) as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert OTHER in message and VERSION in message and f"`pip install tensorflow=={OTHER}`" in message
+  [log] = package.cached()
+  assert str(package.cache / log) in message
+  assert "#error on purpose" in (package.cache / log).read_text()
+  # Once it builds the log goes, too.
+  monkeypatch.setenv("CXX", f"{package.compiler} -DMENDED")
+  path = package.native().library(VERSION)
+  assert package.cached() == [path.parent.name]
+
+
+@needs_compiler
+def test_undefined_symbol_is_found_when_building(package):
+  package.source.write_text("int Missing(); int Answer() { return Missing(); }\n")
+  module = package.native()
+  with pytest.raises(module.BuildError, match="undefined reference to `Missing"):
+    module.build(package.directory)
+  assert sorted(path.name for path in package.directory.iterdir() if path.name != "__pycache__") == ["cc", "native.py"]
+
+
+@needs_compiler
+def test_cache_that_cannot_be_written(package):
+  package.pretend_built(OTHER)
+  package.cache.parent.write_text("A file where the directory should be.")
+  with pytest.raises(ImportError, match="set XDG_CACHE_HOME to a directory that can be written") as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert OTHER in message and VERSION in message and str(package.cache) in message
+
+
+def test_installed_copy_has_all_sources(tmp_path):
+  # An installed copy that lacks one has another fingerprint than the library it was shipped with.
+  subprocess.run(
+      [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)],
+      cwd=ROOT, check=True)
+  spec = importlib.util.spec_from_file_location("installed", tmp_path / "refurbish_tf" / "native.py")
+  installed = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(installed)
+  assert installed.fingerprint() == native.fingerprint()
