@@ -1,8 +1,10 @@
 """The `refurbish` stage: `tf.data.Dataset.refurbish`."""
+import contextlib
 import functools
 import inspect
 import math
 import numbers
+import re
 import uuid
 
 import tensorflow as tf
@@ -156,9 +158,10 @@ class _StaleSamplesDataset(dataset_ops.UnaryDataset):
     self._element_spec = (input_dataset.element_spec, tf.TensorSpec([], tf.int64))
     if with_seed:
       self._element_spec += (tf.TensorSpec([2], tf.int32),)
-    variant = native.ops().stale_samples_dataset(
-        input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
-        **self._common_args)
+    with _build_errors():
+      variant = native.ops().stale_samples_dataset(
+          input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
+          **self._common_args)
     super().__init__(input_dataset, variant)
 
   @property
@@ -177,15 +180,12 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     self.refurbish_stage = stage
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
-    try:
+    with _build_errors():
       variant = native.ops().refurbished_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=r,  # pylint: disable=protected-access
           store=stage if store is None else store._id,  # pylint: disable=protected-access
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
-    except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
-      # Whatever is wrong when the stage is built is an error of the arguments.
-      raise ValueError(error.message.partition("} ")[2].partition(" [Op:")[0] or error.message) from None
     super().__init__(input_dataset, variant)
     if store is not None:
       store._element_spec, _ = input_dataset.element_spec  # pylint: disable=protected-access
@@ -193,6 +193,17 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
   @property
   def element_spec(self):
     return self._element_spec
+
+
+@contextlib.contextmanager
+def _build_errors():
+  """What the ops find wrong while the stage is built is an error of its arguments."""
+  try:
+    yield
+  except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
+    # TensorFlow puts the name of the op before and after.
+    message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
+    raise ValueError(re.sub(r"\s*\[Op:\w+\].*$", "", message, flags=re.DOTALL)) from None
 
 
 def _call(function, element, **seed):

@@ -1,7 +1,8 @@
 """Builds the C++ unit tests in tests/cc and runs them: plain, and under the address, undefined and thread sanitizers.
 
 A test is linked with the sources it needs and no others: those beside the headers it includes, directly or through
-them. That these need no TensorFlow is part of the design, and checked here.
+them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes with TensorFlow, they
+may use what is in its headers alone.
 """
 import functools
 import os
@@ -11,6 +12,7 @@ import subprocess
 from concurrent import futures
 
 import pytest
+import tensorflow as tf
 
 from refurbish_tf import native
 
@@ -37,13 +39,13 @@ def own_sources(test):
     path = waiting.pop()
     seen.append(path)
     for name in includes(path):
-      if path == test and name.startswith(("gtest/", "gmock/")):
+      if name.startswith("absl/") or path == test and name.startswith(("gtest/", "gmock/")):
         continue
       header = ROOT / name
       if not header.is_file():
         pytest.fail(
             f'{path.relative_to(ROOT)} includes "{name}": what a C++ unit test reaches may include only our own headers, '
-            "by their path from the root, and the standard library's", pytrace=False)
+            "by their path from the root, Abseil's and the standard library's", pytrace=False)
       waiting.extend(
           found for found in (header, header.with_suffix(".cc")) if found.is_file() and found not in seen + waiting)
   return [path for path in seen if path.suffix == ".cc"]
@@ -85,7 +87,7 @@ class Builder:
       for part in ("googletest", "googlemock"):
         flags += ["-isystem", GOOGLETEST / part / "include"]
       if source.is_relative_to(ROOT):
-        flags += ["-Wall", "-Wextra", "-iquote", ROOT]
+        flags += ["-Wall", "-Wextra", "-iquote", ROOT, "-isystem", tf.sysconfig.get_include()]
       else:
         # GoogleTest's sources include each other; their warnings are not ours to mend.
         flags += ["-w", "-I", source.parent.parent]

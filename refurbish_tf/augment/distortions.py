@@ -14,8 +14,7 @@ outside grey) for the geometry. That is what AutoAugment and RandAugment were pu
 Two things about the CPU kernels of TensorFlow shape the code. An operation costs about a third of a microsecond before
 it touches a pixel, which is all there is to a 32 x 32 image. At 224 x 224 a pass of float or integer arithmetic is
 nearly free, but `tf.where`, a shift or a table look-up per value costs ten to fifty times as much, as does
-broadcasting along the three channels. What depends on a static shape alone is folded into constants by TensorFlow when
-it first instantiates the function.
+broadcasting along the three channels.
 """
 
 import math
@@ -133,27 +132,29 @@ def rotate(image, degrees):
     radians = math.radians(degrees % 360.0)
     cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
     height, width = _size(image)
-    middle_x, middle_y = tf.cast(width, tf.float64) / 2, tf.cast(height, tf.float64) / 2
+    middle_x, middle_y = _half(width), _half(height)
     first_x = _fixed((cosine * -middle_x + -sine * -middle_y) + middle_x + cosine * 0.5 + -sine * 0.5)
     first_y = _fixed((sine * -middle_x + cosine * -middle_y) + middle_y + sine * 0.5 + cosine * 0.5)
-    x, y = tf.range(width), tf.range(height)[:, tf.newaxis]
-    input_x = _whole(x * _fixed(cosine) + (y * _fixed(-sine) + first_x))
-    input_y = _whole(x * _fixed(sine) + (y * _fixed(cosine) + first_y))
+    x, y = _range(width), _range(height)[:, np.newaxis]
+    input_x = _whole(tf.add(x * _fixed(cosine), y * _fixed(-sine) + first_x))
+    input_y = _whole(tf.add(x * _fixed(sine), y * _fixed(cosine) + first_y))
     return _take(image, input_y, input_x)
 
 
 def shear_x(image, slope):
     """Takes the pixel at (x, y) from (x + `slope` * y, y): positive slopes push lower rows to the left."""
     height, width = _size(image)
-    shift = _whole(tf.range(height) * _fixed(slope) + _fixed(0.5 + slope * 0.5))
-    return _take(image, tf.range(height)[:, tf.newaxis], tf.range(width) + shift[:, tf.newaxis])
+    y = _range(height)[:, np.newaxis]
+    shift = _whole(y * _fixed(slope) + _fixed(0.5 + slope * 0.5))
+    return _take(image, y, tf.add(_range(width), shift))
 
 
 def shear_y(image, slope):
     """Takes the pixel at (x, y) from (x, y + `slope` * x): positive slopes push columns to the right upwards."""
     height, width = _size(image)
-    shift = _whole(tf.range(width) * _fixed(slope) + _fixed(slope * 0.5 + 0.5))
-    return _take(image, tf.range(height)[:, tf.newaxis] + shift, tf.range(width))
+    x = _range(width)
+    shift = _whole(x * _fixed(slope) + _fixed(slope * 0.5 + 0.5))
+    return _take(image, tf.add(_range(height)[:, np.newaxis], shift), x)
 
 
 def translate_x(image, pixels):
@@ -200,25 +201,42 @@ def _blend(degenerate, values, factor):
     return tf.cast(blended, tf.uint8)
 
 
+# Where a side is known, what follows from it alone is computed by NumPy while tracing, up to one row or column. Planes
+# are left to TensorFlow, which folds them into constants when it makes an iterator: the graph stays small.
+
+
+def _range(size):
+    return np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
+
+
+def _half(size):
+    return size / 2 if isinstance(size, int) else tf.cast(size, tf.float64) / 2
+
+
 def _fixed(value):
     """Returns the float64 `value` in Pillow's fixed-point representation, int32 units of 1 / 65536."""
-    return tf.cast(tf.floor(tf.cast(value, tf.float64) * 65536.0 + 0.5), tf.int32)
+    scaled = value * 65536.0 + 0.5
+    return math.floor(scaled) if isinstance(scaled, float) else tf.cast(tf.floor(scaled), tf.int32)
 
 
 def _whole(fixed):
     """Returns the whole part, rounded down, of fixed-point numbers."""
-    return tf.bitwise.right_shift(fixed, 16)
+    return fixed >> 16 if isinstance(fixed, np.ndarray) else tf.bitwise.right_shift(fixed, 16)
+
+
+def _clip(values, lowest, highest):
+    if isinstance(values, np.ndarray):
+        return np.clip(values, lowest, highest)
+    return tf.clip_by_value(values, lowest, highest)
 
 
 def _take(image, input_y, input_x):
     """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `FILL` outside."""
     height, width = _size(image)
     # One pixel of border stands for everything outside.
-    bordered = tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=FILL)
-    border_y = tf.clip_by_value(input_y, -1, height) + 1
-    border_x = tf.clip_by_value(input_x, -1, width) + 1
-    places = border_y * (width + 2) + border_x
-    return tf.gather_nd(tf.reshape(bordered, [-1, 3]), places[..., tf.newaxis])
+    bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=FILL), [-1, 3])
+    places = _clip(input_y, -1, height) * (width + 2) + _clip(input_x, -1, width) + (width + 3)
+    return tf.gather_nd(bordered, places[..., tf.newaxis])
 
 
 def _translate(image, pixels, axis):

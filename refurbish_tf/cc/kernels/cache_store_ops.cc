@@ -182,7 +182,7 @@ class ContainsOp : public StoreOp {
     absl::Status status = ParseIndex(ctx, &index);
     if (!status.ok()) return status;
     SetScalarOutput<bool>(ctx,
-                          store.store().Generation(index) != kNoGeneration);
+                          store.store().StoredGeneration(index) != kNoGeneration);
     return absl::OkStatus();
   }
 };

@@ -13,6 +13,7 @@
 #include "refurbish_tf/cc/kernels/stage.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
@@ -258,7 +259,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
                           uint32_t* index, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     absl::Status status = input_impl_->GetNext(ctx, sample, end_of_sequence);
-    if (!status.ok()) return AddIndex(status);
+    if (!status.ok()) return AddIndex(ctx, status);
     if (*end_of_sequence) {
       if (!epoch_->scheduled_length()) return absl::OkStatus();
       *end_of_sequence = false;
@@ -271,11 +272,17 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     return dataset()->stage_->Keep(*epoch_, *index, *sample);
   }
 
-  absl::Status AddIndex(const absl::Status& status)
+  absl::Status AddIndex(IteratorContext* ctx, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (absl::IsCancelled(status)) return status;
+    // An option of the whole pipeline lets the map between the two ops reorder.
+    const bool may_reorder =
+        ctx->options() != nullptr &&
+        ctx->options()->optional_deterministic_case() ==
+            tensorflow::data::Options::kDeterministic &&
+        !ctx->options()->deterministic();
     const std::vector<uint32_t> indices =
-        epoch_->Failed(dataset()->arguments_.in_order);
+        epoch_->Failed(dataset()->arguments_.in_order && !may_reorder);
     if (indices.empty()) return status;
     return absl::Status(
         status.code(),

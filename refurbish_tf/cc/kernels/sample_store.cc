@@ -115,7 +115,7 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   absl::MutexLock lock(&mu_);
   absl::Status status = CheckTypes(dtypes);
   if (!status.ok()) return status;
-  uint64_t generation = store_->Generation(index);
+  Generation generation = store_->StoredGeneration(index);
   if (generation == kNoGeneration) generation = 0;
   const int64_t bytes = SampleBytes(sample);
   if (store_->Put(index, generation, std::move(sample)) ==

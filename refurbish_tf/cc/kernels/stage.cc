@@ -27,7 +27,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
   }
 }
 
-uint64_t Epoch::Generation(uint32_t index) const {
+Generation Epoch::GenerationOf(uint32_t index) const {
   return schedule_.has_value() ? schedule_->Generation(index) : number_;
 }
 
@@ -131,7 +131,7 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
     const Slot slot = schedule_->At(next_position_);
     if (!requested_[slot.index]) {
       if (absent_position_ != next_position_ &&
-          store_->store().Get(slot.index, Generation(slot.index), sample)) {
+          store_->store().Get(slot.index, GenerationOf(slot.index), sample)) {
         served_[slot.index] = true;
         ++next_position_;
         ++counters_->cached;
@@ -178,7 +178,7 @@ void Epoch::Arrived(uint32_t index) {
 
 std::vector<uint32_t> Epoch::Failed(bool in_order) {
   absl::MutexLock lock(&mu_);
-  if (!in_order || emitted_.empty()) {
+  if (emitted_.empty() || (!in_order && emitted_.size() > 1)) {
     return {emitted_.begin(), emitted_.end()};
   }
   const uint32_t index = emitted_.front();
@@ -309,7 +309,7 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
         "keeps none."));
   }
   if (epoch.scheduled()) {
-    if (epoch.Reused(index)) store.Put(index, epoch.Generation(index), sample);
+    if (epoch.Reused(index)) store.Put(index, epoch.GenerationOf(index), sample);
   } else if (schedule_ != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
     if (epoch.number() == schedule_->origin() && schedule_->Kept(index)) {
@@ -322,7 +322,7 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   return absl::OkStatus();
 }
 
-void Stage::KeepWhatFits(uint64_t generation, uint32_t index,
+void Stage::KeepWhatFits(Generation generation, uint32_t index,
                          const Sample& sample) {
   CacheStore<Sample>& store = store_->store();
   if (store.max_bytes() == kUnlimited) {

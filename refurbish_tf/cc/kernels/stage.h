@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -76,7 +77,8 @@ class Epoch {
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
   EpochCounters& counters() const { return *counters_; }
-  uint64_t Generation(uint32_t index) const;
+  // The generation of the sample in this epoch.
+  Generation GenerationOf(uint32_t index) const;
   bool Reused(uint32_t index) const {
     return schedule_.has_value() && schedule_->Reused(index);
   }
@@ -134,7 +136,7 @@ class Epoch {
 
  private:
   bool IsStored(uint32_t index) {
-    return store_->store().Contains(index, Generation(index));
+    return store_->store().Contains(index, GenerationOf(index));
   }
 
   const uint64_t number_;
@@ -202,7 +204,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  void KeepWhatFits(uint64_t generation, uint32_t index, const Sample& sample)
+  void KeepWhatFits(Generation generation, uint32_t index, const Sample& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string id_;
@@ -221,7 +223,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Before that, under a limit: the samples with the smallest eviction keys are
   // kept, as many as fit. Keys from `key_limit_` on did not fit.
   std::set<uint64_t> kept_keys_ ABSL_GUARDED_BY(mu_);
-  uint64_t key_limit_ ABSL_GUARDED_BY(mu_) = kNoGeneration;
+  uint64_t key_limit_ ABSL_GUARDED_BY(mu_) =
+      std::numeric_limits<uint64_t>::max();
 };
 
 // Hands an epoch from the op downstream, which begins it, to the op upstream,

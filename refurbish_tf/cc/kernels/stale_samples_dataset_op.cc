@@ -8,14 +8,13 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/source_order.h"
 #include "refurbish_tf/cc/kernels/stage.h"
 #include "refurbish_tf/cc/schedule/random.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
@@ -67,18 +66,6 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
   DataTypeVector output_types_;
   std::vector<PartialTensorShape> output_shapes_;
 };
-
-// Stages that may hand on their elements in another order than they got them,
-// when the options of the pipeline allow it.
-bool CanReorder(const DatasetBase* dataset) {
-  if (absl::StrContains(dataset->type_string(), "Parallel")) return true;
-  std::vector<const DatasetBase*> inputs;
-  if (!dataset->InputDatasets(&inputs).ok()) return false;
-  for (const DatasetBase* input : inputs) {
-    if (CanReorder(input)) return true;
-  }
-  return false;
-}
 
 class StaleSamplesDatasetOp::Dataset : public DatasetBase {
  public:
@@ -178,17 +165,6 @@ class StaleSamplesDatasetOp::Dataset::Iterator
           "This dataset is a part of a refurbish stage and cannot be iterated "
           "by itself.");
     }
-    if (ctx->options() != nullptr &&
-        ctx->options()->optional_deterministic_case() ==
-            tensorflow::data::Options::kDeterministic &&
-        !ctx->options()->deterministic() && CanReorder(dataset()->input_)) {
-      return absl::FailedPreconditionError(
-          "The option deterministic=False lets the source of refurbish change "
-          "its order from epoch to epoch, but a sample is known by its position "
-          "in the source. Leave the option at its default, and write "
-          "deterministic=False where the order may change: as an argument of "
-          "refurbish and of the stages behind it.");
-    }
     random_.emplace(DeriveKey(static_cast<uint64_t>(dataset()->seed_),
                               Purpose::kShuffleBuffer, epoch_->number()));
     TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(ctx, this, prefix(),
@@ -223,7 +199,7 @@ class StaleSamplesDatasetOp::Dataset::Iterator
       Tensor seed(ctx->allocator({}), tensorflow::DT_INT32, TensorShape({2}));
       const auto values = StatelessSeed(epoch_->seed(),
                                         Purpose::kPartialFunction,
-                                        epoch_->Generation(*index), *index);
+                                        epoch_->GenerationOf(*index), *index);
       seed.vec<int32_t>()(0) = values[0];
       seed.vec<int32_t>()(1) = values[1];
       out_tensors->push_back(std::move(seed));
@@ -393,6 +369,7 @@ void StaleSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
               absl::InvalidArgumentError(absl::StrCat(
                   "shuffle_buffer_size must be at least 0, got ",
                   shuffle_buffer_size, ".")));
+  OP_REQUIRES_OK(ctx, CheckSourceOrder(ctx, input));
   *output = new Dataset(ctx, input, stage, seed, shuffle_buffer_size,
                         output_types_, output_shapes_);
 }

@@ -9,22 +9,13 @@ namespace {
 
 __extension__ typedef unsigned __int128 Wide;
 
-// Ranks of the samples by eviction key. Only the upper halves need sorting, as
-// the lower half of a key is the index and the sort is stable.
 std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
-  constexpr int kDigitBits = 16;
-  constexpr uint64_t kDigitMask = (1 << kDigitBits) - 1;
-  std::vector<uint64_t> keys(num_samples), sorted(num_samples);
+  std::vector<uint64_t> keys(num_samples);
   for (uint32_t i = 0; i < num_samples; ++i) keys[i] = EvictionKey(seed, i);
-  for (int shift = 32; shift < 64; shift += kDigitBits) {
-    std::vector<uint32_t> start(kDigitMask + 2, 0);
-    for (uint64_t key : keys) ++start[((key >> shift) & kDigitMask) + 1];
-    std::partial_sum(start.begin(), start.end(), start.begin());
-    for (uint64_t key : keys) sorted[start[(key >> shift) & kDigitMask]++] = key;
-    keys.swap(sorted);
-  }
+  std::sort(keys.begin(), keys.end());
   std::vector<uint32_t> rank(num_samples);
   for (uint32_t i = 0; i < num_samples; ++i) {
+    // The lower half of a key is the index.
     rank[static_cast<uint32_t>(keys[i])] = i;
   }
   return rank;

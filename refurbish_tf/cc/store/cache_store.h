@@ -9,7 +9,11 @@
 
 namespace refurbish_tf {
 
-inline constexpr uint64_t kNoGeneration = std::numeric_limits<uint64_t>::max();
+// Four bytes, as there is one for every sample held: epochs are counted well
+// below 2^32.
+using Generation = uint32_t;
+inline constexpr Generation kNoGeneration =
+    std::numeric_limits<Generation>::max();
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 struct CacheStoreStats {
@@ -35,22 +39,22 @@ class CacheStore {
 
   // Copies the sample of `index` to `*sample` when there is one of exactly this
   // generation, and counts a hit or a miss.
-  virtual bool Get(uint64_t index, uint64_t generation, Sample* sample) = 0;
+  virtual bool Get(uint64_t index, Generation generation, Sample* sample) = 0;
 
   // The same for any generation.
   virtual bool GetAny(uint64_t index, Sample* sample) = 0;
 
   // Whether `Get` would hit. Counts a miss when it would not, as the caller is
   // about to prepare the sample, but no hit, as nothing is read.
-  virtual bool Contains(uint64_t index, uint64_t generation) = 0;
+  virtual bool Contains(uint64_t index, Generation generation) = 0;
 
   // The stored generation, or `kNoGeneration`. Counts nothing.
-  virtual uint64_t Generation(uint64_t index) const = 0;
+  virtual Generation StoredGeneration(uint64_t index) const = 0;
 
   // Keeps `sample` in place of an older generation or of the same. A sample for
   // which there is no room takes nothing else's place, but the older generation
   // it was to replace is gone.
-  virtual PutResult Put(uint64_t index, uint64_t generation, Sample sample) = 0;
+  virtual PutResult Put(uint64_t index, Generation generation, Sample sample) = 0;
 
   // Removes the sample to make room, counting an eviction.
   virtual bool Evict(uint64_t index) = 0;

@@ -15,7 +15,7 @@
 namespace refurbish_tf {
 
 // Holds the samples themselves: with a reference-counted `Sample` nothing is
-// copied. Beside them it takes sizeof(Sample) + 8 bytes an entry, in pages of
+// copied. Beside them it takes sizeof(Sample) + 4 bytes an entry, in pages of
 // consecutive indices.
 template <class Sample>
 class MemoryStore : public CacheStore<Sample> {
@@ -27,7 +27,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   int64_t max_bytes() const override { return max_bytes_; }
 
-  bool Get(uint64_t index, uint64_t generation, Sample* sample) override
+  bool Get(uint64_t index, Generation generation, Sample* sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
@@ -42,7 +42,7 @@ class MemoryStore : public CacheStore<Sample> {
     return Count(entry.present(), entry, sample);
   }
 
-  bool Contains(uint64_t index, uint64_t generation) override
+  bool Contains(uint64_t index, Generation generation) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
@@ -51,13 +51,13 @@ class MemoryStore : public CacheStore<Sample> {
     return hit;
   }
 
-  uint64_t Generation(uint64_t index) const override ABSL_LOCKS_EXCLUDED(mu_) {
+  Generation StoredGeneration(uint64_t index) const override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     return entry.page == nullptr ? kNoGeneration : entry.generation();
   }
 
-  PutResult Put(uint64_t index, uint64_t generation, Sample sample) override
+  PutResult Put(uint64_t index, Generation generation, Sample sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     const int64_t bytes = size_(sample);
     // Destroyed after the lock is released: freeing a large sample takes time.
@@ -107,14 +107,14 @@ class MemoryStore : public CacheStore<Sample> {
   struct Page {
     Page() { generations.fill(kNoGeneration); }
     std::array<Sample, kPageSize> samples;
-    std::array<uint64_t, kPageSize> generations;
+    std::array<Generation, kPageSize> generations;
   };
   using Pages = std::unordered_map<uint64_t, std::unique_ptr<Page>>;
 
   struct Entry {
     Page* page = nullptr;
     uint64_t offset = 0;
-    uint64_t generation() const { return page->generations[offset]; }
+    Generation generation() const { return page->generations[offset]; }
     bool present() const {
       return page != nullptr && generation() != kNoGeneration;
     }

@@ -1,0 +1,117 @@
+#include "refurbish_tf/cc/kernels/source_order.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "tensorflow/core/data/serialization_utils.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/framework/function.pb.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/node_def.pb.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::GraphDef;
+using tensorflow::NodeDef;
+
+bool IsTrue(const NodeDef& node, const std::string& attr) {
+  const auto found = node.attr().find(attr);
+  return found != node.attr().end() && found->second.b();
+}
+
+std::string Text(const NodeDef& node, const std::string& attr) {
+  const auto found = node.attr().find(attr);
+  return found == node.attr().end() ? "" : found->second.s();
+}
+
+constexpr char kDeterministicWayOut[] =
+    "leave deterministic=False out of the stages and options before refurbish "
+    "and out of the options of the whole pipeline, and write it where the order "
+    "may change: as an argument of refurbish and of the stages behind it";
+
+// What makes the stage change its order and what to do about it; empty when
+// nothing does. `may_reorder` says whether an option lets parallel stages do it.
+std::pair<std::string, std::string> Reason(const NodeDef& node,
+                                           bool may_reorder) {
+  const absl::string_view op = node.op();
+  if ((absl::StartsWith(op, "ShuffleDataset") ||
+       absl::StartsWith(op, "GlobalShuffleDataset") ||
+       absl::StartsWith(op, "ShuffleAndRepeatDataset")) &&
+      IsTrue(node, "reshuffle_each_iteration")) {
+    return {absl::StrCat(op, " with reshuffle_each_iteration, the default"),
+            "refurbish shuffles by itself in every epoch, so leave the shuffle "
+            "out, put it behind refurbish, or write "
+            "reshuffle_each_iteration=False; with TFDS, shuffle_files=False"};
+  }
+  if (absl::StartsWith(op, "DataServiceDataset")) {
+    return {"a tf.data service",
+            "put refurbish before distribute, so that each worker of the "
+            "service refurbishes what it prepares"};
+  }
+  if (op == "RefurbishedSamplesDataset") {
+    return {"a refurbish stage",
+            "put both partial augmentations into one partial_fn"};
+  }
+  if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
+    return {"random numbers with rerandomize_each_iteration",
+            "write rerandomize_each_iteration=False and a seed"};
+  }
+  if (absl::StrContains(op, "Parallel")) {
+    const std::string deterministic = Text(node, "deterministic");
+    if (deterministic == "false" ||
+        (deterministic == "default" && may_reorder) ||
+        IsTrue(node, "sloppy")) {
+      return {absl::StrCat(op, " with deterministic=False"),
+              kDeterministicWayOut};
+    }
+  }
+  return {};
+}
+
+bool AllowsReordering(const NodeDef& node) {
+  if (node.op() != "OptionsDataset") return false;
+  tensorflow::data::Options options;
+  return options.ParseFromString(Text(node, "serialized_options")) &&
+         options.optional_deterministic_case() ==
+             tensorflow::data::Options::kDeterministic &&
+         !options.deterministic();
+}
+
+}  // namespace
+
+absl::Status CheckSourceOrder(tensorflow::OpKernelContext* ctx,
+                              const tensorflow::data::DatasetBase* source) {
+  // As for a rewrite, so that no data is copied into the graph.
+  std::vector<std::pair<std::string, tensorflow::Tensor>> tensors;
+  GraphDef graph;
+  std::string output_node;
+  // A source that cannot be made into a graph cannot be looked at either.
+  if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
+                                              &output_node)
+           .ok()) {
+    return absl::OkStatus();
+  }
+  std::vector<const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes.push_back(&node);
+  for (const auto& function : graph.library().function()) {
+    for (const NodeDef& node : function.node_def()) nodes.push_back(&node);
+  }
+  bool may_reorder = false;
+  for (const NodeDef* node : nodes) may_reorder |= AllowsReordering(*node);
+  for (const NodeDef* node : nodes) {
+    const auto [what, way_out] = Reason(*node, may_reorder);
+    if (what.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source of refurbish changes its order from epoch to epoch (", what,
+        "), but a sample is known by its position in the source. Way out: ",
+        way_out, "."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

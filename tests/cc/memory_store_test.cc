@@ -1,0 +1,144 @@
+#include "refurbish_tf/cc/store/memory_store.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace refurbish_tf {
+namespace {
+
+// As a tensor is: a reference to data that is counted.
+using Sample = std::shared_ptr<const std::string>;
+
+Sample Make(const std::string& text) {
+  return std::make_shared<const std::string>(text);
+}
+
+int64_t Bytes(const Sample& sample) {
+  return sample == nullptr ? 0 : sample->size();
+}
+
+TEST(MemoryStoreTest, HoldsTheSampleItself) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  const Sample sample = Make("abc");
+  EXPECT_EQ(store.Put(5, 0, sample), PutResult::kStored);
+  Sample found;
+  ASSERT_TRUE(store.Get(5, 0, &found));
+  EXPECT_EQ(found.get(), sample.get());
+  EXPECT_EQ(sample.use_count(), 3);
+}
+
+TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  Sample found;
+  EXPECT_FALSE(store.Get(7, 0, &found));
+  store.Put(7, 3, Make("three"));
+  EXPECT_FALSE(store.Get(7, 2, &found));
+  EXPECT_FALSE(store.Get(7, 4, &found));
+  EXPECT_FALSE(store.Contains(7, 2));
+  EXPECT_TRUE(store.Contains(7, 3));
+  EXPECT_TRUE(store.Get(7, 3, &found));
+  EXPECT_EQ(*found, "three");
+  EXPECT_TRUE(store.GetAny(7, &found));
+  EXPECT_EQ(store.StoredGeneration(7), 3u);
+  EXPECT_EQ(store.StoredGeneration(8), kNoGeneration);
+}
+
+TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  store.Put(1, 5, Make("new"));
+  EXPECT_EQ(store.Put(1, 4, Make("old")), PutResult::kNewerKept);
+  Sample found;
+  ASSERT_TRUE(store.GetAny(1, &found));
+  EXPECT_EQ(*found, "new");
+  EXPECT_EQ(store.Put(1, 6, Make("newer")), PutResult::kStored);
+  EXPECT_EQ(store.Stats().entries, 1);
+  EXPECT_EQ(store.Stats().evictions, 1);
+}
+
+TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  const Sample first = Make("1"), second = Make("2"), third = Make("3");
+  store.Put(0, 0, first);
+  store.Put(0, 1, second);
+  EXPECT_EQ(first.use_count(), 1);
+  EXPECT_TRUE(store.Remove(0));
+  EXPECT_FALSE(store.Remove(0));
+  EXPECT_EQ(second.use_count(), 1);
+  store.Put(1ULL << 60, 0, third);
+  store.Clear();
+  EXPECT_EQ(third.use_count(), 1);
+  EXPECT_EQ(store.Stats().entries, 0);
+  EXPECT_EQ(store.Stats().bytes, 0);
+}
+
+// G8.
+TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
+  MemoryStore<Sample> store(10, Bytes);
+  EXPECT_EQ(store.Put(0, 0, Make("1234")), PutResult::kStored);
+  EXPECT_EQ(store.Put(1, 0, Make("123456")), PutResult::kStored);
+  EXPECT_EQ(store.Put(2, 0, Make("1")), PutResult::kNoRoom);
+  EXPECT_EQ(store.Stats().bytes, 10);
+  // One that has grown is not kept, and the old one is not handed out either.
+  EXPECT_EQ(store.Put(0, 1, Make("12345")), PutResult::kNoRoom);
+  EXPECT_EQ(store.StoredGeneration(0), kNoGeneration);
+  EXPECT_EQ(store.Stats().bytes, 6);
+  EXPECT_TRUE(store.Evict(1));
+  EXPECT_EQ(store.Put(0, 1, Make("1234567890")), PutResult::kStored);
+  EXPECT_EQ(store.Stats().entries, 1);
+}
+
+TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  Sample found;
+  store.Get(0, 0, &found);       // Miss.
+  store.Contains(0, 0);          // Miss.
+  store.Put(0, 0, Make("a"));
+  store.Contains(0, 0);          // Counts nothing.
+  store.Get(0, 0, &found);       // Hit.
+  store.GetAny(0, &found);       // Hit.
+  store.Put(0, 1, Make("bb"));   // Eviction.
+  store.Evict(0);                // Eviction.
+  store.Put(0, 2, Make("ccc"));
+  store.Remove(0);               // No eviction.
+  const CacheStoreStats stats = store.Stats();
+  EXPECT_EQ(stats.entries, 0);
+  EXPECT_EQ(stats.bytes, 0);
+  EXPECT_EQ(stats.hits, 2);
+  EXPECT_EQ(stats.misses, 2);
+  EXPECT_EQ(stats.evictions, 2);
+}
+
+TEST(MemoryStoreTest, ServesManyThreads) {
+  constexpr uint64_t kIndices = 3000;
+  MemoryStore<Sample> store(kIndices * 8, Bytes);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&store, &wrong, t] {
+      for (uint64_t k = 0; k < 4 * kIndices; ++k) {
+        const uint64_t index = (k * 7919 + t) % kIndices;
+        const Generation generation = k % 3;
+        Sample found;
+        if (store.Get(index, generation, &found)) {
+          wrong += *found != std::to_string(index * 10 + generation);
+        } else {
+          store.Put(index, generation,
+                    Make(std::to_string(index * 10 + generation)));
+        }
+        if (k % 17 == 0) store.Remove(index);
+        if (k % 5000 == 0) store.Clear();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(store.Stats().bytes, static_cast<int64_t>(kIndices * 8));
+}
+
+}  // namespace
+}  // namespace refurbish_tf
