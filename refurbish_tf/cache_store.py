@@ -20,7 +20,7 @@ class CacheStoreStats:
     bytes: bytes of their data.
     hits: lookups that found their sample.
     misses: lookups that did not, so that the sample had to be prepared.
-    evictions: samples replaced by a newer generation of themselves, or dropped to make room.
+    evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
   """
   entries: int
   bytes: int

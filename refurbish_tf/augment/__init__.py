@@ -1,16 +1,21 @@
-"""Native augmentation layers, and the split of their sequence into partial and final augmentation.
+"""Native augmentation layers, and the split of a sequence of them into partial and final augmentation.
 
-    from refurbish_tf import augment
+>>> import tensorflow as tf
+>>> from refurbish_tf import augment
+>>> partial_fn, final_fn = augment.split(
+...     [augment.rand_augment_layer(9), augment.rand_augment_layer(9),
+...      augment.random_crop(3), augment.random_flip()], at=2)
+>>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
+>>> seeds = tf.data.Dataset.from_tensor_slices(tf.random.split([7, 0], 8))
+>>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
 
-    layers = [augment.rand_augment_layer(9), augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()]
-    partial_fn, final_fn = augment.split(layers, at=2)
-    train = source.refurbish(partial_fn, final_fn, r=3, seed=7)
-
-This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. All randomness comes
-from the seeds that `refurbish` hands to the functions.
+This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1; the `refurbish` stage
+takes the two functions and hands them their seeds, which all the randomness comes from.
 """
-
-from .composition import compose, split
-from .layers import rand_augment_layer, random_crop, random_flip
+from .composition import compose
+from .composition import split
+from .layers import rand_augment_layer
+from .layers import random_crop
+from .layers import random_flip
 
 __all__ = ["compose", "rand_augment_layer", "random_crop", "random_flip", "split"]

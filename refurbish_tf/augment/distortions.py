@@ -1,22 +1,22 @@
 """The 14 distortions of RandAugment, each a plain deterministic function of an image.
 
-    >>> from refurbish_tf.augment import distortions
-    >>> image = tf.constant([[[10, 20, 30], [40, 50, 60]]], tf.uint8)
-    >>> distortions.brightness(image, 2.0).numpy().tolist()
-    [[[20, 40, 60], [80, 100, 120]]]
+>>> import tensorflow as tf
+>>> from refurbish_tf.augment import distortions
+>>> image = tf.constant([[[10, 20, 30], [40, 50, 60]]], tf.uint8)
+>>> distortions.brightness(image, factor=2.0).numpy().tolist()
+[[[20, 40, 60], [80, 100, 120]]]
 
-Every function takes an image, uint8 `[height, width, 3]` with at least one pixel and sides of at most 32767, and returns
-one of the same shape and dtype. Parameters are Python numbers. The results are those of Pillow, value for value:
-`PIL.ImageOps` and `PIL.ImageEnhance` for the colours, `PIL.Image.transform` (affine, nearest neighbour, pixels from
-outside grey) for the geometry. That is what AutoAugment and RandAugment were published with (Cubuk et al.,
-*RandAugment*, NeurIPS 2020, section 3; Cubuk et al., *AutoAugment*, CVPR 2019, appendix).
+Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, and parameters that are Python numbers,
+and returns an image of the same shape and dtype. The results are Pillow's, value for value: those of `PIL.ImageOps` and
+`PIL.ImageEnhance` for the colours, and for the geometry those of `PIL.Image.transform` with an affine matrix, the
+nearest pixel and grey from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
+al., *AutoAugment*, CVPR 2019, section 3.1 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
-Two things about the CPU kernels of TensorFlow shape the code. An operation costs about a third of a microsecond before
-it touches a pixel, which is all there is to a 32 x 32 image. At 224 x 224 a pass of float or integer arithmetic is
-nearly free, but `tf.where`, a shift or a table look-up per value costs ten to fifty times as much, as does
-broadcasting along the three channels.
+What the code owes to TensorFlow's CPU kernels: an operation costs about 0.3 microseconds before it touches a pixel,
+which is most of what there is to pay at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10
+microseconds, but `tf.where`, a shift or a table look-up per value 60 to 400, and so does broadcasting along the three
+channels.
 """
-
 import math
 
 import numpy as np
@@ -31,220 +31,221 @@ _GREY_WEIGHTS = np.array([19595, 38470, 7471], np.float32) / 65536
 
 
 def identity(image):
-    """Returns the image as it is."""
-    return tf.identity(image)
+  """Returns the image as it is."""
+  return tf.identity(image)
 
 
 def auto_contrast(image):
-    """Stretches each channel so that its darkest value becomes 0 and its brightest 255 (`ImageOps.autocontrast`).
+  """Stretches each channel so that its darkest value becomes 0 and its brightest 255 (`ImageOps.autocontrast`).
 
-    A channel of one value stays as it is.
-    """
-    # float64, because Pillow computes in it and truncates: a quotient that should be whole may come out just below.
-    darkest = tf.cast(tf.reduce_min(image, axis=[0, 1]), tf.float64)
-    brightest = tf.cast(tf.reduce_max(image, axis=[0, 1]), tf.float64)
-    span = brightest - darkest
-    scale = tf.math.divide_no_nan(tf.constant(255, tf.float64), span)
-    offset = tf.where(span > 0, darkest * scale, -darkest)
-    rows, width = _rows(image), _size(image)[1]
-    stretched = tf.cast(rows, tf.float64) * tf.tile(scale, [width]) - tf.tile(offset, [width])
-    return tf.reshape(tf.cast(stretched, tf.uint8), tf.shape(image))
+  A channel of one value stays as it is.
+  """
+  # float64, because Pillow computes in it and truncates: a quotient that should be whole may come out just below.
+  darkest = tf.cast(tf.reduce_min(image, axis=[0, 1]), tf.float64)
+  brightest = tf.cast(tf.reduce_max(image, axis=[0, 1]), tf.float64)
+  span = brightest - darkest
+  scale = tf.math.divide_no_nan(tf.constant(255, tf.float64), span)
+  offset = tf.where(span > 0, darkest * scale, -darkest)
+  rows, width = _rows(image), _size(image)[1]
+  stretched = tf.cast(rows, tf.float64) * tf.tile(scale, [width]) - tf.tile(offset, [width])
+  return tf.reshape(tf.cast(stretched, tf.uint8), tf.shape(image))
 
 
 def equalize(image):
-    """Spreads the values of each channel so that they are about equally frequent (`ImageOps.equalize`)."""
-    rows, width = _rows(image), _size(image)[1]
-    # One histogram of 3 * 256 bins in place of three of 256.
-    bins = tf.reshape(tf.cast(rows, tf.int32) + tf.tile([0, 256, 512], [width]), [-1])
-    no_weights = tf.constant([], tf.int32)
-    histogram = tf.reshape(tf.raw_ops.DenseBincount(input=bins, size=768, weights=no_weights), [3, 256])
-    darker = tf.cumsum(histogram, axis=1, exclusive=True)
-    # The pixels darker than the brightest value that occurs. Beyond that value `darker` counts all pixels.
-    pixels = tf.size(rows) // 3
-    step = tf.reduce_max(tf.where(darker < pixels, darker, 0), axis=1, keepdims=True) // 255
-    spread = tf.minimum((darker + step // 2) // tf.maximum(step, 1), 255)
-    table = tf.where(step > 0, spread, tf.range(256))
-    # `gather_nd` looks single values up in two thirds of the time of `gather`.
-    values = tf.gather_nd(tf.reshape(tf.cast(table, tf.uint8), [768]), bins[:, tf.newaxis])
-    return tf.reshape(values, tf.shape(image))
+  """Spreads the values of each channel so that they are about equally frequent (`ImageOps.equalize`)."""
+  rows, width = _rows(image), _size(image)[1]
+  # One histogram of 3 * 256 bins in place of three of 256.
+  bins = tf.reshape(tf.cast(rows, tf.int32) + tf.tile([0, 256, 512], [width]), [-1])
+  no_weights = tf.constant([], tf.int32)
+  histogram = tf.reshape(tf.raw_ops.DenseBincount(input=bins, size=768, weights=no_weights), [3, 256])
+  darker = tf.cumsum(histogram, axis=1, exclusive=True)
+  # The pixels darker than the brightest value that occurs. Beyond that value `darker` counts all pixels.
+  pixels = tf.size(rows) // 3
+  step = tf.reduce_max(tf.where(darker < pixels, darker, 0), axis=1, keepdims=True) // 255
+  spread = tf.minimum((darker + step // 2) // tf.maximum(step, 1), 255)
+  table = tf.where(step > 0, spread, tf.range(256))
+  # `gather_nd` looks single values up in two thirds of the time of `gather`.
+  values = tf.gather_nd(tf.reshape(tf.cast(table, tf.uint8), [768]), bins[:, tf.newaxis])
+  return tf.reshape(values, tf.shape(image))
 
 
 def solarize(image, threshold):
-    """Inverts the values from `threshold`, a whole number from 0 to 256, upwards (`ImageOps.solarize`)."""
-    if threshold > 255:
-        return tf.identity(image)
-    bright = tf.cast(image >= np.uint8(max(threshold, 0)), tf.uint8)
-    # An exclusive or with 255 inverts: a quarter of the time of `tf.where`.
-    return tf.bitwise.bitwise_xor(image, bright * np.uint8(255))
+  """Inverts the values from `threshold`, a whole number from 0 to 256, upwards (`ImageOps.solarize`)."""
+  if threshold > 255:
+    return tf.identity(image)
+  bright = tf.cast(image >= np.uint8(max(threshold, 0)), tf.uint8)
+  # An exclusive or with 255 inverts: a quarter of the time of `tf.where`.
+  return tf.bitwise.bitwise_xor(image, bright * np.uint8(255))
 
 
 def posterize(image, bits):
-    """Keeps the `bits`, 1 to 8, most significant bits of every value (`ImageOps.posterize`)."""
-    return tf.bitwise.bitwise_and(image, np.uint8(256 - 2 ** (8 - bits)))
+  """Keeps the `bits`, 1 to 8, most significant bits of every value (`ImageOps.posterize`)."""
+  return tf.bitwise.bitwise_and(image, np.uint8(256 - 2 ** (8 - bits)))
 
 
 def color(image, factor):
-    """Moves the colours from grey (`factor` 0) by way of the image (1) to stronger ones (`ImageEnhance.Color`)."""
-    pixels = _float_pixels(image)
-    return tf.reshape(_blend(_grey(pixels, columns=3), pixels, factor), tf.shape(image))
+  """Moves the colours from grey (`factor` 0) by way of the image (1) to stronger ones (`ImageEnhance.Color`)."""
+  pixels = _float_pixels(image)
+  return tf.reshape(_blend(_grey(pixels, columns=3), pixels, factor), tf.shape(image))
 
 
 def contrast(image, factor):
-    """Moves the values away from (`factor` > 1) or towards (< 1) the mean grey value (`ImageEnhance.Contrast`)."""
-    pixels = _float_pixels(image)
-    height, width = _size(image)
-    grey = _grey(pixels, columns=2)
-    # float32 holds the sum of one row exactly (2 * 32767 * 255 < 2**24), but not that of all of them.
-    row_sums = tf.reduce_sum(tf.reshape(grey, [height, width * 2]), axis=1)
-    mean = tf.reduce_sum(tf.cast(row_sums, tf.float64)) / tf.cast(tf.size(grey), tf.float64)
-    return tf.reshape(_blend(tf.cast(tf.floor(mean + 0.5), tf.float32), pixels, factor), tf.shape(image))
+  """Moves the values away from (`factor` > 1) or towards (< 1) the mean grey value (`ImageEnhance.Contrast`)."""
+  pixels = _float_pixels(image)
+  height, width = _size(image)
+  grey = _grey(pixels, columns=2)
+  # float32 holds the sum of one row exactly (2 * 32767 * 255 < 2**24), but not that of all of them.
+  row_sums = tf.reduce_sum(tf.reshape(grey, [height, width * 2]), axis=1)
+  mean = tf.reduce_sum(tf.cast(row_sums, tf.float64)) / tf.cast(tf.size(grey), tf.float64)
+  return tf.reshape(_blend(tf.cast(tf.floor(mean + 0.5), tf.float32), pixels, factor), tf.shape(image))
 
 
 def brightness(image, factor):
-    """Multiplies every value by `factor`, which is at least 0 (`ImageEnhance.Brightness`)."""
-    scaled = tf.cast(image, tf.float32) * factor
-    if factor > 1:
-        scaled = tf.minimum(scaled, 255.0)
-    return tf.cast(scaled, tf.uint8)
+  """Multiplies every value by `factor`, which is at least 0 (`ImageEnhance.Brightness`)."""
+  scaled = tf.cast(image, tf.float32) * factor
+  if factor > 1:
+    scaled = tf.minimum(scaled, 255.0)
+  return tf.cast(scaled, tf.uint8)
 
 
 def sharpness(image, factor):
-    """Moves from a smoothed image (`factor` 0) by way of the image (1) to a sharpened one (`ImageEnhance.Sharpness`).
+  """Moves from a smoothed image (`factor` 0) by way of the image (1) to a sharpened one (`ImageEnhance.Sharpness`).
 
-    The outermost pixels have no full neighbourhood and stay as they are.
-    """
-    rows = _rows(image)
-    values = tf.cast(rows, tf.float32)
-    columns = values[:-2] + values[1:-1] + values[2:]
-    around = columns[:, :-6] + columns[:, 3:-3] + columns[:, 6:]
-    middle = values[1:-1, 3:-3]
-    # The neighbourhood weighs 1 and the pixel itself 5. A sum of whole numbers divided by 13 is never near a half, so
-    # rounding it does not depend on the order of the arithmetic.
-    smooth = tf.floor((around + 4.0 * middle) * (1 / 13) + 0.5)
-    inner = _blend(smooth, middle, factor)
-    inner = tf.concat([rows[1:-1, :3], inner, rows[1:-1, 3:][:, -3:]], axis=1)
-    return tf.reshape(tf.concat([rows[:1], inner, rows[1:][-1:]], axis=0), tf.shape(image))
+  The outermost pixels have no full neighbourhood and stay as they are.
+  """
+  rows = _rows(image)
+  values = tf.cast(rows, tf.float32)
+  columns = values[:-2] + values[1:-1] + values[2:]
+  around = columns[:, :-6] + columns[:, 3:-3] + columns[:, 6:]
+  middle = values[1:-1, 3:-3]
+  # The neighbourhood weighs 1 and the pixel itself 5. A sum of whole numbers divided by 13 is never near a half, so
+  # rounding it does not depend on the order of the arithmetic.
+  smooth = tf.floor((around + 4.0 * middle) * (1 / 13) + 0.5)
+  inner = _blend(smooth, middle, factor)
+  inner = tf.concat([rows[1:-1, :3], inner, rows[1:-1, 3:][:, -3:]], axis=1)
+  return tf.reshape(tf.concat([rows[:1], inner, rows[1:][-1:]], axis=0), tf.shape(image))
 
 
 def rotate(image, degrees):
-    """Turns the image counterclockwise about its centre by `degrees` (`Image.rotate`)."""
-    # The matrix from an output place to an input place. Pillow rounds it like this, for right angles to be exact.
-    radians = math.radians(degrees % 360.0)
-    cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
-    height, width = _size(image)
-    middle_x, middle_y = _half(width), _half(height)
-    first_x = _fixed((cosine * -middle_x + -sine * -middle_y) + middle_x + cosine * 0.5 + -sine * 0.5)
-    first_y = _fixed((sine * -middle_x + cosine * -middle_y) + middle_y + sine * 0.5 + cosine * 0.5)
-    x, y = _range(width), _range(height)[:, np.newaxis]
-    input_x = _whole(tf.add(x * _fixed(cosine), y * _fixed(-sine) + first_x))
-    input_y = _whole(tf.add(x * _fixed(sine), y * _fixed(cosine) + first_y))
-    return _take(image, input_y, input_x)
+  """Turns the image counterclockwise about its centre by `degrees` (`Image.rotate`)."""
+  # The matrix from an output place to an input place. Pillow rounds it like this, for right angles to be exact.
+  radians = math.radians(degrees % 360.0)
+  cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
+  height, width = _size(image)
+  middle_x, middle_y = _float64(width) / 2, _float64(height) / 2
+  first_x = _fixed((cosine * -middle_x + -sine * -middle_y) + middle_x + cosine * 0.5 + -sine * 0.5)
+  first_y = _fixed((sine * -middle_x + cosine * -middle_y) + middle_y + sine * 0.5 + cosine * 0.5)
+  x, y = _range(width), _range(height)[:, np.newaxis]
+  input_x = _whole(tf.add(x * _fixed(cosine), y * _fixed(-sine) + first_x))
+  input_y = _whole(tf.add(x * _fixed(sine), y * _fixed(cosine) + first_y))
+  return _take(image, input_y, input_x)
 
 
 def shear_x(image, slope):
-    """Takes the pixel at (x, y) from (x + `slope` * y, y): positive slopes push lower rows to the left."""
-    height, width = _size(image)
-    y = _range(height)[:, np.newaxis]
-    shift = _whole(y * _fixed(slope) + _fixed(0.5 + slope * 0.5))
-    return _take(image, y, tf.add(_range(width), shift))
+  """Takes the pixel at (x, y) from (x + `slope` * y, y): positive slopes push lower rows to the left."""
+  height, width = _size(image)
+  y = _range(height)[:, np.newaxis]
+  shift = _whole(y * _fixed(slope) + _fixed(0.5 + slope * 0.5))
+  return _take(image, y, tf.add(_range(width), shift))
 
 
 def shear_y(image, slope):
-    """Takes the pixel at (x, y) from (x, y + `slope` * x): positive slopes push columns to the right upwards."""
-    height, width = _size(image)
-    x = _range(width)
-    shift = _whole(x * _fixed(slope) + _fixed(slope * 0.5 + 0.5))
-    return _take(image, tf.add(_range(height)[:, np.newaxis], shift), x)
+  """Takes the pixel at (x, y) from (x, y + `slope` * x): positive slopes push columns to the right upwards."""
+  height, width = _size(image)
+  x = _range(width)
+  shift = _whole(x * _fixed(slope) + _fixed(slope * 0.5 + 0.5))
+  return _take(image, tf.add(_range(height)[:, np.newaxis], shift), x)
 
 
-def translate_x(image, pixels):
-    """Moves the image to the left by `pixels`, a whole number or an int32 scalar; to the right if negative."""
-    return _translate(image, pixels, axis=1)
+def translate_x(image, fraction):
+  """Moves the image to the left by `fraction` of its width, rounded to whole pixels; to the right if negative."""
+  return _translate(image, fraction, axis=1)
 
 
-def translate_y(image, pixels):
-    """Moves the image upwards by `pixels`, a whole number or an int32 scalar; downwards if negative."""
-    return _translate(image, pixels, axis=0)
+def translate_y(image, fraction):
+  """Moves the image upwards by `fraction` of its height, rounded to whole pixels; downwards if negative."""
+  return _translate(image, fraction, axis=0)
 
 
 def _size(image):
-    """Returns height and width, as Python numbers where they are known."""
-    dynamic = tf.shape(image)
-    return tuple(dynamic[axis] if size is None else size for axis, size in enumerate(image.shape[:2]))
+  """Returns height and width, as Python numbers where they are known."""
+  dynamic = tf.shape(image)
+  return tuple(dynamic[axis] if size is None else size for axis, size in enumerate(image.shape[:2]))
 
 
 def _rows(image):
-    """Returns the image as `[height, width * 3]`: its innermost dimension is long, which is what makes passes cheap."""
-    height, width = _size(image)
-    return tf.reshape(image, [height, width * 3])
+  """Returns the image as `[height, width * 3]`: its innermost dimension is long, which is what makes passes cheap."""
+  height, width = _size(image)
+  return tf.reshape(image, [height, width * 3])
 
 
 def _float_pixels(image):
-    """Returns the image as float32 `[height * width, 3]`."""
-    return tf.reshape(tf.cast(image, tf.float32), [-1, 3])
+  """Returns the image as float32 `[height * width, 3]`."""
+  return tf.reshape(tf.cast(image, tf.float32), [-1, 3])
 
 
 def _grey(pixels, columns):
-    """Returns the whole grey values of float32 `[n, 3]` pixels, repeated in each of the columns of `[n, columns]`.
+  """Returns the whole grey values of float32 `[n, 3]` pixels, repeated in each of the columns of `[n, columns]`.
 
-    No fewer than two columns: a product with a single one takes twice as long.
-    """
-    weights = np.repeat(_GREY_WEIGHTS[:, np.newaxis], columns, axis=1)
-    return tf.floor(tf.matmul(pixels, weights) + 0.5)
+  No fewer than two columns: a product with a single one takes twice as long.
+  """
+  weights = np.repeat(_GREY_WEIGHTS[:, np.newaxis], columns, axis=1)
+  return tf.floor(tf.matmul(pixels, weights) + 0.5)
 
 
 def _blend(degenerate, values, factor):
-    """Returns `Image.blend(degenerate, values, factor)` of whole float32 values, in Pillow's order of operations."""
-    blended = degenerate + factor * (values - degenerate)
-    if not 0 <= factor <= 1:
-        blended = tf.maximum(tf.minimum(blended, 255.0), 0.0)
-    return tf.cast(blended, tf.uint8)
+  """Returns `Image.blend(degenerate, values, factor)` of whole float32 values, in Pillow's order of operations."""
+  blended = degenerate + factor * (values - degenerate)
+  if not 0 <= factor <= 1:
+    blended = tf.maximum(tf.minimum(blended, 255.0), 0.0)
+  return tf.cast(blended, tf.uint8)
 
 
-# Where a side is known, what follows from it alone is computed by NumPy while tracing, up to one row or column. Planes
-# are left to TensorFlow, which folds them into constants when it makes an iterator: the graph stays small.
+# What follows from a known side alone is computed by NumPy while tracing, up to one row or column, because every node
+# costs some 80 microseconds whenever an iterator is made. Planes would swell the graph; they are left to TensorFlow,
+# which folds them into constants then.
 
 
 def _range(size):
-    return np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
+  return tf.range(size) if tf.is_tensor(size) else np.arange(size, dtype=np.int32)
 
 
-def _half(size):
-    return size / 2 if isinstance(size, int) else tf.cast(size, tf.float64) / 2
+def _float64(size):
+  return tf.cast(size, tf.float64) if tf.is_tensor(size) else float(size)
 
 
 def _fixed(value):
-    """Returns the float64 `value` in Pillow's fixed-point representation, int32 units of 1 / 65536."""
-    scaled = value * 65536.0 + 0.5
-    return math.floor(scaled) if isinstance(scaled, float) else tf.cast(tf.floor(scaled), tf.int32)
+  """Returns a float64 number in Pillow's fixed-point representation, int32 units of 1 / 65536."""
+  scaled = value * 65536.0 + 0.5
+  return tf.cast(tf.floor(scaled), tf.int32) if tf.is_tensor(scaled) else math.floor(scaled)
 
 
 def _whole(fixed):
-    """Returns the whole part, rounded down, of fixed-point numbers."""
-    return fixed >> 16 if isinstance(fixed, np.ndarray) else tf.bitwise.right_shift(fixed, 16)
+  """Returns the whole part, rounded down, of fixed-point numbers."""
+  return tf.bitwise.right_shift(fixed, 16) if tf.is_tensor(fixed) else fixed >> 16
 
 
 def _clip(values, lowest, highest):
-    if isinstance(values, np.ndarray):
-        return np.clip(values, lowest, highest)
-    return tf.clip_by_value(values, lowest, highest)
+  clip = tf.clip_by_value if tf.is_tensor(values) or tf.is_tensor(highest) else np.clip
+  return clip(values, lowest, highest)
 
 
 def _take(image, input_y, input_x):
-    """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `FILL` outside."""
-    height, width = _size(image)
-    # One pixel of border stands for everything outside.
-    bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=FILL), [-1, 3])
-    places = _clip(input_y, -1, height) * (width + 2) + _clip(input_x, -1, width) + (width + 3)
-    return tf.gather_nd(bordered, places[..., tf.newaxis])
+  """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `FILL` outside."""
+  height, width = _size(image)
+  # One pixel of border stands for everything outside.
+  bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=FILL), [-1, 3])
+  places = _clip(input_y, -1, height) * (width + 2) + _clip(input_x, -1, width) + (width + 3)
+  return tf.gather_nd(bordered, places[..., tf.newaxis])
 
 
-def _translate(image, pixels, axis):
-    size = _size(image)[axis]
-    pixels = tf.clip_by_value(pixels, -size, size)
-    leaving, entering = tf.maximum(pixels, 0), tf.maximum(-pixels, 0)
-    kept = slice(leaving, size - entering)
-    kept = image[kept] if axis == 0 else image[:, kept]
-    paddings = [[0, 0], [0, 0], [0, 0]]
-    paddings[axis] = [entering, leaving]
-    return tf.pad(kept, paddings, constant_values=FILL)
+def _translate(image, fraction, axis):
+  size = _size(image)[axis]
+  exact = fraction * _float64(size)
+  pixels = tf.cast(tf.round(exact), tf.int32) if tf.is_tensor(exact) else round(exact)
+  leaving, entering = _clip(pixels, 0, size), _clip(-pixels, 0, size)
+  kept = slice(leaving, size - entering)
+  kept = image[kept] if axis == 0 else image[:, kept]
+  paddings = [[0, 0], [0, 0], [0, 0]]
+  paddings[axis] = [entering, leaving]
+  return tf.pad(kept, paddings, constant_values=FILL)

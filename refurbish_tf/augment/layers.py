@@ -1,7 +1,5 @@
 """Augmentation layers: functions `layer(image, seed)` whose randomness comes from `seed` alone."""
-
 import functools
-import math
 import numbers
 import operator
 
@@ -14,234 +12,221 @@ _LARGEST_TRANSLATION = 150 / 331
 
 
 def rand_augment_layer(magnitude=9):
-    """Returns a layer that applies one of RandAugment's 14 distortions, each with the same probability.
+  """Returns a layer that applies one of RandAugment's 14 distortions, each with the same probability.
 
-    >>> from refurbish_tf import augment
-    >>> layer = augment.rand_augment_layer(magnitude=9)
-    >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
-    TensorShape([32, 32, 3])
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> layer = augment.rand_augment_layer(magnitude=9)
+  >>> layer(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([32, 32, 3])
 
-    Two of them in a row are the RandAugment (N = 2, M = 9) of the papers; see `compose`.
+  Two of them in a row are the RandAugment (N = 2, M = 9) of the papers; see `compose`.
 
-    `magnitude`, the papers' M, sets how far every distortion goes, as in the reference implementation of RandAugment:
+  `magnitude`, the papers' M, sets how far every distortion goes, as in the reference implementation of RandAugment:
 
-    | Distortion                             | Parameter                          | At M = 9        | Sign   |
-    | -------------------------------------- | ---------------------------------- | --------------- | ------ |
-    | identity, auto_contrast, equalize      | none                               |                 |        |
-    | rotate                                 | 30 degrees * M / 10                | 27 degrees      | random |
-    | shear_x, shear_y                       | 0.3 * M / 10                       | 0.27            | random |
-    | translate_x, translate_y               | 150 / 331 of the side * M / 10     | 41 % of a side  | random |
-    | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10          | 1.72            |        |
-    | solarize                               | threshold int(256 * M / 10)        | 230             |        |
-    | posterize                              | bits max(1, int(4 * M / 10))       | 3               |        |
+  | Distortion                             | Parameter                      | At M = 9       | Sign   |
+  | -------------------------------------- | ------------------------------ | -------------- | ------ |
+  | identity, auto_contrast, equalize      | none                           |                |        |
+  | rotate                                 | 30 degrees * M / 10            | 27 degrees     | random |
+  | shear_x, shear_y                       | 0.3 * M / 10                   | 0.27           | random |
+  | translate_x, translate_y               | 150 / 331 of the side * M / 10 | 41 % of a side | random |
+  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10      | 1.72           |        |
+  | solarize                               | threshold int(256 * M / 10)    | 230            |        |
+  | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
 
-    As there, the factor grows with M from weakening (0) by way of no change (5) to strengthening (10) and has no random
-    direction, and solarize and posterize are the milder the larger M is. Two things differ: translation is proportional
-    to the image in place of 100 pixels for every size, and posterize keeps at least one bit, where the reference keeps
-    none below M = 2.5 and returns a black image.
+  As there, the factor grows with M from weakening (0) by way of no change (5) to strengthening (10) and has no random
+  direction, and solarize and posterize are the milder the larger M is. Two things differ: translation is proportional
+  to the image in place of 100 pixels for every size, and posterize keeps at least one bit, where the reference keeps
+  none below M = 2.5 and returns a black image.
 
-    `layer(image, seed)` takes
-      - image: uint8 `[height, width, 3]`, sides of 1 to 32767 pixels, known or unknown while tracing;
-      - seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`; equal images and seeds give equal results;
-    and returns uint8 `[height, width, 3]` with the static shape of `image`. It raises `TypeError` for another dtype and
-    `ValueError` for another shape, while tracing where they are known by then.
+  Args:
+    magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
 
-    Args:
-      magnitude: real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
+  Returns:
+    A function `layer(image, seed)` of an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, known while
+    tracing or not, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns uint8
+    `[height, width, 3]` with the static shape of the image, the same for the same image and seed. It raises `TypeError`
+    for another dtype and `ValueError` for another shape.
 
-    Raises:
-      TypeError: `magnitude` is not a real number.
-      ValueError: `magnitude` is not between 0 and 10.
+  Raises:
+    TypeError: `magnitude` is not a real number.
+    ValueError: `magnitude` is not between 0 and 10.
 
-    Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive layer that Lee et al.,
-    *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
-    """
-    choices = _choices(_checked_magnitude(magnitude) / 10)
-    traced = {choice: tf.function(choice, autograph=False) for choice in choices}
+  Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive layer that Lee et al.,
+  *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
+  """
+  choices, graph_functions = _choices(_checked_magnitude(magnitude) / 10)
 
-    @tf.autograph.experimental.do_not_convert
-    def rand_augment(image, seed):
-        image, seed = _checked_image(image, "rand_augment_layer"), checked_seed(seed, "rand_augment_layer")
-        chosen = _draw([], len(choices), seed)
-        if tf.executing_eagerly():
-            return choices[int(chosen)](image)
-        # What `tf.switch_case` comes to, but for one thing: that would have its branches spliced into the caller, where
-        # every operation of the 13 distortions not chosen is still visited to be passed over. At 32 x 32 that takes
-        # longer than the distortion that was chosen.
-        specification = tf.TensorSpec(image.shape, image.dtype)
-        return tf.raw_ops.StatelessCase(
-            branch_index=chosen,
-            input=[image],
-            Tout=[image.dtype],
-            branches=[traced[choice].get_concrete_function(specification) for choice in choices],
-            output_shapes=[image.shape],
-        )[0]
+  @tf.autograph.experimental.do_not_convert
+  def rand_augment(image, seed):
+    image, seed = _checked_image(image, "rand_augment_layer"), checked_seed(seed, "rand_augment_layer")
+    chosen = _draw([], len(choices), seed)
+    if tf.executing_eagerly():
+      return choices[int(chosen)](image)
+    # What `tf.switch_case` comes to, but for one thing: that has its branches spliced into the caller, where each
+    # operation of the distortions not chosen is still visited to be passed over. At 32 x 32 that takes longer than the
+    # one distortion chosen.
+    specification = tf.TensorSpec(image.shape, image.dtype)
+    return tf.raw_ops.StatelessCase(
+        branch_index=chosen, input=[image], Tout=[image.dtype], output_shapes=[image.shape],
+        branches=[function.get_concrete_function(specification) for function in graph_functions])[0]
 
-    return rand_augment
+  return rand_augment
 
 
 def random_crop(padding):
-    """Returns a layer that pads the image with `padding` zeros on each side and crops it back at a random place.
+  """Returns a layer that pads the image with `padding` zeros on each side and crops it back at a random place.
 
-    >>> from refurbish_tf import augment
-    >>> image = tf.constant([[[1, 1, 1], [2, 2, 2]], [[3, 3, 3], [4, 4, 4]]], tf.uint8)
-    >>> augment.random_crop(padding=1)(image, seed=[5, 0]).numpy()[..., 0].tolist()
-    [[0, 0], [1, 4]]
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> image = tf.constant([[[1, 1, 1], [2, 2, 2]], [[3, 3, 3], [4, 4, 4]]], tf.uint8)
+  >>> augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  [[0, 3], [0, 0]]
 
-    Each of the (2 * padding + 1)² places is as likely as the others. Image, seed, result and errors of the layer are
-    those of `rand_augment_layer`.
+  Each of the (2 * padding + 1)² places is as likely as the others.
 
-    Args:
-      padding: whole number of pixels, at least 0. Lee et al. take 3.
+  Args:
+    padding: a whole number of pixels, at least 0. Lee et al. take 3.
 
-    Raises:
-      TypeError: `padding` is not a whole number.
-      ValueError: `padding` is negative.
+  Returns:
+    A function `layer(image, seed)` like the one that `rand_augment_layer` returns.
 
-    Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: cheap
-    and diverse, and so the right thing for the final augmentation.
-    """
-    padding = _checked_padding(padding)
+  Raises:
+    TypeError: `padding` is not a whole number.
+    ValueError: `padding` is negative.
 
-    @tf.autograph.experimental.do_not_convert
-    def crop(image, seed):
-        image, seed = _checked_image(image, "random_crop"), checked_seed(seed, "random_crop")
-        padded = tf.pad(image, [[padding, padding], [padding, padding], [0, 0]])
-        # Three are drawn for two, because one operation fewer matters more than what it computes.
-        corner = _draw([3], 2 * padding + 1, seed) * [1, 1, 0]
-        cropped = tf.slice(padded, corner, tf.shape(image))
-        cropped.set_shape(image.shape)
-        return cropped
+  Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
+  outcomes for little work, and so the right thing for the final augmentation.
+  """
+  padding = _checked_padding(padding)
 
-    return crop
+  @tf.autograph.experimental.do_not_convert
+  def crop(image, seed):
+    image, seed = _checked_image(image, "random_crop"), checked_seed(seed, "random_crop")
+    padded = tf.pad(image, [[padding, padding], [padding, padding], [0, 0]])
+    # Three are drawn for two, because one operation fewer matters more than what it computes.
+    corner = _draw([3], 2 * padding + 1, seed) * [1, 1, 0]
+    cropped = tf.slice(padded, corner, tf.shape(image))
+    cropped.set_shape(image.shape)
+    return cropped
+
+  return crop
 
 
 def random_flip():
-    """Returns a layer that mirrors the image, left to right, with probability 1/2.
+  """Returns a layer that mirrors the image, left to right, with probability 1/2.
 
-    >>> from refurbish_tf import augment
-    >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
-    >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
-    [[[4, 5, 6], [1, 2, 3]]]
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
+  >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
+  [[[4, 5, 6], [1, 2, 3]]]
 
-    Image, seed, result and errors of the layer are those of `rand_augment_layer`.
+  Returns:
+    A function `layer(image, seed)` like the one that `rand_augment_layer` returns.
 
-    Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
-    and 4.
-    """
+  Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
+  and 4.
+  """
 
-    @tf.autograph.experimental.do_not_convert
-    def flip(image, seed):
-        image, seed = _checked_image(image, "random_flip"), checked_seed(seed, "random_flip")
-        # The operation before V2 takes its axes as a tensor of flags, which saves a `tf.cond`.
-        return tf.raw_ops.Reverse(tensor=image, dims=_draw([3], 2, seed) > [1, 0, 1])
+  @tf.autograph.experimental.do_not_convert
+  def flip(image, seed):
+    image, seed = _checked_image(image, "random_flip"), checked_seed(seed, "random_flip")
+    return tf.cond(_draw([], 2, seed) > 0, lambda: tf.reverse(image, axis=[1]), lambda: image)
 
-    return flip
+  return flip
 
 
 def checked_seed(seed, whose):
-    """Returns `seed` as a tensor if it is one that `tf.random.stateless_*` would take."""
-    seed = tf.convert_to_tensor(seed)
-    if seed.dtype not in (tf.int32, tf.int64):
-        raise TypeError(
-            f"{whose} was given a seed of dtype {seed.dtype.name}; it must be int32 or int64. Pass a seed as for "
-            "tf.random.stateless_uniform."
-        )
-    if not seed.shape.is_compatible_with([2]):
-        raise ValueError(
-            f"{whose} was given a seed of shape {seed.shape}; it must be [2]. Pass a seed as for "
-            "tf.random.stateless_uniform, such as [7, 0]."
-        )
-    return seed
+  """Returns `seed` as a tensor if it is one that `tf.random.stateless_*` would take."""
+  seed = tf.convert_to_tensor(seed)
+  if seed.dtype not in (tf.int32, tf.int64):
+    raise TypeError(
+        f"{whose} was given a seed of dtype {seed.dtype.name}; it must be int32 or int64. Pass a seed as for "
+        "tf.random.stateless_uniform, such as [7, 0].")
+  if not seed.shape.is_compatible_with([2]):
+    raise ValueError(
+        f"{whose} was given a seed of shape {seed.shape}; it must be [2]. Pass a seed as for "
+        "tf.random.stateless_uniform, such as [7, 0].")
+  return seed
 
 
+@functools.lru_cache
 def _choices(level):
-    """Returns functions of an image, one of which is to be taken at random, for a magnitude of 10 * `level`.
+  """Returns the functions of an image that are to be drawn from, as they are and as graph functions.
 
-    There are two for every distortion, which differ in their sign if they have one. A sign that is part of the choice
-    needs no draw and makes constants of the parameters.
-    """
-    factor = 0.1 + 1.8 * level
-    without_sign = [
-        distortions.identity,
-        distortions.auto_contrast,
-        distortions.equalize,
-        functools.partial(distortions.color, factor=factor),
-        functools.partial(distortions.contrast, factor=factor),
-        functools.partial(distortions.brightness, factor=factor),
-        functools.partial(distortions.sharpness, factor=factor),
-        functools.partial(distortions.solarize, threshold=int(256 * level)),
-        functools.partial(distortions.posterize, bits=max(1, int(4 * level))),
+  There are two for every distortion, which differ in their sign if they have one: a sign that is part of the choice
+  needs no draw of its own and makes constants of the parameters. Layers of one magnitude share the functions, because
+  each costs one to two milliseconds whenever an iterator is made.
+  """
+  factor = 0.1 + 1.8 * level
+  without_sign = [
+      distortions.identity,
+      distortions.auto_contrast,
+      distortions.equalize,
+      functools.partial(distortions.color, factor=factor),
+      functools.partial(distortions.contrast, factor=factor),
+      functools.partial(distortions.brightness, factor=factor),
+      functools.partial(distortions.sharpness, factor=factor),
+      functools.partial(distortions.solarize, threshold=int(256 * level)),
+      functools.partial(distortions.posterize, bits=max(1, int(4 * level))),
+  ]
+  with_sign = []
+  for signed_level in (level, -level):
+    with_sign += [
+        functools.partial(distortions.rotate, degrees=30 * signed_level),
+        functools.partial(distortions.shear_x, slope=0.3 * signed_level),
+        functools.partial(distortions.shear_y, slope=0.3 * signed_level),
+        functools.partial(distortions.translate_x, fraction=_LARGEST_TRANSLATION * signed_level),
+        functools.partial(distortions.translate_y, fraction=_LARGEST_TRANSLATION * signed_level),
     ]
-    with_sign = []
-    for signed_level in (level, -level):
-        with_sign += [
-            functools.partial(distortions.rotate, degrees=30 * signed_level),
-            functools.partial(distortions.shear_x, slope=0.3 * signed_level),
-            functools.partial(distortions.shear_y, slope=0.3 * signed_level),
-            functools.partial(_translate, distortions.translate_x, 1, _LARGEST_TRANSLATION * signed_level),
-            functools.partial(_translate, distortions.translate_y, 0, _LARGEST_TRANSLATION * signed_level),
-        ]
-    return without_sign * 2 + with_sign
-
-
-def _translate(translate, axis, fraction, image):
-    size = tf.cast(tf.shape(image)[axis], tf.float64)
-    return translate(image, tf.cast(tf.round(fraction * size), tf.int32))
+  choices = without_sign + without_sign + with_sign
+  graph_functions = {choice: tf.function(choice, autograph=False) for choice in choices}
+  return choices, [graph_functions[choice] for choice in choices]
 
 
 def _draw(shape, end, seed):
-    """Returns int32 numbers drawn uniformly from 0 to `end - 1`.
+  """Returns int32 numbers drawn uniformly from 0 to `end - 1`.
 
-    One operation, where `tf.random.stateless_uniform` takes up to fifteen and chooses its algorithm by the device.
-    """
-    return tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant(shape, tf.int32), seed=seed, minval=0, maxval=end)
+  One operation, where `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
+  """
+  return tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant(shape, tf.int32), seed=seed, minval=0, maxval=end)
 
 
 def _checked_image(image, whose):
-    image = tf.convert_to_tensor(image)
-    if image.dtype != tf.uint8:
-        raise TypeError(
-            f"{whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
-            "conversion to float, or convert with tf.cast(image, tf.uint8)."
-        )
-    if not image.shape.is_compatible_with([None, None, 3]):
-        raise ValueError(
-            f"{whose} was given an image of shape {image.shape}; it must be [height, width, 3]. Decode images with "
-            "channels=3, and put the layer before batch."
-        )
-    if image.shape.rank is None or image.shape[2] is None:
-        image = tf.ensure_shape(image, [None, None, 3])
-    return image
+  image = tf.convert_to_tensor(image)
+  if image.dtype != tf.uint8:
+    raise TypeError(
+        f"{whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
+        "conversion to float, or convert with tf.cast(image, tf.uint8).")
+  if not image.shape.is_compatible_with([None, None, 3]):
+    raise ValueError(
+        f"{whose} was given an image of shape {image.shape}; it must be [height, width, 3]. Decode images with "
+        "channels=3, and put the layer before batch.")
+  if image.shape.rank is None or image.shape[2] is None:
+    image = tf.ensure_shape(image, [None, None, 3])
+  return image
 
 
 def _checked_magnitude(magnitude):
-    if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
-        raise TypeError(
-            f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. "
-            "Pass a Python number, such as the papers' 9."
-        )
-    magnitude = float(magnitude)
-    if math.isnan(magnitude) or not 0 <= magnitude <= 10:
-        raise ValueError(
-            f"rand_augment_layer was given magnitude={magnitude!r}; it must be from 0 to 10. Pass 9 for the strength "
-            "that the papers use for ImageNet, 10 for CIFAR-10."
-        )
-    return magnitude
+  if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
+    raise TypeError(
+        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass a Python "
+        "number, such as 9.")
+  if not 0 <= magnitude <= 10:
+    raise ValueError(
+        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass 9 for the "
+        "strength that the papers use for ImageNet, 10 for that for CIFAR-10.")
+  return float(magnitude)
 
 
 def _checked_padding(padding):
-    try:
-        whole = operator.index(padding)
-    except TypeError:
-        whole = None
-    if whole is None or isinstance(padding, bool):
-        raise TypeError(
-            f"random_crop was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a "
-            "Python integer, such as 4."
-        )
-    if whole < 0:
-        raise ValueError(
-            f"random_crop was given padding={padding!r}; it must be at least 0 pixels. Pass 0 for no crop at all."
-        )
-    return whole
+  if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
+    raise TypeError(
+        f"random_crop was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
+        "integer, such as 4.")
+  if padding < 0:
+    raise ValueError(
+        f"random_crop was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a "
+        "crop that changes nothing.")
+  return operator.index(padding)

@@ -76,6 +76,23 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
   EXPECT_EQ(store.Stats().bytes, 0);
 }
 
+TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
+  MemoryStore<Sample> store(kUnlimited, Bytes);
+  store.Put(4, 2, Make("four"));
+  Sample found;
+  EXPECT_FALSE(store.Take(4, 1, &found));
+  ASSERT_TRUE(store.Take(4, 2, &found));
+  EXPECT_EQ(*found, "four");
+  EXPECT_EQ(found.use_count(), 1);
+  EXPECT_FALSE(store.Take(4, 2, &found));
+  const CacheStoreStats stats = store.Stats();
+  EXPECT_EQ(stats.entries, 0);
+  EXPECT_EQ(stats.bytes, 0);
+  EXPECT_EQ(stats.hits, 1);
+  EXPECT_EQ(stats.misses, 2);
+  EXPECT_EQ(stats.evictions, 1);
+}
+
 // G8.
 TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   MemoryStore<Sample> store(10, Bytes);

@@ -122,6 +122,15 @@ void Epoch::Emitted(uint32_t index) {
   emitted_.push_back(index);
 }
 
+bool Epoch::GetStored(uint32_t index, Sample* sample) {
+  CacheStore<Sample>& store = store_->store();
+  // After its last use a sample would only lie there until its successor comes.
+  // When every sample is fresh, nothing is known of the next epoch.
+  return scheduled() && !Reused(index)
+             ? store.Take(index, GenerationOf(index), sample)
+             : store.Get(index, GenerationOf(index), sample);
+}
+
 Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
   absl::MutexLock lock(&mu_);
   if (!schedule_.has_value()) {
@@ -131,7 +140,7 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
     const Slot slot = schedule_->At(next_position_);
     if (!requested_[slot.index]) {
       if (absent_position_ != next_position_ &&
-          store_->store().Get(slot.index, GenerationOf(slot.index), sample)) {
+          GetStored(slot.index, sample)) {
         served_[slot.index] = true;
         ++next_position_;
         ++counters_->cached;

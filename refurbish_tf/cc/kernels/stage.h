@@ -135,6 +135,7 @@ class Epoch {
   std::vector<uint32_t> Failed(bool in_order) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  bool GetStored(uint32_t index, Sample* sample);
   bool IsStored(uint32_t index) {
     return store_->store().Contains(index, GenerationOf(index));
   }

@@ -21,8 +21,8 @@ struct CacheStoreStats {
   int64_t bytes = 0;
   int64_t hits = 0;
   int64_t misses = 0;
-  // Samples that a newer generation replaced or that made room for others.
-  // What a user removes or clears is not counted.
+  // Samples that had their last use, that a newer generation replaced or that
+  // made room for others. What a user removes or clears is not counted.
   int64_t evictions = 0;
 };
 
@@ -41,7 +41,11 @@ class CacheStore {
   // generation, and counts a hit or a miss.
   virtual bool Get(uint64_t index, Generation generation, Sample* sample) = 0;
 
-  // The same for any generation.
+  // As `Get`, for the last use of a sample: it leaves the store, and counts as
+  // evicted.
+  virtual bool Take(uint64_t index, Generation generation, Sample* sample) = 0;
+
+  // As `Get`, for any generation.
   virtual bool GetAny(uint64_t index, Sample* sample) = 0;
 
   // Whether `Get` would hit. Counts a miss when it would not, as the caller is

@@ -35,6 +35,20 @@ class MemoryStore : public CacheStore<Sample> {
     return Count(hit, entry, sample);
   }
 
+  bool Take(uint64_t index, Generation generation, Sample* sample) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const Entry entry = Find(index);
+    if (entry.page == nullptr || entry.generation() != generation) {
+      ++stats_.misses;
+      return false;
+    }
+    ++stats_.hits;
+    ++stats_.evictions;
+    *sample = Extract(entry);
+    return true;
+  }
+
   bool GetAny(uint64_t index, Sample* sample) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
@@ -67,7 +81,7 @@ class MemoryStore : public CacheStore<Sample> {
     if (entry.present()) {
       if (entry.generation() > generation) return PutResult::kNewerKept;
       if (entry.generation() < generation) ++stats_.evictions;
-      replaced = Take(entry);
+      replaced = Extract(entry);
     }
     if (bytes > max_bytes_ - stats_.bytes) return PutResult::kNoRoom;
     if (entry.page == nullptr) {
@@ -137,7 +151,7 @@ class MemoryStore : public CacheStore<Sample> {
     return true;
   }
 
-  Sample Take(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  Sample Extract(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     Sample sample = std::exchange(entry.page->samples[entry.offset], Sample());
     entry.page->generations[entry.offset] = kNoGeneration;
     --stats_.entries;
@@ -150,7 +164,7 @@ class MemoryStore : public CacheStore<Sample> {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     if (!entry.present()) return false;
-    removed = Take(entry);
+    removed = Extract(entry);
     if (evict) ++stats_.evictions;
     return true;
   }

@@ -1,0 +1,417 @@
+"""The guarantees G1 to G6 and G8 (ARCHITECTURE.md) and identity, as properties over sources, reuse factors and histories.
+
+Every sample is (index, seed of partial_fn, seed of final_fn), so what comes out tells which generation of which sample
+was used in which epoch.
+"""
+import collections
+import math
+
+from hypothesis import example, given, settings, strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+RANDOM_ACCESS = ("range", "slices", "mapped")
+STREAMS = ("stream of known length", "stream")
+MANY = settings(max_examples=60, derandomize=True)
+SOME = settings(max_examples=25, derandomize=True)
+
+reuse_factors = st.sampled_from([1, 1.25, 1.5, 2, 2.5, 3, math.pi, 5])
+sources = st.sampled_from(RANDOM_ACCESS + STREAMS)
+parallel = st.sampled_from([None, 3, tf.data.AUTOTUNE])
+
+
+def make_source(kind, n):
+  if kind == "range":
+    return tf.data.Dataset.range(n)
+  if kind == "slices":
+    return tf.data.Dataset.from_tensor_slices(tf.range(n, dtype=tf.int64))
+  if kind == "mapped":
+    return tf.data.Dataset.range(n).map(tf.identity, num_parallel_calls=2)
+  stream = tf.data.Dataset.range(n).filter(lambda index: True)
+  return stream if kind == "stream" else stream.apply(tf.data.experimental.assert_cardinality(n))
+
+
+class Pipeline:
+  """A refurbish stage that records for which samples partial_fn runs."""
+
+  def __init__(self, kind, n, r, *, seed=1, sizes=None, **options):
+    self.n, self.r = n, r
+    self.prepared = []
+
+    def record(index):
+      self.prepared.append(int(index))
+      return index
+
+    def partial_fn(index, seed):
+      index = tf.ensure_shape(tf.numpy_function(record, [index], tf.int64), [])
+      sample = tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+      if sizes is None:
+        return sample
+      return sample, tf.zeros([tf.gather(sizes, index)], tf.uint8)
+
+    def final_fn(sample, *rest, seed):
+      del rest
+      return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+    self.dataset = make_source(kind, n).refurbish(partial_fn, final_fn, r, seed=seed, **options)
+
+  def epoch(self, stop=None):
+    """Reads an epoch, or its first `stop` elements. Returns them as an array [elements, 5]."""
+    dataset = self.dataset if stop is None else self.dataset.take(stop)
+    return np.array(list(dataset.as_numpy_iterator())).reshape([-1, 5])
+
+  def calls(self):
+    """How often partial_fn ran since this was asked last."""
+    calls, self.prepared = collections.Counter(self.prepared), []
+    return calls
+
+  @property
+  def stats(self):
+    stage, = rtf.stats(self.dataset)
+    return stage
+
+
+def assert_whole(epoch, n):
+  assert sorted(epoch[:, 0]) == list(range(n))
+
+
+def assert_spread(fresh, number):
+  """G4: in every window of W of the N places, W * F / N of them are fresh, rounded up or down."""
+  n = len(fresh)
+  until = np.concatenate([[0], np.cumsum(fresh)])
+  assert until[-1] == number
+  for begin in range(n):
+    for end in range(begin + 1, n + 1):
+      assert abs(until[end] - until[begin] - (end - begin) * number / n) < 1 + 1e-9
+
+
+class Uses:
+  """Follows which partially augmented samples are used, in the order of the epochs."""
+
+  def __init__(self, r):
+    self.r = r
+    self.latest = {}
+    self.counts = collections.Counter()
+    self.retired = set()
+
+  def add(self, epoch):
+    """Returns, for each place of the epoch, whether its partially augmented sample is a new one."""
+    fresh = []
+    for index, *seed in epoch[:, :3].tolist():
+      sample = (index, *seed)
+      fresh.append(self.latest.get(index) != sample)
+      if fresh[-1] and index in self.latest:
+        self.retired.add(self.latest[index])
+      assert sample not in self.retired, "an evicted sample was handed out again"
+      self.latest[index] = sample
+      self.counts[sample] += 1
+      assert self.counts[sample] <= math.ceil(self.r)  # G2.
+    return fresh
+
+
+@MANY
+@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, num_parallel_calls=parallel, buffer=st.sampled_from([None, 4]))
+@example(kind="range", n=24, r=3, num_parallel_calls=None, buffer=None)
+@example(kind="stream", n=24, r=3, num_parallel_calls=None, buffer=4)
+def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
+  pipeline = Pipeline(kind, n, r, num_parallel_calls=num_parallel_calls, shuffle_buffer_size=buffer)
+  uses = Uses(r)
+  total = 0
+  for number in range(2 * math.ceil(r) + 2):
+    epoch = pipeline.epoch()
+    assert_whole(epoch, n)  # G1.
+    fresh = uses.add(epoch)
+    calls = pipeline.calls()
+    # G5: once for each fresh sample, never for a cached one.
+    assert set(calls.values()) <= {1}
+    assert set(calls) == set(epoch[fresh, 0])
+    if number == 0:
+      assert len(calls) == n
+    else:
+      total += len(calls)
+      assert abs(len(calls) - n / r) < 1  # G3.
+      assert total == math.floor(number * n / r + 1e-9)
+    assert_spread(fresh, len(calls))  # G4.
+  stats = pipeline.stats
+  assert [epoch.absent for epoch in stats.epochs] == [0] * len(stats.epochs)
+  assert stats.total.fresh == n + total
+  assert stats.total.evicted == total
+  if r == int(r):
+    # G2: exactly r uses, but for the first generation and the last.
+    by_index = collections.defaultdict(list)
+    for (index, *_), count in uses.counts.items():
+      by_index[index].append(count)
+    for counts in by_index.values():
+      assert all(count == r for count in counts[1:-1])
+
+
+@SOME
+@given(kind=sources, n=st.integers(2, 24), r=st.sampled_from([1, 2, 3]), shuffle=st.sampled_from(["cache_aware", "uniform"]))
+def test_reference_count(kind, n, r, shuffle):
+  pipeline = Pipeline(kind, n, r, eviction="reference_count", shuffle=shuffle)
+  uses = Uses(r)
+  for number in range(2 * r + 1):
+    epoch = pipeline.epoch()
+    assert_whole(epoch, n)
+    uses.add(epoch)
+    assert len(pipeline.calls()) == (n if number % r == 0 else 0)
+
+
+@SOME
+@given(kind=sources, n=st.integers(2, 24), r=reuse_factors)
+def test_uniform_shuffle(kind, n, r):
+  pipeline = Pipeline(kind, n, r, shuffle="uniform")
+  uses = Uses(r)
+  for number in range(math.ceil(r) + 2):
+    epoch = pipeline.epoch()
+    assert_whole(epoch, n)
+    uses.add(epoch)
+    assert abs(len(pipeline.calls()) - (n / r if number else n)) < 1
+
+
+def test_uniform_shuffle_does_not_spread():
+  pipeline = Pipeline("range", 40, 2, shuffle="uniform")
+  pipeline.epoch()
+  uses = Uses(2)
+  uses.add(pipeline.epoch())
+  with pytest.raises(AssertionError):
+    for _ in range(8):
+      fresh = uses.add(pipeline.epoch())
+      assert_spread(fresh, sum(fresh))
+
+
+# What happens between two whole epochs: an early stop after so many elements, two iterators read in turn (the second
+# one lagging by so many elements), samples removed, the store cleared before or in the middle of an epoch.
+disturbances = st.lists(
+    st.one_of(
+        st.tuples(st.just("stop"), st.integers(0, 24)),
+        st.tuples(st.just("two"), st.integers(0, 24)),
+        st.tuples(st.just("remove"), st.integers(0, 23)),
+        st.tuples(st.just("clear"), st.just(0)),
+        st.tuples(st.just("clear within"), st.integers(0, 24)),
+        st.tuples(st.just("whole"), st.just(0))),
+    min_size=1, max_size=4)
+
+
+@MANY
+@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, history=disturbances, num_parallel_calls=parallel,
+       eviction=st.sampled_from(["balanced", "balanced", "reference_count"]))
+@example(kind="range", n=20, r=2, history=[("whole", 0), ("two", 7)], num_parallel_calls=3, eviction="balanced")
+@example(kind="stream of known length", n=20, r=2, history=[("whole", 0), ("two", 7)], num_parallel_calls=3,
+         eviction="balanced")
+@example(kind="stream", n=20, r=2, history=[("two", 0), ("stop", 5)], num_parallel_calls=None, eviction="balanced")
+@example(kind="range", n=20, r=5, history=[("whole", 0), ("clear within", 5)], num_parallel_calls=3, eviction="balanced")
+def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
+  """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
+  store = rtf.CacheStore()
+  pipeline = Pipeline(kind, n, r, store=store, num_parallel_calls=num_parallel_calls, eviction=eviction)
+  epochs = {}  # By number; of those that were stopped, the part that was read.
+  started = 0
+
+  for event, argument in history:
+    if event == "stop":
+      epoch = pipeline.epoch(stop=min(argument, n))
+      if len(epoch):
+        epochs[started] = epoch
+        started += 1
+    elif event == "remove":
+      store.remove(argument)
+    elif event == "clear":
+      store.clear()
+    elif event == "clear within":
+      iterator = iter(pipeline.dataset)
+      epoch = [next(iterator).numpy() for _ in range(min(argument, n))]
+      store.clear()
+      epoch += [element.numpy() for element in iterator]
+      epochs[started] = np.array(epoch)
+      started += 1
+      assert_whole(epochs[started - 1], n)
+    elif event == "two":
+      iterators = [iter(pipeline.dataset), iter(pipeline.dataset)]
+      read = [[], []]
+      lead = min(argument, n - 1)
+      read[0] += [next(iterators[0]).numpy() for _ in range(lead + 1)]
+      read[1].append(next(iterators[1]).numpy())
+      for _ in range(n):
+        for iterator, elements in zip(iterators, read):
+          elements += [element.numpy() for _, element in zip(range(1), iterator)]
+      for elements in read:
+        epochs[started] = np.array(elements)
+        assert_whole(epochs[started], n)
+        started += 1
+    epochs[started] = pipeline.epoch()
+    assert_whole(epochs[started], n)
+    started += 1
+
+  # G2, in the order of the epochs.
+  uses = Uses(r)
+  for number in range(started):
+    uses.add(epochs[number])
+
+  # Identity: without any of this, the same samples come in the same epochs. (The schedule of a stream of unknown
+  # length, and with it the generations, begins with the first epoch that is read past its last element.)
+  if kind == "stream" and history[0][0] in ("stop", "two"):
+    return
+  reference = Pipeline(kind, n, r, eviction=eviction)
+  expected = [reference.epoch() for _ in range(started)]
+  for number, epoch in epochs.items():
+    by_index = {row[0]: row.tolist() for row in expected[number]}
+    for row in epoch:
+      assert row.tolist() == by_index[row[0]]
+
+
+@SOME
+@given(kind=st.sampled_from(RANDOM_ACCESS), n=st.integers(1, 24), r=reuse_factors,
+       stops=st.lists(st.integers(1, 24), min_size=1, max_size=4))
+def test_order_does_not_depend_on_what_is_stored(kind, n, r, stops):
+  """With a random-access source the whole epoch, order and all, is a function of the seed and its number."""
+  pipeline, reference = Pipeline(kind, n, r), Pipeline(kind, n, r)
+  for stop in stops:
+    stop = min(stop, n)
+    np.testing.assert_array_equal(pipeline.epoch(stop), reference.epoch()[:stop])
+  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
+
+
+def test_seed_fixes_everything_and_another_seed_changes_everything():
+  epochs = {}
+  for seed in (1, 1, 2, -1):
+    pipeline = Pipeline("range", 30, 2, seed=seed)
+    got = np.stack([pipeline.epoch() for _ in range(3)])
+    if seed in epochs:
+      np.testing.assert_array_equal(got, epochs[seed])
+    epochs[seed] = got
+  for a, b in ((1, 2), (1, -1), (2, -1)):
+    assert not np.array_equal(epochs[a][..., 0], epochs[b][..., 0])
+    assert not set(map(tuple, epochs[a][..., 1:3].reshape(-1, 2))) & set(map(tuple, epochs[b][..., 1:3].reshape(-1, 2)))
+  # Another order and other final seeds in each epoch of one run, too.
+  for a, b in ((0, 1), (1, 2), (0, 2)):
+    assert not np.array_equal(epochs[1][a, :, 0], epochs[1][b, :, 0])
+    assert not set(map(tuple, epochs[1][a][:, 3:])) & set(map(tuple, epochs[1][b][:, 3:]))
+
+
+def test_global_seed_fixes_stages_without_a_seed():
+  got = []
+  for global_seed in (5, 5, 6):
+    tf.random.set_seed(global_seed)
+    stages = [tf.data.Dataset.range(30).refurbish(tf.identity) for _ in range(2)]
+    got.append([list(stage.as_numpy_iterator()) for stage in stages])
+  assert got[0] == got[1]
+  assert got[0] != got[2]
+  assert got[0][0] != got[0][1]
+
+
+def test_order_is_uniformly_random():
+  """G6: over seeds, each sample comes first equally often, in the first epoch and in a later one."""
+  trials, n = 300, 5
+  counts = np.zeros([2, n])
+  for seed in range(trials):
+    dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=2, seed=seed, num_parallel_calls=None)
+    for epoch in range(2):
+      counts[epoch, int(list(dataset.as_numpy_iterator())[0])] += 1
+  expected = trials / n
+  # Chi-squared with 4 degrees of freedom; 23.5 is exceeded once in 10,000.
+  assert (((counts - expected) ** 2).sum(axis=1) / expected < 23.5).all()
+
+
+def test_nothing_upstream_runs_for_a_cached_sample_of_a_random_access_source():
+  read = []
+
+  def read_element(index):
+    read.append(int(index))
+    return index
+
+  source = tf.data.Dataset.range(12).map(lambda x: tf.ensure_shape(tf.numpy_function(read_element, [x], tf.int64), []))
+  dataset = source.refurbish(tf.identity, r=3, seed=1)
+  for number in range(5):
+    read.clear()
+    assert sorted(dataset.as_numpy_iterator()) == list(range(12))
+    assert len(read) == (12 if number == 0 else 4)
+
+
+def test_a_stream_is_read_once_and_to_its_end_in_every_epoch():
+  passes = []
+
+  def generate():
+    for i in range(10):
+      yield i
+    passes.append("end")
+
+  dataset = tf.data.Dataset.from_generator(
+      generate, output_signature=tf.TensorSpec([], tf.int64)).refurbish(tf.identity, r=2, seed=1)
+  for number in range(4):
+    assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+    assert len(passes) == number + 1
+
+
+@SOME
+@given(kind=sources, n=st.integers(2, 24), r=reuse_factors, data=st.data())
+def test_max_bytes_of_equal_samples(kind, n, r, data):
+  """G8: N - C samples do not fit and are prepared in every epoch, spread evenly like the C / r evicted ones."""
+  capacity = data.draw(st.integers(1, n))
+  # Three int64s each, and a little room that is not enough for another.
+  store = rtf.CacheStore(max_bytes=24 * capacity + data.draw(st.integers(0, 23)))
+  pipeline = Pipeline(kind, n, r, store=store)
+  uses = Uses(r)
+  for number in range(2 * math.ceil(r) + 2):
+    epoch = pipeline.epoch()
+    assert_whole(epoch, n)
+    assert store.stats().bytes <= store.max_bytes
+    fresh = uses.add(epoch)
+    calls = pipeline.calls()
+    assert set(calls.values()) <= {1} and set(calls) == set(epoch[fresh, 0])
+    if number and r > 1:
+      assert abs(len(calls) - (n - capacity + capacity / r)) < 1
+    assert_spread(fresh, len(calls))
+    assert pipeline.stats.epochs[-1].bytes <= store.max_bytes
+
+
+@SOME
+@given(kind=sources, r=st.sampled_from([1.5, 2, 3]), sizes=st.lists(st.integers(0, 100), min_size=2, max_size=20),
+       room=st.integers(124, 1500), stop=st.one_of(st.none(), st.integers(1, 20)))
+def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
+  """G8 where only the first pass shows how many fit: never too many bytes, and then evenly many prepared."""
+  store = rtf.CacheStore(max_bytes=room)
+  pipeline = Pipeline(kind, len(sizes), r, store=store, sizes=sizes)
+  uses = Uses(r)
+  if stop is not None:
+    uses.add(pipeline.epoch(min(stop, len(sizes))))
+  uses.add(pipeline.epoch())
+  pipeline.calls()
+  prepared = []
+  for _ in range(2 * math.ceil(r) + 1):
+    epoch = pipeline.epoch()
+    assert_whole(epoch, len(sizes))
+    fresh = uses.add(epoch)
+    calls = pipeline.calls()
+    assert set(calls) == set(epoch[fresh, 0])
+    assert_spread(fresh, len(calls))
+    prepared.append(len(calls))
+    assert store.stats().bytes <= room
+  if room >= sum(sizes) + 24 * len(sizes):
+    assert all(abs(count - len(sizes) / r) < 1 for count in prepared)
+  else:
+    assert max(prepared) - min(prepared) <= 1
+
+
+def test_early_stop_loses_no_work():
+  """What was used before an early stop is not prepared again in the next epoch, unless it is evicted there."""
+  pipeline = Pipeline("range", 40, 4)
+  before = {row[0]: tuple(row[1:3]) for row in pipeline.epoch(stop=30).tolist()}
+  pipeline.calls()
+  after = {row[0]: tuple(row[1:3]) for row in pipeline.epoch().tolist()}
+  evicted = {index for index in before if before[index] != after[index]}
+  assert len(evicted) <= 10
+  assert set(pipeline.calls()) == evicted | (set(range(40)) - set(before))
+
+
+def test_unread_iterators_begin_no_epoch():
+  pipeline = Pipeline("range", 10, 2)
+  reference = Pipeline("range", 10, 2)
+  iterators = [iter(pipeline.dataset) for _ in range(3)]
+  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
+  del iterators
+  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
+  assert len(pipeline.stats.epochs) == 2
