@@ -197,36 +197,46 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    *end_of_sequence = ended_;
-    if (ended_) return absl::OkStatus();
+    *end_of_sequence = false;
+    if (ended_) {
+      absl::Status status = std::exchange(end_status_, absl::OkStatus());
+      *end_of_sequence = status.ok();
+      return status;
+    }
     if (epoch_ == nullptr) epoch_ = dataset()->stage_->StartEpoch();
     while (true) {
       uint32_t index = 0;
-      switch (epoch_->Next(out_tensors, &index)) {
+      bool last = false;
+      switch (epoch_->Next(out_tensors, &index, &last)) {
         case Epoch::Step::kCached:
-          AppendSeed(ctx, index, out_tensors);
-          return absl::OkStatus();
-        case Epoch::Step::kArrival: {
+          break;
+        case Epoch::Step::kArrival:
           TF_RETURN_IF_ERROR(
               GetArrival(ctx, out_tensors, &index, end_of_sequence));
           if (*end_of_sequence) return End();
-          AppendSeed(ctx, index, out_tensors);
-          return absl::OkStatus();
-        }
+          break;
         case Epoch::Step::kMakeInputAnew:
           TF_RETURN_IF_ERROR(ReadInputToItsEnd(ctx));
           TF_RETURN_IF_ERROR(MakeInput(ctx));
-          break;
+          continue;
         case Epoch::Step::kMakeInput:
           TF_RETURN_IF_ERROR(MakeInput(ctx));
-          break;
+          continue;
         case Epoch::Step::kEnd: {
           absl::Status status = ReadInputToItsEnd(ctx);
-          *end_of_sequence = status.ok();
           status.Update(End());
+          *end_of_sequence = status.ok();
           return status;
         }
       }
+      AppendSeed(ctx, index, out_tensors);
+      if (last) {
+        // Now, and not when the end is asked for: whoever knows the number of
+        // elements, as Keras does, never asks.
+        end_status_ = ReadInputToItsEnd(ctx);
+        end_status_.Update(End());
+      }
+      return absl::OkStatus();
     }
   }
 
@@ -347,6 +357,8 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   // Null until a sample has to be prepared.
   std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // What went wrong when the end was reached, to be told once.
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 };
 
 std::unique_ptr<IteratorBase>

@@ -40,7 +40,6 @@ void Epoch::BeginInput(Source source) {
   absl::MutexLock lock(&mu_);
   source_ = source;
   stream_position_ = 0;
-  num_requests_read_ = 0;
   requests_.clear();
   emitted_.clear();
   if (deferred_.empty()) return;
@@ -49,7 +48,7 @@ void Epoch::BeginInput(Source source) {
   std::fill(requested_.begin(), requested_.end(), false);
   for (uint32_t index : deferred_) requested_[index] = true;
   if (source == Source::kRandomAccess) {
-    requests_.assign(deferred_.begin(), deferred_.end());
+    requests_ = deferred_;
   }
   num_deferred_left_ = deferred_.size();
   deferred_.clear();
@@ -57,11 +56,8 @@ void Epoch::BeginInput(Source source) {
 
 absl::StatusOr<size_t> Epoch::Request(size_t n) {
   absl::MutexLock lock(&mu_);
-  if (n < num_requests_read_) {
-    return absl::InternalError("A sample was requested again.");
-  }
   frontier_ = std::max(frontier_, next_position_);
-  while (n - num_requests_read_ >= requests_.size()) {
+  while (n >= requests_.size()) {
     if (frontier_ >= schedule_->num_samples()) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
@@ -70,16 +66,13 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
     requested_[index] = true;
     requests_.push_back(index);
   }
-  return requests_[n - num_requests_read_];
+  return requests_[n];
 }
 
-std::optional<uint32_t> Epoch::Requested(size_t n) {
+std::optional<uint32_t> Epoch::Requested(size_t n) const {
   absl::MutexLock lock(&mu_);
-  if (n != num_requests_read_ || requests_.empty()) return std::nullopt;
-  const uint32_t index = requests_.front();
-  requests_.pop_front();
-  ++num_requests_read_;
-  return index;
+  if (n >= requests_.size()) return std::nullopt;
+  return requests_[n];
 }
 
 Epoch::Advance Epoch::AdvanceStream() {
@@ -131,8 +124,9 @@ bool Epoch::GetStored(uint32_t index, Sample* sample) {
              : store.Get(index, GenerationOf(index), sample);
 }
 
-Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
+Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
   absl::MutexLock lock(&mu_);
+  *last = false;
   if (!schedule_.has_value()) {
     return source_ == Source::kNone ? Step::kMakeInput : Step::kArrival;
   }
@@ -145,6 +139,7 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
         ++next_position_;
         ++counters_->cached;
         *index = slot.index;
+        *last = AtEnd();
         return Step::kCached;
       }
       if (source_ == Source::kNone) {
@@ -167,12 +162,14 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index) {
     }
     ++next_position_;
     if (!slot.fresh) ++counters_->absent;
+    *last = AtEnd();
     return Step::kArrival;
   }
   if (!deferred_.empty()) return Step::kMakeInputAnew;
   if (num_deferred_left_ > 0) {
     --num_deferred_left_;
     ++counters_->absent;
+    *last = AtEnd();
     return Step::kArrival;
   }
   return Step::kEnd;

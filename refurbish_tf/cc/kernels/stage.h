@@ -96,11 +96,11 @@ class Epoch {
   void BeginInput(Source source) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Random access: the index of the `n`-th sample to prepare, or OutOfRange
-  // when there is none. May be called by several sources, each counting from 0.
+  // when there is none. May be called by several sources, each counting from 0,
+  // and for the same `n` again.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
-  // Random access: what was requested as the `n`-th has been read. Must be
-  // called once for each n in order.
-  std::optional<uint32_t> Requested(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
+  // Random access: what was requested as the `n`-th, if anything was.
+  std::optional<uint32_t> Requested(size_t n) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stream: what to do at its current position.
   struct Advance {
@@ -126,7 +126,9 @@ class Epoch {
                      // anew, then ask again.
     kEnd,
   };
-  Step Next(Sample* sample, uint32_t* index) ABSL_LOCKS_EXCLUDED(mu_);
+  // `*last` tells whether the element is known to be the last one.
+  Step Next(Sample* sample, uint32_t* index, bool* last)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // A prepared sample has arrived.
   void Arrived(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
@@ -136,6 +138,10 @@ class Epoch {
 
  private:
   bool GetStored(uint32_t index, Sample* sample);
+  bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return next_position_ == schedule_->num_samples() && deferred_.empty() &&
+           num_deferred_left_ == 0;
+  }
   bool IsStored(uint32_t index) {
     return store_->store().Contains(index, GenerationOf(index));
   }
@@ -159,9 +165,9 @@ class Epoch {
   std::vector<bool> served_ ABSL_GUARDED_BY(mu_);
   // Random access: every place of the order before this is decided.
   uint32_t frontier_ ABSL_GUARDED_BY(mu_) = 0;
-  // Random access: requested, but not yet read from every source.
-  std::deque<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
-  size_t num_requests_read_ ABSL_GUARDED_BY(mu_) = 0;
+  // Random access: what was requested, in order. Kept to the end, as
+  // `concatenate` counts separately for each of its sources.
+  std::vector<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
   // Stream: every sample before this is decided.
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;

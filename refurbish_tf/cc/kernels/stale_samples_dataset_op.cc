@@ -1,8 +1,10 @@
 // The upstream op of a refurbish stage: lets through just the samples that have
 // to be prepared.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,6 +69,29 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
   std::vector<PartialTensorShape> output_shapes_;
 };
 
+// Whether the elements of `dataset` can be asked for in any order, by an index
+// mapper. `RandomIndexingCompatible` does not tell: `cache` and `take` promise
+// more than their inputs can do, and so does whatever has an infinite input, such
+// as `enumerate`. So this holds for what is known to keep the promise; everything
+// else is read as a stream, which is always right.
+bool SupportsRandomAccess(const DatasetBase* dataset) {
+  static const auto* const kKnown = new std::unordered_set<std::string>{
+      "AssertCardinalityDataset", "BatchDataset",         "BatchDatasetV2",
+      "ConcatenateDataset",       "MapDataset",           "OptionsDataset",
+      "ParallelBatchDataset",     "ParallelMapDataset",   "ParallelMapDatasetV2",
+      "PrefetchDataset",          "RangeDataset",         "RepeatDataset",
+      "ShardDataset",             "SkipDataset",          "TakeDataset",
+      "TensorDataset",            "TensorSliceDataset",   "ZipDataset"};
+  if (kKnown->count(dataset->type_string()) == 0 ||
+      !dataset->RandomIndexingCompatible().ok() ||
+      dataset->Cardinality(CardinalityOptions()) < 0) {
+    return false;
+  }
+  std::vector<const DatasetBase*> inputs;
+  if (!dataset->InputDatasets(&inputs).ok()) return false;
+  return std::all_of(inputs.begin(), inputs.end(), SupportsRandomAccess);
+}
+
 class StaleSamplesDatasetOp::Dataset : public DatasetBase {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input, std::string stage,
@@ -79,7 +104,7 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
         stage_(Stage::GetOrCreate(stage_id_)),
         seed_(seed),
         shuffle_buffer_size_(shuffle_buffer_size),
-        random_access_(input->RandomIndexingCompatible().ok()),
+        random_access_(SupportsRandomAccess(input)),
         with_seed_(output_types.size() ==
                    input->output_dtypes().size() + 2),
         output_types_(output_types),
@@ -167,8 +192,14 @@ class StaleSamplesDatasetOp::Dataset::Iterator
     }
     random_.emplace(DeriveKey(static_cast<uint64_t>(dataset()->seed_),
                               Purpose::kShuffleBuffer, epoch_->number()));
-    TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(ctx, this, prefix(),
-                                                       &input_impl_));
+    IteratorContext::Params params(ctx);
+    // A thread of a random-access source must not begin to read before the first
+    // request comes with its index mapper.
+    if (dataset()->random_access_) params.warm_start = false;
+    IteratorContext input_ctx(std::move(params));
+    TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(
+        &input_ctx, this, prefix(), &input_impl_));
+    ctx->MergeCheckpoint(input_ctx.checkpoint());
     epoch_->BeginInput(dataset()->random_access_
                            ? Epoch::Source::kRandomAccess
                            : Epoch::Source::kStream);

@@ -1,0 +1,630 @@
+"""Checks the augmentation layers: distortions against Pillow, draws by frequency, compositions by identity."""
+import collections
+import doctest
+import functools
+import inspect
+
+import numpy as np
+from PIL import Image
+from PIL import ImageEnhance
+from PIL import ImageOps
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.augment import composition
+from refurbish_tf.augment import distortions
+from refurbish_tf.augment import layers
+
+GREY = (128, 128, 128)
+
+
+def _images():
+  random = np.random.RandomState(0)
+  gradient = np.add.outer(3 * np.arange(40), 2 * np.arange(61))[..., np.newaxis] + [0, 40, 90]
+  return {
+      "noise": random.randint(0, 256, (32, 32, 3)),
+      "odd noise": random.randint(0, 256, (33, 47, 3)),
+      "large noise": random.randint(0, 256, (224, 224, 3)),
+      "few values": random.randint(90, 110, (47, 33, 3)),
+      "two values": random.choice([3, 250], (17, 18, 3)),
+      "rare values": np.where(random.rand(40, 40, 3) < 0.002, 255, random.randint(0, 3, (40, 40, 3))),
+      "gradient": np.clip(gradient, 0, 255),
+      "steep gradient": gradient[:16, ::4] * 7 % 256,
+      "black": np.zeros((9, 9, 3)),
+      "white": np.full((9, 9, 3), 255),
+      "one colour": np.full((8, 9, 3), [0, 7, 255]),
+      "1 x 1": random.randint(0, 256, (1, 1, 3)),
+      "1 x 9": random.randint(0, 256, (1, 9, 3)),
+      "9 x 1": random.randint(0, 256, (9, 1, 3)),
+      "2 x 5": random.randint(0, 256, (2, 5, 3)),
+      "5 x 2": random.randint(0, 256, (5, 2, 3)),
+      "3 x 3": random.randint(0, 256, (3, 3, 3)),
+  }
+
+
+IMAGES = {name: image.astype(np.uint8) for name, image in _images().items()}
+
+
+def _affine(*matrix):
+  return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=GREY)
+
+
+def _enhanced(enhance, factor):
+  return lambda image: enhance(image).enhance(factor)
+
+
+# What each distortion is in Pillow, as a function of its parameter.
+PILLOW = {
+    "identity": lambda _: lambda image: image,
+    "auto_contrast": lambda _: ImageOps.autocontrast,
+    "equalize": lambda _: ImageOps.equalize,
+    "rotate": lambda degrees: lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=GREY),
+    "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
+    "color": functools.partial(_enhanced, ImageEnhance.Color),
+    "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
+    "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
+    "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
+    "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
+    "shear_x": lambda slope: _affine(1, slope, 0, 0, 1, 0),
+    "shear_y": lambda slope: _affine(1, 0, 0, slope, 1, 0),
+    "translate_x": lambda fraction: lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0)(image),
+    "translate_y": lambda fraction: lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height))(image),
+}
+FACTORS = (0.0, 0.1, 0.37, 0.55, 0.82, 1.0, 1.0001, 1.36, 1.72, 1.9, 7.0)
+SLOPES = (0.0, 0.03, 0.135, 0.27, -0.27, 0.3, -0.3, 1.0, -2.5)
+FRACTIONS = (0.0, 0.01, -0.01, 0.4078, -0.4078, 0.4532, -0.4532, 1.0, -1.0, 3.0, -3.0)
+PARAMETERS = {
+    "identity": (None,),
+    "auto_contrast": (None,),
+    "equalize": (None,),
+    "rotate": (0, 3, -3.3, 15, 27, -27, 30, -30, 45, 90, -90, 123.4, 180, 270, 360),
+    "solarize": (0, 1, 100, 128, 230, 255, 256),
+    "color": FACTORS,
+    "posterize": (1, 2, 3, 4, 5, 6, 7, 8),
+    "contrast": FACTORS,
+    "brightness": FACTORS,
+    "sharpness": FACTORS,
+    "shear_x": SLOPES,
+    "shear_y": SLOPES,
+    "translate_x": FRACTIONS,
+    "translate_y": FRACTIONS,
+}
+# Parameters at magnitude 9, worked out by hand from the table in the paper's reference implementation.
+AT_NINE = {
+    "identity": (None,), "auto_contrast": (None,), "equalize": (None,),
+    "rotate": (27, -27),
+    "solarize": (230,),
+    "color": (1.72,),
+    "posterize": (3,),
+    "contrast": (1.72,), "brightness": (1.72,), "sharpness": (1.72,),
+    "shear_x": (0.27, -0.27), "shear_y": (0.27, -0.27),
+    "translate_x": (0.9 * 150 / 331, -0.9 * 150 / 331), "translate_y": (0.9 * 150 / 331, -0.9 * 150 / 331),
+}
+
+
+def _distorted(name, parameter):
+  distortion = getattr(distortions, name)
+  return distortion if parameter is None else lambda image: distortion(image, parameter)
+
+
+def _by_pillow(name, parameter, image):
+  return np.asarray(PILLOW[name](parameter)(Image.fromarray(image)))
+
+
+def _assert_equal(actual, expected, what):
+  assert actual.dtype == np.uint8 and actual.shape == expected.shape, what
+  different = np.count_nonzero(actual != expected)
+  assert not different, f"{what}: {different} of {expected.size} values differ"
+
+
+def _seeds(count, salt=0):
+  """Neighbouring seeds, as somebody would count them up, and not well mixed ones."""
+  return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)
+
+
+def _mapped(layer, image, seeds):
+  """What `layer` makes of one image with each of `seeds`, in one dataset."""
+  dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(tf.constant(image), seed=seed))
+  return np.stack(list(dataset.as_numpy_iterator()))
+
+
+def _chi_square(counts):
+  counts = np.asarray(counts, np.float64)
+  return np.sum((counts - counts.mean()) ** 2) / counts.mean()
+
+
+class TestDistortions:
+
+  @pytest.mark.parametrize("name", PILLOW)
+  def test_equals_pillow(self, name):
+    for parameter in PARAMETERS[name]:
+      for image_name, image in IMAGES.items():
+        actual = _distorted(name, parameter)(tf.constant(image)).numpy()
+        _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
+
+  @pytest.mark.parametrize("name", PILLOW)
+  def test_equals_pillow_with_unknown_shape(self, name):
+    for parameter in AT_NINE[name]:
+      function = tf.function(_distorted(name, parameter), [tf.TensorSpec([None, None, 3], tf.uint8)], autograph=False)
+      for image_name, image in IMAGES.items():
+        actual = function(image).numpy()
+        _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
+
+  @pytest.mark.parametrize("name", PILLOW)
+  @pytest.mark.parametrize("known", ["height", "width", "both"])
+  def test_equals_pillow_in_a_dataset(self, name, known):
+    # tf.data rewrites the graph of a function before it runs; a rewriting may refuse what is right elsewhere.
+    image = IMAGES["odd noise"]
+    height, width = image.shape[:2]
+    shape = [height if known != "width" else None, width if known != "height" else None, 3]
+    for parameter in AT_NINE[name]:
+      dataset = tf.data.Dataset.from_generator(lambda: [image], output_signature=tf.TensorSpec(shape, tf.uint8))
+      (actual,) = dataset.map(_distorted(name, parameter)).as_numpy_iterator()
+      _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter})")
+
+  def test_auto_contrast_of_every_value_in_many_ranges(self):
+    # Where 255 * (value - darkest) / (brightest - darkest) is whole, Pillow's float64 may still fall below it.
+    random = np.random.RandomState(0)
+    below = 0
+    for _ in range(80):
+      darkest, brightest = np.sort(random.randint(0, 256, (2, 3)), axis=0)
+      image = np.clip(np.arange(256)[:, np.newaxis], darkest, brightest).astype(np.uint8)[np.newaxis]
+      expected = _by_pillow("auto_contrast", None, image)
+      _assert_equal(distortions.auto_contrast(tf.constant(image)).numpy(), expected, f"{darkest} to {brightest}")
+      whole = 255 * (image.astype(int) - darkest) // np.maximum(brightest - darkest, 1)
+      below += np.count_nonzero((expected < whole) & (brightest > darkest))
+    assert below  # Otherwise the images tell nothing about the case that is hard.
+
+  def test_there_are_fourteen(self):
+    assert len(PILLOW) == 14
+    assert set(PILLOW) == {
+        name for name, value in vars(distortions).items() if inspect.isfunction(value) and not name.startswith("_")}
+
+
+class TestRandAugmentLayer:
+  # Every distortion at magnitude 9 makes something else of it.
+  IMAGE = np.clip(IMAGES["odd noise"], 5, 250)
+
+  def _outcomes(self):
+    return {
+        _by_pillow(name, parameter, self.IMAGE).tobytes(): (name, parameter)
+        for name, parameters in AT_NINE.items() for parameter in parameters}
+
+  @functools.lru_cache
+  def _drawn(self, count):
+    outcomes = self._outcomes()
+    return [outcomes[image.tobytes()] for image in _mapped(augment.rand_augment_layer(9), self.IMAGE, _seeds(count))]
+
+  def test_takes_each_distortion_equally_often_at_its_magnitude(self):
+    assert len(self._outcomes()) == 9 + 5 * 2
+    drawn = self._drawn(4200)
+    names = collections.Counter(name for name, _ in drawn)
+    assert set(names) == set(PILLOW)
+    assert _chi_square(list(names.values())) < 34.5  # 13 degrees of freedom, p = 0.001
+
+  def test_takes_each_sign_equally_often(self):
+    drawn = collections.Counter(self._drawn(4200))
+    for name in ("rotate", "shear_x", "shear_y", "translate_x", "translate_y"):
+      positive, negative = (drawn[name, parameter] for parameter in AT_NINE[name])
+      assert abs(positive - negative) < 4 * (positive + negative) ** 0.5, name
+
+  @pytest.mark.parametrize("magnitude, name, parameter", [
+      (0, "rotate", 0), (10, "rotate", 30), (5, "shear_x", 0.15), (10, "shear_y", 0.3), (10, "translate_x", 150 / 331),
+      (0, "color", 0.1), (10, "color", 1.9), (5, "brightness", 1.0), (2.5, "contrast", 0.55), (7.5, "sharpness", 1.45),
+      (0, "solarize", 0), (5, "solarize", 128), (10, "solarize", 256),
+      (0, "posterize", 1), (2, "posterize", 1), (5, "posterize", 2), (7.5, "posterize", 3), (10, "posterize", 4)])
+  def test_magnitude(self, magnitude, name, parameter):
+    choices, _ = layers._choices(magnitude / 10)  # pylint: disable=protected-access
+    results = [choice(tf.constant(self.IMAGE)).numpy() for choice in choices if _name(choice) == name]
+    assert len(results) == 2
+    _assert_equal(results[0], _by_pillow(name, parameter, self.IMAGE), name)
+    opposite = -parameter if name in ("rotate", "shear_x", "shear_y", "translate_x") else parameter
+    _assert_equal(results[1], _by_pillow(name, opposite, self.IMAGE), f"{name} of the other sign")
+
+  def test_only_the_chosen_distortion_runs(self, monkeypatch):
+    drawn = [name for name, _ in self._drawn(60)]
+    assert 1 <= drawn.count("equalize") < 20
+    for name in set(PILLOW) - {"equalize"}:
+      monkeypatch.setattr(distortions, name, _failing)
+    monkeypatch.setattr(layers, "_choices", layers._choices.__wrapped__)  # pylint: disable=protected-access
+    layer = augment.rand_augment_layer(9)
+    run = tf.function(lambda seed: layer(tf.constant(self.IMAGE), seed), autograph=False)
+    for name, seed in zip(drawn, tf.constant(_seeds(60))):
+      if name == "equalize":
+        _assert_equal(run(seed).numpy(), _by_pillow(name, None, self.IMAGE), name)
+      else:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+          run(seed)
+
+  def test_result_depends_on_the_seed_alone(self):
+    layer = augment.rand_augment_layer(9)
+    tf.random.set_seed(1)
+    first = _mapped(layer, self.IMAGE, _seeds(100))
+    tf.random.set_seed(2)
+    np.testing.assert_array_equal(_mapped(layer, self.IMAGE, _seeds(100)), first)
+    np.testing.assert_array_equal(_mapped(augment.rand_augment_layer(9.0), self.IMAGE, _seeds(100)), first)
+    np.testing.assert_array_equal(_mapped(layer, self.IMAGE, _seeds(100).astype(np.int64)), first)
+    np.testing.assert_array_equal(_mapped(layer, self.IMAGE, _seeds(100)[::-1]), first[::-1])
+    assert (_mapped(layer, self.IMAGE, _seeds(100, salt=1)) != first).any(axis=(1, 2, 3)).mean() > 0.8
+
+  def test_eager_result_is_that_of_the_graph(self):
+    layer = augment.rand_augment_layer(9)
+    mapped = _mapped(layer, self.IMAGE, _seeds(80))
+    assert len({image.tobytes() for image in mapped}) == len(self._outcomes())
+    for seed, expected in zip(_seeds(80), mapped):
+      _assert_equal(layer(self.IMAGE, seed).numpy(), expected, seed)
+
+  def test_is_stateless_for_a_checkpoint(self, tmp_path):
+    def dataset(function):
+      options = tf.data.Options()
+      options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.FAIL
+      return tf.data.Dataset.from_tensor_slices(_seeds(9)).map(function).with_options(options)
+
+    layer = augment.rand_augment_layer(9)
+    drawn = dataset(lambda seed: layer(self.IMAGE, seed))
+    iterator = iter(drawn)
+    for _ in range(4):
+      next(iterator)
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    iterator = iter(drawn)
+    tf.train.Checkpoint(iterator=iterator).read(path)
+    np.testing.assert_array_equal(list(iterator), list(drawn)[4:])
+
+    iterator = iter(dataset(lambda seed: tf.random.uniform([])))
+    with pytest.raises(tf.errors.FailedPreconditionError):
+      tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "not stateless"))
+
+
+def _name(choice):
+  return getattr(choice, "func", choice).__name__
+
+
+def _failing(image, **parameters):
+  del parameters
+  return tf.gather(image, [2**20])
+
+
+class TestRandomCrop:
+
+  @pytest.mark.parametrize("padding, shape", [(1, (3, 4)), (2, (5, 3)), (3, (2, 2))])
+  def test_takes_each_place_equally_often(self, padding, shape):
+    image = 1 + np.arange(3 * shape[0] * shape[1], dtype=np.uint8).reshape(*shape, 3)
+    padded = np.pad(image, [(padding, padding), (padding, padding), (0, 0)])
+    places = range(2 * padding + 1)
+    expected = {
+        padded[y:y + shape[0], x:x + shape[1]].tobytes(): (y, x) for y in places for x in places}
+    seeds = _seeds(100 * len(places) ** 2)
+    drawn = collections.Counter(crop.tobytes() for crop in _mapped(augment.random_crop(padding), image, seeds))
+    assert set(drawn) == set(expected)
+    # A place outside of the image shows as black and is no different from the others of its kind.
+    seen = [count for crop, count in drawn.items() if any(crop)]
+    degrees = len(seen) - 1
+    assert _chi_square(seen) < degrees + 4 * (2 * degrees) ** 0.5
+
+  def test_without_padding_changes_nothing(self):
+    image = IMAGES["odd noise"]
+    _assert_equal(augment.random_crop(0)(image, [7, 0]).numpy(), image, "crop")
+
+  def test_padding_larger_than_the_image(self):
+    image = np.full((2, 3, 3), 255, np.uint8)
+    drawn = _mapped(augment.random_crop(5), image, _seeds(50))
+    assert drawn.shape == (50, 2, 3, 3)
+    assert not drawn.all() and drawn.any()
+
+
+class TestRandomFlip:
+
+  def test_flips_half_of_the_time(self):
+    image = IMAGES["2 x 5"]
+    drawn = collections.Counter(flip.tobytes() for flip in _mapped(augment.random_flip(), image, _seeds(2000)))
+    assert set(drawn) == {image.tobytes(), image[:, ::-1].tobytes()}
+    assert abs(drawn[image.tobytes()] - 1000) < 4 * 500 ** 0.5
+
+
+LAYERS = {
+    "rand_augment_layer": augment.rand_augment_layer(9),
+    "random_crop": augment.random_crop(2),
+    "random_flip": augment.random_flip(),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+class TestEveryLayer:
+
+  def test_keeps_the_static_shape(self, name):
+    for shape in ([32, 48, 3], [None, 48, 3], [32, None, 3], [None, None, 3]):
+      spec = tf.function(LAYERS[name]).get_concrete_function(
+          tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32)).structured_outputs
+      assert spec.shape.as_list() == shape
+      assert spec.dtype == tf.uint8
+
+  @pytest.mark.parametrize("decode", [tf.io.decode_png, tf.io.decode_image])
+  def test_unknown_shapes_in_a_dataset(self, name, decode):
+    # The one leaves the number of channels open, the other even the rank.
+    images = [IMAGES[key] for key in ("odd noise", "gradient", "3 x 3", "1 x 9")] * 8
+    encoded = tf.data.Dataset.from_tensor_slices([tf.io.encode_png(image).numpy() for image in images])
+    seeds = tf.data.Dataset.from_tensor_slices(_seeds(len(images)))
+    dataset = tf.data.Dataset.zip(encoded.map(decode), seeds).map(LAYERS[name])
+    assert dataset.element_spec.shape.as_list() == [None, None, 3]
+    for image, seed, actual in zip(images, _seeds(len(images)), dataset.as_numpy_iterator()):
+      _assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
+
+  def test_refuses_a_grey_image_that_shows_late(self, name):
+    encoded = tf.data.Dataset.from_tensors(tf.io.encode_png(np.zeros([4, 4, 1], np.uint8)))
+    dataset = encoded.map(tf.io.decode_png).map(lambda image: LAYERS[name](image, [7, 0]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
+      list(dataset)
+
+  @pytest.mark.parametrize("image, error, said", [
+      (tf.zeros([4, 4, 3]), TypeError, "dtype float32; it must be uint8.*tf.cast"),
+      (tf.zeros([4, 4, 3], tf.int32), TypeError, "dtype int32; it must be uint8"),
+      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, 3\]"),
+      (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\); .*channels=3"),
+      (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\); .*before batch")])
+  def test_refuses_an_image(self, name, image, error, said):
+    with pytest.raises(error, match=f"{name} was given an image of {said}"):
+      LAYERS[name](image, [7, 0])
+    dataset = tf.data.Dataset.from_tensors(image)
+    with pytest.raises(error, match=f"{name} was given an image of {said}"):
+      dataset.map(lambda image: LAYERS[name](image, [7, 0]))
+
+  @pytest.mark.parametrize("seed, error, said", [
+      (7, ValueError, r"shape \(\); it must be \[2\]"),
+      ([1, 2, 3], ValueError, r"shape \(3,\); it must be \[2\]"),
+      ([0.5, 1.5], TypeError, "dtype float32; it must be int32 or int64")])
+  def test_refuses_a_seed(self, name, seed, error, said):
+    with pytest.raises(error, match=f"{name} was given a seed of {said}"):
+      LAYERS[name](np.zeros([4, 4, 3], np.uint8), seed)
+
+
+@pytest.mark.parametrize("magnitude, error", [
+    (-0.1, ValueError), (10.5, ValueError), (float("nan"), ValueError), (float("inf"), ValueError),
+    ("9", TypeError), (None, TypeError), (True, TypeError), ([9], TypeError)])
+def test_rand_augment_layer_refuses_a_magnitude(magnitude, error):
+  with pytest.raises(error, match="magnitude=.*; it must be a real number from 0 to 10. Pass") as raised:
+    augment.rand_augment_layer(magnitude)
+  assert repr(magnitude) in str(raised.value)
+
+
+@pytest.mark.parametrize("magnitude", [0, 10, 9.5, np.float32(9), np.int64(9)])
+def test_rand_augment_layer_takes_a_magnitude(magnitude):
+  augment.rand_augment_layer(magnitude)
+
+
+@pytest.mark.parametrize("padding, error", [
+    (-1, ValueError), (1.0, TypeError), ("4", TypeError), (None, TypeError), (False, TypeError), ((4, 4), TypeError)])
+def test_random_crop_refuses_a_padding(padding, error):
+  with pytest.raises(error, match="padding=.*; it must be a whole number of pixels, at least 0. Pass") as raised:
+    augment.random_crop(padding)
+  assert repr(padding) in str(raised.value)
+
+
+def _adding(number):
+  return lambda image: image + np.uint8(number)
+
+
+def _doubling(image):
+  return image * np.uint8(2)
+
+
+def _noting(noted):
+  def note(image, seed):
+    noted.append(tuple(seed.numpy()))
+    return image
+  return note
+
+
+PIPELINE = [
+    augment.rand_augment_layer(9), _adding(3), augment.rand_augment_layer(9), augment.random_crop(2),
+    augment.random_flip()]
+
+
+class TestCompose:
+
+  def test_applies_the_layers_in_order(self):
+    image = tf.fill([2, 2, 3], np.uint8(10))
+    assert (augment.compose([_adding(3), _doubling])(image).numpy() == 26).all()
+    assert (augment.compose((_doubling, _adding(3)))(image).numpy() == 23).all()
+
+  def test_has_a_seed_only_if_a_layer_takes_one(self):
+    seeded = inspect.signature(augment.compose([_adding(3), augment.random_flip()])).parameters
+    assert list(seeded) == ["image", "rest", "seed"]
+    assert seeded["seed"].kind is inspect.Parameter.KEYWORD_ONLY
+    unseeded = inspect.signature(augment.compose([_adding(3), tf.io.decode_png])).parameters
+    assert list(unseeded) == ["image", "rest"]
+
+  def test_every_layer_has_a_seed_of_its_own(self):
+    noted = []
+    fn = augment.compose([_noting(noted)] * 4)
+    for seed in _seeds(50):
+      fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
+    assert len(noted) == 200 == len(set(noted) | {tuple(seed) for seed in _seeds(50)}) - 50
+    again = list(noted)
+    noted.clear()
+    for seed in _seeds(50):
+      fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
+    assert noted == again
+
+  def test_compositions_within_a_composition_have_seeds_of_their_own(self):
+    noted = []
+    pair = augment.compose([_noting(noted)] * 2)
+    augment.compose([pair, _noting(noted), pair])(np.zeros([1, 1, 3], np.uint8), seed=[7, 0])
+    assert len(set(noted)) == 5
+
+  def test_two_equal_layers_draw_independently(self):
+    layer = augment.random_crop(1)
+    image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
+    fn = augment.compose([layer, layer])
+    drawn = {crop.tobytes() for crop in _mapped(fn, image, _seeds(3000))}
+    # All shifts that two crops can add up to, but with what the first has pushed out gone: 81 pairs of shifts, of which
+    # those that agree in what they leave fall together.
+    padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
+    first = [padded[y:y + 3, x:x + 3] for y in range(3) for x in range(3)]
+    both = {
+        np.pad(crop, [(1, 1), (1, 1), (0, 0)])[y:y + 3, x:x + 3].tobytes()
+        for crop in first for y in range(3) for x in range(3)}
+    assert drawn == both
+
+  def test_passes_labels_through(self):
+    fn = augment.compose(PIPELINE)
+    image = IMAGES["noise"]
+    alone = fn(image, seed=[7, 0])
+    assert tf.is_tensor(alone)
+    with_rest = fn(image, 3, "three", seed=[7, 0])
+    assert with_rest[1:] == (3, "three")
+    np.testing.assert_array_equal(with_rest[0], alone)
+
+  def test_works_on_the_image_of_a_dict(self):
+    fn = augment.compose(PIPELINE)
+    image = IMAGES["noise"]
+    element = collections.OrderedDict(label=3, image=image, name="three")
+    result = fn(element, seed=[7, 0])
+    assert type(result) is collections.OrderedDict and list(result) == ["label", "image", "name"]
+    assert (result["label"], result["name"]) == (3, "three")
+    np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
+    assert element["image"] is image
+    result, label = fn({"image": image}, 3, seed=[7, 0])
+    assert label == 3
+    np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
+
+  @pytest.mark.parametrize("element", ["image", "tuple", "dict"])
+  def test_in_dataset_map(self, element):
+    images = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["noise"]] * 6))
+    labels = tf.data.Dataset.range(6)
+    seeds = tf.data.Dataset.from_tensor_slices(_seeds(6))
+    fn = augment.compose(PIPELINE)
+    expected = [fn(IMAGES["noise"], seed=seed).numpy() for seed in _seeds(6)]
+    if element == "image":
+      dataset = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: fn(image, seed=seed))
+      results = list(dataset.as_numpy_iterator())
+    elif element == "tuple":
+      dataset = tf.data.Dataset.zip(images, labels, seeds).map(lambda image, label, seed: fn(image, label, seed=seed))
+      results, found = zip(*dataset.as_numpy_iterator())
+      assert list(found) == list(range(6))
+    else:
+      dataset = tf.data.Dataset.zip({"image": images, "label": labels}, seeds).map(
+          lambda element, seed: fn(element, seed=seed))
+      results = [result["image"] for result in dataset.as_numpy_iterator()]
+      assert [result["label"] for result in dataset.as_numpy_iterator()] == list(range(6))
+    np.testing.assert_array_equal(results, expected)
+
+  def test_without_seed_goes_into_dataset_map_as_it_is(self):
+    encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
+    dataset = tf.data.Dataset.from_tensor_slices((encoded, [0, 1])).map(
+        augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling]))
+    for (image, label), expected in zip(dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"])):
+      np.testing.assert_array_equal(image, expected * np.uint8(2))
+      assert label in (0, 1)
+
+  def test_takes_the_stateless_functions_of_tf_image(self):
+    image = IMAGES["noise"]
+    contrast = functools.partial(tf.image.stateless_random_contrast, lower=0.2, upper=1.8)
+    results = _mapped(augment.compose([contrast]), image, _seeds(9))
+    assert len({result.tobytes() for result in results}) == 9
+
+  def test_leaves_a_seed_that_is_bound_already(self):
+    bound = functools.partial(augment.random_flip(), seed=[1, 0])
+    fn = augment.compose([bound])
+    assert "seed" not in inspect.signature(fn).parameters
+    np.testing.assert_array_equal(fn(IMAGES["noise"]), IMAGES["noise"][:, ::-1])
+
+  def test_layers_may_be_written_for_autograph(self):
+    def brighten_dark(image, seed):
+      if tf.reduce_max(image) < 128 and seed[0] != 0:
+        return image + np.uint8(100)
+      return image
+
+    fn = augment.compose([brighten_dark])
+    dataset = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["black"], IMAGES["white"]]))
+    dark, bright = dataset.map(lambda image: fn(image, seed=[7, 0]))
+    assert (dark.numpy() == 100).all() and (bright.numpy() == 255).all()
+
+  def test_refuses_a_dict_without_image(self):
+    with pytest.raises(ValueError, match=r"entries \['label', 'picture'\]; there must be one named 'image'. Rename"):
+      augment.compose([_doubling])({"picture": IMAGES["noise"], "label": 3})
+
+  def test_refuses_a_seed(self):
+    with pytest.raises(ValueError, match=r"A composed function was given a seed of shape \(\); it must be \[2\]"):
+      augment.compose([augment.random_flip()])(IMAGES["noise"], seed=7)
+
+
+class TestSplit:
+
+  @pytest.mark.parametrize("at", [1, 2, 3, 4])
+  def test_parts_make_up_the_whole(self, at):
+    image = IMAGES["noise"]
+    whole = _mapped(augment.compose(PIPELINE), image, _seeds(40))
+    partial_fn, final_fn = augment.split(PIPELINE, at)
+    parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, _seeds(40))
+    np.testing.assert_array_equal(parts, whole)
+    if at == 2:  # The layer there takes no seed, so that positions and seeds could get out of step.
+      partially = _mapped(partial_fn, image, _seeds(40))
+      np.testing.assert_array_equal(partially, _mapped(augment.split(PIPELINE, 1)[0], image, _seeds(40)) + np.uint8(3))
+
+  def test_parts_pass_labels_and_dicts_on(self):
+    image = IMAGES["noise"]
+    partial_fn, final_fn = augment.split(PIPELINE, 3)
+    expected = augment.compose(PIPELINE)(image, seed=[7, 0])
+    result, label = final_fn(*partial_fn(image, 3, seed=[7, 0]), seed=[7, 0])
+    assert label == 3
+    np.testing.assert_array_equal(result, expected)
+    result = final_fn(partial_fn({"image": image, "label": 3}, seed=[7, 0]), seed=[7, 0])
+    assert result["label"] == 3
+    np.testing.assert_array_equal(result["image"], expected)
+
+  def test_all_of_it_may_be_partial(self):
+    partial_fn, final_fn = augment.split(PIPELINE, len(PIPELINE))
+    assert final_fn is None
+    expected = augment.compose(PIPELINE)(IMAGES["noise"], seed=[7, 0])
+    np.testing.assert_array_equal(partial_fn(IMAGES["noise"], seed=[7, 0]), expected)
+
+  def test_each_part_has_a_seed_only_if_its_layers_take_one(self):
+    partial_fn, final_fn = augment.split([_doubling, augment.random_flip()], 1)
+    assert "seed" not in inspect.signature(partial_fn).parameters
+    assert "seed" in inspect.signature(final_fn).parameters
+    partial_fn, final_fn = augment.split([augment.random_flip(), _doubling], 1)
+    assert "seed" in inspect.signature(partial_fn).parameters
+    assert "seed" not in inspect.signature(final_fn).parameters
+
+  @pytest.mark.parametrize("at, error, said", [
+      (0, ValueError, "at=0; .* from 1 to 5, .*Dataset.map"), (6, ValueError, "at=6; .* from 1 to 5"),
+      (-1, ValueError, "at=-1; .* from 1 to 5"), (1.0, TypeError, "at=1.0; .* whole number from 1 to 5"),
+      ("1", TypeError, "at='1'; .* whole number"), (None, TypeError, "at=None"), (True, TypeError, "at=True")])
+  def test_refuses_a_place(self, at, error, said):
+    with pytest.raises(error, match=f"split was given {said}"):
+      augment.split(PIPELINE, at)
+
+
+@pytest.mark.parametrize("whose, function", [
+    ("compose", augment.compose), ("split", functools.partial(augment.split, at=1))])
+@pytest.mark.parametrize("given, error, said", [
+    ([], ValueError, "no layers; there must be at least one"), ((), ValueError, "no layers"),
+    (augment.random_flip(), TypeError, "layers=<function.*; it must be a list or tuple"),
+    (None, TypeError, "layers=None"), ("flip", TypeError, "layers='flip'"),
+    ([augment.random_flip(), 3], TypeError, "3 at position 1 of layers; it must be callable"),
+    ([None], TypeError, "None at position 0")])
+def test_refuses_layers(whose, function, given, error, said):
+  with pytest.raises(error, match=f"{whose} was given {said}"):
+    function(given)
+
+
+def test_with_refurbish():
+  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
+  partial_fn, final_fn = augment.split(PIPELINE, 3)
+
+  def epochs():
+    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
+    assert dataset.element_spec[0].shape.as_list() == [32, 32, 3]
+    return [dict((int(label), image.tobytes()) for image, label in dataset.as_numpy_iterator()) for _ in range(3)]
+
+  first = epochs()
+  assert all(sorted(epoch) == list(range(6)) for epoch in first)
+  assert first == epochs()
+  assert len({image for epoch in first for image in epoch.values()}) > 15
+
+
+@pytest.mark.parametrize("module", [augment, layers, composition, distortions], ids=lambda module: module.__name__)
+def test_examples_run(module):
+  result = doctest.testmod(module)
+  assert result.attempted and not result.failed
