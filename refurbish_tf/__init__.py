@@ -10,6 +10,7 @@ Importing the package adds `refurbish` to `tf.data.Dataset`; `dataset.apply(rtf.
 """
 import tensorflow as tf
 
+from refurbish_tf import augment
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.refurbish_op import _refurbish
@@ -19,6 +20,6 @@ from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
 __version__ = "0.1.0"
-__all__ = ["CacheStore", "CacheStoreStats", "EpochStats", "StageStats", "refurbish", "stats"]
+__all__ = ["CacheStore", "CacheStoreStats", "EpochStats", "StageStats", "augment", "refurbish", "stats"]
 
 tf.data.Dataset.refurbish = _refurbish

@@ -122,8 +122,9 @@ def _refurbish(
   seed = _stage_seed(seed)
   shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
 
-  # One string names the state that the two dataset ops share, in whatever graph they end up.
-  stage = f"refurbish-{uuid.uuid4().hex}"
+  # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
+  # stage that is built in a function, such as that of `interleave`, is another one at each call.
+  stage = native.ops().refurbish_stage_name()
   partial_seed = _takes_seed(partial_fn, self.element_spec)
   stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size, partial_seed, name)
   in_order = deterministic is not False
@@ -238,11 +239,15 @@ def _check_callable(name, function):
 def _check_reuse_factor(r):
   if isinstance(r, bool) or not isinstance(r, numbers.Real):
     raise TypeError(f"r, the reuse factor, must be a real number of at least 1, such as 2 or 1.5, got {r!r}.")
-  if not (r >= 1 and math.isfinite(r)):
+  try:
+    factor = float(r)
+  except OverflowError:
+    factor = math.inf
+  if not 1 <= factor < math.inf:
     raise ValueError(
         f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
         "uses each partially augmented sample that many times.")
-  return float(r)
+  return factor
 
 
 def _check_choice(name, value, choices):

@@ -84,6 +84,10 @@ def _stats(dataset, seen):
   seen.add(id(dataset))
   found = [stage for upstream in dataset._inputs() for stage in _stats(upstream, seen)]  # pylint: disable=protected-access
   stage = getattr(dataset, "refurbish_stage", None)
+  if stage is not None and tf.is_symbolic_tensor(stage):
+    raise RuntimeError(
+        "rtf.stats cannot count for a refurbish stage that was built inside a tf.function: it is another stage at each "
+        "call. Build the dataset outside.")
   if stage is not None:
     rows = native.ops().refurbish_counts(stage=stage).numpy().tolist()
     epochs = tuple(EpochStats(*row) for row in rows)

@@ -1,4 +1,5 @@
-// The lookup ops of `CacheStore`, and the counts of a stage.
+// The lookup ops of `CacheStore`, and the name and the counts of a stage.
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
+#include "tensorflow/core/lib/random/random.h"
 
 namespace refurbish_tf {
 namespace {
@@ -217,6 +219,21 @@ class StatsOp : public StoreOp {
   }
 };
 
+class StageNameOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    // The graph that carries the name may go to another process, as a worker of
+    // a tf.data service, which names stages of its own.
+    static const uint64_t process = tensorflow::random::New64();
+    static std::atomic<uint64_t> counter{0};
+    Tensor name(tensorflow::DT_STRING, TensorShape({}));
+    name.scalar<tstring>()() =
+        absl::StrCat("refurbish-", absl::Hex(process), "-", counter++);
+    ctx->set_output(0, name);
+  }
+};
+
 class CountsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -247,6 +264,8 @@ REGISTER_KERNEL_BUILDER(Name("CacheStoreContains").Device(DEVICE_CPU),
                         ContainsOp);
 REGISTER_KERNEL_BUILDER(Name("CacheStoreClear").Device(DEVICE_CPU), ClearOp);
 REGISTER_KERNEL_BUILDER(Name("CacheStoreStats").Device(DEVICE_CPU), StatsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishStageName").Device(DEVICE_CPU),
+                        StageNameOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishCounts").Device(DEVICE_CPU), CountsOp);
 
 }  // namespace

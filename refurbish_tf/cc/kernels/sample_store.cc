@@ -92,8 +92,8 @@ absl::Status SampleStore::Reserve(const std::string& stage,
                                   std::weak_ptr<void> alive,
                                   const DataTypeVector& dtypes) {
   absl::MutexLock lock(&mu_);
-  if (stage == stage_) return absl::OkStatus();
   if (!stage_alive_.expired()) {
+    if (stage == stage_) return absl::OkStatus();
     return absl::FailedPreconditionError(
         "This CacheStore is in use by another refurbish stage, whose samples "
         "have the same indices. Give each stage a CacheStore of its own.");

@@ -7,6 +7,12 @@ namespace {
 
 using tensorflow::shape_inference::ScalarShape;
 
+REGISTER_OP("RefurbishStageName")
+    .Output("stage: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc("A name for a stage, another one at each execution and in each process.");
+
 REGISTER_OP("StaleSamplesDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
