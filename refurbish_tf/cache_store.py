@@ -79,12 +79,12 @@ class CacheStore:
         raise ValueError(
             f"max_bytes must be positive, got {max_bytes}. For a pipeline that keeps no samples use r=1.")
     self._max_bytes = max_bytes
-    self._element_spec = element_spec
+    self._element_spec = None if element_spec is None else tf.nest.map_structure(_any_size, element_spec)
     self._id = f"CacheStore-{uuid.uuid4().hex}"
     # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
     # traced must outlive the tracing.
     with tf.init_scope():
-      self._handle = native.ops().cache_store_handle(store=self._id, max_bytes=max_bytes or UNLIMITED)
+      self._handle = native.ops().cache_store_handle(store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED))
 
   @property
   def max_bytes(self):
@@ -100,7 +100,7 @@ class CacheStore:
     """The sample at `index`.
 
     Args:
-      index: a scalar int or int64 tensor, at least 0.
+      index: a scalar int or integer tensor, at least 0.
 
     Returns:
       The sample, in the structure in which it was put.
@@ -110,14 +110,18 @@ class CacheStore:
       tf.errors.InvalidArgumentError: `index` is negative.
       ValueError: traced in a `tf.function` while the structure of the samples is unknown.
     """
+    index = _index(index)
     if self._element_spec is None:
       if tf.executing_eagerly():
-        raise tf.errors.NotFoundError(None, None, f"There is no sample at index {int(index)} of the CacheStore.")
+        # Nothing was put yet; a wrong index is told all the same.
+        self.contains(index)
+        raise tf.errors.NotFoundError(
+            None, None, f"There is no sample at index {index.numpy()} of the CacheStore, which is empty.")
       raise ValueError(
           "A tf.function that gets a sample must know its structure, and nothing was put yet. Put a sample first, or "
           "make the store with CacheStore(element_spec=...).")
     components = native.ops().cache_store_get(
-        store=self._id, index=_index(index), output_types=structure.get_flat_tensor_types(self._element_spec),
+        store=self._id, index=index, output_types=structure.get_flat_tensor_types(self._element_spec),
         output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
     return structure.from_compatible_tensor_list(self._element_spec, components)
 
@@ -125,7 +129,7 @@ class CacheStore:
     """Keeps `sample` at `index`, in place of what is there.
 
     Args:
-      index: a scalar int or int64 tensor, at least 0.
+      index: a scalar int or integer tensor, at least 0.
       sample: tensors in any structure that `tf.data` takes: nested tuples and dicts, ragged and sparse ones.
 
     Raises:
@@ -135,14 +139,14 @@ class CacheStore:
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
-    if self._element_spec is None:
-      self._element_spec = tf.nest.map_structure(_any_shape, spec)
-    elif not _of_one_kind(spec, self._element_spec):
+    if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
       raise ValueError(
           f"Got a sample of structure {spec}, but the samples of this CacheStore have {self._element_spec}. Use one "
           "CacheStore for one kind of sample.")
     native.ops().cache_store_put(
         store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
+    if self._element_spec is None:
+      self._element_spec = tf.nest.map_structure(_any_size, spec)
 
   def remove(self, index):
     """Removes the sample at `index`, if there is one.
@@ -150,7 +154,7 @@ class CacheStore:
     A `refurbish` stage then prepares it when it needs it next.
 
     Args:
-      index: a scalar int or int64 tensor, at least 0.
+      index: a scalar int or integer tensor, at least 0.
 
     Returns:
       A scalar bool tensor: whether there was one.
@@ -164,7 +168,7 @@ class CacheStore:
     """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`.
 
     Args:
-      index: a scalar int or int64 tensor, at least 0.
+      index: a scalar int or integer tensor, at least 0.
 
     Raises:
       tf.errors.InvalidArgumentError: `index` is negative.
@@ -190,21 +194,26 @@ class CacheStore:
 
 
 def _index(index):
+  index = tf.convert_to_tensor(index)
+  if not index.dtype.is_integer:
+    raise TypeError(
+        f"An index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
   return tf.cast(index, tf.int64)
 
 
-def _any_shape(spec):
-  # Samples of one structure may differ in size, as images do.
-  if isinstance(spec, tf.TensorSpec):
-    return tf.TensorSpec([None] * spec.shape.rank, spec.dtype)
+def _any_size(spec):
+  """What allows all samples of one structure: they may differ in size, as images do."""
+  if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
+    shape = [None] * spec.shape.rank if spec.shape.rank is not None else None
+    if isinstance(spec, tf.RaggedTensorSpec):
+      return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+    return type(spec)(shape, spec.dtype)
   return spec
 
 
 def _of_one_kind(spec, allowed):
   try:
-    tf.nest.assert_same_structure(spec, allowed, expand_composites=True)
+    tf.nest.assert_same_structure(spec, allowed)
   except (TypeError, ValueError):
     return False
-  return all(
-      own.is_compatible_with(other) if isinstance(own, tf.TensorSpec) else own == other
-      for own, other in zip(tf.nest.flatten(allowed), tf.nest.flatten(spec)))
+  return all(own.is_compatible_with(other) for own, other in zip(tf.nest.flatten(allowed), tf.nest.flatten(spec)))

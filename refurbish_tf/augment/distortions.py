@@ -10,7 +10,7 @@ Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels,
 and returns an image of the same shape and dtype. The results are Pillow's, value for value: those of `PIL.ImageOps` and
 `PIL.ImageEnhance` for the colours, and for the geometry those of `PIL.Image.transform` with an affine matrix, the
 nearest pixel and grey from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
-al., *AutoAugment*, CVPR 2019, section 3.1 and appendix; *RandAugment*, NeurIPS 2020, section 3).
+al., *AutoAugment*, CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
 What the code owes to TensorFlow's CPU kernels: an operation costs about 0.3 microseconds before it touches a pixel,
 which is most of what there is to pay at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10

@@ -106,9 +106,7 @@ def random_crop(padding):
     padded = tf.pad(image, [[padding, padding], [padding, padding], [0, 0]])
     # Three are drawn for two, because one operation fewer matters more than what it computes.
     corner = _draw([3], 2 * padding + 1, seed) * [1, 1, 0]
-    cropped = tf.slice(padded, corner, tf.shape(image))
-    cropped.set_shape(image.shape)
-    return cropped
+    return tf.slice(padded, corner, tf.shape(image))
 
   return crop
 

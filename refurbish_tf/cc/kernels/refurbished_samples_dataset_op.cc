@@ -215,10 +215,14 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
               GetArrival(ctx, out_tensors, &index, end_of_sequence));
           if (*end_of_sequence) return End();
           break;
-        case Epoch::Step::kMakeInputAnew:
-          TF_RETURN_IF_ERROR(ReadInputToItsEnd(ctx));
+        case Epoch::Step::kMakeInputAnew: {
+          // The new input is made whatever the old one says, so that this error
+          // comes once.
+          absl::Status status = ReadInputToItsEnd(ctx);
           TF_RETURN_IF_ERROR(MakeInput(ctx));
+          TF_RETURN_IF_ERROR(status);
           continue;
+        }
         case Epoch::Step::kMakeInput:
           TF_RETURN_IF_ERROR(MakeInput(ctx));
           continue;

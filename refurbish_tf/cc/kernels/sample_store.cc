@@ -98,10 +98,14 @@ absl::Status SampleStore::Reserve(const std::string& stage,
         "This CacheStore is in use by another refurbish stage, whose samples "
         "have the same indices. Give each stage a CacheStore of its own.");
   }
-  if (!stage_.empty()) {
-    store_->Clear();
-    typed_ = false;
+  if (stage_.empty() && store_->Stats().entries > 0) {
+    return absl::FailedPreconditionError(
+        "This CacheStore holds samples that were put into it by hand, and it is "
+        "not known whether they are what partial_fn would return. Clear it "
+        "first, or give the stage a CacheStore of its own.");
   }
+  store_->Clear();
+  typed_ = false;
   absl::Status status = CheckTypes(dtypes);
   if (!status.ok()) return status;
   stage_ = stage;

@@ -320,14 +320,19 @@ class StaleSamplesDatasetOp::Dataset::Iterator
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (!stream_ended_) {
       const Epoch::Advance advance = epoch_->AdvanceStream();
-      if (advance.pass_over > 0) {
+      for (int64_t i = 0; i < advance.pass_over; ++i) {
         bool end = false;
         int skipped = 0;
-        // After an error it is unknown how far the input has come, and with it
-        // which sample comes next, so this iterator must not go on.
-        failed_ = input_impl_->Skip(ctx, advance.pass_over, &end, &skipped);
-        if (failed_.ok() && end) failed_ = OtherLength("fewer than");
-        TF_RETURN_IF_ERROR(failed_);
+        // One by one: after an error in a longer stretch it would be unknown how
+        // far the input has come, and with it which sample comes next. That an
+        // element which nobody wants fails is of no interest.
+        absl::Status status =
+            input_impl_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
+        if (absl::IsCancelled(status)) return status;
+        if (status.ok() && end) {
+          failed_ = OtherLength("fewer than");
+          return failed_;
+        }
       }
       if (advance.wanted) {
         bool end = false;
