@@ -1,0 +1,255 @@
+"""Labelled images: any image classification set of TensorFlow Datasets (TFDS), or ten generated shapes."""
+import dataclasses
+import difflib
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Callable
+
+import numpy as np
+import tensorflow as tf
+
+VALIDATION_IMAGES = 5_000
+LARGEST_SIZE = 64  # Pixels; larger images, and those that are not all of one size, are resized to it.
+PROBE_SECONDS = 2.0
+
+
+class DatasetError(Exception):
+  """The data set cannot be used; says why and what can be, as the end of a sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+  """A source of labelled images.
+
+  Attributes:
+    title: what it is, for people.
+    note: what they need to know about it, or "".
+    train: a `tf.data.Dataset` of (record, label), always in the same order; record: whatever `decode` takes; label:
+      int64 [].
+    validation: likewise.
+    decode: a function from a record to the image, uint8 [height, width, 3].
+    shape: the static shape of the image.
+    classes: the number of classes.
+  """
+  title: str
+  note: str
+  train: tf.data.Dataset
+  validation: tf.data.Dataset
+  decode: Callable
+  shape: tuple
+  classes: int
+
+
+def load(name, count, seed=0):
+  """The images called `name`, or the shapes, with a note, where these are neither prepared nor downloadable.
+
+  >>> images = load("shapes", 100)
+  >>> len(images.train), images.shape, images.classes
+  (100, (32, 32, 3), 10)
+
+  Args:
+    name: as in `tfds.load`, or "shapes".
+    count: how many training images to take at most.
+    seed: of the shapes.
+
+  Raises:
+    DatasetError: there is no such set, or it is none of images and classes.
+  """
+  if name == "shapes":
+    return shapes(count, seed)
+  builder = _builder(name)
+  image_key, label_key = _supervised_keys(builder)
+  obstacle = _prepare(builder)
+  if obstacle:
+    note = (
+        f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
+        f"({obstacle}): using the built-in shapes instead.")
+    return shapes(count, seed, note)
+  return _from_tfds(builder, image_key, label_key, count)
+
+
+def shapes(count, seed=0, note=""):
+  """Ten shapes in any colour, place, size and orientation on a noisy background, drawn within a second or so."""
+  train_count, validation_count = count, max(10, min(count // 4, VALIDATION_IMAGES))
+  images, labels = draw_shapes(train_count + validation_count, seed)
+  # Compressed like the records of TFDS, for the decoding to be a part of the augmentation as it is there.
+  records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
+  train, validation = (
+      tf.data.Dataset.from_tensor_slices((records[part], labels[part]))
+      for part in (slice(train_count), slice(train_count, None)))
+  return Images(
+      title=f"shapes (generated): {train_count:,} training and {validation_count:,} validation images", note=note,
+      train=train, validation=validation, decode=_decoder((32, 32, 3)), shape=(32, 32, 3), classes=10)
+
+
+def draw_shapes(count, seed=0):
+  """Draws `count` images: uint8 [count, 32, 32, 3] and their labels, int64 [count] from 0 to 9, about equally many.
+
+  >>> images, labels = draw_shapes(20)
+  >>> np.bincount(labels).tolist()
+  [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
+  """
+  rng = np.random.default_rng(seed)
+  labels = rng.permutation(np.arange(count) % 10)
+  images = np.empty([count, 32, 32, 3], np.uint8)
+  y, x = np.mgrid[-1:1:32j, -1:1:32j].astype(np.float32)
+  # In parts, for the memory of what is in between.
+  for start in range(0, count, 1000):
+    part = labels[start:start + 1000]
+    column = lambda low, high: rng.uniform(low, high, [len(part), 1, 1]).astype(np.float32)
+    size, angle = column(0.35, 0.65), column(0, 2 * np.pi)
+    right, down = x - column(-0.35, 0.35), y - column(-0.35, 0.35)
+    u = (np.cos(angle) * right + np.sin(angle) * down) / size
+    v = (np.cos(angle) * down - np.sin(angle) * right) / size
+    inside = np.select([(part == label)[:, None, None] for label in range(10)], _shapes(u, v))
+    # The shape differs from the background by at least a third of the range in one channel, and by chance in others.
+    background, shape = rng.uniform(40, 215, [2, len(part), 1, 1, 3]).astype(np.float32)
+    channel = rng.integers(3, size=len(part))
+    darker = background[np.arange(len(part)), 0, 0, channel] > 127
+    shape[np.arange(len(part)), 0, 0, channel] += np.where(darker, -85, 85)
+    slope = (column(-40, 40) * x + column(-40, 40) * y)[..., None]
+    noise = rng.normal(0, 18, [len(part), 32, 32, 3]).astype(np.float32)
+    image = np.where(inside[..., None], shape, background + slope) + noise
+    images[start:start + 1000] = np.clip(image, 0, 255)
+  return images, labels
+
+
+def _shapes(u, v):
+  """Whether the point (u, v) is inside, for each shape: they fill about the unit circle."""
+  radius, largest = np.hypot(u, v), np.maximum(abs(u), abs(v))
+  return [
+      radius < 0.9,  # disk
+      (radius < 1) & (radius > 0.55),  # ring
+      (radius < 1) & (v > 0),  # half disk
+      (radius < 1) & (np.hypot(u - 0.5, v) > 0.8),  # crescent
+      largest < 0.8,  # square
+      (largest < 0.85) & (largest > 0.45),  # frame
+      (abs(u) < 1) & (abs(v) < 0.3),  # bar
+      np.maximum(-v, np.sqrt(0.75) * abs(u) + 0.5 * v) < 0.5,  # triangle
+      (largest < 1) & (np.minimum(abs(u), abs(v)) < 0.28),  # cross
+      radius < 0.62 + 0.38 * np.cos(5 * np.arctan2(v, u)),  # star
+  ]
+
+
+def _builder(name):
+  import tensorflow_datasets as tfds
+  try:
+    return tfds.builder(name)
+  except tfds.core.DatasetNotFoundError:
+    # Sets from elsewhere are known by what is on disk alone, and TFDS names them like its own.
+    known = tfds.list_builders(with_community_datasets=False)
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    raise DatasetError(
+        f"there is no data set {name!r}{hint}. Give `shapes`, which is built in, or an image classification set of "
+        "TensorFlow Datasets: one of https://www.tensorflow.org/datasets/catalog or one prepared on this machine"
+    ) from None
+  # Depending on the name, TFDS raises nearly anything: AssertionError for a version, ImportError for a namespace.
+  except Exception as error:  # pylint: disable=broad-exception-caught
+    reason = str(error).strip().partition("\n")[0]
+    raise DatasetError(f"TensorFlow Datasets does not know what to do with {name!r}: {reason}") from None
+
+
+def _supervised_keys(builder):
+  """The names of the image and of its class in an element."""
+  import tensorflow_datasets as tfds
+  features = dict(builder.info.features.items())
+  keys = builder.info.supervised_keys
+  if not (isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) for key in keys)):
+    # As in sets that were made without a builder class. A single one of each leaves no doubt.
+    keys = [
+        [key for key, feature in features.items() if isinstance(feature, kind)]
+        for kind in (tfds.features.Image, tfds.features.ClassLabel)]
+    keys = tuple(found[0] if len(found) == 1 else None for found in keys)
+  image, label = (features.get(key) for key in keys)
+  if not (isinstance(image, tfds.features.Image) and isinstance(label, tfds.features.ClassLabel)):
+    raise DatasetError(
+        f"{builder.name} is not an image classification set, its features are {', '.join(features)}: it takes one "
+        "image and one class label, as in cifar10 or mnist")
+  if image.np_dtype != np.uint8:
+    raise DatasetError(f"the images of {builder.name} are {np.dtype(image.np_dtype).name}: RandAugment takes uint8")
+  return keys
+
+
+def _prepare(builder):
+  """Downloads what is not there yet. Returns "", or why that is not possible."""
+  if builder.is_prepared():
+    return ""
+  # TFDS tries ten times, ever more slowly, before it gives up.
+  url = next(iter(builder.url_infos or ()), None) or builder.info.homepage or "https://storage.googleapis.com"
+  if not _answers(url):
+    return f"{urllib.parse.urlsplit(url).hostname} does not answer"
+  try:
+    builder.download_and_prepare()
+  except Exception as error:  # pylint: disable=broad-exception-caught
+    # The network, the disk, a checksum, a set whose files must be fetched by hand, a missing package, ...
+    return str(error).strip().partition("\n")[0]
+  return ""
+
+
+def _answers(url):
+  """Whether the server of `url` says anything at all within a short time."""
+  answered = threading.Event()
+
+  def ask():
+    try:
+      urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PROBE_SECONDS).close()
+      answered.set()
+    except urllib.error.HTTPError:
+      answered.set()
+    except (OSError, ValueError):
+      pass
+
+  # A thread, because no timeout bounds the look-up of a name; a daemon, so that nobody waits for it at the end.
+  thread = threading.Thread(target=ask, daemon=True)
+  thread.start()
+  thread.join(PROBE_SECONDS)
+  return answered.is_set()
+
+
+def _from_tfds(builder, image_key, label_key, count):
+  import tensorflow_datasets as tfds
+  sizes = {split: info.num_examples for split, info in builder.info.splits.items()}
+  train_split = "train" if "train" in sizes else next(iter(sizes))
+  validation_split = next((split for split in ("validation", "test") if split in sizes and split != train_split), None)
+  if validation_split:
+    available, start = sizes[train_split], 0
+  else:
+    # The last fifth is held back.
+    validation_split, start = train_split, sizes[train_split] * 4 // 5
+    available = start
+  counts = min(count, available), min(VALIDATION_IMAGES, sizes[validation_split] - start)
+  if min(counts) < 1:
+    raise DatasetError(f"{builder.name} has too few images for training and validation: {sizes}")
+
+  def read(split):
+    # Records stay compressed: decoding is a part of the partial augmentation, done for fresh samples only.
+    decoders = tfds.decode.PartialDecoding(
+        {image_key: True, label_key: True}, decoders={image_key: tfds.decode.SkipDecoding()})
+    dataset = builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
+    return dataset.map(lambda element: (element[image_key], element[label_key]))
+
+  height, width, _ = builder.info.features[image_key].shape
+  resize = None in (height, width) or max(height, width) > LARGEST_SIZE
+  shape = (LARGEST_SIZE, LARGEST_SIZE, 3) if resize else (height, width, 3)
+  return Images(
+      title=(
+          f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; validation on "
+          f"{counts[1]:,} {validation_split} images"),
+      note="", train=read(f"{train_split}[:{counts[0]}]"),
+      validation=read(f"{validation_split}[{start}:{start + counts[1]}]"), decode=_decoder(shape, resize), shape=shape,
+      classes=builder.info.features[label_key].num_classes)
+
+
+def _decoder(shape, resize=False):
+  """A function from a compressed image, string [], to the image, uint8 `shape`; grey and transparent ones become RGB."""
+
+  def decode(record):
+    image = tf.io.decode_image(record, channels=3, expand_animations=False)
+    if resize:
+      image = tf.cast(tf.round(tf.image.resize(image, shape[:2], method="area")), tf.uint8)
+    return tf.ensure_shape(image, shape)
+
+  return decode

@@ -1,0 +1,590 @@
+"""CacheStore: a dictionary of samples, eagerly and in functions, alone and as the store of a stage."""
+import collections
+import gc
+import threading
+
+from hypothesis import given, settings, strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+SAMPLES = {
+    "scalar": tf.constant(7),
+    "python number": 1.5,
+    "array": np.arange(6, dtype=np.uint8).reshape(2, 3),
+    "string": tf.constant(["a", "bc", ""]),
+    "bool": tf.constant([True, False]),
+    "empty": tf.zeros([0, 3]),
+    "tuple": (tf.constant([1, 2]), tf.constant(3.5)),
+    "tuple of one": (tf.constant([1, 2]),),
+    "dict": {"image": tf.zeros([2, 2, 3], tf.uint8), "label": tf.constant(1, tf.int64)},
+    "nest": {"a": (tf.constant(1), {"b": tf.constant([2.0])}), "c": tf.constant("d")},
+    "named tuple": Point(tf.constant(1), tf.constant([2, 3])),
+    "ragged": tf.ragged.constant([[1], [2, 3], []]),
+    "ragged, two ranks": tf.ragged.constant([[[1], [2, 3]], [], [[4]]]),
+    "sparse": tf.sparse.from_dense([[0, 1], [2, 0]]),
+    "dict of all kinds": {"r": tf.ragged.constant([[1.5], []]), "s": tf.sparse.from_dense([0, 5]), "t": tf.constant(["x"])},
+    "with None": (tf.constant(1), None),
+}
+
+
+def plain(value):
+  """The value in Python's and NumPy's terms, to be compared with ==."""
+  if isinstance(value, tf.RaggedTensor):
+    return "ragged", value.to_list()
+  if isinstance(value, tf.SparseTensor):
+    return "sparse", value.indices.numpy().tolist(), value.values.numpy().tolist(), value.dense_shape.numpy().tolist()
+  if value is None:
+    return None
+  value = tf.convert_to_tensor(value)
+  return value.dtype.name, value.shape.as_list(), np.asarray(value).tolist()
+
+
+def assert_same(sample, expected):
+  tf.nest.assert_same_structure(sample, expected)
+  for one, other in zip(tf.nest.flatten(sample), tf.nest.flatten(expected)):
+    assert plain(one) == plain(other)
+
+
+def address(tensor):
+  """Where the data of an eager tensor lie."""
+  return np.asarray(memoryview(tensor)).ctypes.data
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_put_and_get(kind):
+  """A sample of any structure comes back as it was put."""
+  store = rtf.CacheStore()
+  store.put(3, SAMPLES[kind])
+  assert_same(store.get(3), SAMPLES[kind])
+  assert 3 in store and 2 not in store and len(store) == 1
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_put_and_get_in_a_function(kind):
+  """The same inside tf.function, in the order of the program."""
+  store = rtf.CacheStore()
+  sample = SAMPLES[kind]
+
+  @tf.function
+  def put_and_get(index):
+    before = store.contains(index)
+    store.put(index, sample)
+    between = store.contains(index)
+    found = store.get(index)
+    removed = store.remove(index)
+    return before, between, found, removed, store.contains(index)
+
+  for index in range(2):
+    before, between, found, removed, after = put_and_get(tf.constant(index))
+    assert (bool(before), bool(between), bool(removed), bool(after)) == (False, True, True, False)
+    assert_same(found, sample)
+  assert len(store) == 0
+
+
+def test_loops_in_a_function():
+  """Puts, gets and clear work in graph loops, and what they did is seen outside."""
+  store = rtf.CacheStore()
+
+  @tf.function
+  def fill(n):
+    for i in tf.range(n):
+      store.put(i, 10 * i)
+    total = tf.constant(0)
+    for i in tf.range(2 * n):
+      if store.contains(i):
+        total += store.get(i)
+    return total
+
+  @tf.function
+  def clear():
+    store.clear()
+
+  assert int(fill(tf.constant(5))) == 100
+  assert [int(store.get(i)) for i in range(5)] == [0, 10, 20, 30, 40]
+  clear()
+  assert len(store) == 0
+
+
+def test_use_in_a_map():
+  """The lookups serve as the function of a Dataset.map."""
+  store = rtf.CacheStore()
+  for i in range(4):
+    store.put(i, {"x": tf.fill([i], i)})
+  dataset = tf.data.Dataset.range(4).map(store.get)
+  assert dataset.element_spec == {"x": tf.TensorSpec([None], tf.int32)}
+  assert [element["x"].tolist() for element in dataset.as_numpy_iterator()] == [[], [1], [2, 2], [3, 3, 3]]
+
+
+def test_indices():
+  """Any integer is an index, from 0 to as far as int64 goes; nothing else is."""
+  store = rtf.CacheStore()
+  for index in (0, 2**31, 2**62, 2**63 - 1):
+    store.put(index, index % 1000)
+    assert int(store.get(index)) == index % 1000
+  for index in (np.int64(2**31), np.uint8(0), tf.constant(0), tf.constant(2**62, tf.int64)):
+    assert index in store
+  assert len(store) == 4
+
+
+@pytest.mark.parametrize("call", [
+    lambda store, index: store.get(index), lambda store, index: store.put(index, 1), lambda store, index: store.remove(index),
+    lambda store, index: store.contains(index), lambda store, index: index in store])
+@pytest.mark.parametrize("filled", [False, True])
+def test_bad_indices(call, filled):
+  """A negative index is refused, and one that is no single integer is never rounded to one."""
+  store = rtf.CacheStore()
+  if filled:
+    store.put(1, 0)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="at least 0, got -1"):
+    call(store, -1)
+  for index in (1.5, "1", None):
+    with pytest.raises((TypeError, ValueError)):
+      call(store, index)
+  with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+    call(store, [1, 1])
+  assert len(store) == filled
+
+
+def test_absent():
+  """get of what is not there is NotFoundError and names the index; remove and in just say so."""
+  store = rtf.CacheStore()
+  for _ in range(2):
+    with pytest.raises(tf.errors.NotFoundError, match="index 3"):
+      store.get(3)
+    assert 3 not in store and not bool(store.contains(3)) and not bool(store.remove(3))
+    store.put(4, 0)
+  with pytest.raises(tf.errors.NotFoundError, match="index 3"):
+    tf.function(lambda: store.get(3))()
+
+
+def test_one_structure_to_a_store():
+  """The first sample fixes the structure; another one is refused and says both. Sizes may differ, as those of images do."""
+  store = rtf.CacheStore()
+  store.put(0, {"image": tf.zeros([2, 3]), "label": 1})
+  for other in (tf.zeros([2, 3]), {"image": tf.zeros([2, 3])}, {"image": tf.zeros([2, 3]), "label": 1.5},
+                {"image": tf.zeros([2, 3, 1]), "label": 1}, (tf.zeros([2, 3]), 1)):
+    with pytest.raises(ValueError, match="(?s)structure.*have.*one kind of sample"):
+      store.put(1, other)
+  store.put(1, {"image": tf.zeros([4, 5]), "label": 1})
+  assert store.get(1)["image"].shape == [4, 5]
+  assert store.element_spec == {"image": tf.TensorSpec([None, None]), "label": tf.TensorSpec([], tf.int32)}
+
+
+@pytest.mark.parametrize("samples", [
+    [tf.ragged.constant([[1], [2, 3]]), tf.ragged.constant([[1, 1, 1]]), tf.ragged.constant([[]], dtype=tf.int32)],
+    [tf.sparse.from_dense([0, 1]), tf.sparse.from_dense([0, 1, 2]), tf.sparse.from_dense([0])],
+    [{"r": tf.ragged.constant([[1]])}, {"r": tf.ragged.constant([[1], [2]])}]], ids=["ragged", "sparse", "dict"])
+@pytest.mark.parametrize("told", [False, True])
+def test_ragged_and_sparse_samples_of_different_size(samples, told):
+  """Ragged and sparse samples, too, may differ in size."""
+  spec = None
+  if told:
+    spec = {"ragged": tf.RaggedTensorSpec([None, None], tf.int32), "sparse": tf.SparseTensorSpec([None], tf.int32)}[
+        "sparse" if isinstance(samples[0], tf.SparseTensor) else "ragged"]
+    spec = {"r": spec} if isinstance(samples[0], dict) else spec
+  store = rtf.CacheStore(element_spec=spec)
+  for index, sample in enumerate(samples):
+    store.put(index, sample)
+  for index, sample in enumerate(samples):
+    assert_same(store.get(index), sample)
+  assert_same(tf.function(store.get)(1), samples[1])
+
+
+def test_a_refused_put_fixes_nothing():
+  """A put that fails leaves the store as it was, its structure too."""
+  store = rtf.CacheStore(max_bytes=8)
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    store.put(-1, "a string")
+  with pytest.raises(tf.errors.ResourceExhaustedError):
+    store.put(0, "a long string that takes more room than there is")
+  assert store.element_spec is None and len(store) == 0
+  store.put(0, tf.constant(5))
+  assert int(store.get(0)) == 5
+
+
+def test_element_spec():
+  """A function can be traced before the first put when the store is told the structure; otherwise it says what to do."""
+  untold = rtf.CacheStore()
+  with pytest.raises(ValueError, match="element_spec"):
+    tf.function(lambda: untold.get(0))()
+  store = rtf.CacheStore(element_spec={"x": tf.TensorSpec([None], tf.int32)})
+  get = tf.function(store.get)
+  with pytest.raises(tf.errors.NotFoundError):
+    get(0)
+  store.put(0, {"x": tf.constant([1, 2])})
+  assert get(0)["x"].numpy().tolist() == [1, 2]
+  for wrong in ({"x": tf.constant([1.5])}, {"x": tf.constant(1)}, {"y": tf.constant([1])}):
+    with pytest.raises(ValueError, match="one kind of sample"):
+      store.put(0, wrong)
+
+
+def test_put_of_a_tensor_of_unknown_rank_in_a_function():
+  store = rtf.CacheStore()
+
+  @tf.function(input_signature=[tf.TensorSpec([], tf.int64), tf.TensorSpec(None, tf.int32)])
+  def put(index, value):
+    store.put(index, value)
+
+  put(0, tf.constant([1, 2]))
+  put(1, tf.constant(3))
+  assert store.get(0).numpy().tolist() == [1, 2] and int(store.get(1)) == 3
+
+
+class Model:
+  """What a CacheStore of int64 vectors should do, with a dictionary."""
+
+  def __init__(self, max_bytes):
+    self.max_bytes = max_bytes
+    self.samples = {}
+    self.hits = self.misses = 0
+
+  @property
+  def bytes(self):
+    return 8 * sum(map(len, self.samples.values()))
+
+
+@given(max_bytes=st.sampled_from([None, 64]), operations=st.lists(st.tuples(
+    st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]), st.integers(0, 3), st.integers(0, 6)),
+    max_size=25))
+@settings(max_examples=60, derandomize=True)
+def test_behaves_as_a_dictionary(max_bytes, operations):
+  """Any sequence of calls does what it does to a dictionary, within max_bytes, and the counts are exact."""
+  store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))
+  model = Model(max_bytes)
+  for step, (operation, index, size) in enumerate(operations):
+    if operation == "put":
+      model.samples.pop(index, None)
+      sample = [step] * size
+      if max_bytes is None or model.bytes + 8 * size <= max_bytes:
+        store.put(index, tf.constant(sample, tf.int64))
+        model.samples[index] = sample
+      else:
+        with pytest.raises(tf.errors.ResourceExhaustedError, match=f"{8 * size} bytes.*max_bytes=64"):
+          store.put(index, tf.constant(sample, tf.int64))
+    elif operation == "get":
+      if index in model.samples:
+        assert store.get(index).numpy().tolist() == model.samples[index]
+        model.hits += 1
+      else:
+        with pytest.raises(tf.errors.NotFoundError):
+          store.get(index)
+        model.misses += 1
+    elif operation == "remove":
+      assert bool(store.remove(index)) == (index in model.samples)
+      model.samples.pop(index, None)
+    elif operation == "contains":
+      assert (index in store) == (index in model.samples)
+    else:
+      store.clear()
+      model.samples.clear()
+    assert store.stats() == rtf.CacheStoreStats(len(model.samples), model.bytes, model.hits, model.misses, evictions=0)
+    assert len(store) == len(model.samples)
+
+
+def test_bytes_of_all_kinds():
+  """The bytes of ragged, sparse and string components are counted, not those of their handles."""
+  sizes = {}
+  for kind, sample in {"ragged": tf.ragged.constant([[1] * 1000], dtype=tf.int64), "string": "x" * 8000,
+                       "sparse": tf.sparse.SparseTensor([[0]] * 500, [1.0] * 500, [1]), "dense": tf.zeros([2000])}.items():
+    store = rtf.CacheStore()
+    store.put(0, sample)
+    sizes[kind] = store.stats().bytes
+    store.remove(0)
+    assert store.stats().bytes == 0
+  assert sizes["dense"] == 8000
+  for kind in ("ragged", "string"):
+    assert 8000 <= sizes[kind] <= 8400
+  assert 500 * (8 + 4) <= sizes["sparse"] <= 500 * (8 + 4) + 400
+
+
+def test_samples_are_not_copied():
+  """The store holds the very buffers it was given, and hands these out."""
+  store = rtf.CacheStore()
+  sample = {"a": tf.zeros([1000]), "b": tf.ones([1000])}
+  store.put(0, sample)
+  for name in "ab":
+    assert address(store.get(0)[name]) == address(sample[name])
+
+
+def test_many_threads():
+  """Calls from several threads at once lose nothing and count everything."""
+  store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int64))
+  rounds, each = 5, 40
+  failures = []
+
+  def work(number):
+    try:
+      for _ in range(rounds):
+        for i in range(number * each, (number + 1) * each):
+          store.put(i, tf.constant(i, tf.int64))
+        for i in range(number * each, (number + 1) * each):
+          assert int(store.get(i)) == i
+          assert bool(store.remove(i))
+    except BaseException as error:  # pylint: disable=broad-exception-caught
+      failures.append(error)
+
+  threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  assert not failures
+  assert store.stats() == rtf.CacheStoreStats(entries=0, bytes=0, hits=4 * rounds * each, misses=0, evictions=0)
+
+
+def test_bad_arguments():
+  """What cannot be a CacheStore is refused, with what is allowed."""
+  for max_bytes in (0, -5):
+    with pytest.raises(ValueError, match=f"positive, got {max_bytes}"):
+      rtf.CacheStore(max_bytes=max_bytes)
+  for max_bytes in (1.5, "100"):
+    with pytest.raises(TypeError, match="max_bytes must be a whole number.*got"):
+      rtf.CacheStore(max_bytes=max_bytes)
+  assert rtf.CacheStore(max_bytes=np.int64(100)).max_bytes == 100
+  assert rtf.CacheStore(max_bytes=2**70).max_bytes == 2**70  # More than there is: no limit.
+  with pytest.raises(NotImplementedError, match="disk"):
+    rtf.CacheStore("/tmp/store")
+  assert "max_bytes=100" in repr(rtf.CacheStore(max_bytes=100))
+
+
+def test_a_store_that_is_gone():
+  """A function that outlives its store says so."""
+  store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int32))
+  get = tf.function(store.get).get_concrete_function(tf.TensorSpec([], tf.int64))
+  store.put(0, 5)
+  assert int(get(tf.constant(0, tf.int64))) == 5
+  del store
+  gc.collect()
+  with pytest.raises(tf.errors.NotFoundError, match="keep a reference"):
+    get(tf.constant(0, tf.int64))
+
+
+# As the store of a stage. -----------------------------------------------------------------------------------------------
+
+N = 12
+
+
+class Stage:
+  """A stage over 0 ... N - 1 whose partial_fn returns 10 * x + offset and counts its calls."""
+
+  def __init__(self, store, offset=0, stream=False, **options):
+    self.offset = offset
+    self.calls = tf.Variable(tf.zeros([N], tf.int64))
+    source = tf.data.Dataset.range(N)
+    if stream:
+      source = source.filter(lambda index: True)
+    self.dataset = source.refurbish(self.partial_fn, store=store, seed=1, **options)
+
+  def partial_fn(self, index):
+    self.calls.scatter_nd_add([[index]], [1])
+    return 10 * index + self.offset
+
+  def epoch(self):
+    values = list(self.dataset.as_numpy_iterator())
+    assert sorted(values) == [10 * i + self.offset for i in range(N)]
+    return values
+
+  @property
+  def stats(self):
+    stage, = rtf.stats(self.dataset)
+    return stage
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_store_of_a_stage_shows_its_samples(stream):
+  """One sees what is cached, under the position in the source."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100, stream=stream)
+  assert len(store) == 0
+  stage.epoch()
+  assert len(store) == N
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+  assert store.element_spec == tf.TensorSpec([], tf.int64)
+  assert store.stats().bytes == 8 * N == stage.stats.total.bytes
+  assert "shape=()" in repr(store)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clear_and_remove_in_mid_training(stream):
+  """Whenever samples are removed, just those are prepared again, and the epoch stays whole."""
+  store = rtf.CacheStore()
+  # In none of these epochs does the schedule evict a sample.
+  stage = Stage(store, r=1000, stream=stream)
+  stage.epoch()
+  calls = N
+  for stop in range(N + 1):
+    for clear in (False, True):
+      assert len(store) == N
+      iterator = iter(stage.dataset)
+      seen = [int(next(iterator)) for _ in range(stop)]
+      if clear:
+        store.clear()
+        calls += N
+      else:
+        calls += sum(bool(store.remove(i)) for i in range(0, N, 2))
+      seen += [int(value) for value in iterator]
+      assert sorted(seen) == [10 * i for i in range(N)]
+      # Those that had come before they were removed.
+      stage.epoch()
+      assert int(tf.reduce_sum(stage.calls)) == calls
+
+
+def test_put_in_mid_training():
+  """What one puts in place of a cached sample is used from then on, as long as the one it replaces would have been."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  stage.epoch()
+  store.put(3, tf.constant(-1, tf.int64))
+  assert sorted(stage.dataset.as_numpy_iterator()) == sorted([10 * i for i in range(N) if i != 3] + [-1])
+  with pytest.raises(ValueError, match="one kind of sample"):
+    store.put(3, "three")
+  with pytest.raises(ValueError, match="one kind of sample"):
+    store.put(3, tf.constant([30], tf.int64))
+
+
+def test_samples_put_before_the_stage_was_built():
+  """A cached sample is what partial_fn made of it, so a store with samples from elsewhere is refused until it is cleared."""
+  store = rtf.CacheStore()
+  store.put(0, "put by hand")
+  with pytest.raises(ValueError, match="(?i)by hand.*clear it"):
+    Stage(store)
+  store.clear()
+  stage = Stage(store, r=2)
+  stage.epoch()
+  assert stage.stats.epochs[0].fresh == N
+
+
+def test_two_stages_at_once_are_refused():
+  """Two live stages cannot share a store, as their samples have the same indices; the first is not disturbed."""
+  store = rtf.CacheStore()
+  first = Stage(store, r=100)
+  first.epoch()
+  with pytest.raises(ValueError, match="in use by another.*CacheStore of its own"):
+    Stage(store, offset=1)
+  with pytest.raises(ValueError, match="in use by another"):
+    tf.data.Dataset.range(N).refurbish(tf.as_string, store=store)
+  first.epoch()
+  assert first.stats.total.fresh == N
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_store_whose_stage_is_gone(stream):
+  """It can be read, and used by another stage, which never gets the samples of the one before. Its type may change, too."""
+  store = rtf.CacheStore()
+  first = Stage(store, r=100, stream=stream)
+  first.epoch()
+  del first
+  gc.collect()
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+  second = Stage(store, offset=1, r=100, stream=stream)
+  for _ in range(3):
+    second.epoch()
+  assert [epoch.fresh for epoch in second.stats.epochs] == [N, 0, 0]
+  del second
+  gc.collect()
+  third = tf.data.Dataset.range(N).refurbish(tf.as_string, store=store, r=100)
+  for _ in range(2):
+    assert sorted(third.as_numpy_iterator()) == sorted(str(i).encode() for i in range(N))
+  assert store.element_spec == tf.TensorSpec([], tf.string)
+
+
+def test_an_iterator_keeps_the_stage_alive():
+  """A stage is gone when its last iterator is, not when the dataset's variable is."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  iterator = iter(stage.dataset)
+  next(iterator)
+  del stage
+  gc.collect()
+  with pytest.raises(ValueError, match="in use by another"):
+    Stage(store)
+  assert len(list(iterator)) == N - 1
+  del iterator
+  gc.collect()
+  Stage(store, offset=1).epoch()
+
+
+def test_a_stage_keeps_the_store_alive():
+  """The samples stay when the CacheStore's variable goes."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  stage.epoch()
+  del store
+  gc.collect()
+  stage.epoch()
+  assert stage.stats.total.fresh == N
+
+
+def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
+  """A function that builds a stage makes a new one at each call; it is refused while another stage has the store."""
+  store = rtf.CacheStore()
+  calls = tf.Variable(0)
+
+  def partial_fn(index):
+    calls.assign_add(1)
+    return index
+
+  @tf.function
+  def one_epoch():
+    total = tf.constant(0, tf.int64)
+    for index in tf.data.Dataset.range(N).refurbish(partial_fn, r=100, store=store):
+      total += index
+    return total
+
+  for call in range(1, 4):
+    assert int(one_epoch()) == sum(range(N))
+    assert int(calls) == call * N
+  stage = Stage(store, offset=1, r=100)
+  stage.epoch()
+  with pytest.raises(tf.errors.FailedPreconditionError, match="in use by another"):
+    one_epoch()
+  stage.epoch()
+  assert stage.stats.total.fresh == N
+
+
+def test_max_bytes_bounds_a_stage():
+  """The store never holds more, and what does not fit is prepared in each epoch."""
+  store = rtf.CacheStore(max_bytes=8 * 5 + 7)
+  stage = Stage(store, r=100)
+  for _ in range(3):
+    for _ in stage.dataset:
+      assert store.stats().bytes <= 8 * 5
+  assert [epoch.fresh for epoch in stage.stats.epochs] == [N, N - 5, N - 5]
+  assert len(store) == 5
+
+
+def test_max_bytes_smaller_than_a_sample():
+  """Refused when the stage is built if the size is known, else when the sample comes, with both numbers and a way out."""
+  with pytest.raises(ValueError, match="takes 8 bytes, more than max_bytes=7.*r=1"):
+    Stage(rtf.CacheStore(max_bytes=7))
+  store = rtf.CacheStore(max_bytes=31)
+  dataset = tf.data.Dataset.range(5).refurbish(lambda index: tf.fill([index], index), store=store, seed=1)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="sample 4 takes 32 bytes, more than max_bytes=31.*r=1"):
+    list(dataset)
+
+
+def test_cached_samples_of_a_stage_are_not_copied():
+  """Epoch after epoch an element is the buffer that partial_fn returned."""
+  store = rtf.CacheStore()
+  dataset = tf.data.Dataset.range(4).refurbish(lambda index: (index, tf.fill([1000], index)), r=100, store=store)
+  list(dataset)
+  expected = {i: address(store.get(i)[1]) for i in range(4)}
+  assert {int(index): address(value) for index, value in dataset} == expected
+
+
+def test_counts_of_a_store_in_training():
+  """Hits are the cached samples; evictions those that had their last use."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=2)
+  for _ in range(4):
+    stage.epoch()
+  stats, total = store.stats(), stage.stats.total
+  assert stats.hits == total.cached == 3 * N // 2
+  assert stats.evictions == total.evicted == 3 * N // 2
+  assert stats.entries == N // 2 and stats.bytes == 8 * N // 2

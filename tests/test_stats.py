@@ -1,0 +1,199 @@
+"""rtf.stats: the counts are those of what really ran."""
+import dataclasses
+
+from hypothesis import example, given, settings, strategies as st
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+
+class Stage:
+  """A stage over 0 ... n - 1 that counts what its functions do."""
+
+  def __init__(self, n=12, kind="range", **options):
+    self.n = n
+    self.partial_calls = tf.Variable(0, dtype=tf.int64)
+    self.final_calls = tf.Variable(0, dtype=tf.int64)
+    source = tf.data.Dataset.range(n)
+    if kind != "range":
+      source = source.filter(lambda index: True)
+    if kind == "stream of known length":
+      source = source.apply(tf.data.experimental.assert_cardinality(n))
+    self.dataset = source.refurbish(self.partial_fn, self.final_fn, seed=1, **options)
+
+  def partial_fn(self, index):
+    self.partial_calls.assign_add(1)
+    return index
+
+  def final_fn(self, index):
+    self.final_calls.assign_add(1)
+    return index
+
+  @property
+  def stats(self):
+    stage, = rtf.stats(self.dataset)
+    return stage
+
+
+KINDS = ("range", "stream", "stream of known length")
+
+
+@given(kind=st.sampled_from(KINDS), n=st.integers(1, 20), r=st.sampled_from([1, 1.5, 2, 3, 7]), epochs=st.integers(0, 5),
+       eviction=st.sampled_from(["balanced", "reference_count"]))
+@settings(max_examples=40, derandomize=True)
+@example(kind="range", n=20, r=2, epochs=5, eviction="balanced")
+def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
+  """fresh is how often partial_fn ran in the epoch, fresh + cached how often final_fn did; evicted are fresh again."""
+  stage = Stage(n, kind, r=r, eviction=eviction)
+  assert stage.stats.epochs == ()
+  fresh, used = [], []
+  for _ in range(epochs):
+    before = int(stage.partial_calls), int(stage.final_calls)
+    assert sorted(stage.dataset.as_numpy_iterator()) == list(range(n))
+    fresh.append(int(stage.partial_calls) - before[0])
+    used.append(int(stage.final_calls) - before[1])
+  found = stage.stats
+  assert [epoch.fresh for epoch in found.epochs] == fresh
+  assert [epoch.fresh + epoch.cached for epoch in found.epochs] == used == [n] * epochs
+  # The first epoch evicts nothing: there is nothing yet.
+  assert [epoch.evicted for epoch in found.epochs] == ([0] + fresh[1:] if epochs else [])
+  assert [epoch.absent for epoch in found.epochs] == [0] * epochs
+  assert (found.total.fresh, found.total.cached) == (sum(fresh), n * epochs - sum(fresh))
+  assert found.total.evicted == sum(fresh[1:]) and found.total.absent == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes(kind):
+  """bytes is what the store holds at the end of the epoch, as the store says itself."""
+  store = rtf.CacheStore()
+  stage = Stage(12, kind, r=3, store=store)
+  held = []
+  for _ in range(4):
+    list(stage.dataset)
+    held.append(store.stats().bytes)
+  # After its last use a sample is held no longer; a stream of unknown length does not know of it in its first epoch.
+  assert [epoch.bytes for epoch in stage.stats.epochs] == held
+  assert held[1:] == [8 * 8] * 3
+  assert stage.stats.total.bytes == held[-1]
+
+
+def test_early_stop():
+  """An epoch that was stopped counts what was used, and what it did not leave in the store is absent in the next one."""
+  stage = Stage(12, r=100, num_parallel_calls=None)
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
+  used = 0
+  for stop in (5, 3, 12, 12):
+    used += len(list(stage.dataset.take(stop).with_options(options)))
+    assert stage.stats.total.fresh == int(stage.partial_calls)
+    assert stage.stats.total.fresh + stage.stats.total.cached == int(stage.final_calls) == used
+  first, second, third, fourth = stage.stats.epochs
+  assert (first.fresh, first.cached, first.absent) == (5, 0, 0)
+  assert second.fresh + second.cached == 3
+  assert second.absent == second.fresh
+  assert (third.fresh, third.cached, third.absent) == (12 - 5 - second.fresh, 5 + second.fresh, third.fresh)
+  assert (fourth.fresh, fourth.cached, fourth.absent) == (0, 12, 0)
+  assert stage.stats.total.absent == second.absent + third.absent
+
+
+def test_removed_samples_are_absent():
+  """What was removed from the store is fresh, and told apart from what was evicted."""
+  store = rtf.CacheStore()
+  stage = Stage(12, r=100, store=store)
+  list(stage.dataset)
+  store.remove(3)
+  store.remove(7)
+  list(stage.dataset)
+  assert dataclasses.astuple(stage.stats.epochs[1]) == (2, 10, 0, 2, 12 * 8)
+
+
+def test_samples_without_room_are_absent_or_fresh():
+  """Under max_bytes what cannot be kept is prepared by schedule: nothing is missed that was expected."""
+  stage = Stage(12, r=100, store=rtf.CacheStore(max_bytes=5 * 8))
+  for _ in range(3):
+    list(stage.dataset)
+  assert [(epoch.fresh, epoch.cached, epoch.absent, epoch.bytes) for epoch in stage.stats.epochs] == [
+      (12, 0, 0, 40), (7, 5, 0, 40), (7, 5, 0, 40)]
+
+
+def test_two_iterators_at_once():
+  """Each is an epoch of its own, with counts of its own."""
+  stage = Stage(12, r=2)
+  for _ in zip(stage.dataset, stage.dataset):
+    pass
+  list(stage.dataset)
+  found = stage.stats
+  assert [epoch.fresh + epoch.cached for epoch in found.epochs] == [12, 12, 12]
+  assert found.total.fresh == int(stage.partial_calls)
+
+
+def test_an_iterator_that_is_not_read_is_no_epoch():
+  stage = Stage(12, r=2)
+  iterators = [iter(stage.dataset.batch(4).prefetch(2)) for _ in range(3)]
+  assert stage.stats.epochs == ()
+  next(iterators[1])
+  assert len(stage.stats.epochs) == 1
+
+
+def test_several_stages():
+  """Every stage below the dataset has its counts, upstream first and from left to right, once each."""
+  first, second = Stage(12, r=2, name="first"), Stage(10, r=5)
+  both = tf.data.Dataset.zip(first.dataset, second.dataset.take(10), first.dataset).batch(2).prefetch(1)
+  for _ in range(2):
+    list(both)
+  found = rtf.stats(both)
+  assert [stage.name for stage in found] == ["first", "refurbish"]
+  assert found == [first.stats, second.stats]
+  # zip stops when its shortest input ends, so those of `first` were stopped at 10 of 12, twice in each epoch.
+  assert len(found[0].epochs) == 4
+  assert [(epoch.fresh, epoch.cached) for epoch in found[1].epochs] == [(10, 0), (2, 8)]
+
+
+def test_where_the_stage_is():
+  """It is found below any other dataset, and as made by apply."""
+  stage = tf.data.Dataset.range(12).apply(rtf.refurbish(tf.identity, r=2, name="here"))
+  options = tf.data.Options()
+  for dataset in (stage, stage.batch(2), stage.repeat(2).prefetch(1), stage.take(3), stage.with_options(options),
+                  stage.map(tf.identity).concatenate(tf.data.Dataset.range(3)), stage.filter(lambda x: x > 3).cache(),
+                  tf.data.Dataset.zip({"x": stage, "y": (stage,)})):
+    found, = rtf.stats(dataset)
+    assert found.name == "here"
+  assert rtf.stats(tf.data.Dataset.range(3).batch(2)) == []
+
+
+def test_printing():
+  """A stage prints as a table of its epochs with a total."""
+  stage = Stage(1200, r=2, name="train")
+  assert str(stage.stats).splitlines()[0] == "train"
+  for _ in range(2):
+    list(stage.dataset)
+  lines = str(stage.stats).splitlines()
+  assert lines[0] == "train"
+  assert [line.split() for line in lines[1:]] == [
+      ["epoch", "fresh", "cached", "evicted", "absent", "bytes"],
+      ["0", "1,200", "0", "0", "0", "4,800"],
+      ["1", "600", "600", "600", "0", "4,800"],
+      ["total", "1,800", "600", "600", "0", "4,800"]]
+  assert len({len(line) for line in lines[1:]}) == 1  # In columns.
+
+
+def test_stats_are_a_snapshot():
+  """They do not change under the reader's eyes."""
+  stage = Stage(12, r=2)
+  list(stage.dataset)
+  before = stage.stats
+  copy = dataclasses.replace(before)
+  list(stage.dataset)
+  assert before == copy != stage.stats
+  with pytest.raises(dataclasses.FrozenInstanceError):
+    before.total.fresh = 0
+
+
+def test_bad_arguments():
+  for wrong in (None, 3, [tf.data.Dataset.range(2)], iter(tf.data.Dataset.range(2))):
+    with pytest.raises(TypeError, match="takes a tf.data.Dataset, got"):
+      rtf.stats(wrong)
+  dataset = tf.data.Dataset.range(2).refurbish(tf.identity)
+  with pytest.raises(RuntimeError, match="outside"):
+    tf.function(lambda: len(rtf.stats(dataset)))()

@@ -1,0 +1,121 @@
+"""Sources as they are: TFDS, which puts a cache() into small data sets, and data that are sorted by class."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf  # pylint: disable=unused-import
+
+N = 2000
+
+
+@pytest.fixture(name="cifar10", scope="module")
+def fixture_cifar10():
+  """The first 2000 images of CIFAR-10, encoded, as TFDS gives them."""
+  tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
+  builder = tfds.builder("cifar10")
+  if not builder.data_path.exists():
+    pytest.skip(f"CIFAR-10 is not prepared in {builder.data_path}: `python -c 'import tensorflow_datasets as t; t.load(\"cifar10\")'`")
+  return lambda **options: builder.as_dataset(
+      split=f"train[:{N}]", decoders={"image": tfds.decode.SkipDecoding()}, **options)
+
+
+class Decoder:
+  """A partial_fn that decodes, and counts how often for each image."""
+
+  def __init__(self):
+    self.calls = tf.Variable(tf.zeros([50_000], tf.int64))
+
+  def __call__(self, element):
+    number = tf.strings.to_number(tf.strings.substr(element["id"], len("train_"), -1), tf.int64)
+    self.calls.scatter_nd_add([[number]], [1])
+    return {"number": number, "image": tf.io.decode_png(element["image"], channels=3), "label": element["label"]}
+
+
+def op_types(dataset):
+  graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+  return {node.op for node in graph.node}
+
+
+@pytest.mark.parametrize("shuffle_buffer_size", [None, 200])
+def test_cifar10_as_source(cifar10, capfd, shuffle_buffer_size):
+  """Decoding runs for fresh samples alone, epochs are whole, and the cache() that TFDS puts there is not complained of."""
+  source = cifar10()
+  assert "CacheDatasetV2" in op_types(source)  # Else there is nothing to be seen here.
+  decode = Decoder()
+  train = source.refurbish(decode, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size).batch(125)
+  expected = sorted((int(element["id"][len("train_"):]), element["label"]) for element in source.as_numpy_iterator())
+  capfd.readouterr()
+  calls = 0
+  for epoch in range(3):
+    iterator = iter(train)
+    # As Keras reads it: all batches there are, and not the end.
+    batches = [next(iterator) for _ in range(N // 125)]
+    del iterator
+    assert sorted((n, label) for batch in batches for n, label in zip(batch["number"].numpy(), batch["label"].numpy())) == expected
+    assert {tuple(batch["image"].shape) for batch in batches} == {(125, 32, 32, 3)}
+    calls += N if epoch == 0 else N // 2
+    assert int(tf.reduce_sum(decode.calls)) == calls
+  # Each image once in the first epoch and once in the two after it.
+  assert set(tf.gather(decode.calls, [number for number, _ in expected]).numpy()) == {2}
+  errors = capfd.readouterr().err
+  assert "did not fully read" not in errors and "cache" not in errors, errors
+
+
+def test_cifar10_is_decoded_as_by_tfds(cifar10):
+  """What comes out of the store is the image that went in."""
+  tfds = pytest.importorskip("tensorflow_datasets")
+  expected = tfds.load("cifar10", split="train[:50]", as_supervised=True, download=False)
+  expected = sorted((image.tobytes(), label) for image, label in expected.as_numpy_iterator())
+  source = cifar10(as_supervised=True).take(50)
+  train = source.refurbish(lambda image, label: (tf.io.decode_png(image, channels=3), label), r=3, seed=1)
+  for _ in range(3):
+    assert sorted((image.tobytes(), label) for image, label in train.as_numpy_iterator()) == expected
+
+
+def test_cifar10_with_shuffled_files_is_refused(cifar10):
+  """shuffle_files=True lets the order change between epochs, and the message names it."""
+  with pytest.raises(ValueError, match="shuffle_files=False"):
+    cifar10(shuffle_files=True).shuffle(100).refurbish(Decoder())
+
+
+CLASSES, OF_EACH = 10, 100
+
+
+def sorted_by_class():
+  return tf.data.Dataset.from_tensor_slices(np.repeat(np.arange(CLASSES), OF_EACH))
+
+
+def classes_per_batch(dataset):
+  """How many classes each batch of 100 holds."""
+  batches = list(dataset.batch(100).as_numpy_iterator())
+  assert sorted(np.concatenate(batches)) == sorted(list(range(CLASSES)) * OF_EACH)
+  return [len(set(batch)) for batch in batches]
+
+
+def test_sorted_random_access_gives_mixed_batches():
+  """From the first epoch on: fresh samples are asked for in random order."""
+  train = sorted_by_class().map(tf.identity).refurbish(tf.identity, r=3, seed=1)
+  for _ in range(5):
+    # That a batch of 100 random samples has fewer than 8 of 10 classes happens once in a million.
+    assert min(classes_per_batch(train)) >= 8
+
+
+def test_sorted_stream_gives_mixed_batches_with_a_shuffle_buffer():
+  """The samples to be prepared are then drawn from that many; all ten classes need a buffer as large as the source."""
+  stream = sorted_by_class().filter(lambda label: True)
+  train = stream.refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=CLASSES * OF_EACH)
+  for _ in range(3):
+    assert min(classes_per_batch(train)) >= 8
+  half = stream.refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=CLASSES * OF_EACH // 2)
+  first = classes_per_batch(half)
+  assert min(first[:5]) >= 5
+  # The cached samples come in uniformly random order whatever the source.
+  assert min(classes_per_batch(half)) >= 6
+
+
+def test_sorted_stream_gives_sorted_batches_without_a_shuffle_buffer():
+  """What the buffer is for: the first epoch comes as the stream does, and the docstring says so."""
+  train = sorted_by_class().filter(lambda label: True).refurbish(tf.identity, r=3, seed=1)
+  assert classes_per_batch(train) == [1] * CLASSES
+  assert min(classes_per_batch(train)) >= 6
+  assert "sorted by class" in tf.data.Dataset.refurbish.__doc__
