@@ -1,74 +1,45 @@
-"""What the benchmarks share: interleaved measurements, and bars as a table, JSON and a figure."""
+"""What the benchmarks share: measuring side by side, and results as a table, as JSON and as a picture."""
+import contextlib
+import ctypes
 import dataclasses
+import gc
+import itertools
 import json
+import multiprocessing
 import os
+import pathlib
 import platform
-import resource
+import random
+import re
 import statistics
+import sys
+import textwrap
 import time
 
+import matplotlib
 import tensorflow as tf
 
-import refurbish_tf
+matplotlib.use("Agg")
+from matplotlib import pyplot  # pylint: disable=wrong-import-position
+
+WIDTH = 120
 
 
-def cpu_seconds():
-  """User and system time of this process, of all its threads."""
-  usage = resource.getrusage(resource.RUSAGE_SELF)
-  return usage.ru_utime + usage.ru_stime
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One thing measured.
 
-
-def whole_epoch(dataset):
-  for _ in dataset:
-    pass
-
-
-def interleaved(works, rounds, clock):
-  """Runs each of `works` in turn, `rounds` times over. Returns seconds by name, a list of one figure a round.
-
-  In turn, because what else the machine does changes from one minute to the next.
+  Attributes:
+    key: what it is called in the JSON.
+    name: what it is called everywhere else.
+    unit: of the values; with a bar, what they are a multiple of.
+    values: the measurements.
+    limit: the bar, which the median is to stay at or below. None: for information.
   """
-  seconds = {name: [] for name in works}
-  for _ in range(rounds):
-    for name, work in works.items():
-      begin = clock()
-      work()
-      seconds[name].append(clock() - begin)
-  return seconds
-
-
-def sliced_epochs(datasets, rounds, batches):
-  """CPU seconds of whole epochs of each dataset by name, taken `batches` batches at a time in turn.
-
-  Finer than `interleaved`: within one round all have seen the same machine.
-  """
-  seconds = {name: [] for name in datasets}
-  for _ in range(rounds):
-    total = dict.fromkeys(datasets, 0.0)
-    iterators = dict.fromkeys(datasets)
-    while iterators:
-      for name in list(iterators):
-        begin = cpu_seconds()
-        if iterators[name] is None:
-          iterators[name] = iter(datasets[name])
-        for _ in range(batches):
-          if next(iterators[name], None) is None:
-            del iterators[name]
-            break
-        # For what still runs in its background to come to rest, on its own account.
-        time.sleep(0.01)
-        total[name] += cpu_seconds() - begin
-    for name, value in total.items():
-      seconds[name].append(value)
-  return seconds
-
-
-@dataclasses.dataclass
-class Bar:
-  """A figure, measured several times, and the limit it must not exceed (None for information)."""
+  key: str
   name: str
-  values: list
   unit: str
+  values: list
   limit: float = None
 
   @property
@@ -79,60 +50,184 @@ class Bar:
   def met(self):
     return None if self.limit is None else self.median <= self.limit
 
+  def cells(self):
+    number = "{:,.3f}".format if self.limit is not None else "{:,.2f}".format
+    figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
+    verdict = {None: ["", ""], True: [f"{self.limit}", "met"], False: [f"{self.limit}", "MISSED"]}[self.met]
+    return [self.name, *figures, self.unit, *verdict]
 
-@dataclasses.dataclass
-class Report:
-  """Bars, and in `notes` what they mean."""
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+  """Rows that belong together, and what exactly they mean."""
   title: str
-  bars: list
-  notes: list
+  definition: str
+  rows: list
 
-  def table(self):
-    rows = [["", "median", "least", "most", "limit", ""]]
-    for bar in self.bars:
-      values = [f"{value:.3g} {bar.unit}".strip() for value in (bar.median, min(bar.values), max(bar.values))]
-      limit = "" if bar.limit is None else f"{bar.limit:.3g} {bar.unit}".strip()
-      rows.append([bar.name, *values, limit, {None: "", True: "met", False: "MISSED"}[bar.met]])
-    widths = [max(map(len, column)) for column in zip(*rows)]
+  def __str__(self):
+    table = [["", "median", "min", "max", "", "limit", ""]] + [row.cells() for row in self.rows]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = [self.title, *textwrap.wrap(self.definition, WIDTH)]
+    for cells in table:
+      padded = [cell.rjust(width) if 1 <= i <= 3 or i == 5 else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(cells, widths))]
+      lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+class Report:
+  """All sections of a benchmark, and where they were measured."""
+
+  def __init__(self, name, quick):
+    self._name = name
+    self._quick = quick
+    self._sections = []
+    self._machine = _machine()
+
+  def add(self, section):
+    self._sections.append(section)
+
+  def bars(self):
+    return [row for section in self._sections for row in section.rows if row.limit is not None]
+
+  def heading(self):
+    machine = self._machine
     lines = [
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]).rstrip()
-        for row in rows]
-    missed = [bar.name for bar in self.bars if bar.met is False]
-    verdict = "Missed: " + "; ".join(missed) + "." if missed else "All bars are met."
-    return "\n".join([self.title, "", *lines, "", *self.notes, verdict])
+        f"{self._name}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
+        f"{machine['processors']} processors ({machine['processor']})"]
+    # One process that computes is a load of 1.
+    if machine["load"] > 0.5:
+      lines.append(
+          f"Other work is running here (load average {machine['load']:.1f}): expect the figures to scatter.")
+    if self._quick:
+      lines.append("--quick: too small to mean anything.")
+    return "\n".join(lines)
+
+  def verdict(self):
+    bars = self.bars()
+    missed = [row for row in bars if not row.met]
+    lines = [f"{len(bars) - len(missed)} of {len(bars)} bars met."]
+    lines += [f"Missed: {row.name}: {row.median:.3f} {row.unit}, limit {row.limit}" for row in missed]
+    return "\n".join(lines)
 
   def write_json(self, path):
-    path.write_text(json.dumps({
-        "title": self.title,
-        "bars": [{**dataclasses.asdict(bar), "median": bar.median, "met": bar.met} for bar in self.bars],
-        "notes": self.notes,
-        "tensorflow": tf.__version__,
-        "refurbish_tf": refurbish_tf.__version__,
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-    }, indent=2) + "\n")
+    sections = [
+        {"title": section.title, "definition": section.definition,
+         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values), "max": max(row.values),
+                   "met": row.met} for row in section.rows]}
+        for section in self._sections]
+    content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
+    path.write_text(json.dumps(content, indent=2) + "\n")
 
-  def draw(self, path):
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+  def write_png(self, path):
+    """Every bar as a share of its limit."""
+    bars = self.bars()[::-1]
+    # Blue and vermilion of Okabe and Ito, which colour-blind people tell apart; the hatching says it once more.
+    styles = {True: {"color": "#0072B2"}, False: {"color": "#D55E00", "hatch": "//", "edgecolor": "white"}}
+    share = [100 * row.median / row.limit for row in bars]
+    reach = [[100 * (row.median - min(row.values)) / row.limit for row in bars],
+             [100 * (max(row.values) - row.median) / row.limit for row in bars]]
+    with pyplot.rc_context({"font.size": 15}):
+      figure, axes = pyplot.subplots(figsize=(13, 2 + 0.75 * len(bars)), layout="constrained")
+      for i, row in enumerate(bars):
+        axes.barh(i, share[i], height=0.62, **styles[row.met])
+        axes.text(3, i, f"{row.median:.3g} {row.unit}", va="center", color="white",
+                  bbox={"facecolor": styles[row.met]["color"], "edgecolor": "none", "pad": 2})
+      axes.errorbar(share, range(len(bars)), xerr=reach, fmt="none", ecolor="black", capsize=5, lw=1.8)
+      axes.axvline(100, color="black", lw=2.5, ls="--")
+      axes.set_yticks(range(len(bars)), [f"{row.name}\nlimit {row.limit:g}" for row in bars])
+      axes.set_xlim(0, max(115, *(1.05 * (s + r) for s, r in zip(share, reach[1]))))
+      axes.set_xlabel("share of the limit used, % (bar: median; whisker: least and greatest)")
+      axes.set_title(f"{self._name}: what it may cost and what it costs" + (" (--quick)" if self._quick else ""))
+      axes.spines[["top", "right"]].set_visible(False)
+      figure.savefig(path, dpi=110)
+      pyplot.close(figure)
 
-    bars = [bar for bar in self.bars if bar.limit is not None][::-1]
-    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.55 * len(bars)), layout="constrained")
-    medians = [bar.median / bar.limit for bar in bars]
-    spread = [[(bar.median - min(bar.values)) / bar.limit for bar in bars],
-              [(max(bar.values) - bar.median) / bar.limit for bar in bars]]
-    # Of Okabe and Ito's palette, which the colour-blind tell apart too.
-    colors = ["#0072b2" if bar.met else "#d55e00" for bar in bars]
-    axes.barh(range(len(bars)), medians, xerr=spread, color=colors, capsize=4)
-    axes.axvline(1, color="black", linestyle="--")
-    axes.set_yticks(range(len(bars)), [bar.name for bar in bars], fontsize=11)
-    axes.set_xlim(0, 1.15 * max([1.2, *(bar_median + more for bar_median, more in zip(medians, spread[1]))]))
-    for position, bar in enumerate(bars):
-      axes.text(
-          0.02, position, f"{bar.median:.3g} of {bar.limit:.3g} {bar.unit}".strip(), va="center", color="white",
-          fontsize=10, fontweight="bold")
-    axes.set_xlabel("measured / limit (median; the whisker spans all rounds; left of the dashed line is met)")
-    axes.set_title(self.title, fontsize=12)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+
+def quotients(measured, baseline):
+  """The quotient of every round: what slows down a round slows down both."""
+  return [m / b for m, b in zip(measured, baseline)]
+
+
+def cpu_of_epochs(datasets, rounds, turn=None):
+  """CPU time of whole epochs, all datasets side by side.
+
+  Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round go hand in hand:
+  `turn` batches of one dataset, as many of the next and so on, so that a time in which the machine is slower is the
+  same to all. All begin with a round that is not counted.
+
+  Args:
+    datasets: a dict of batched datasets.
+    rounds: how many epochs of each.
+    turn: an int, or None for a whole epoch at a time.
+
+  Returns:
+    A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
+  """
+  costs = {name: [] for name in datasets}
+  for counted in [False] + [True] * rounds:
+    cost = dict.fromkeys(datasets, 0.0)
+    iterators = dict.fromkeys(datasets)
+    while iterators:
+      for name in random.sample(list(iterators), len(iterators)):
+        began = time.process_time()
+        # Making the iterator is part of an epoch.
+        iterator = iterators[name] or iter(datasets[name])
+        taken = sum(1 for _ in itertools.islice(iterator, turn))
+        iterators[name] = iterator
+        if turn is None or taken < turn:
+          del iterators[name]
+        del iterator
+        # What works ahead in the background must not do so at another's cost.
+        _wait_until_idle()
+        cost[name] += time.process_time() - began
+    if counted:
+      for name, seconds in cost.items():
+        costs[name].append(seconds)
+  return costs
+
+
+def _wait_until_idle():
+  while True:
+    began = time.process_time()
+    time.sleep(0.01)
+    if time.process_time() - began < 0.0005:
+      return
+
+
+@contextlib.contextmanager
+def fresh_processes():
+  """Yields `call(function, *arguments)`, which runs it in a process of its own that has run nothing before."""
+  # They are forked from a server that has imported the package and done nothing else, which saves the seconds of
+  # importing it each time. A failed import there would only cost that time.
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["refurbish_tf"])
+  with context.Pool(1, maxtasksperchild=1) as pool:
+    yield lambda function, *arguments: pool.apply(function, arguments)
+
+
+def resident_bytes():
+  """Resident memory that no file stands behind, without what malloc holds in reserve."""
+  gc.collect()
+  ctypes.CDLL("libc.so.6").malloc_trim(0)
+  status = pathlib.Path("/proc/self/status").read_text()
+  return 1024 * int(re.search(r"^RssAnon:\s*(\d+) kB", status, re.MULTILINE)[1])
+
+
+def say(what):
+  """Tells who waits what is being measured."""
+  print(f"... {what}", file=sys.stderr, flush=True)
+
+
+def _machine():
+  cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
+  model = re.search(r"^model name\s*:\s*(.*)", cpuinfo, re.MULTILINE)
+  return {
+      "processors": len(os.sched_getaffinity(0)),
+      "processor": model[1] if model else platform.machine(),
+      "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+      "load": os.getloadavg()[0],
+      "python": platform.python_version(),
+      "tensorflow": tf.__version__,
+      "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+  }

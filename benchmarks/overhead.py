@@ -1,198 +1,212 @@
-"""What the refurbish stage itself costs, beside the best that `tf.data` alone does with the same samples."""
-import ctypes
-import gc
-import json
+"""What refurbish costs beside the augmentation: CPU time of hits and of epochs, first element, memory."""
 import pathlib
-import subprocess
-import sys
 import time
 
+import common
 import numpy as np
 import tensorflow as tf
 
-import common
 import refurbish_tf as rtf
 
+# The training samples of ImageNet.
 IMAGENET = 1_281_167
-# Larger than any number of epochs here: after the first, every sample is a hit.
-NEVER_EVICT = 1e9
-REUSE = (2, 3, 4)
+# So large that nothing is ever evicted: after the first epoch there are only hits.
+ONLY_HITS = 1e12
 
 
-def run(quick):
-  rounds = 3 if quick else 5
-  bars = [
-      *_hits(20_000 if quick else 200_000, rounds),
-      *_cost_model(1_000 if quick else 50_000, rounds),
-      *_first_element(50_000 if quick else IMAGENET, rounds),
-      *_memory(50_000 if quick else IMAGENET, 1 if quick else 3),
-      *_plumbing(20_000 if quick else 200_000, rounds),
-  ]
-  return common.Report("What refurbish costs" + (" (quick: too little data to mean anything)" if quick else ""), bars, [
-      "A hit: wall time of an epoch of int64 scalars in batches of 1024, over that of cache().shuffle(N).",
-      "Cost model: CPU time of a steady epoch over t_p / r + t_f, with two RandAugment layers as partial and crop and",
-      "flip as final augmentation of CIFAR-10 in batches of 128. t_p is what map(partial_fn) adds to reading the",
-      "source, t_f what cache().map(final_fn) costs, both with their seeds given; random images where TFDS has no CIFAR-10.",
-      "Memory: growth of the resident set over that of a filled Dataset.cache() of the same int64 scalars, in fresh",
-      "processes; the smallest samples there are, so that all there is beside them shows.",
-  ])
+def measure(quick):
+  """Yields the sections."""
+  for section in (hits, steady_epochs, first_batch, memory, plumbing):
+    common.say(section.__doc__)
+    yield section(quick)
 
 
-def _identity(sample):
-  return sample
+def identity(element):
+  return element
 
 
-def _ratios(numerator, denominator):
-  return [a / b for a, b in zip(numerator, denominator)]
+def hits(quick):
+  """Cost of a hit"""
+  count, batch = (4096 if quick else 200_000), 1024
+  source = tf.data.Dataset.range(count)
+  costs = _per_element(count, common.cpu_of_epochs({
+      "baseline": source.cache().shuffle(count).batch(batch),
+      "hits": source.refurbish(identity, r=ONLY_HITS).batch(batch),
+      "steady": source.refurbish(identity, r=3).batch(batch),
+  }, rounds=_rounds(quick, 9)))
+  return common.Section(
+      hits.__doc__,
+      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "
+      "them. All hits: r is so large that nothing is evicted.",
+      [common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
+       common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
+       common.Row("hit_r3", "refurbish, r = 3, with map(identity) for the fresh ones", "µs", costs["steady"]),
+       common.Row("hit", "A hit against cache().shuffle(N)", "of the baseline",
+                  common.quotients(costs["hits"], costs["baseline"]), limit=0.7)])
 
 
-def _hits(n, rounds):
-  source = tf.data.Dataset.range(n)
-  datasets = {
-      "cache": source.cache().shuffle(n).batch(1024),
-      "hits": source.refurbish(_identity, r=NEVER_EVICT).batch(1024),
-      "r=3": source.refurbish(_identity, r=3).batch(1024),
-  }
-  for dataset in datasets.values():
-    common.whole_epoch(dataset)
-  seconds = common.interleaved(
-      {name: lambda dataset=dataset: common.whole_epoch(dataset) for name, dataset in datasets.items()},
-      rounds, time.perf_counter)
-  microseconds = {name: [value / n * 1e6 for value in values] for name, values in seconds.items()}
-  return [
-      common.Bar(f"a hit / cache().shuffle(N), N = {n:,}", _ratios(seconds["hits"], seconds["cache"]), "", 0.7),
-      common.Bar("  a hit", microseconds["hits"], "µs"),
-      common.Bar("  cache().shuffle(N)", microseconds["cache"], "µs"),
-      common.Bar("  an element at r = 3, with the map of the fresh ones", microseconds["r=3"], "µs"),
-  ]
-
-
-def _images(n):
-  try:
-    import tensorflow_datasets as tfds
-    builder = tfds.builder("cifar10")
-    if (pathlib.Path(builder.data_dir) / "dataset_info.json").exists():
-      return np.stack([image for image, _ in tfds.as_numpy(
-          builder.as_dataset(split=f"train[:{n}]", as_supervised=True))])
-  except ImportError:
-    pass
-  return np.random.default_rng(0).integers(0, 256, [n, 32, 32, 3], np.uint8)
-
-
-def _cost_model(n, rounds):
-  images = _images(n)
+def steady_epochs(quick):
+  """Cost of a steady epoch"""
+  images, whence = _images(512 if quick else 50_000)
+  count, batch = len(images), 128
   partial_fn, final_fn = rtf.augment.split(
-      [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
-       rtf.augment.random_crop(4), rtf.augment.random_flip()], at=2)
-  source = tf.data.Dataset.from_tensor_slices(images)
-  # The functions take a seed, which refurbish gives them; here it is read beside the image.
-  seeds = np.random.default_rng(1).integers(0, 2**31, [n, 2], np.int32)
+      [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
+       rtf.augment.random_flip()], at=2)
+  seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
-  partial = lambda image, seed: partial_fn(image, seed=seed)
-  final = lambda image, seed: final_fn(image, seed=seed)
-  # As two maps with something between them are not fused, those measured alone must not be fused with `batch` either.
+  # tf.data fuses a map with a batch right behind it into one stage. Behind the partial map there is none.
   unfused = tf.data.Options()
   unfused.experimental_optimization.map_and_batch_fusion = False
   datasets = {
-      "source": seeded.batch(128),
-      "partial": seeded.map(partial, tf.data.AUTOTUNE).batch(128).with_options(unfused),
-      "final": seeded.cache().map(final, tf.data.AUTOTUNE).batch(128).with_options(unfused),
-      **{r: source.refurbish(partial_fn, final_fn, r=r).batch(128).with_options(unfused) for r in REUSE},
+      "source": seeded.batch(batch),
+      "partial": seeded.map(lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE)
+                 .batch(batch).with_options(unfused),
+      "final": seeded.cache().map(lambda image, seed: final_fn(image, seed=seed), tf.data.AUTOTUNE).batch(batch),
   }
-  for dataset in datasets.values():
-    common.whole_epoch(dataset)
-  seconds = common.sliced_epochs(datasets, rounds, batches=40)
-  partials = [a - b for a, b in zip(seconds["partial"], seconds["source"])]
-  bars = []
-  for r in REUSE:
-    model = [t_p / r + t_f for t_p, t_f in zip(partials, seconds["final"])]
-    bars.append(common.Bar(f"CPU time / (t_p / r + t_f), r = {r}", _ratios(seconds[r], model), "", 1.05))
-  bars += [
-      common.Bar("  t_p", [value / n * 1e6 for value in partials], "µs CPU"),
-      common.Bar("  t_f", [value / n * 1e6 for value in seconds["final"]], "µs CPU"),
-  ]
-  bars += [common.Bar(f"  a sample at r = {r}", [v / n * 1e6 for v in seconds[r]], "µs CPU") for r in REUSE]
-  return bars
+  reuse_factors = (2, 3, 4)
+  source = tf.data.Dataset.from_tensor_slices(images)
+  datasets |= {r: source.refurbish(partial_fn, final_fn, r=r).batch(batch) for r in reuse_factors}
+  costs = _per_element(count, common.cpu_of_epochs(datasets, rounds=_rounds(quick, 5), turn=50))
+  partial = [partial - source for partial, source in zip(costs["partial"], costs["source"])]
+  limits = {r: [p / r + f for p, f in zip(partial, costs["final"])] for r in reuse_factors}
+  return common.Section(
+      steady_epochs.__doc__,
+      f"CPU time per image, epochs of {count:,} images ({whence}). t_f is all that images.cache().map(final_fn, "
+      f"AUTOTUNE).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and the iteration "
+      f"once for each image, too. t_p is only what .map(partial_fn, AUTOTUNE) adds to images.batch({batch}). All images lie "
+      "in memory, and both functions are given other seeds for each. partial_fn is two rand_augment_layer(), final_fn "
+      "random_crop(4) and random_flip().",
+      [common.Row("t_p", "t_p", "µs", partial),
+       common.Row("t_f", "t_f", "µs", costs["final"])] +
+      [common.Row(f"steady_r{r}", f"refurbish, r = {r}", "µs", costs[r]) for r in reuse_factors] +
+      [common.Row(f"epoch_r{r}", f"A steady epoch, r = {r}", "of t_p / r + t_f",
+                  common.quotients(costs[r], limits[r]), limit=1.05) for r in reuse_factors])
 
 
-def _first_element(n, rounds):
-  dataset = tf.data.Dataset.range(n).refurbish(_identity, r=3)
-  batched = dataset.batch(1024)
-  milliseconds = []
-  for _ in range(rounds):
-    common.whole_epoch(batched)
-    begin = time.perf_counter()
-    next(iter(dataset))
-    milliseconds.append(1000 * (time.perf_counter() - begin))
-  return [common.Bar(f"first element of a later epoch, N = {n:,}", milliseconds, "ms", 150)]
+def first_batch(quick):
+  """Time to the first batch"""
+  count, batch = (20_000 if quick else IMAGENET), 1024
+  source = tf.data.Dataset.range(count)
+  datasets = {"baseline": source.cache().shuffle(count).batch(batch),
+              "refurbish": source.refurbish(identity, r=3).batch(batch)}
+  waits = {name: [] for name in datasets}
+  for epoch in range(1 + _rounds(quick, 5)):
+    for name, dataset in datasets.items():
+      began = time.perf_counter()
+      iterator = iter(dataset)
+      next(iterator)
+      if epoch > 0:
+        waits[name].append(1000 * (time.perf_counter() - began))
+      for _ in iterator:  # To the end, for the next epoch to be one after a whole one.
+        pass
+  return common.Section(
+      first_batch.__doc__,
+      f"From iter() to the first batch of {batch:,} int64 scalars of a later epoch, each after a whole one, "
+      f"N = {count:,}, r = 3. The first element comes sooner.",
+      [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
+       common.Row("first", "First batch of a later epoch", "ms", waits["refurbish"], limit=150)])
 
 
-def _memory(n, repetitions):
-  grown = {kind: [] for kind in ("cache", "filled", "r=3")}
-  for _ in range(repetitions):
-    for kind, values in grown.items():
-      # In a process of its own: freed memory does not all go back to the system.
-      output = subprocess.run(
-          [sys.executable, __file__, kind, str(n)], check=True, capture_output=True, text=True).stdout
-      values.append(json.loads(output.splitlines()[-1]))
-  return [
-      common.Bar("memory / cache(), nothing evicted", _ratios(grown["filled"], grown["cache"]), "", 1.1),
-      common.Bar("memory / cache(), r = 3, after six epochs", _ratios(grown["r=3"], grown["cache"]), "", 1.1),
-      common.Bar("  cache()", [value / n for value in grown["cache"]], "bytes a sample"),
-  ]
+def memory(quick):
+  """Memory"""
+  # The image's 192 bytes are the least that make a picture, so that what is held beside the data weighs most.
+  cases = [("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
+           ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
+           ("image_32", "uint8 [32, 32, 3]", 500 if quick else 50_000, 3, 6)]
+  rows = []
+  with common.fresh_processes() as call:
+    for key, what, count, r, epochs in cases:
+      cached, refurbished = [], []
+      for _ in range(_rounds(quick, 5)):
+        cached.append(call(_resident_growth, key, count, None, 1) / count)
+        refurbished.append(call(_resident_growth, key, count, r, epochs) / count)
+      how = "all kept" if r == ONLY_HITS else f"r = {r}, after {epochs} epochs"
+      rows += [common.Row(f"{key}_cache", f"cache(), {what}", "bytes", cached),
+               common.Row(f"{key}_refurbish", f"refurbish, {what}, {how}", "bytes", refurbished),
+               common.Row(key, f"Memory: {what}, {how}", "of cache()",
+                          common.quotients(refurbished, cached), limit=1.1)]
+  return common.Section(
+      memory.__doc__,
+      "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
+      "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = " +
+      ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases) + ".",
+      rows)
 
 
-def _plumbing(n, rounds):
-  source = tf.data.Dataset.range(n)
-  stream = source.filter(lambda index: True)
-  datasets = {
-      "map": source.map(_increment, tf.data.AUTOTUNE).batch(1024),
-      "refurbish": source.refurbish(_increment, r=1).batch(1024),
-      "stream map": stream.map(_increment, tf.data.AUTOTUNE).batch(1024),
-      "stream": stream.refurbish(_increment, r=1).batch(1024),
+def plumbing(quick):
+  """Cost of a fresh sample"""
+  count, batch = (4096 if quick else 50_000), 1024
+  # flat_map has no random access, so it is read as a stream.
+  sources = {"access": tf.data.Dataset.range(count),
+             "stream": tf.data.Dataset.from_tensors(0).flat_map(lambda _: tf.data.Dataset.range(count))}
+  unfused = tf.data.Options()
+  unfused.experimental_optimization.map_and_batch_fusion = False
+  datasets = {}
+  for kind, source in sources.items():
+    datasets[kind, "map"] = source.map(identity).batch(batch).with_options(unfused)
+    datasets[kind, "refurbish"] = source.refurbish(identity, r=1, num_parallel_calls=None).batch(batch)
+  costs = _per_element(count, common.cpu_of_epochs(datasets, rounds=_rounds(quick, 9)))
+  rows = []
+  for kind, name in (("access", "random access"), ("stream", "stream")):
+    plain, refurbished = costs[kind, "map"], costs[kind, "refurbish"]
+    rows += [common.Row(f"fresh_{kind}_map", f"{name}: map(identity)", "µs", plain),
+             common.Row(f"fresh_{kind}", f"{name}: refurbish(identity, r=1)", "µs", refurbished),
+             common.Row(f"fresh_{kind}_plumbing", f"{name}: the difference, refurbish's own", "µs",
+                        [r - m for r, m in zip(refurbished, plain)])]
+  return common.Section(
+      plumbing.__doc__,
+      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), all of them fresh. Neither map "
+      "is parallel, as the cost of waking threads would hide the difference. For information.",
+      rows)
+
+
+def _rounds(quick, rounds):
+  return 1 if quick else rounds
+
+
+def _per_element(count, costs):
+  return {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
+
+
+def _images(count):
+  """uint8 `[n, 32, 32, 3]`, at most `count`, and in words where they come from."""
+  # Looked for by hand: TFDS would try to download what is not prepared. In a quick run importing it takes longer than all else.
+  prepared = pathlib.Path.home() / "tensorflow_datasets" / "cifar10"
+  if count < 50_000:
+    whence = "random, as this is a quick run"
+  elif not prepared.is_dir():
+    whence = f"random, as there is no CIFAR-10 in {prepared}"
+  else:
+    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
+    images = tfds.load("cifar10", split="train", download=False, batch_size=-1)["image"].numpy()
+    return images[:count], "CIFAR-10 from TFDS"
+  return np.random.default_rng(7).integers(256, size=[count, 32, 32, 3], dtype=np.uint8), whence
+
+
+def _resident_growth(kind, count, r, epochs):
+  """Bytes that a process grows by in epochs of `refurbish`, or of `cache` if `r` is None. To be run in a fresh one."""
+  dataset, small = (_filled(kind, n, r) for n in (count, 2048))
+  # Libraries are loaded and threads begun before.
+  for _ in range(2):
+    for _ in small:
+      pass
+  del small
+  before = common.resident_bytes()
+  for _ in range(epochs):
+    for _ in dataset:
+      pass
+  return common.resident_bytes() - before
+
+
+def _filled(kind, count, r):
+  functions = {
+      "int64": identity,
+      "image_8": lambda i: tf.fill([8, 8, 3], tf.cast(i % 256, tf.uint8)),
+      "image_32": lambda i: tf.fill([32, 32, 3], tf.cast(i % 256, tf.uint8)),
   }
-  for dataset in datasets.values():
-    common.whole_epoch(dataset)
-  seconds = common.interleaved(
-      {name: lambda dataset=dataset: common.whole_epoch(dataset) for name, dataset in datasets.items()},
-      rounds, common.cpu_seconds)
-  extra = lambda name, base: [(a - b) / n * 1e6 for a, b in zip(seconds[name], seconds[base])]
-  return [
-      common.Bar("  a fresh sample more than map, random access", extra("refurbish", "map"), "µs CPU"),
-      common.Bar("  a fresh sample more than map, stream", extra("stream", "stream map"), "µs CPU"),
-      common.Bar("  map itself", [value / n * 1e6 for value in seconds["map"]], "µs CPU"),
-  ]
-
-
-def _increment(value):
-  return value + 1
-
-
-def _resident_bytes():
-  gc.collect()
-  ctypes.CDLL(None).malloc_trim(0)
-  with open("/proc/self/statm", encoding="ascii") as statm:
-    return int(statm.read().split()[1]) * 4096
-
-
-def _grown(kind, n):
-  """Resident bytes that holding `n` int64 scalars takes."""
-  def hold(size):
-    source = tf.data.Dataset.range(size)
-    if kind == "cache":
-      dataset, epochs = source.cache().batch(1024), 1
-    else:
-      dataset, epochs = source.refurbish(_identity, r=3 if kind == "r=3" else NEVER_EVICT).batch(1024), 6
-    for _ in range(epochs):
-      common.whole_epoch(dataset)
-    return dataset
-  hold(2048)  # What running it at all takes is not what is asked for.
-  before = _resident_bytes()
-  held = hold(n)
-  grown = _resident_bytes() - before
-  del held
-  return grown
-
-
-if __name__ == "__main__":
-  print(json.dumps(_grown(sys.argv[1], int(sys.argv[2]))))
+  source = tf.data.Dataset.range(count)
+  if r is None:
+    kept = source.map(functions[kind], tf.data.AUTOTUNE).cache()
+  else:
+    kept = source.refurbish(functions[kind], r=r)
+  return kept.batch(64)

@@ -1,39 +1,57 @@
-"""Runs a benchmark: `python benchmarks/run.py NAME [--quick] [--json PATH] [--png PATH]`.
+"""Runs a benchmark: `python benchmarks/run.py NAME`.
 
-Every module beside this one that has a function `run(quick)` is a benchmark. It measures side by side in one run and
-returns a `common.Report`; this prints it as a table and writes it as JSON and as a figure. The exit status is 0 when
-everything ran, also where a bar is missed: that is what the table is for.
+Prints a table and writes it as JSON, with every single measurement, and its bars as a picture. Every module beside this
+file is a benchmark, except the one that they share.
 """
 import argparse
+import ast
 import importlib
 import os
 import pathlib
 import sys
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-
-HERE = pathlib.Path(__file__).resolve().parent
-NAMES = sorted(path.stem for path in HERE.glob("*.py") if "def run(quick)" in path.read_text() and path.stem != "run")
+DIRECTORY = pathlib.Path(__file__).resolve().parent
+SHARED = ("run", "common")
 
 
-def main(argv=None):
-  parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("name", choices=NAMES, help="what to measure")
-  parser.add_argument("--quick", action="store_true", help="little data: shows that it runs, not what it costs")
-  parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="write the figures there")
-  parser.add_argument("--png", type=pathlib.Path, metavar="PATH", help="draw them there (default: NAME.png)")
-  args = parser.parse_args(argv)
-  report = importlib.import_module(args.name).run(args.quick)
-  print(report.table())
-  png = args.png or pathlib.Path(f"{args.name}.png")
-  report.draw(png)
-  print(f"\nFigure: {png}")
-  if args.json:
-    report.write_json(args.json)
-    print(f"JSON: {args.json}")
-  return 0
+def main():
+  names = sorted(path.stem for path in DIRECTORY.glob("*.py") if path.stem not in SHARED)
+  parser = argparse.ArgumentParser(
+      description="Measures side by side with a baseline and compares the quotient with its bar.",
+      epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
+      "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
+      formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser.add_argument("name", choices=names, metavar="NAME", help="one of: " + ", ".join(names))
+  parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
+  parser.add_argument("--png", type=pathlib.Path, metavar="PATH", help="default: NAME.png in the current directory")
+  parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
+  arguments = parser.parse_args()
+  # Before the minutes of measuring, not after.
+  paths = {"json": arguments.json or pathlib.Path(f"{arguments.name}.json"),
+           "png": arguments.png or pathlib.Path(f"{arguments.name}.png")}
+  for option, path in paths.items():
+    if not path.absolute().parent.is_dir():
+      parser.error(f"--{option}: there is no directory {path.absolute().parent}")
+
+  # What TensorFlow says while it is imported would stand in the middle of the table.
+  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+  common = importlib.import_module("common")
+  benchmark = importlib.import_module(arguments.name)
+  report = common.Report(arguments.name, arguments.quick)
+  print(report.heading())
+  for section in benchmark.measure(arguments.quick):
+    report.add(section)
+    print(f"\n{section}", flush=True)
+  print(f"\n{report.verdict()}")
+  report.write_json(paths["json"])
+  report.write_png(paths["png"])
+  print(f"\nWritten: {paths['json']} and {paths['png']}. The exit status is 0, as everything ran.")
+
+
+def _summary(name):
+  # Without importing the module, which takes TensorFlow's seconds.
+  return ast.get_docstring(ast.parse((DIRECTORY / f"{name}.py").read_text())).splitlines()[0]
 
 
 if __name__ == "__main__":
-  sys.path.insert(0, str(HERE))
   sys.exit(main())

@@ -82,7 +82,8 @@ def _refurbish(
     partial_fn: the expensive first part of the augmentation, a function called as in `tf.data.Dataset.map`. What it
       returns is cached, so let it be small: uint8 rather than float32.
     final_fn: the cheap last part, a function of what `partial_fn` returns. None for none: the samples are used as
-      they are cached, which is echoing across epochs.
+      they are cached, which is echoing across epochs. A `tf.numpy_function` in it must not write into its argument,
+      which is the cached sample itself.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training.
     store: a `CacheStore`, to bound the memory or to look inside. None for one in memory without a limit. A store
@@ -149,6 +150,11 @@ def _refurbish(
     function = final_fn
   return refurbished.map(
       function, num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+
+
+# As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
+_refurbish.__name__ = "refurbish"
+_refurbish.__qualname__ = "Dataset.refurbish"
 
 
 class _StaleSamplesDataset(dataset_ops.UnaryDataset):

@@ -16,7 +16,7 @@ class EpochStats:
     evicted: samples that the schedule evicted when the epoch began.
     absent: how many of the fresh samples the schedule expected in the store. They were not there because an earlier
       epoch was stopped early, because they were removed, or because there was no room.
-    bytes: bytes held by the cache store at the end, or now if the epoch is not at its end.
+    bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
   """
   fresh: int
   cached: int

@@ -45,7 +45,7 @@ def plain(value):
     return "sparse", value.indices.numpy().tolist(), value.values.numpy().tolist(), value.dense_shape.numpy().tolist()
   if value is None:
     return None
-  return value.dtype.name, np.asarray(value).tolist()
+  return value.dtype.name, np.array(value.numpy(), object).tolist()
 
 
 def elements(dataset):
@@ -128,7 +128,6 @@ STRUCTURES = {
     "optional": (
         lambda: Dataset.range(5), tf.experimental.Optional.from_value, lambda optional: optional.get_value()),
     "None": (lambda: Dataset.range(5), lambda x: (x, None), lambda x, nothing: {"x": x, "nothing": nothing}),
-    "nothing": (lambda: Dataset.range(5), lambda x: (), lambda: 1),
     "unknown size": (lambda: Dataset.range(5), lambda x: tf.fill([x, 2], x), lambda x: x + 1),
     "unknown rank": (
         lambda: Dataset.range(5), lambda x: tf.numpy_function(lambda x: np.zeros([1] * int(x), np.int64), [x], tf.int64),
@@ -248,9 +247,9 @@ def test_functions_are_called_as_by_map():
 
   dataset = Dataset.range(4).refurbish(partial_fn, final_fn, r=2, seed=1)
   assert elements(dataset) == elements(Dataset.range(4).map(partial_fn).map(final_fn))
-  assert sorted(dataset.as_numpy_iterator()) == [9, 10, 10, 31]
+  assert sorted(dataset.as_numpy_iterator()) == [10, 10, 10, 31]
   variable.assign(0)
-  assert sorted(dataset.as_numpy_iterator()) == [-1, 0, 0, 21]
+  assert sorted(dataset.as_numpy_iterator()) == [0, 0, 0, 21]
 
 
 class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
@@ -272,7 +271,7 @@ class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
   def test_error(self):
     dataset = Dataset.range(4).refurbish(lambda x: tf.debugging.check_numerics(tf.cast(x, tf.float32) / 0.0, "NaN"))
     self.assertDatasetProduces(
-        dataset, [], expected_error=(tf.errors.InvalidArgumentError, "Preparing sample"), assert_items_equal=True)
+        dataset, expected_error=(tf.errors.InvalidArgumentError, "Preparing sample . of the source of refurbish failed"))
 
   def test_name(self):
     dataset = Dataset.range(4).refurbish(tf.identity, tf.identity, name="refurbish_test")
@@ -429,8 +428,8 @@ SOURCES = {
 
 
 def to_text(*element):
-  return tf.strings.format("{}", tuple(
-      x.to_tensor() if isinstance(x, tf.RaggedTensor) else x for x in tf.nest.flatten(element)))
+  parts = [part.to_tensor() if isinstance(part, tf.RaggedTensor) else part for part in tf.nest.flatten(element)]
+  return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
 
 
 @pytest.mark.parametrize("warm_start", [False, True])
@@ -721,7 +720,7 @@ def test_built_in_a_function_of_a_dataset(parallel):
     return Dataset.range(i + 2).map(lambda x: x + 10 * i).refurbish(tf.identity, r=2, seed=1)
 
   expected = [x + 10 * i for i in range(4) for x in range(i + 2)]
-  datasets = [Dataset.range(4).interleave(inner, cycle_length=3, num_parallel_calls=parallel, deterministic=True)]
+  datasets = [Dataset.range(4).interleave(inner, cycle_length=3, num_parallel_calls=parallel)]
   if parallel is None:
     datasets.append(Dataset.range(4).flat_map(inner))
   for dataset in datasets:
@@ -775,7 +774,7 @@ def test_an_iterator_is_dropped_while_partial_fn_is_blocked(prefetch):
 
   def block(x):
     calls.append(x)
-    if len(calls) > 4:
+    if len(calls) > 2:
       began.release()
       go.wait(60)
     return x
@@ -796,8 +795,6 @@ def test_an_iterator_is_dropped_while_partial_fn_is_blocked(prefetch):
   assert time.monotonic() - before < 30
   timer.join()
   assert len(calls) <= under_way + 1
-  # The stage goes on.
-  del calls[:4]
   assert sorted(dataset.as_numpy_iterator()) == list(range(1000))
 
 

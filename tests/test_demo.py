@@ -111,23 +111,31 @@ def test_progress_keeps_to_one_line_of_the_terminal(monkeypatch):
   assert " 50%" in drawn[2] and drawn[-1] == ""
 
 
+def result(epochs, train_rates):
+  """What a run might measure."""
+  return experiment.Result(
+      rows=[
+          experiment.Row(
+              name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=rate, fresh=[60] * epochs, seconds=[1.0] * epochs,
+              train_accuracy=[0.1] * epochs, accuracy=[0.5] * epochs)
+          for name, r, rate in zip(["standard", "refurbish r=2", "frozen cache*"], [1, 2, None], train_rates)],
+      partial_cpu=8e-5, final_cpu=2e-5, train_images=60, validation_images=15)
+
+
+def test_limit():
+  assert result(2, [1, 1, 1]).limit(2) == pytest.approx((8 + 2) / (8 / 2 + 2))
+
+
 def test_one_epoch_claims_no_gain():
-  row = lambda name, r: experiment.Row(  # pylint: disable=g-long-lambda
-      name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=1.0, fresh=[60], seconds=[1.0], train_accuracy=[0.1],
-      accuracy=[0.5])
-  result = experiment.Result([row("standard", 1), row("refurbish r=2", 2), row("frozen cache*", None)], 8e-5, 2e-5, 60, 15)
-  assert result.limit(2) == pytest.approx(1e-4 / 6e-5)
-  assert "60/-" in report.table(result)
-  assert "gains nothing" in report.findings(result)
+  assert "60/-" in report.table(result(1, [1, 2, 3]))
+  assert "one epoch gains nothing" in " ".join(report.findings(result(1, [1, 2, 3])).split())
 
 
-def test_model_bound_training_is_said_to_be():
-  row = lambda name, r, rate: experiment.Row(  # pylint: disable=g-long-lambda
-      name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=rate, fresh=[60, 30], seconds=[1.0, 1.0],
-      train_accuracy=[0.1, 0.2], accuracy=[0.5, 0.5])
-  result = experiment.Result(
-      [row("standard", 1, 1.0), row("refurbish r=2", 2, 1.02), row("frozen cache*", None, 1.05)], 8e-5, 2e-5, 60, 15)
-  assert "the model, not the input, is the bottleneck" in " ".join(report.findings(result).split())
+@pytest.mark.parametrize("frozen_rate, conclusion", [
+    (1.05, "the model, not the input, is the bottleneck"), (2.0, "the rest of the time is the model's")])
+def test_names_the_bottleneck(frozen_rate, conclusion):
+  findings = " ".join(report.findings(result(2, [1, 1.02, frozen_rate])).split())
+  assert "training runs 1.02 times as fast" in findings and conclusion in findings
 
 
 def test_shapes_are_balanced_and_reproducible():

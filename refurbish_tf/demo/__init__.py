@@ -45,7 +45,7 @@ def _add_demo(commands):
       "--images", type=_whole_number(2), default=10_000, metavar="N", help="train on the first N images at most")
   parser.add_argument("--epochs", type=_whole_number(1), default=20, metavar="N", help="epochs of each training")
   parser.add_argument(
-      "--reuse", type=_reuse_factor, nargs="+", default=[2.0, 3.0], metavar="R",
+      "--reuse", type=_reuse_factor, nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
   parser.add_argument(
       "--seed", type=_whole_number(0, 2**31 - 1), default=0, metavar="N",
@@ -53,8 +53,7 @@ def _add_demo(commands):
   parser.add_argument(
       "--output", type=pathlib.Path, default=FIGURE, metavar="PATH",
       help="the figure: a file ending in .png, or a directory to write it into")
-  # argparse shows defaults with str, which makes lists and floats ugly.
-  parser.set_defaults(run=lambda args: _demo(parser, args), reuse=_Factors([2.0, 3.0]))
+  parser.set_defaults(run=lambda args: _demo(parser, args))
 
 
 def _demo(parser, args):
@@ -85,7 +84,7 @@ def _demo(parser, args):
 
 
 class _Factors(list):
-  """Reuse factors as one types them, which is how --help then shows the default."""
+  """Reuse factors that --help shows, as the default, just as one types them."""
 
   def __str__(self):
     return " ".join(f"{r:g}" for r in self)
@@ -113,7 +112,8 @@ def _reuse_factor(text):
   except ValueError:
     r = math.nan
   if not (r >= 1 and math.isfinite(r)):
-    raise argparse.ArgumentTypeError(f"a reuse factor must be a real number of at least 1, such as 2 or 1.5, got {text!r}")
+    raise argparse.ArgumentTypeError(
+        f"a reuse factor must be a real number of at least 1, such as 2 or 1.5, got {text!r}")
   return r
 
 
@@ -136,9 +136,9 @@ def _writable(output):
 
 @contextlib.contextmanager
 def _native_stderr_held_back():
-  """Keeps what native libraries say about themselves when they start off the terminal, unless something fails.
+  """Keeps off the terminal what native libraries say when they start, unless something fails.
 
-  TensorFlow writes some of it before its logging is set up, so no environment variable silences it.
+  TensorFlow says some of it before its logging is set up, so no environment variable silences it all.
   """
   sys.stderr.flush()
   with tempfile.TemporaryFile() as held_back:

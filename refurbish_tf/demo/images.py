@@ -10,7 +10,7 @@ from typing import Callable
 import numpy as np
 import tensorflow as tf
 
-VALIDATION_IMAGES = 5_000
+VALIDATION_IMAGES = 10_000
 LARGEST_SIZE = 64  # Pixels; larger images, and those that are not all of one size, are resized to it.
 PROBE_SECONDS = 2.0
 
@@ -236,15 +236,18 @@ def _from_tfds(builder, image_key, label_key, count):
   shape = (LARGEST_SIZE, LARGEST_SIZE, 3) if resize else (height, width, 3)
   return Images(
       title=(
-          f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; validation on "
-          f"{counts[1]:,} {validation_split} images"),
+          f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; "
+          f"validation on {counts[1]:,} {validation_split} images"),
       note="", train=read(f"{train_split}[:{counts[0]}]"),
       validation=read(f"{validation_split}[{start}:{start + counts[1]}]"), decode=_decoder(shape, resize), shape=shape,
       classes=builder.info.features[label_key].num_classes)
 
 
 def _decoder(shape, resize=False):
-  """A function from a compressed image, string [], to the image, uint8 `shape`; grey and transparent ones become RGB."""
+  """A function from a compressed image, string [], to the image, uint8 `shape`.
+
+  Grey and transparent images become RGB.
+  """
 
   def decode(record):
     image = tf.io.decode_image(record, channels=3, expand_animations=False)

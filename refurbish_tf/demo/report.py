@@ -75,7 +75,8 @@ def introduction(images, settings):
       "final": f"random crop (padding {experiment.PADDING}), random flip",
       "model": experiment.MODEL,
       "training": (
-          f"{_count(settings.epochs, 'epoch')} of {_count(steps, 'step')} of {experiment.BATCH_SIZE} images, Adam, seed {settings.seed}"),
+          f"{_count(settings.epochs, 'epoch')} of {_count(steps, 'step')} of {experiment.BATCH_SIZE} images, Adam, "
+          f"seed {settings.seed}"),
       "machine": f"{_count(len(os.sched_getaffinity(0)), 'CPU core')}, {_count(gpus, 'GPU')}"}
   lines = [_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in facts.items()]
   return "\n".join(([_wrapped(images.note), ""] if images.note else []) + lines + [""])
@@ -109,8 +110,8 @@ def table(result):
       "after the first",
       "fresh samples: how many are prepared in the first epoch and in each later one",
       f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * result.partial_cpu:.3f} and t_f = "
-      f"{1000 * result.final_cpu:.3f} CPU ms for the partial and the final augmentation, each measured alone in a map of "
-      f"its own; standard does both in a single map of {1000 * standard.input_cpu:.3f}",
+      f"{1000 * result.final_cpu:.3f} CPU ms for the partial and the final augmentation, each measured alone in a map "
+      f"of its own; standard does both in a single map of {1000 * standard.input_cpu:.3f}",
       "*: Dataset.cache() after the augmentation, a warning and no advice: all epochs get the same augmented images"]
   return "\n".join(lines + [""] + [_wrapped(note, "  ") for note in notes])
 
@@ -133,29 +134,35 @@ def findings(result):
   standard, *refurbished, frozen = result.rows
   best = max(refurbished, key=lambda row: row.reuse_factor)
   gain, frozen_gain = (row.train_rate / standard.train_rate for row in (best, frozen))
-  # Twice the standard error of the difference of two accuracies, each with its binomial error.
-  noise = 2 * math.sqrt(sum(a * (1 - a) for a in (standard.accuracy[-1], best.accuracy[-1])) / result.validation_images)
-  difference = best.accuracy[-1] - standard.accuracy[-1]
+  # Twice the standard error of the difference of two accuracies: the validation images and the training are chance.
+  noise = 2 * math.sqrt(sum(
+      a * (1 - a) / result.validation_images + experiment.TRAINING_NOISE**2
+      for a in (standard.accuracy[-1], best.accuracy[-1])))
+  difference, frozen_difference = (row.accuracy[-1] - standard.accuracy[-1] for row in (best, frozen))
   verdict = "the same within" if abs(difference) <= noise else f"{'higher' if difference > 0 else 'lower'} by more than"
+
   speed = (
       f"With r={best.reuse_factor:g} the input takes {1000 * best.input_cpu:.3f} CPU ms per image in place of "
       f"{1000 * standard.input_cpu:.3f}")
   if len(standard.accuracy) == 1:
     speed += ". A training of one epoch gains nothing: reuse begins with the second."
   else:
-    speed += f", and training runs {gain:.2f} times as fast. With the frozen cache, an input that costs next to nothing, "
     speed += (
-        f"it runs only {frozen_gain:.2f} times as fast: here the model, not the input, is the bottleneck, and reuse cannot "
-        "help much." if frozen_gain < 1.15 else
-        f"it runs {frozen_gain:.2f} times as fast: the rest of the time is the model's, which no reuse saves.")
+        f", and training runs {gain:.2f} times as fast. With the frozen cache, an input that costs next to nothing, it "
+        f"runs {frozen_gain:.2f} times as fast: ")
+    if frozen_gain < 1.15:
+      speed += "here the model, not the input, is the bottleneck, and reuse cannot help much."
+    else:
+      speed += "the rest of the time is the model's, which no reuse saves."
   accuracy = (
-      f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise "
-      f"(± {100 * noise:.1f} points). The frozen cache, with the same {result.train_images:,} augmented images in every "
-      f"epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and ")
-  if frozen.accuracy[-1] - standard.accuracy[-1] < -noise:
-    accuracy += f"to only {frozen.accuracy[-1]:.1%} on the validation images."
+      f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise of a "
+      f"single seed (± {100 * noise:.1f} points). The frozen cache, with the same {result.train_images:,} augmented "
+      f"images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and to {frozen.accuracy[-1]:.1%} on the "
+      "validation images: ")
+  if frozen_difference < -noise:
+    accuracy += "that is the price of a frozen augmentation."
   else:
-    accuracy += f"to {frozen.accuracy[-1]:.1%} on the validation images: so short a training does not show the harm."
+    accuracy += "so short a training does not show the harm."
   return _wrapped(speed) + "\n" + _wrapped(accuracy)
 
 

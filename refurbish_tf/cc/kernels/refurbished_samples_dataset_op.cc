@@ -403,18 +403,7 @@ void RefurbishedSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
                                   : Eviction::kReferenceCount;
   options.schedule.shuffle =
       shuffle_ == "cache_aware" ? Shuffle::kCacheAware : Shuffle::kUniform;
-  CardinalityOptions cardinality_options;
-  cardinality_options.set_compute_level(
-      CardinalityOptions::CARDINALITY_COMPUTE_MODERATE);
-  const int64_t cardinality = input->Cardinality(cardinality_options);
-  OP_REQUIRES(ctx, cardinality != tensorflow::data::kInfiniteCardinality,
-              absl::InvalidArgumentError(
-                  "The source of refurbish is infinite, so it has no epochs. "
-                  "Put .repeat() behind refurbish, or .take(n) before it."));
-  OP_REQUIRES(ctx, cardinality != 0,
-              absl::InvalidArgumentError(
-                  "The source of refurbish has no elements. Check the file "
-                  "names, filters and splits it is made from."));
+  const int64_t cardinality = input->Cardinality(CardinalityOptions());
   if (cardinality > 0) options.num_samples = cardinality;
   DataTypeVector sample_dtypes(input->output_dtypes().begin(),
                                input->output_dtypes().end() - 1);

@@ -264,7 +264,9 @@ std::shared_ptr<Epoch> Stage::StartEpoch() {
     options = options_.schedule;
     schedule = schedule_;
     store = store_;
-    counters->bytes = store_->store().Stats().bytes;
+    if (!counters_.empty()) {
+      counters_.back()->bytes = store_->store().Stats().bytes;
+    }
     counters_.push_back(counters);
   }
   // Outside the lock, as it takes time proportional to the number of samples.
@@ -324,7 +326,6 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   } else if (options_.schedule.reuse_factor > 1) {
     KeepWhatFits(epoch.number(), index, sample);
   }
-  epoch.counters().bytes = store.Stats().bytes;
   return absl::OkStatus();
 }
 
@@ -364,6 +365,7 @@ std::vector<EpochCounts> Stage::Counts() const {
     counts.push_back({epoch->fresh, epoch->cached, epoch->evicted,
                       epoch->absent, epoch->bytes});
   }
+  if (!counts.empty()) counts.back().bytes = store_->store().Stats().bytes;
   return counts;
 }
 

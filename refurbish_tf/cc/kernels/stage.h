@@ -34,7 +34,7 @@ struct EpochCounts {
   int64_t cached = 0;   // Taken from the store.
   int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
   int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
-  int64_t bytes = 0;    // Held by the store, when a sample was last put there.
+  int64_t bytes = 0;    // Held by the store when the next epoch begins, or now.
 };
 
 // The counts of an epoch, which outlive it.
@@ -76,7 +76,6 @@ class Epoch {
 
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
-  EpochCounters& counters() const { return *counters_; }
   // The generation of the sample in this epoch.
   Generation GenerationOf(uint32_t index) const;
   bool Reused(uint32_t index) const {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/source_order.h"
+#include "refurbish_tf/cc/kernels/check_source.h"
 #include "refurbish_tf/cc/kernels/stage.h"
 #include "refurbish_tf/cc/schedule/random.h"
 #include "tensorflow/core/data/name_utils.h"
@@ -70,18 +70,18 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
 };
 
 // Whether the elements of `dataset` can be asked for in any order, by an index
-// mapper. `RandomIndexingCompatible` does not tell: `cache` and `take` promise
-// more than their inputs can do, and so does whatever has an infinite input, such
-// as `enumerate`. So this holds for what is known to keep the promise; everything
+// mapper, and some of them left out. `RandomIndexingCompatible` does not tell:
+// `cache` and `take` promise more than their inputs can do, so does whatever has
+// an infinite input, such as `enumerate`, and `assert_cardinality` counts. So this holds for what is known to keep the promise; everything
 // else is read as a stream, which is always right.
 bool SupportsRandomAccess(const DatasetBase* dataset) {
   static const auto* const kKnown = new std::unordered_set<std::string>{
-      "AssertCardinalityDataset", "BatchDataset",         "BatchDatasetV2",
-      "ConcatenateDataset",       "MapDataset",           "OptionsDataset",
-      "ParallelBatchDataset",     "ParallelMapDataset",   "ParallelMapDatasetV2",
-      "PrefetchDataset",          "RangeDataset",         "RepeatDataset",
-      "ShardDataset",             "SkipDataset",          "TakeDataset",
-      "TensorDataset",            "TensorSliceDataset",   "ZipDataset"};
+      "BatchDataset",         "BatchDatasetV2",     "ConcatenateDataset",
+      "MapDataset",           "OptionsDataset",     "ParallelBatchDataset",
+      "ParallelMapDatasetV2", "PrefetchDataset",    "RangeDataset",
+      "RepeatDataset",        "ShardDataset",       "SkipDataset",
+      "TakeDataset",          "TensorDataset",      "TensorSliceDataset",
+      "ZipDataset"};
   if (kKnown->count(dataset->type_string()) == 0 ||
       !dataset->RandomIndexingCompatible().ok() ||
       dataset->Cardinality(CardinalityOptions()) < 0) {
@@ -405,7 +405,7 @@ void StaleSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
               absl::InvalidArgumentError(absl::StrCat(
                   "shuffle_buffer_size must be at least 0, got ",
                   shuffle_buffer_size, ".")));
-  OP_REQUIRES_OK(ctx, CheckSourceOrder(ctx, input));
+  OP_REQUIRES_OK(ctx, CheckSource(ctx, input));
   *output = new Dataset(ctx, input, stage, seed, shuffle_buffer_size,
                         output_types_, output_shapes_);
 }

@@ -1,6 +1,8 @@
-#include "refurbish_tf/cc/kernels/source_order.h"
+#include "refurbish_tf/cc/kernels/check_source.h"
 
+#include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,8 @@ namespace {
 
 using tensorflow::GraphDef;
 using tensorflow::NodeDef;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
 
 bool IsTrue(const NodeDef& node, const std::string& attr) {
   const auto found = node.attr().find(attr);
@@ -82,10 +86,50 @@ bool AllowsReordering(const NodeDef& node) {
          !options.deterministic();
 }
 
+// Whether `dataset` goes on for ever. Of one that drops or multiplies elements
+// `Cardinality` says that it does not know, though no number of elements dropped
+// or multiplied puts an end to an infinite input.
+bool IsInfinite(const DatasetBase* dataset) {
+  const int64_t cardinality = dataset->Cardinality(CardinalityOptions());
+  if (cardinality != tensorflow::data::kUnknownCardinality) {
+    return cardinality == tensorflow::data::kInfiniteCardinality;
+  }
+  static const auto* const kEndless = new std::unordered_set<std::string>{
+      "BatchDataset",         "BatchDatasetV2",        "CacheDataset",
+      "CacheDatasetV2",       "FilterDataset",         "FlatMapDataset",
+      "IgnoreErrorsDataset",  "InterleaveDataset",     "MapDataset",
+      "OptionsDataset",       "PaddedBatchDatasetV2",  "ParallelBatchDataset",
+      "ParallelFilterDataset", "ParallelMapDatasetV2", "PrefetchDataset",
+      "ShuffleDatasetV3",     "UnbatchDataset",        "WindowDataset",
+      "ParallelInterleaveDatasetV4"};
+  std::vector<const DatasetBase*> inputs;
+  if (kEndless->count(dataset->type_string()) == 0 ||
+      !dataset->InputDatasets(&inputs).ok()) {
+    return false;
+  }
+  return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
+}
+
+absl::Status CheckLength(const DatasetBase* source) {
+  if (IsInfinite(source)) {
+    return absl::InvalidArgumentError(
+        "The source of refurbish is infinite, so it has no epochs. Put "
+        ".repeat() behind refurbish, or .take(n) before it.");
+  }
+  if (source->Cardinality(CardinalityOptions()) == 0) {
+    return absl::InvalidArgumentError(
+        "The source of refurbish has no elements. Check the file names, filters "
+        "and splits it is made from.");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckSourceOrder(tensorflow::OpKernelContext* ctx,
-                              const tensorflow::data::DatasetBase* source) {
+absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
+                         const DatasetBase* source) {
+  absl::Status length = CheckLength(source);
+  if (!length.ok()) return length;
   // As for a rewrite, so that no data is copied into the graph.
   std::vector<std::pair<std::string, tensorflow::Tensor>> tensors;
   GraphDef graph;
