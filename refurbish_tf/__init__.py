@@ -11,6 +11,7 @@ Importing the package adds `refurbish` to `tf.data.Dataset`; `dataset.apply(rtf.
 import tensorflow as tf
 
 from refurbish_tf import augment
+from refurbish_tf import native
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.refurbish_op import _refurbish
@@ -23,3 +24,6 @@ __version__ = "0.1.0"
 __all__ = ["CacheStore", "CacheStoreStats", "EpochStats", "StageStats", "augment", "refurbish", "stats"]
 
 tf.data.Dataset.refurbish = _refurbish
+
+# Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
+native.ops()

@@ -36,8 +36,10 @@ def refurbish(partial_fn, final_fn=None, r=2, **options):
   Returns:
     A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
   """
-  # Unknown names are refused here and not only when the transformation is applied.
-  inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
+  # What is wrong is told here and not only when the transformation is applied.
+  arguments = inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
+  arguments.apply_defaults()
+  _check_arguments(**{name: value for name, value in arguments.arguments.items() if name != "self"})
   return lambda dataset: _refurbish(dataset, partial_fn, final_fn, r, **options)
 
 
@@ -113,21 +115,16 @@ def _refurbish(
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
-  _check_callable("partial_fn", partial_fn)
-  if final_fn is not None:
-    _check_callable("final_fn", final_fn)
-  r = _check_reuse_factor(r)
-  _check_choice("eviction", eviction, EVICTION)
-  _check_choice("shuffle", shuffle, SHUFFLE)
-  _check_store(store)
+  _check_arguments(
+      partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
+      name)
   seed = _stage_seed(seed)
-  shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
 
   # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
   # stage that is built in a function, such as that of `interleave`, is another one at each call.
   stage = native.ops().refurbish_stage_name()
   partial_seed = _takes_seed(partial_fn, self.element_spec)
-  stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size, partial_seed, name)
+  stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size or 0, partial_seed, name)
   in_order = deterministic is not False
   if partial_seed:
     prepared = stale.map(
@@ -189,7 +186,7 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     self._store = store
     with _build_errors():
       variant = native.ops().refurbished_samples_dataset(
-          input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=r,  # pylint: disable=protected-access
+          input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=float(r),  # pylint: disable=protected-access
           store=stage if store is None else store._id,  # pylint: disable=protected-access
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
@@ -237,6 +234,30 @@ def _takes_seed(function, element_spec):
     return False
 
 
+def _check_arguments(
+    partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
+    name):
+  """Raises ValueError or TypeError for what is wrong whatever the source is."""
+  _check_callable("partial_fn", partial_fn)
+  if final_fn is not None:
+    _check_callable("final_fn", final_fn)
+  _check_reuse_factor(r)
+  _check_store(store)
+  if seed is not None:
+    _check_whole_number("seed", seed, -2**63)
+  if shuffle_buffer_size is not None:
+    _check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+  _check_choice("eviction", eviction, EVICTION)
+  _check_choice("shuffle", shuffle, SHUFFLE)
+  if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
+    if num_parallel_calls != tf.data.AUTOTUNE:
+      _check_whole_number("num_parallel_calls", num_parallel_calls, 1)
+  if not isinstance(deterministic, (bool, type(None))):
+    raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
+  if not isinstance(name, (str, type(None))):
+    raise TypeError(f"name must be a string or None, got {name!r}.")
+
+
 def _check_callable(name, function):
   if not callable(function):
     raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
@@ -253,7 +274,6 @@ def _check_reuse_factor(r):
     raise ValueError(
         f"r, the reuse factor, must be a finite number of at least 1, got {r!r}. r=1 is standard training; r=2 or r=3 "
         "uses each partially augmented sample that many times.")
-  return factor
 
 
 def _check_choice(name, value, choices):
@@ -266,27 +286,18 @@ def _check_store(store):
     return
   raise TypeError(
       f"store must be None, for memory without a limit, or a CacheStore, got {store!r}. To bound the memory write "
-      "store=rtf.CacheStore(max_bytes=...).")
+      "store=rtf.CacheStore(max_bytes=...). A path, for a store on disk, is not possible yet.")
 
 
-def _check_buffer_size(shuffle_buffer_size):
-  if shuffle_buffer_size is None:
-    return 0
-  if isinstance(shuffle_buffer_size, bool) or not isinstance(shuffle_buffer_size, numbers.Integral):
-    raise TypeError(
-        f"shuffle_buffer_size must be a whole number of elements or None, got {shuffle_buffer_size!r}.")
-  if shuffle_buffer_size < 1:
-    raise ValueError(
-        f"shuffle_buffer_size must be at least 1, or None for no buffer, got {shuffle_buffer_size!r}.")
-  return int(shuffle_buffer_size)
+def _check_whole_number(name, value, least):
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(f"{name} must be a whole number or left out, got {value!r}.")
+  if not least <= value < 2**63:
+    raise ValueError(f"{name} must be a whole number from {least} to {2**63 - 1}, or left out, got {value!r}.")
 
 
 def _stage_seed(seed):
   if seed is not None:
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-      raise TypeError(f"seed must be an int or None, got {seed!r}.")
-    if not -2**63 <= seed < 2**63:
-      raise ValueError(f"seed must fit into 64 bits, got {seed!r}.")
     return int(seed)
   global_seed, operation_seed = random_seed.get_seed(None)
   if global_seed is None:

@@ -47,8 +47,9 @@ def _add_demo(commands):
   parser.add_argument(
       "--reuse", type=_reuse_factor, nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
+  # Of the seeds 0 to 4, this one's accuracies are the nearest to the means; between seeds they differ by some points.
   parser.add_argument(
-      "--seed", type=_whole_number(0, 2**31 - 1), default=0, metavar="N",
+      "--seed", type=_whole_number(0, 2**31 - 1), default=1, metavar="N",
       help="of the initial weights, the order of the samples and the augmentation")
   parser.add_argument(
       "--output", type=pathlib.Path, default=FIGURE, metavar="PATH",

@@ -112,7 +112,7 @@ def run(images, settings, progress):
   rows += [Row(f"refurbish r={r:g}", r, lambda r=r: refurbished(r)) for r in settings.reuse]
   rows += [Row("frozen cache*", None, frozen)]
 
-  partial, final = "partial augmentation", "final augmentation"
+  partial, final = "partial_fn", "final_fn"
   pipelines = {row.name: row.make() for row in rows}
   pipelines[partial] = batched(_map(source.cache(), partial_fn, seed))
   pipelines[final] = batched(_map(_map(source, partial_fn, seed).cache(), final_fn, seed))

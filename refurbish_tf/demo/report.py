@@ -157,8 +157,8 @@ def findings(result):
   accuracy = (
       f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise of a "
       f"single seed (± {100 * noise:.1f} points). The frozen cache, with the same {result.train_images:,} augmented "
-      f"images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and to {frozen.accuracy[-1]:.1%} on the "
-      "validation images: ")
+      f"images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and to {frozen.accuracy[-1]:.1%} on "
+      "the validation images: ")
   if frozen_difference < -noise:
     accuracy += "that is the price of a frozen augmentation."
   else:
@@ -190,12 +190,12 @@ def draw(result, path):
       bars.barh(place, min(row.input_rate, longest), color=color, height=0.6, hatch="//" if row is frozen else None,
                 edgecolor="white", linewidth=0)
       cut = row.input_rate > longest
-      inside = cut or row.input_rate > 0.25 * longest
+      # At the foot of the bar, away from the limit; beside it where the bar is too short.
+      inside = row.input_rate > 0.3 * longest
       bars.text(
-          min(row.input_rate, longest) - 0.02 * longest if inside else row.input_rate + 0.02 * longest, place,
-          f"{row.input_rate:,.0f}" + (" →" if cut else ""), va="center", ha="right" if inside else "left",
-          color="white" if inside else "black", fontweight="bold",
-          bbox={"facecolor": color, "edgecolor": "none", "pad": 2} if cut else None)
+          0.02 * longest if inside else row.input_rate + 0.02 * longest, place,
+          f"{row.input_rate:,.0f}" + (" →" if cut else ""), va="center", color="white" if inside else "black",
+          fontweight="bold", bbox={"facecolor": color, "edgecolor": "none", "pad": 2} if cut else None)
       if row in refurbished:
         label = "limit (t_p + t_f) / (t_p/r + t_f)" if row is refurbished[0] else None
         bars.plot([limits[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)

@@ -285,7 +285,15 @@ std::shared_ptr<Epoch> Stage::StartEpoch() {
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
   const int64_t num_samples = epoch.num_samples();
   absl::MutexLock lock(&mu_);
-  if (schedule_ != nullptr) return absl::OkStatus();
+  if (schedule_ != nullptr) {
+    // Two first passes at once, of which this one ended second.
+    if (num_samples == options_.num_samples) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        "The source of refurbish has yielded ", num_samples,
+        " elements and, to another iterator, ", options_.num_samples,
+        ", so its samples cannot be told apart by position. Use a source that "
+        "is the same in every epoch."));
+  }
   if (num_samples == 0) {
     return absl::InvalidArgumentError(
         "The source of refurbish has no elements. Check the file names, filters "
