@@ -73,6 +73,9 @@ def _refurbish(
   be prepared is passed over before `partial_fn`, and what is comes in the order of the stream, mixed among the cached
   samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too.
 
+  Reuse begins with the second epoch. Where the source does not know how many elements it has, or a `max_bytes` meets
+  samples of different size, it begins only after the first epoch that is read to its end.
+
   A function that takes a keyword argument `seed` is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
   `partial_fn` another one each time the sample is prepared, `final_fn` another one in each epoch. With such functions
   and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access.

@@ -64,7 +64,8 @@ def stats(dataset):
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table.
+    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no reuse stage, or has
+    come as an argument of a `tf.function` or through a tf.data service, which keep only what it yields.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
