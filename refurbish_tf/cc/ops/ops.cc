@@ -65,6 +65,39 @@ REGISTER_OP("RefurbishCounts")
     })
     .Doc("fresh, cached, evicted, absent, bytes: a row an epoch.");
 
+REGISTER_OP("EchoDataset")
+    .Input("input_dataset: variant")
+    .Input("echoing_factor: double")
+    .Input("seed: int64")
+    .Output("handle: variant")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetShapeFn(ScalarShape)
+    .Doc("Each element `echoing_factor` times, in expectation if not whole.");
+
+REGISTER_OP("AdaptiveEchoDataset")
+    .Input("input_dataset: variant")
+    .Input("stage: string")
+    .Input("max_echoing_factor: int64")
+    .Output("handle: variant")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc("Each element again while no newer one is ready.");
+
+REGISTER_OP("EchoCounts")
+    .Input("stage: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc("Fresh and repeated elements of an adaptive echo stage.");
+
 REGISTER_OP("CacheStoreHandle")
     .Input("store: string")
     .Input("max_bytes: int64")

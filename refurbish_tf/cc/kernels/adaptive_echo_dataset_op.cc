@@ -1,0 +1,395 @@
+// Data echoing with the factor that the moment asks for: repeats the newest
+// element of its input while no newer one is ready.
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/registry.h"
+#include "tensorflow/core/data/name_utils.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::CancellationManager;
+using tensorflow::DataTypeVector;
+using tensorflow::Node;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Thread;
+using tensorflow::tstring;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetContext;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::MemoryCheckpoint;
+using tensorflow::data::ParseScalarArgument;
+using tensorflow::data::SerializationContext;
+using tensorflow::data::UnaryDatasetOpKernel;
+
+constexpr char kDatasetType[] = "AdaptiveEcho";
+constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
+constexpr char kStage[] = "stage";
+
+// Read ahead of the newest element that was yielded. One would do for the rate;
+// the second spares the reading thread a wait when elements come in bursts.
+constexpr size_t kBufferSize = 2;
+
+// What the iterators of a stage have yielded. Outlives them.
+struct EchoCounters {
+  std::atomic<int64_t> fresh{0};
+  std::atomic<int64_t> repeated{0};
+};
+
+class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override;
+
+ private:
+  class Dataset;
+};
+
+class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
+ public:
+  Dataset(OpKernelContext* ctx, const DatasetBase* input, std::string stage,
+          int64_t max_factor)
+      : DatasetBase(DatasetContext(ctx)),
+        input_(input),
+        stage_(std::move(stage)),
+        max_factor_(max_factor),
+        counters_(Registry<EchoCounters>::Global().GetOrCreate(
+            stage_, [] { return std::make_shared<EchoCounters>(); })) {
+    input_->Ref();
+  }
+
+  ~Dataset() override { input_->Unref(); }
+
+  const DataTypeVector& output_dtypes() const override {
+    return input_->output_dtypes();
+  }
+
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    return input_->output_shapes();
+  }
+
+  std::string DebugString() const override {
+    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
+  }
+
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    const int64_t cardinality = input_->Cardinality(options);
+    return cardinality <= 0 ? cardinality
+                            : tensorflow::data::kUnknownCardinality;
+  }
+
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>* inputs) const override {
+    inputs->push_back(input_);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckExternalState() const override {
+    return input_->CheckExternalState();
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    Node* input = nullptr;
+    TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
+    Node* stage = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(stage_), &stage));
+    Node* max_factor = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(max_factor_, &max_factor));
+    return b->AddDataset(this, {input, stage, max_factor}, output);
+  }
+
+ private:
+  class Iterator;
+
+  const DatasetBase* const input_;
+  const std::string stage_;
+  const int64_t max_factor_;
+  const std::shared_ptr<EchoCounters> counters_;
+};
+
+// Lock order: `input_mu_` before `mu_`.
+class AdaptiveEchoDatasetOp::Dataset::Iterator
+    : public DatasetIterator<Dataset> {
+ public:
+  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+
+  ~Iterator() override {
+    Cancel();
+    if (deregister_fn_) deregister_fn_();
+    // Joins the thread, which uses everything else.
+    thread_.reset();
+  }
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
+    if (ctx->options() != nullptr &&
+        ctx->options()->optional_deterministic_case() ==
+            tensorflow::data::Options::kDeterministic &&
+        ctx->options()->deterministic()) {
+      return absl::InvalidArgumentError(
+          "echo(e=AUTOTUNE) repeats elements by the clock, but the option "
+          "deterministic=True asks for the same stream each time. Give echo a "
+          "number, or leave the option at its default.");
+    }
+    TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
+        ctx->cancellation_manager(), [this] { Cancel(); }, &deregister_fn_));
+    IteratorContext::Params params(ctx);
+    params.cancellation_manager = &cancellation_manager_;
+    IteratorContext input_ctx(std::move(params));
+    absl::MutexLock lock(&input_mu_);
+    TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(
+        &input_ctx, this, prefix(), &input_impl_));
+    ctx->MergeCheckpoint(input_ctx.checkpoint());
+    return absl::OkStatus();
+  }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    EnsureThread(ctx);
+    *end_of_sequence = false;
+    while (!cancelled_) {
+      if (!buffer_.empty()) return TakeFresh(ctx, out_tensors);
+      if (input_ended_) {
+        newest_.clear();
+        *end_of_sequence = true;
+        return absl::OkStatus();
+      }
+      if (num_yields_ > 0 && num_yields_ < dataset()->max_factor_) {
+        ++num_yields_;
+        ++dataset()->counters_->repeated;
+        *out_tensors = newest_;
+        return absl::OkStatus();
+      }
+      RecordStop(ctx);
+      changed_.Wait(&mu_);
+      RecordStart(ctx);
+    }
+    return absl::CancelledError("Iteration was cancelled.");
+  }
+
+ protected:
+  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+      IteratorContext*,
+      tensorflow::data::model::Node::Args args) const override {
+    return tensorflow::data::model::MakeAsyncUnknownRatioNode(std::move(args),
+                                                              {});
+  }
+
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
+    // A symbolic checkpoint is that of the input when the newest element had
+    // been read; the elements read ahead are read again.
+    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
+    absl::MutexLock input_lock(&input_mu_);
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_impl_));
+    int64_t num_buffered = 0;
+    for (const Buffered& buffered : buffer_) {
+      // An error is told when it is read, and not again after restoring.
+      if (!buffered.status.ok()) continue;
+      for (size_t i = 0; i < buffered.element.size(); ++i) {
+        TF_RETURN_IF_ERROR(writer->WriteTensor(
+            prefix(), absl::StrCat("buffered_", num_buffered, "_", i),
+            buffered.element[i]));
+      }
+      ++num_buffered;
+    }
+    return writer->WriteScalar(prefix(), "num_buffered", num_buffered);
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
+    absl::MutexLock input_lock(&input_mu_);
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
+    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
+    int64_t num_buffered;
+    TF_RETURN_IF_ERROR(
+        reader->ReadScalar(prefix(), "num_buffered", &num_buffered));
+    buffer_.clear();
+    for (int64_t k = 0; k < num_buffered; ++k) {
+      Buffered buffered{
+          absl::OkStatus(), {}, MemoryCheckpoint(ctx->id_registry())};
+      buffered.element.resize(dataset()->output_dtypes().size());
+      for (size_t i = 0; i < buffered.element.size(); ++i) {
+        TF_RETURN_IF_ERROR(reader->ReadTensor(
+            ctx->flr(), prefix(), absl::StrCat("buffered_", k, "_", i),
+            &buffered.element[i]));
+      }
+      buffer_.push_back(std::move(buffered));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Buffered {
+    absl::Status status;
+    std::vector<Tensor> element;
+    MemoryCheckpoint checkpoint;
+  };
+
+  absl::Status TakeFresh(IteratorContext* ctx, std::vector<Tensor>* out_tensors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Buffered buffered = std::move(buffer_.front());
+    buffer_.pop_front();
+    changed_.SignalAll();
+    ctx->MergeCheckpoint(&buffered.checkpoint);
+    if (!buffered.status.ok()) return buffered.status;
+    RecordBufferDequeue(ctx, buffered.element);
+    newest_ = std::move(buffered.element);
+    num_yields_ = 1;
+    ++dataset()->counters_->fresh;
+    *out_tensors = newest_;
+    return absl::OkStatus();
+  }
+
+  void EnsureThread(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (thread_ != nullptr) return;
+    IteratorContext::Params params(ctx);
+    params.cancellation_manager = &cancellation_manager_;
+    auto input_ctx = std::make_shared<IteratorContext>(std::move(params));
+    thread_ = ctx->StartThread("refurbish_tf_echo",
+                               [this, input_ctx] { ReadAhead(input_ctx.get()); });
+  }
+
+  void ReadAhead(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
+    RecordStart(ctx);
+    while (true) {
+      {
+        absl::MutexLock lock(&mu_);
+        while (!cancelled_ && buffer_.size() >= kBufferSize) {
+          RecordStop(ctx);
+          changed_.Wait(&mu_);
+          RecordStart(ctx);
+        }
+        if (cancelled_) break;
+      }
+      // Held until the element is in the buffer, so that a checkpoint misses
+      // none.
+      absl::MutexLock input_lock(&input_mu_);
+      std::vector<Tensor> element;
+      bool end_of_sequence = false;
+      absl::Status status =
+          input_impl_->GetNext(ctx, &element, &end_of_sequence);
+      absl::MutexLock lock(&mu_);
+      changed_.SignalAll();
+      if (status.ok() && end_of_sequence) {
+        input_ended_ = true;
+        break;
+      }
+      if (status.ok()) RecordBufferEnqueue(ctx, element);
+      buffer_.push_back({std::move(status), std::move(element),
+                         std::move(*ctx->checkpoint())});
+    }
+    RecordStop(ctx);
+  }
+
+  void Cancel() ABSL_LOCKS_EXCLUDED(mu_) {
+    cancellation_manager_.StartCancel();
+    absl::MutexLock lock(&mu_);
+    cancelled_ = true;
+    changed_.SignalAll();
+  }
+
+  CancellationManager cancellation_manager_;
+  std::function<void()> deregister_fn_;
+
+  absl::Mutex input_mu_ ABSL_ACQUIRED_BEFORE(mu_);
+  std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(input_mu_);
+
+  absl::Mutex mu_;
+  absl::CondVar changed_;
+  std::deque<Buffered> buffer_ ABSL_GUARDED_BY(mu_);
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool input_ended_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<Tensor> newest_ ABSL_GUARDED_BY(mu_);
+  int64_t num_yields_ ABSL_GUARDED_BY(mu_) = 0;  // Of `newest_`.
+  std::unique_ptr<Thread> thread_;
+};
+
+std::unique_ptr<IteratorBase>
+AdaptiveEchoDatasetOp::Dataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<Iterator>(Iterator::Params{
+      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+}
+
+void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,
+                                        DatasetBase* input,
+                                        DatasetBase** output) {
+  tstring stage;
+  OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, kStage, &stage));
+  int64_t max_factor = 0;
+  OP_REQUIRES_OK(
+      ctx, ParseScalarArgument<int64_t>(ctx, kMaxEchoingFactor, &max_factor));
+  OP_REQUIRES(ctx, max_factor >= 1,
+              absl::InvalidArgumentError(absl::StrCat(
+                  "max_e must be a whole number of at least 1, got ",
+                  max_factor, ".")));
+  *output = new Dataset(ctx, input, stage, max_factor);
+}
+
+class EchoCountsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<EchoCounters> counters =
+        Registry<EchoCounters>::Global().Find(
+            ctx->input(0).scalar<tstring>()());
+    Tensor counts(tensorflow::DT_INT64, TensorShape({2}));
+    auto values = counts.vec<int64_t>();
+    values(0) = counters == nullptr ? 0 : counters->fresh.load();
+    values(1) = counters == nullptr ? 0 : counters->repeated.load();
+    ctx->set_output(0, counts);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("AdaptiveEchoDataset").Device(tensorflow::DEVICE_CPU),
+    AdaptiveEchoDatasetOp);
+REGISTER_KERNEL_BUILDER(Name("EchoCounts").Device(tensorflow::DEVICE_CPU),
+                        EchoCountsOp);
+
+}  // namespace
+}  // namespace refurbish_tf

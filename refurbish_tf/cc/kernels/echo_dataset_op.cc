@@ -1,0 +1,373 @@
+// Data echoing with a fixed factor: yields each element of its input several
+// times, without copying it.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/schedule/echo.h"
+#include "tensorflow/core/data/name_utils.h"
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DataTypeVector;
+using tensorflow::Node;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::data::AnyContext;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetContext;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::IndexMapperFn;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::MemoryCheckpoint;
+using tensorflow::data::ParseScalarArgument;
+using tensorflow::data::SerializationContext;
+using tensorflow::data::UnaryDatasetOpKernel;
+
+constexpr char kDatasetType[] = "Echo";
+constexpr char kEchoingFactor[] = "echoing_factor";
+constexpr char kSeed[] = "seed";
+constexpr char kPosition[] = "position";
+constexpr char kLeft[] = "left";
+constexpr char kElement[] = "element";
+
+class EchoDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override;
+
+ private:
+  class Dataset;
+};
+
+class EchoDatasetOp::Dataset : public DatasetBase {
+ public:
+  Dataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
+          int64_t seed)
+      : DatasetBase(DatasetContext(ctx)),
+        input_(input),
+        factor_(factor),
+        seed_(seed),
+        schedule_(static_cast<uint64_t>(seed), factor) {
+    input_->Ref();
+    random_indexing_compatible_ =
+        schedule_.is_whole()
+            ? input_->RandomIndexingCompatible()
+            : absl::FailedPreconditionError(absl::StrCat(
+                  "echo(", factor, ") does not support random access: which "
+                  "element is at a place depends on chance. A whole echoing "
+                  "factor does."));
+  }
+
+  ~Dataset() override { input_->Unref(); }
+
+  const DataTypeVector& output_dtypes() const override {
+    return input_->output_dtypes();
+  }
+
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    return input_->output_shapes();
+  }
+
+  std::string DebugString() const override {
+    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
+  }
+
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    const int64_t cardinality = input_->Cardinality(options);
+    if (cardinality <= 0) return cardinality;  // None, unknown or infinite.
+    if (!schedule_.is_whole()) return tensorflow::data::kUnknownCardinality;
+    return cardinality * schedule_.Repetitions(0);
+  }
+
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>* inputs) const override {
+    inputs->push_back(input_);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckExternalState() const override {
+    return input_->CheckExternalState();
+  }
+
+  absl::Status Get(OpKernelContext* ctx, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    return Get(AnyContext(ctx), index, out_tensors);
+  }
+
+  absl::Status Get(AnyContext ctx, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    TF_RETURN_IF_ERROR(random_indexing_compatible_);
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
+  }
+
+  absl::Status RandomIndexingCompatible() const override {
+    return random_indexing_compatible_;
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    Node* input = nullptr;
+    TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
+    Node* factor = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(factor_, &factor));
+    Node* seed = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(seed_, &seed));
+    return b->AddDataset(this, {input, factor, seed}, output);
+  }
+
+ private:
+  class Iterator;
+
+  const DatasetBase* const input_;
+  const double factor_;
+  const int64_t seed_;
+  const EchoSchedule schedule_;
+  absl::Status random_indexing_compatible_;
+};
+
+class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+ public:
+  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return dataset()->input_->MakeIterator(ctx, this, prefix(), &input_impl_);
+  }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    if (ctx->index_mapper() != nullptr) {
+      return GetMapped(ctx, out_tensors, end_of_sequence);
+    }
+    if (left_ == 0) {
+      TF_RETURN_IF_ERROR(ReadElement(ctx, end_of_sequence));
+      if (*end_of_sequence) return absl::OkStatus();
+      left_ = dataset()->schedule_.Repetitions(position_++);
+    }
+    --left_;
+    if (left_ == 0) {
+      *out_tensors = std::move(element_);
+      element_.clear();
+      Release(ctx);
+    } else {
+      *out_tensors = element_;
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
+                            bool* end_of_sequence, int* num_skipped) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    *num_skipped = 0;
+    if (ctx->index_mapper() != nullptr) {
+      return absl::UnimplementedError("echo cannot skip in random access.");
+    }
+    const EchoSchedule& schedule = dataset()->schedule_;
+    while (*num_skipped < num_to_skip) {
+      const int64_t wanted = num_to_skip - *num_skipped;
+      if (left_ > 0) {
+        const int64_t skipped = std::min(left_, wanted);
+        left_ -= skipped;
+        *num_skipped += skipped;
+        if (left_ == 0) {
+          element_.clear();
+          Release(ctx);
+        }
+        continue;
+      }
+      // As many whole elements of the input as there are to be passed over.
+      int64_t repetitions = 0;
+      int elements = 0;
+      for (int64_t next; ; repetitions += next, ++elements) {
+        next = schedule.Repetitions(position_ + elements);
+        if (repetitions + next > wanted) break;
+      }
+      if (elements > 0) {
+        int skipped = 0;
+        absl::Status status =
+            input_impl_->Skip(ctx, elements, end_of_sequence, &skipped);
+        if (!status.ok()) return status;
+        for (int i = 0; i < skipped; ++i) {
+          *num_skipped += schedule.Repetitions(position_++);
+        }
+      } else {
+        TF_RETURN_IF_ERROR(ReadElement(ctx, end_of_sequence));
+        if (!*end_of_sequence) left_ = schedule.Repetitions(position_++);
+      }
+      if (*end_of_sequence) return absl::OkStatus();
+    }
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+      IteratorContext*,
+      tensorflow::data::model::Node::Args args) const override {
+    return tensorflow::data::model::MakeKnownRatioNode(
+        std::move(args), /*ratio=*/1 / dataset()->factor_);
+  }
+
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kPosition, position_));
+    TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kLeft, left_));
+    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
+    for (size_t i = 0; i < element_.size(); ++i) {
+      TF_RETURN_IF_ERROR(writer->WriteTensor(
+          prefix(), absl::StrCat(kElement, "_", i), element_[i]));
+    }
+    return SaveInput(ctx, writer, input_impl_);
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (ctx->restored_element_count().has_value()) {
+      // Random access: the input counts the same elements as this one.
+      return RestoreInput(ctx, reader, input_impl_);
+    }
+    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kPosition, &position_));
+    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kLeft, &left_));
+    TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
+    element_.clear();
+    if (left_ == 0) return absl::OkStatus();
+    if (ctx->symbolic_checkpoint()) {
+      // The input stands before the element that is being repeated.
+      bool end_of_sequence = false;
+      TF_RETURN_IF_ERROR(ReadElement(ctx, &end_of_sequence));
+      if (end_of_sequence) {
+        return absl::DataLossError(
+            "The input of echo ends before the element that was being repeated "
+            "when the checkpoint was saved: it is not the same input.");
+      }
+      return absl::OkStatus();
+    }
+    element_.resize(dataset()->output_dtypes().size());
+    for (size_t i = 0; i < element_.size(); ++i) {
+      TF_RETURN_IF_ERROR(reader->ReadTensor(
+          ctx->flr(), prefix(), absl::StrCat(kElement, "_", i), &element_[i]));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Reads the next element. What the input has checkpointed by doing so is held
+  // back until the last repetition is yielded, so that a symbolic checkpoint
+  // taken between the repetitions leads back to before this element.
+  absl::Status ReadElement(IteratorContext* ctx, bool* end_of_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    IteratorContext input_ctx(*ctx);
+    absl::Status status =
+        input_impl_->GetNext(&input_ctx, &element_, end_of_sequence);
+    if (!status.ok() || *end_of_sequence) {
+      element_.clear();
+      ctx->MergeCheckpoint(input_ctx.checkpoint());
+      return status;
+    }
+    if (ctx->symbolic_checkpoint()) {
+      held_back_ = std::make_unique<MemoryCheckpoint>(
+          std::move(*input_ctx.checkpoint()));
+    }
+    return absl::OkStatus();
+  }
+
+  void Release(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (held_back_ == nullptr) return;
+    ctx->MergeCheckpoint(held_back_.get());
+    held_back_.reset();
+  }
+
+  absl::Status GetMapped(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                         bool* end_of_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    IteratorContext::Params params(ctx);
+    params.index_mapper =
+        [parent = ctx->index_mapper(),
+         repetitions = dataset()->schedule_.Repetitions(0)](
+            size_t position) -> absl::StatusOr<size_t> {
+      absl::StatusOr<size_t> index = parent(position);
+      if (!index.ok()) return index;
+      return *index / repetitions;
+    };
+    IteratorContext mapped(std::move(params));
+    absl::Status status =
+        input_impl_->GetNext(&mapped, out_tensors, end_of_sequence);
+    ctx->MergeCheckpoint(mapped.checkpoint());
+    return status;
+  }
+
+  absl::Mutex mu_;
+  std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(mu_);
+  // Of the next element of the input.
+  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  // Empty when no repetition of it is left.
+  std::vector<Tensor> element_ ABSL_GUARDED_BY(mu_);
+  int64_t left_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unique_ptr<MemoryCheckpoint> held_back_ ABSL_GUARDED_BY(mu_);
+};
+
+std::unique_ptr<IteratorBase> EchoDatasetOp::Dataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<Iterator>(Iterator::Params{
+      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+}
+
+void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                                DatasetBase** output) {
+  double factor = 0;
+  OP_REQUIRES_OK(ctx,
+                 ParseScalarArgument<double>(ctx, kEchoingFactor, &factor));
+  OP_REQUIRES(ctx,
+              factor >= 1 && factor < std::numeric_limits<int32_t>::max(),
+              absl::InvalidArgumentError(absl::StrCat(
+                  "e, the echoing factor, must be a number of at least 1, got ",
+                  factor, ".")));
+  int64_t seed = 0;
+  OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kSeed, &seed));
+  *output = new Dataset(ctx, input, factor, seed);
+}
+
+REGISTER_KERNEL_BUILDER(Name("EchoDataset").Device(tensorflow::DEVICE_CPU),
+                        EchoDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf
