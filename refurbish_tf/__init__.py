@@ -6,7 +6,8 @@
 >>> sorted(train.as_numpy_iterator())
 [1, 11, 21, 31, 41, 51]
 
-Importing the package adds `refurbish` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is the same stage.
+Importing the package adds `refurbish` and `echo` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` and
+`dataset.apply(rtf.echo(...))` are the same stages.
 """
 import tensorflow as tf
 
@@ -14,15 +15,24 @@ from refurbish_tf import augment
 from refurbish_tf import native
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
+from refurbish_tf.echo_op import AUTOTUNE
+from refurbish_tf.echo_op import _echo
+from refurbish_tf.echo_op import echo
+from refurbish_tf.recommend import EchoRecommendation
+from refurbish_tf.recommend import recommend_echo_factor
 from refurbish_tf.refurbish_op import _refurbish
 from refurbish_tf.refurbish_op import refurbish
+from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import EpochStats
 from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
 __version__ = "0.1.0"
-__all__ = ["CacheStore", "CacheStoreStats", "EpochStats", "StageStats", "augment", "refurbish", "stats"]
+__all__ = [
+    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoRecommendation", "EchoStats", "EpochStats", "StageStats", "augment",
+    "echo", "recommend_echo_factor", "refurbish", "stats"]
 
+tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.

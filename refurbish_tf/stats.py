@@ -48,8 +48,30 @@ class StageStats:
     return "\n".join([self.name, *lines])
 
 
+@dataclasses.dataclass(frozen=True)
+class EchoStats:
+  """Counts of one stage `echo(rtf.AUTOTUNE)`, all its iterations together.
+
+  Attributes:
+    name: the `name` that the stage was given, or "echo".
+    fresh: elements that were yielded for the first time.
+    repeated: elements that were yielded again.
+  """
+  name: str
+  fresh: int
+  repeated: int
+
+  @property
+  def factor(self):
+    """The echoing factor reached: how often an element was yielded on average. 1.0 when there was none."""
+    return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
+
+  def __str__(self):
+    return f"{self.name}: {self.fresh:,} fresh, {self.repeated:,} repeated, echoing factor {self.factor:.2f}"
+
+
 def stats(dataset):
-  """Counts of every reuse stage of `dataset`, by epoch and in total.
+  """Counts of every reuse stage of `dataset`: of `refurbish` by epoch and in total, of `echo(rtf.AUTOTUNE)` in total.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
   >>> for _ in range(3):
@@ -60,12 +82,23 @@ def stats(dataset):
   >>> stage.total.cached
   8
 
+  >>> train = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
+  >>> num_yielded = len(list(train))
+  >>> stage, = rtf.stats(train)
+  >>> stage.fresh
+  3
+  >>> stage.factor == num_yielded / 3
+  True
+
+  An `echo` with a number repeats just as it was told and is not listed.
+
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no reuse stage, or has
-    come as an argument of a `tf.function` or through a tf.data service, which keep only what it yields.
+    A list of `StageStats`, for `refurbish`, and `EchoStats`, for `echo(rtf.AUTOTUNE)`, upstream first. Each prints well.
+    It is empty when `dataset` has no such stage, or has come as an argument of a `tf.function` or through a tf.data
+    service, which keep only what it yields.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -84,16 +117,25 @@ def _stats(dataset, seen):
     return []
   seen.add(id(dataset))
   found = [stage for upstream in dataset._inputs() for stage in _stats(upstream, seen)]  # pylint: disable=protected-access
-  stage = getattr(dataset, "refurbish_stage", None)
-  if stage is not None and tf.is_symbolic_tensor(stage):
-    raise RuntimeError(
-        "rtf.stats cannot count for a refurbish stage that was built inside a tf.function: it is another stage at each "
-        "call. Build the dataset outside.")
-  if stage is not None:
+  if (stage := _stage(dataset, "refurbish")) is not None:
     rows = native.ops().refurbish_counts(stage=stage).numpy().tolist()
     epochs = tuple(EpochStats(*row) for row in rows)
     total = EpochStats(
         *(sum(getattr(epoch, name) for epoch in epochs) for name in ("fresh", "cached", "evicted", "absent")),
         bytes=epochs[-1].bytes if epochs else 0)
     found.append(StageStats(dataset._name or "refurbish", epochs, total))  # pylint: disable=protected-access
+  if (stage := _stage(dataset, "echo")) is not None:
+    counts = native.ops().echo_counts(stage=stage).numpy().tolist()
+    found.append(EchoStats(dataset._name or "echo", *counts))  # pylint: disable=protected-access
   return found
+
+
+def _stage(dataset, kind):
+  """The name of the stage that `dataset` is the end of, or None when it is none of this kind."""
+  stage = getattr(dataset, f"{kind}_stage", None)
+  if stage is not None and tf.is_symbolic_tensor(stage):
+    article = "an" if kind == "echo" else "a"
+    raise RuntimeError(
+        f"rtf.stats cannot count for {article} {kind} stage that was built inside a tf.function: it is another stage at "
+        "each call. Build the dataset outside.")
+  return stage

@@ -319,8 +319,11 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
         break;
       }
       if (status.ok()) RecordBufferEnqueue(ctx, element);
-      buffer_.push_back({std::move(status), std::move(element),
-                         std::move(*ctx->checkpoint())});
+      // What is left in the context's own checkpoint is fit for the next element.
+      MemoryCheckpoint checkpoint(ctx->id_registry());
+      checkpoint.Merge(ctx->checkpoint());
+      buffer_.push_back(
+          {std::move(status), std::move(element), std::move(checkpoint)});
     }
     RecordStop(ctx);
   }

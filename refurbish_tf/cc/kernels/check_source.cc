@@ -61,6 +61,10 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
     return {"a refurbish stage",
             "put both partial augmentations into one partial_fn"};
   }
+  if (op == "AdaptiveEchoDataset") {
+    return {"echo(e=AUTOTUNE), which repeats by the clock",
+            "put it behind refurbish, or give echo a number"};
+  }
   if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
     return {"random numbers with rerandomize_each_iteration",
             "write rerandomize_each_iteration=False and a seed"};

@@ -223,10 +223,11 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
         int skipped = 0;
         absl::Status status =
             input_impl_->Skip(ctx, elements, end_of_sequence, &skipped);
-        if (!status.ok()) return status;
+        // Those before an error are passed over, too.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
         }
+        TF_RETURN_IF_ERROR(status);
       } else {
         TF_RETURN_IF_ERROR(ReadElement(ctx, end_of_sequence));
         if (!*end_of_sequence) left_ = schedule.Repetitions(position_++);

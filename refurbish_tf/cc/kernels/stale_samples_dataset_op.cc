@@ -77,11 +77,11 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
 bool SupportsRandomAccess(const DatasetBase* dataset) {
   static const auto* const kKnown = new std::unordered_set<std::string>{
       "BatchDataset",         "BatchDatasetV2",     "ConcatenateDataset",
-      "MapDataset",           "OptionsDataset",     "ParallelBatchDataset",
-      "ParallelMapDatasetV2", "PrefetchDataset",    "RangeDataset",
-      "RepeatDataset",        "ShardDataset",       "SkipDataset",
-      "TakeDataset",          "TensorDataset",      "TensorSliceDataset",
-      "ZipDataset"};
+      "EchoDataset",          "MapDataset",         "OptionsDataset",
+      "ParallelBatchDataset", "ParallelMapDatasetV2", "PrefetchDataset",
+      "RangeDataset",         "RepeatDataset",      "ShardDataset",
+      "SkipDataset",          "TakeDataset",        "TensorDataset",
+      "TensorSliceDataset",   "ZipDataset"};
   if (kKnown->count(dataset->type_string()) == 0 ||
       !dataset->RandomIndexingCompatible().ok() ||
       dataset->Cardinality(CardinalityOptions()) < 0) {

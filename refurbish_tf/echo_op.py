@@ -1,0 +1,233 @@
+"""The `echo` stage: `tf.data.Dataset.echo`."""
+import inspect
+import math
+import numbers
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.framework import config
+
+from refurbish_tf import native
+from refurbish_tf.refurbish_op import _build_errors
+from refurbish_tf.refurbish_op import _call
+from refurbish_tf.refurbish_op import _check_buffer_size
+from refurbish_tf.refurbish_op import _check_callable
+from refurbish_tf.refurbish_op import _check_choice
+from refurbish_tf.refurbish_op import _check_count
+from refurbish_tf.refurbish_op import _stage_seed
+from refurbish_tf.refurbish_op import _takes_seed
+
+AUTOTUNE = tf.data.AUTOTUNE
+WHERE = ("before_augment", "after_augment", "after_batch")
+
+
+def echo(e, where=None, **options):
+  """`tf.data.Dataset.echo` as a transformation for `tf.data.Dataset.apply`.
+
+  >>> dataset = tf.data.Dataset.range(3).apply(rtf.echo(2))
+  >>> list(dataset.as_numpy_iterator())
+  [0, 0, 1, 1, 2, 2]
+
+  Args:
+    e: as in `tf.data.Dataset.echo`, and so are all others.
+    where: likewise.
+    **options: likewise.
+
+  Returns:
+    A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
+  """
+  # Unknown names are refused here and not only when the transformation is applied.
+  inspect.signature(_echo).bind(None, e, where, **options)
+  return lambda dataset: _echo(dataset, e, where, **options)
+
+
+def _echo(
+    self, e, where=None, *, augment_fn=None, batch_size=None, drop_remainder=False, shuffle_buffer_size=None, max_e=8,
+    seed=None, name=None):
+  """Yields each element `e` times, so that a slow upstream no longer idles the accelerator.
+
+  >>> dataset = tf.data.Dataset.range(3).echo(2)
+  >>> list(dataset.as_numpy_iterator())
+  [0, 0, 1, 1, 2, 2]
+
+  With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
+  of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. Elements are handed
+  on as they are, not copied.
+
+  By itself the stage repeats where it stands. With `where` it builds the rest of the pipeline, so that the three
+  variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
+
+  | `where` | stages | how often `augment_fn` runs on N elements |
+  | --- | --- | --- |
+  | "before_augment" | echo, shuffle, augment, batch | N * e |
+  | "after_augment" | augment, echo, shuffle, batch | N |
+  | "after_batch" | shuffle, augment, batch, echo | N |
+
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
+  >>> train = images.echo(2, "before_augment", augment_fn=tf.image.random_flip_left_right, batch_size=4,
+  ...                     shuffle_buffer_size=16).prefetch(tf.data.AUTOTUNE)
+  >>> len(train)
+  4
+
+  In the paper, the earlier the echo the fewer fresh elements the training needed. The first two echo examples, which
+  may then come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last echoes batches, which come
+  one right behind the other. Shuffling them, which the paper found to help (section 3.5), is an ordinary
+  `.shuffle(num_batches)` behind this stage.
+
+  With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
+  one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
+  the factor that was reached. What comes out depends on the clock, so it is not deterministic:
+
+  >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
+  >>> sorted(set(dataset.as_numpy_iterator()))
+  [0, 1, 2]
+
+  Implements data echoing (Choi et al., "Faster Neural Network Training with Data Echoing", 2019, section 2).
+
+  Args:
+    e: the echoing factor, any real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times and
+      once more with the probability of the fraction. Which ones are is fixed by `seed` and their position, and is the
+      same in every epoch: where the fraction matters, shuffle before the stage.
+    where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
+      `augment_fn` and `batch_size`.
+    augment_fn: with `where`, a function called in parallel as in `tf.data.Dataset.map`. If it takes a keyword argument
+      `seed`, such as what `rtf.augment.compose` returns, it is given an int32 tensor of shape `[2]` for
+      `tf.random.stateless_*`, another one at each call.
+    batch_size: with `where`, how many elements there are in a batch.
+    drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
+    shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; of "after_batch", too, these are
+      elements and not batches. None for no shuffling.
+    max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most. Without effect on a number.
+    seed: an int that fixes the fraction of `e`, the order of the shuffle buffer and the seeds of `augment_fn`. None for one derived from
+      `tf.random.set_seed`, or a random one where that was not called. Without effect on what `rtf.AUTOTUNE` repeats.
+    name: a name for the stages, shown by `rtf.stats`.
+
+  Returns:
+    A `tf.data.Dataset`: of the same elements, or with `where` of batches of what `augment_fn` returns. For N elements
+    in place there are N * e if `e` is whole, else their number is unknown. With a whole `e` it has random access where
+    its input has.
+
+  Raises:
+    ValueError: `e` is below 1, infinite or not a number; `where` is not one of what is allowed, or is without what it
+      needs; what needs `where` is given without; `batch_size`, `shuffle_buffer_size` or `max_e` is below 1;
+      `rtf.AUTOTUNE` in a pipeline that is asked to be deterministic.
+    TypeError: another argument is of the wrong type.
+    tf.errors.InvalidArgumentError: when it runs, `rtf.AUTOTUNE` in a pipeline that is asked to be deterministic by an
+      option behind it.
+    Errors of the input: when it runs, once and not repeated. The iterator goes on with the next element.
+  """
+  e = _check_echoing_factor(e)
+  max_e = _check_count("max_e", max_e, "how often an element is yielded at most")
+  if e == AUTOTUNE:
+    _check_not_deterministic(self)
+  arguments = {
+      "augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None,
+      "shuffle_buffer_size": shuffle_buffer_size}
+  _check_where(where, arguments)
+  stage_seed = _stage_seed(seed)
+
+  def repeat(dataset):
+    if e == AUTOTUNE:
+      return _AdaptiveEchoDataset(dataset, max_e, name)
+    return _EchoDataset(dataset, e, stage_seed, name)
+
+  if where is None:
+    return repeat(self)
+  _check_callable("augment_fn", augment_fn)
+  batch_size = _check_count("batch_size", batch_size, "how many elements there are in a batch")
+  shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
+
+  def augment(dataset):
+    if not _takes_seed(augment_fn, dataset.element_spec):
+      return dataset.map(augment_fn, num_parallel_calls=tf.data.AUTOTUNE, name=name)
+    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
+    return tf.data.Dataset.zip(dataset, seeds, name=name).map(
+        lambda element, seed: _call(augment_fn, element, seed=tf.cast(seed, tf.int32)),
+        num_parallel_calls=tf.data.AUTOTUNE, name=name)
+
+  def shuffle(dataset):
+    return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
+
+  def batch(dataset):
+    return dataset.batch(batch_size, drop_remainder=drop_remainder, name=name)
+
+  stages = {
+      "before_augment": (repeat, shuffle, augment, batch),
+      "after_augment": (augment, repeat, shuffle, batch),
+      "after_batch": (shuffle, augment, batch, repeat),
+  }
+  dataset = self
+  for stage in stages[where]:
+    dataset = stage(dataset)
+  return dataset
+
+
+class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
+  """Each element a given number of times."""
+
+  def __init__(self, input_dataset, e, seed, name):
+    self._input_dataset = input_dataset
+    self._name = name
+    with _build_errors():
+      variant = native.ops().echo_dataset(
+          input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)  # pylint: disable=protected-access
+    super().__init__(input_dataset, variant)
+
+
+class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
+  """Each element again while no newer one is ready."""
+
+  def __init__(self, input_dataset, max_e, name):
+    self._input_dataset = input_dataset
+    self._name = name
+    # As in refurbish: names the counts in whatever graph the op ends up.
+    self.echo_stage = native.ops().refurbish_stage_name()
+    with _build_errors():
+      variant = native.ops().adaptive_echo_dataset(
+          input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)  # pylint: disable=protected-access
+    super().__init__(input_dataset, variant)
+
+
+def _check_echoing_factor(e):
+  number = isinstance(e, numbers.Real) and not isinstance(e, bool)
+  if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
+    return AUTOTUNE
+  # The bound keeps N * e in the range of what counts elements.
+  if not number or not 1 <= e < 2**31:
+    raise ValueError(
+        f"e, the echoing factor, must be a finite number of at least 1 or rtf.AUTOTUNE, got {e!r}. Write e=2 to use "
+        "each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
+  return float(e)
+
+
+def _check_not_deterministic(dataset):
+  if dataset.options().deterministic:
+    asked = "the option deterministic=True of the dataset asks"
+    way_out = "leave that option out"
+  elif config.is_op_determinism_enabled():
+    asked = "tf.config.experimental.enable_op_determinism() asks"
+    way_out = "leave that call out"
+  else:
+    return
+  raise ValueError(
+      f"e=rtf.AUTOTUNE repeats elements by the clock, but {asked} for the same stream each time. Give e a number, such "
+      f"as what rtf.recommend_echo_factor finds, or {way_out}.")
+
+
+def _check_where(where, arguments):
+  if where is None:
+    given = [name for name, value in arguments.items() if value is not None]
+    if given:
+      raise ValueError(
+          f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one of "
+          f"{', '.join(map(repr, WHERE))} to have the rest of the pipeline built, or put map, shuffle and batch around "
+          "echo yourself.")
+    return
+  _check_choice("where", where, (*WHERE, None))
+  missing = [name for name in ("augment_fn", "batch_size") if arguments[name] is None]
+  if missing:
+    raise ValueError(
+        f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but {', '.join(missing)} "
+        f"is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., shuffle_buffer_size=...), or leave "
+        "where out to repeat in place.")
