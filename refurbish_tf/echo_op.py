@@ -25,7 +25,7 @@ def echo(e, where=None, **options):
   """`tf.data.Dataset.echo` as a transformation for `tf.data.Dataset.apply`.
 
   >>> dataset = tf.data.Dataset.range(3).apply(rtf.echo(2))
-  >>> list(dataset.as_numpy_iterator())
+  >>> [int(x) for x in dataset]
   [0, 0, 1, 1, 2, 2]
 
   Args:
@@ -47,7 +47,7 @@ def _echo(
   """Yields each element `e` times, so that a slow upstream no longer idles the accelerator.
 
   >>> dataset = tf.data.Dataset.range(3).echo(2)
-  >>> list(dataset.as_numpy_iterator())
+  >>> [int(x) for x in dataset]
   [0, 0, 1, 1, 2, 2]
 
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
@@ -80,7 +80,7 @@ def _echo(
   the factor that was reached. What comes out depends on the clock, so it is not deterministic:
 
   >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
-  >>> sorted(set(dataset.as_numpy_iterator()))
+  >>> sorted({int(x) for x in dataset})
   [0, 1, 2]
 
   Implements data echoing (Choi et al., "Faster Neural Network Training with Data Echoing", 2019, section 2).
@@ -91,8 +91,8 @@ def _echo(
       same in every epoch: where the fraction matters, shuffle before the stage.
     where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
       `augment_fn` and `batch_size`.
-    augment_fn: with `where`, a function called in parallel as in `tf.data.Dataset.map`. If it takes a keyword argument
-      `seed`, such as what `rtf.augment.compose` returns, it is given an int32 tensor of shape `[2]` for
+    augment_fn: with `where`, a function called in parallel as in `tf.data.Dataset.map`. If it needs a keyword argument
+      `seed`, as what `rtf.augment.compose` returns does, it is given an int32 tensor of shape `[2]` for
       `tf.random.stateless_*`, another one at each call.
     batch_size: with `where`, how many elements there are in a batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
@@ -139,7 +139,7 @@ def _echo(
   shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
 
   def augment(dataset):
-    if not _takes_seed(augment_fn, dataset.element_spec):
+    if not _needs_seed(augment_fn, dataset.element_spec):
       return dataset.map(augment_fn, num_parallel_calls=tf.data.AUTOTUNE, name=name)
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
     return tf.data.Dataset.zip(dataset, seeds, name=name).map(
@@ -201,8 +201,16 @@ def _check_echoing_factor(e):
   return float(e)
 
 
+def _needs_seed(function, element_spec):
+  """Whether `function` has a parameter `seed` without a default."""
+  # With a default, it may be one for an operation and its graph, as that of tf.image.random_flip_left_right.
+  return (_takes_seed(function, element_spec) and
+          inspect.signature(function).parameters["seed"].default is inspect.Parameter.empty)
+
+
 def _check_not_deterministic(dataset):
-  if dataset.options().deterministic:
+  # While a function is traced the options are not known; the op looks again when it runs.
+  if tf.executing_eagerly() and dataset.options().deterministic:
     asked = "the option deterministic=True of the dataset asks"
     way_out = "leave that option out"
   elif config.is_op_determinism_enabled():

@@ -1,0 +1,155 @@
+"""`rtf.recommend_echo_factor`, with a clock that the pipeline itself moves: nothing here depends on the machine's speed."""
+import math
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+
+class Clock:
+  """Seconds that pass only when a stage says so."""
+
+  def __init__(self):
+    self.now = 0.0
+
+  def __call__(self):
+    return self.now
+
+  def pass_by(self, seconds):
+    self.now += seconds
+
+
+class Upstream:
+  """`n` elements; reading the k-th takes `seconds(k)`."""
+
+  def __init__(self, n, seconds):
+    self.clock = Clock()
+    self.read = 0
+
+    def generate():
+      for k in range(n):
+        self.clock.pass_by(seconds(self.read))
+        self.read += 1
+        yield k, -k
+
+    self.dataset = tf.data.Dataset.from_generator(
+        generate, output_signature=(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64)))
+    options = tf.data.Options()
+    # Else elements are read ahead, and the clock moves before they are asked for.
+    options.experimental_optimization.inject_prefetch = False
+    self.dataset = self.dataset.with_options(options)
+
+  def recommend(self, *arguments, **options):
+    return rtf.recommend_echo_factor(self.dataset, *arguments, clock=self.clock, **options)
+
+
+@pytest.mark.parametrize("ratio", [1, 2, 4, 6])
+def test_ratio_and_factor(ratio):
+  upstream = Upstream(1000, lambda k: ratio * 0.1)
+  found = upstream.recommend(step_time=0.1)
+  assert found.t_upstream == pytest.approx(ratio * 0.1)
+  assert found.t_downstream == 0.1
+  assert found.ratio == pytest.approx(ratio)
+  assert found.factor == ratio
+  assert [row.factor for row in found.predictions] == list(range(1, 9))
+  for row in found.predictions:
+    assert row.upstream_step == pytest.approx(max(ratio * 0.1, row.factor * 0.1))
+    assert row.downstream_step == pytest.approx(row.upstream_step / row.factor)
+
+
+def test_factor_is_in_whole_tenths_and_costs_nothing():
+  found = Upstream(1000, lambda k: 0.347).recommend(step_time=0.1)
+  assert found.factor == 3.4
+  row, = (row for row in found.predictions if row.factor == 3.4)
+  assert row.upstream_step == pytest.approx(0.347)
+
+
+def test_fast_upstream_needs_no_echo():
+  found = Upstream(1000, lambda k: 0.02).recommend(step_time=0.1)
+  assert found.ratio == pytest.approx(0.2)
+  assert found.factor == 1
+
+
+def test_max_e():
+  assert Upstream(1000, lambda k: 3.0).recommend(step_time=0.1).factor == 8
+  assert Upstream(1000, lambda k: 3.0).recommend(step_time=0.1, max_e=20).factor == 20
+
+
+def test_warm_up_and_outliers_do_not_count():
+  # A slow start of 50 elements, then a hiccup now and then.
+  found = Upstream(1000, lambda k: 50.0 if k < 50 else 9.0 if k == 77 else 0.4).recommend(step_time=0.1)
+  assert found.t_upstream == pytest.approx(0.4)
+
+
+def test_bursts_of_a_parallel_stage():
+  # Four at a time: none takes 0.1 s by itself, but they come at that rate.
+  assert Upstream(1000, lambda k: 0.4 if k % 4 == 0 else 0.0).recommend(step_time=0.1).t_upstream == pytest.approx(0.1)
+
+
+def test_short_upstream_is_read_again():
+  upstream = Upstream(7, lambda k: 0.2)
+  assert upstream.recommend(step_time=0.1).ratio == pytest.approx(2)
+  assert upstream.read >= 150
+
+
+def test_step_fn():
+  upstream = Upstream(1000, lambda k: 0.3)
+  seconds = iter([9.0, 5.0, 3.0] + [0.1, 0.1, 7.0, 0.1, 0.1])
+  elements = []
+
+  def step(x, y):
+    elements.append((int(x), int(y)))
+    upstream.clock.pass_by(next(seconds))
+    return {"loss": tf.constant(1.0)}
+
+  found = upstream.recommend(step, num_steps=5)
+  assert found.t_downstream == pytest.approx(0.1)
+  assert found.factor == 3
+  assert len(elements) == 8 and all(x == -y for x, y in elements)
+
+
+def test_step_fn_on_a_model():
+  keras = tf.keras
+  model = keras.Sequential([keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  batches = tf.data.Dataset.from_tensor_slices((tf.ones([8, 2]), tf.ones([8, 1]))).batch(4)
+  found = rtf.recommend_echo_factor(batches, model.train_on_batch, num_elements=10, num_steps=2)
+  assert found.t_downstream > 0 and 1 <= found.factor <= 8
+
+
+def test_prints_as_a_table():
+  text = str(Upstream(1000, lambda k: 0.3).recommend(step_time=0.1, factors=[1, 2, 5, 2.5]))
+  assert text.splitlines() == [
+      "t_upstream = 300 ms, t_downstream = 100 ms, R = 3.00: echo(3)",
+      "  e  ms per upstream step  ms per downstream step  steps per second  faster by",
+      "  1                   300                     300              3.33      1.00x",
+      "  2                   300                     150              6.67      2.00x",
+      "2.5                   300                     120              8.33      2.50x",
+      "  3                   300                     100                10      3.00x  <- recommended",
+      "  5                   500                     100                10      3.00x",
+  ]
+
+
+@pytest.mark.parametrize("arguments, error, message", [
+    (dict(), ValueError, "One of step_fn and step_time must be given, got neither. Write step_fn="),
+    (dict(step_fn=print, step_time=1.0), ValueError, "got both"),
+    (dict(step_fn=3), TypeError, "step_fn must be a function"),
+    (dict(step_time=0), ValueError, "step_time must be the seconds of a step, a positive number, got 0"),
+    (dict(step_time=math.nan), ValueError, "got nan"),
+    (dict(step_time="1"), TypeError, "step_time must be .*got '1'"),
+    (dict(step_time=1, factors=[0.5]), ValueError, "factors must be real numbers of at least 1, got 0.5"),
+    (dict(step_time=1, max_e=0), ValueError, "max_e"),
+    (dict(step_time=1, num_elements=0), ValueError, "num_elements"),
+    (dict(step_fn=print, num_steps=1.5), TypeError, "num_steps"),
+])
+def test_bad_arguments(arguments, error, message):
+  with pytest.raises(error, match=message):
+    rtf.recommend_echo_factor(tf.data.Dataset.range(3), **arguments)
+
+
+def test_bad_upstream():
+  with pytest.raises(TypeError, match="upstream must be a tf.data.Dataset"):
+    rtf.recommend_echo_factor([1, 2], step_time=1)
+  with pytest.raises(ValueError, match="upstream is empty"):
+    rtf.recommend_echo_factor(tf.data.Dataset.range(0), step_time=1)
