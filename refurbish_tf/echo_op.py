@@ -52,8 +52,9 @@ def _echo(
 
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
   of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. Elements are handed
-  on as they are, not copied.
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. For that the next element must be read while
+  this one is repeated: have a parallel `map` or a `prefetch` before the stage. Elements are handed on as they are, not
+  copied.
 
   By itself the stage repeats where it stands. With `where` it builds the rest of the pipeline, so that the three
   variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
