@@ -73,9 +73,9 @@ def speed(quick):
                    shares["AUTOTUNE"], limit=1.111)]
   return common.Section(
       speed.__doc__,
-      f"Time per step as a multiple of what a step takes when its input is always ready: a simulated downstream holds each "
-      f"batch for {1000 * T_DOWNSTREAM:.0f} ms, and a simulated upstream, a map that sleeps, takes R times as long. The "
-      "limits are 1 / 0.95 and 1 / 0.9: the shares of the downstream's own steps per second. AUTOTUNE is not told R.", rows)
+      "Time per step as a multiple of what a step takes when its input is always ready: a simulated downstream holds "
+      f"each batch for {1000 * T_DOWNSTREAM:.0f} ms, and a simulated upstream, a map that sleeps, takes R times as "
+      "long. The limits are 1 / 0.95 and 1 / 0.9: the shares of the downstream's own steps per second. AUTOTUNE is not told R.", rows)
 
 
 def curve(quick):
@@ -89,7 +89,8 @@ def curve(quick):
     found = [e * train(upstream(CURVE_RATIO * T_DOWNSTREAM).echo(e, seed=SEED), e) for _ in range(1 if quick else 3)]
     measured[e] = statistics.median(found)
     rows += [common.Row(f"time_{e}", f"e = {e}: predicted {1000 * predicted:.1f}", "ms", [1000 * t for t in found]),
-             common.Row(f"off_{e}", f"e = {e}: off the prediction by", "of it", [abs(measured[e] / predicted - 1)], limit=0.05)]
+             common.Row(f"off_{e}", f"e = {e}: off the prediction by", "of it", [abs(measured[e] / predicted - 1)],
+                        limit=0.05)]
   if not quick:
     _draw("echo_time.png", t_upstream, t_downstream, measured, {e: _timeline(e) for e in (1, 2)})
   return common.Section(
@@ -151,7 +152,8 @@ def _draw(path, t_upstream, t_downstream, measured, timelines):
   left.set(xlabel="milliseconds", yticks=[], xlim=(0, 8000 * T_DOWNSTREAM), ylim=(-0.75, 1.95),
            title="R = 2: the second use of each batch is free")
   left.legend(ncols=2, loc="upper right", frameon=False)
-  right.plot(list(measured), [1000 * seconds / e for e, seconds in measured.items()], "o", color="#0072B2", label="measured")
+  right.plot(list(measured), [1000 * seconds / e for e, seconds in measured.items()], "o", color="#0072B2",
+             label="measured")
   grid = [1 + k / 20 for k in range(20 * (max(CURVE_FACTORS) - 1) + 1)]
   right.plot(grid, [1000 * max(t_upstream, e * t_downstream) / e for e in grid], "--", color="black",
              label=r"max$(t_{upstream},\ e \cdot t_{downstream})\,/\,e$")
@@ -159,6 +161,7 @@ def _draw(path, t_upstream, t_downstream, measured, timelines):
             title=f"R = {CURVE_RATIO}: up to R an echo costs nothing")
   right.legend(frameon=False)
   milliseconds = f"{1000 * T_DOWNSTREAM:.0f} ms"
-  figure.suptitle(f"Simulated: reading sleeps for R x {milliseconds}, a step holds its batch for {milliseconds}", fontsize=10)
+  figure.suptitle(
+      f"Simulated: reading sleeps for R x {milliseconds}, a step holds its batch for {milliseconds}", fontsize=10)
   figure.savefig(path, dpi=130)
   pyplot.close(figure)

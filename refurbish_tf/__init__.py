@@ -18,6 +18,7 @@ from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import _echo
 from refurbish_tf.echo_op import echo
+from refurbish_tf.recommend import EchoPrediction
 from refurbish_tf.recommend import EchoRecommendation
 from refurbish_tf.recommend import recommend_echo_factor
 from refurbish_tf.refurbish_op import _refurbish
@@ -29,8 +30,8 @@ from refurbish_tf.stats import stats
 
 __version__ = "0.1.0"
 __all__ = [
-    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoRecommendation", "EchoStats", "EpochStats", "StageStats", "augment",
-    "echo", "recommend_echo_factor", "refurbish", "stats"]
+    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
+    "StageStats", "augment", "echo", "recommend_echo_factor", "refurbish", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

@@ -52,9 +52,9 @@ def _echo(
 
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
   of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. For that the next element must be read while
-  this one is repeated: have a parallel `map` or a `prefetch` before the stage. Elements are handed on as they are, not
-  copied.
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. For that the next
+  element must be read while this one is repeated: have a parallel `map` or a `prefetch` before the stage. Elements are
+  handed on as they are, not copied.
 
   By itself the stage repeats where it stands. With `where` it builds the rest of the pipeline, so that the three
   variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
@@ -100,8 +100,9 @@ def _echo(
     shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; of "after_batch", too, these are
       elements and not batches. None for no shuffling.
     max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most. Without effect on a number.
-    seed: an int that fixes the fraction of `e`, the order of the shuffle buffer and the seeds of `augment_fn`. None for one derived from
-      `tf.random.set_seed`, or a random one where that was not called. Without effect on what `rtf.AUTOTUNE` repeats.
+    seed: an int that fixes the fraction of `e`, the order of the shuffle buffer and the seeds of `augment_fn`. None
+      for one derived from `tf.random.set_seed`, or a random one where that was not called. Without effect on what
+      `rtf.AUTOTUNE` repeats.
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
@@ -229,14 +230,14 @@ def _check_where(where, arguments):
     given = [name for name, value in arguments.items() if value is not None]
     if given:
       raise ValueError(
-          f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one of "
-          f"{', '.join(map(repr, WHERE))} to have the rest of the pipeline built, or put map, shuffle and batch around "
-          "echo yourself.")
+          f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one "
+          f"of {', '.join(map(repr, WHERE))} to have the rest of the pipeline built, or put map, shuffle and batch "
+          "around echo yourself.")
     return
   _check_choice("where", where, (*WHERE, None))
   missing = [name for name in ("augment_fn", "batch_size") if arguments[name] is None]
   if missing:
     raise ValueError(
-        f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but {', '.join(missing)} "
-        f"is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., shuffle_buffer_size=...), or leave "
-        "where out to repeat in place.")
+        f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but "
+        f"{', '.join(missing)} is missing. Write dataset.echo(e, {where!r}, augment_fn=..., batch_size=..., "
+        "shuffle_buffer_size=...), or leave where out to repeat in place.")

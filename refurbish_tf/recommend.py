@@ -39,8 +39,8 @@ class EchoRecommendation:
     t_upstream: seconds for an element from the input of the echo stage, as if nothing held it up.
     t_downstream: seconds for a step on such an element.
     ratio: R = t_upstream / t_downstream.
-    factor: the echoing factor recommended, the largest that costs no time: R in whole tenths, at least 1 and at most the
-      `max_e` that was asked for.
+    factor: the echoing factor recommended, the largest that costs no time: R in whole tenths, at least 1 and at most
+      the `max_e` that was asked for.
     predictions: a tuple of `EchoPrediction`, by factor.
   """
   t_upstream: float

@@ -71,7 +71,9 @@ def test_structure():
   for e in (2, 1.5, rtf.AUTOTUNE):
     echoed = source.echo(e)
     assert echoed.element_spec == source.element_spec
-    found = [(int(x["label"][0]), x["ragged"].numpy().tolist(), tf.sparse.to_dense(x["sparse"]).numpy().argmax()) for x in echoed]
+    found = [
+        (int(x["label"][0]), x["ragged"].numpy().tolist(), tf.sparse.to_dense(x["sparse"]).numpy().argmax())
+        for x in echoed]
     assert sorted({label: (label, ragged, place) for label, ragged, place in found}.values()) == [
         (1, [1], 0), (2, [], 1), (3, [2, 3], 2), (4, [4], 3)]
     assert e != 2 or [label for label, _, _ in found] == [1, 1, 2, 2, 3, 3, 4, 4]
@@ -147,7 +149,8 @@ def test_no_random_access_with_a_fraction():
     contents(global_shuffle_op._global_shuffle(tf.data.Dataset.range(4).echo(1.5)))
 
 
-@pytest.mark.parametrize("behind", [lambda ds: ds, lambda ds: ds.batch(4, drop_remainder=True), lambda ds: ds.prefetch(2), lambda ds: ds.repeat(2)],
+@pytest.mark.parametrize("behind", [
+    lambda ds: ds, lambda ds: ds.batch(4, drop_remainder=True), lambda ds: ds.prefetch(2), lambda ds: ds.repeat(2)],
                          ids=["alone", "batch", "prefetch", "repeat"])
 def test_global_shuffle_through_the_index_mapper(behind):
   source = tf.data.Dataset.range(20).map(lambda x: x, num_parallel_calls=2)
@@ -600,7 +603,7 @@ def test_bad_factor(e):
     (dict(where="after_augment", batch_size=2, augment_fn=3), TypeError, "augment_fn must be a function.*got 3"),
     (dict(where="after_augment", batch_size=0, augment_fn=tf.identity), ValueError, "batch_size.*at least 1, got 0"),
     (dict(where="after_augment", batch_size=2.5, augment_fn=tf.identity), TypeError, "batch_size.*whole number, got 2.5"),
-    (dict(where="after_augment", batch_size=2, augment_fn=tf.identity, shuffle_buffer_size=0), ValueError, "got 0"),
+    (dict(where="after_batch", batch_size=2, augment_fn=tf.identity, shuffle_buffer_size=0), ValueError, "got 0"),
     (dict(augment_fn=tf.identity), ValueError, "augment_fn given without where.*Write where="),
     (dict(batch_size=2), ValueError, "batch_size given without where"),
     (dict(shuffle_buffer_size=2), ValueError, "shuffle_buffer_size given without where"),
