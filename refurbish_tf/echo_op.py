@@ -7,15 +7,8 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import config
 
+from refurbish_tf import arguments
 from refurbish_tf import native
-from refurbish_tf.refurbish_op import _build_errors
-from refurbish_tf.refurbish_op import _call
-from refurbish_tf.refurbish_op import _check_buffer_size
-from refurbish_tf.refurbish_op import _check_callable
-from refurbish_tf.refurbish_op import _check_choice
-from refurbish_tf.refurbish_op import _check_count
-from refurbish_tf.refurbish_op import _stage_seed
-from refurbish_tf.refurbish_op import _takes_seed
 
 AUTOTUNE = tf.data.AUTOTUNE
 WHERE = ("before_augment", "after_augment", "after_batch")
@@ -120,14 +113,16 @@ def _echo(
     Errors of the input: when it runs, once and not repeated. The iterator goes on with the next element.
   """
   e = _check_echoing_factor(e)
-  max_e = _check_count("max_e", max_e, "how often an element is yielded at most")
+  arguments.check_whole_number("max_e", max_e, 1)
   if e == AUTOTUNE:
     _check_not_deterministic(self)
-  arguments = {
+  pipeline = {
       "augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None,
       "shuffle_buffer_size": shuffle_buffer_size}
-  _check_where(where, arguments)
-  stage_seed = _stage_seed(seed)
+  _check_where(where, pipeline)
+  if seed is not None:
+    arguments.check_whole_number("seed", seed, -2**63)
+  stage_seed = arguments.stage_seed(seed)
 
   def repeat(dataset):
     if e == AUTOTUNE:
@@ -136,16 +131,17 @@ def _echo(
 
   if where is None:
     return repeat(self)
-  _check_callable("augment_fn", augment_fn)
-  batch_size = _check_count("batch_size", batch_size, "how many elements there are in a batch")
-  shuffle_buffer_size = _check_buffer_size(shuffle_buffer_size)
+  arguments.check_callable("augment_fn", augment_fn)
+  arguments.check_whole_number("batch_size", batch_size, 1)
+  if shuffle_buffer_size is not None:
+    arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
-    if not _needs_seed(augment_fn, dataset.element_spec):
+    if not arguments.takes_seed(augment_fn, dataset.element_spec):
       return dataset.map(augment_fn, num_parallel_calls=tf.data.AUTOTUNE, name=name)
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
     return tf.data.Dataset.zip(dataset, seeds, name=name).map(
-        lambda element, seed: _call(augment_fn, element, seed=tf.cast(seed, tf.int32)),
+        lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)),
         num_parallel_calls=tf.data.AUTOTUNE, name=name)
 
   def shuffle(dataset):
@@ -165,13 +161,18 @@ def _echo(
   return dataset
 
 
+# As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
+_echo.__name__ = "echo"
+_echo.__qualname__ = "Dataset.echo"
+
+
 class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
   """Each element a given number of times."""
 
   def __init__(self, input_dataset, e, seed, name):
     self._input_dataset = input_dataset
     self._name = name
-    with _build_errors():
+    with arguments.build_errors():
       variant = native.ops().echo_dataset(
           input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
@@ -185,7 +186,7 @@ class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._name = name
     # As in refurbish: names the counts in whatever graph the op ends up.
     self.echo_stage = native.ops().refurbish_stage_name()
-    with _build_errors():
+    with arguments.build_errors():
       variant = native.ops().adaptive_echo_dataset(
           input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
@@ -203,13 +204,6 @@ def _check_echoing_factor(e):
   return float(e)
 
 
-def _needs_seed(function, element_spec):
-  """Whether `function` has a parameter `seed` without a default."""
-  # With a default, it may be one for an operation and its graph, as that of tf.image.random_flip_left_right.
-  return (_takes_seed(function, element_spec) and
-          inspect.signature(function).parameters["seed"].default is inspect.Parameter.empty)
-
-
 def _check_not_deterministic(dataset):
   # While a function is traced the options are not known; the op looks again when it runs.
   if tf.executing_eagerly() and dataset.options().deterministic:
@@ -225,17 +219,17 @@ def _check_not_deterministic(dataset):
       f"as what rtf.recommend_echo_factor finds, or {way_out}.")
 
 
-def _check_where(where, arguments):
+def _check_where(where, pipeline):
   if where is None:
-    given = [name for name, value in arguments.items() if value is not None]
+    given = [name for name, value in pipeline.items() if value is not None]
     if given:
       raise ValueError(
           f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one "
           f"of {', '.join(map(repr, WHERE))} to have the rest of the pipeline built, or put map, shuffle and batch "
           "around echo yourself.")
     return
-  _check_choice("where", where, (*WHERE, None))
-  missing = [name for name in ("augment_fn", "batch_size") if arguments[name] is None]
+  arguments.check_choice("where", where, (*WHERE, None))
+  missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]
   if missing:
     raise ValueError(
         f"where={where!r} needs augment_fn and batch_size, as it builds the rest of the pipeline, but "

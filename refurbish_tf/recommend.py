@@ -7,9 +7,7 @@ import time
 
 import tensorflow as tf
 
-from refurbish_tf.refurbish_op import _call
-from refurbish_tf.refurbish_op import _check_callable
-from refurbish_tf.refurbish_op import _check_count
+from refurbish_tf import arguments
 
 # How many stretches the measurement of the upstream is cut into, to take the median of.
 WINDOWS = 5
@@ -123,12 +121,12 @@ def recommend_echo_factor(
         f"One of step_fn and step_time must be given, got {'neither' if step_fn is None else 'both'}. Write "
         "step_fn=model.train_on_batch to have a step measured, or step_time=0.01 if it is known to take 10 ms.")
   if step_fn is not None:
-    _check_callable("step_fn", step_fn)
+    arguments.check_callable("step_fn", step_fn)
   else:
     _check_real("step_time", step_time, lambda value: 0 < value < math.inf, "the seconds of a step, a positive number")
-  max_e = _check_count("max_e", max_e, "the largest factor to recommend")
-  num_elements = _check_count("num_elements", num_elements, "how many elements to measure")
-  num_steps = _check_count("num_steps", num_steps, "how many steps to measure")
+  arguments.check_whole_number("max_e", max_e, 1)
+  arguments.check_whole_number("num_elements", num_elements, 1)
+  arguments.check_whole_number("num_steps", num_steps, 1)
   factors = tuple(range(1, max_e + 1) if factors is None else factors)
   for factor in factors:
     _check_real("factors", factor, lambda value: 1 <= value < math.inf, "real numbers of at least 1")
@@ -175,7 +173,7 @@ def _measure_step(step_fn, element, num_steps, clock):
   seconds = []
   for step in range(WARM_UP_STEPS + num_steps):
     began = clock()
-    _wait(_call(step_fn, element))
+    _wait(arguments.call(step_fn, element))
     if step >= WARM_UP_STEPS:
       seconds.append(clock() - began)
   return statistics.median(seconds)

@@ -1,17 +1,13 @@
 """The `refurbish` stage: `tf.data.Dataset.refurbish`."""
-import contextlib
-import functools
 import inspect
 import math
 import numbers
-import re
-import uuid
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
-from tensorflow.python.framework import random_seed
 
+from refurbish_tf import arguments
 from refurbish_tf import native
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
@@ -37,9 +33,9 @@ def refurbish(partial_fn, final_fn=None, r=2, **options):
     A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
   """
   # What is wrong is told here and not only when the transformation is applied.
-  arguments = inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
-  arguments.apply_defaults()
-  _check_arguments(**{name: value for name, value in arguments.arguments.items() if name != "self"})
+  bound = inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
+  bound.apply_defaults()
+  _check_arguments(**{name: value for name, value in bound.arguments.items() if name != "self"})
   return lambda dataset: _refurbish(dataset, partial_fn, final_fn, r, **options)
 
 
@@ -121,30 +117,30 @@ def _refurbish(
   _check_arguments(
       partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
       name)
-  seed = _stage_seed(seed)
+  seed = arguments.stage_seed(seed)
 
   # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
   # stage that is built in a function, such as that of `interleave`, is another one at each call.
   stage = native.ops().refurbish_stage_name()
-  partial_seed = _takes_seed(partial_fn, self.element_spec)
+  partial_seed = arguments.takes_seed(partial_fn, self.element_spec)
   stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size or 0, partial_seed, name)
   in_order = deterministic is not False
   if partial_seed:
     prepared = stale.map(
-        lambda element, index, seed: (_call(partial_fn, element, seed=seed), index),
+        lambda element, index, seed: (arguments.call(partial_fn, element, seed=seed), index),
         num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
   else:
     prepared = stale.map(
-        lambda element, index: (_call(partial_fn, element), index),
+        lambda element, index: (arguments.call(partial_fn, element), index),
         num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
   sample_spec, _ = prepared.element_spec
-  final_seed = final_fn is not None and _takes_seed(final_fn, sample_spec)
+  final_seed = final_fn is not None and arguments.takes_seed(final_fn, sample_spec)
   refurbished = _RefurbishedSamplesDataset(
       prepared, stage, seed, r, store, eviction, shuffle, in_order, final_seed, name)
   if final_fn is None:
     return refurbished
   if final_seed:
-    function = lambda sample, seed: _call(final_fn, sample, seed=seed)
+    function = lambda sample, seed: arguments.call(final_fn, sample, seed=seed)
   else:
     # A tuple is unpacked by `map` itself.
     function = final_fn
@@ -165,7 +161,7 @@ class _StaleSamplesDataset(dataset_ops.UnaryDataset):
     self._element_spec = (input_dataset.element_spec, tf.TensorSpec([], tf.int64))
     if with_seed:
       self._element_spec += (tf.TensorSpec([2], tf.int32),)
-    with _build_errors():
+    with arguments.build_errors():
       variant = native.ops().stale_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
           **self._common_args)
@@ -187,7 +183,7 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     self.refurbish_stage = stage
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
-    with _build_errors():
+    with arguments.build_errors():
       variant = native.ops().refurbished_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=float(r),  # pylint: disable=protected-access
           store=stage if store is None else store._id,  # pylint: disable=protected-access
@@ -202,68 +198,28 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     return self._element_spec
 
 
-@contextlib.contextmanager
-def _build_errors():
-  """What the ops find wrong while the stage is built is an error of its arguments."""
-  try:
-    yield
-  except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
-    # TensorFlow puts the name of the op before and after.
-    message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
-    raise ValueError(re.sub(r"\s*\[Op:\w+\].*$", "", message, flags=re.DOTALL)) from None
-
-
-def _call(function, element, **seed):
-  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
-  # As `map` does with what its function returns.
-  return tuple(result) if isinstance(result, list) else result
-
-
-def _takes_seed(function, element_spec):
-  """Whether `function` has a parameter `seed` that the components of an element leave free."""
-  if isinstance(function, functools.partial) and "seed" in function.keywords:
-    return False
-  try:
-    signature = inspect.signature(function)
-  except (TypeError, ValueError):  # Some built-in functions have none.
-    return False
-  parameter = signature.parameters.get("seed")
-  if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-    return False
-  arguments = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
-  try:
-    return "seed" not in signature.bind_partial(*arguments).arguments
-  except TypeError:  # Too many components; calling the function will say so.
-    return False
-
-
 def _check_arguments(
     partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
     name):
   """Raises ValueError or TypeError for what is wrong whatever the source is."""
-  _check_callable("partial_fn", partial_fn)
+  arguments.check_callable("partial_fn", partial_fn)
   if final_fn is not None:
-    _check_callable("final_fn", final_fn)
+    arguments.check_callable("final_fn", final_fn)
   _check_reuse_factor(r)
   _check_store(store)
   if seed is not None:
-    _check_whole_number("seed", seed, -2**63)
+    arguments.check_whole_number("seed", seed, -2**63)
   if shuffle_buffer_size is not None:
-    _check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
-  _check_choice("eviction", eviction, EVICTION)
-  _check_choice("shuffle", shuffle, SHUFFLE)
+    arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+  arguments.check_choice("eviction", eviction, EVICTION)
+  arguments.check_choice("shuffle", shuffle, SHUFFLE)
   if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
     if num_parallel_calls != tf.data.AUTOTUNE:
-      _check_whole_number("num_parallel_calls", num_parallel_calls, 1)
+      arguments.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
   if not isinstance(deterministic, (bool, type(None))):
     raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
-
-
-def _check_callable(name, function):
-  if not callable(function):
-    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
 
 
 def _check_reuse_factor(r):
@@ -279,31 +235,9 @@ def _check_reuse_factor(r):
         "uses each partially augmented sample that many times.")
 
 
-def _check_choice(name, value, choices):
-  if value not in choices:
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
 def _check_store(store):
   if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
       f"store must be None, for memory without a limit, or a CacheStore, got {store!r}. To bound the memory write "
       "store=rtf.CacheStore(max_bytes=...). A path, for a store on disk, is not possible yet.")
-
-
-def _check_whole_number(name, value, least):
-  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-    raise TypeError(f"{name} must be a whole number or left out, got {value!r}.")
-  if not least <= value < 2**63:
-    raise ValueError(f"{name} must be a whole number from {least} to {2**63 - 1}, or left out, got {value!r}.")
-
-
-def _stage_seed(seed):
-  if seed is not None:
-    return int(seed)
-  global_seed, operation_seed = random_seed.get_seed(None)
-  if global_seed is None:
-    return int.from_bytes(uuid.uuid4().bytes[:7], "little")
-  # Both are 31-bit numbers.
-  return (global_seed << 31) ^ operation_seed

@@ -1,0 +1,81 @@
+"""What the stages share: checks of arguments, seeds, and calling functions as `Dataset.map` does."""
+import contextlib
+import functools
+import inspect
+import numbers
+import re
+import uuid
+
+import tensorflow as tf
+from tensorflow.python.framework import random_seed
+
+
+@contextlib.contextmanager
+def build_errors():
+  """What the ops find wrong while the stage is built is an error of its arguments."""
+  try:
+    yield
+  except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
+    # TensorFlow puts the name of the op before and after.
+    message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
+    raise ValueError(re.sub(r"\s*\[Op:\w+\].*$", "", message, flags=re.DOTALL)) from None
+
+
+def call(function, element, **seed):
+  """What `function` returns for an element, called as `Dataset.map` does."""
+  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
+  # As `map` does with what its function returns.
+  return tuple(result) if isinstance(result, list) else result
+
+
+def takes_seed(function, element_spec):
+  """Whether `function` has a parameter `seed` that the components of an element leave free."""
+  if isinstance(function, functools.partial) and "seed" in function.keywords:
+    return False
+  try:
+    signature = inspect.signature(function)
+  except (TypeError, ValueError):  # Some built-in functions have none.
+    return False
+  parameter = signature.parameters.get("seed")
+  if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+    return False
+  module = getattr(function, "__module__", None) or ""
+  if parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow"):
+    # Of their own functions this is a number that seeds a state: tf.image.random_flip_left_right(image, seed=None).
+    return False
+  arguments = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
+  try:
+    return "seed" not in signature.bind_partial(*arguments).arguments
+  except TypeError:  # Too many components; calling the function will say so.
+    return False
+
+
+def check_callable(name, function):
+  """Raises TypeError when `function` cannot be called."""
+  if not callable(function):
+    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
+
+
+def check_choice(name, value, choices):
+  """Raises ValueError when `value` is none of `choices`."""
+  if value not in choices:
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_whole_number(name, value, least):
+  """Raises TypeError or ValueError when `value` is not a whole number of at least `least`."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+  if not least <= value < 2**63:
+    raise ValueError(f"{name} must be a whole number below 2**63 and of at least {least}, got {value!r}.")
+
+
+def stage_seed(seed):
+  """The seed of a stage: `seed`, or one derived from `tf.random.set_seed`, or a random one where that was not called."""
+  if seed is not None:
+    return int(seed)
+  global_seed, operation_seed = random_seed.get_seed(None)
+  if global_seed is None:
+    return int.from_bytes(uuid.uuid4().bytes[:7], "little")
+  # Both are 31-bit numbers.
+  return (global_seed << 31) ^ operation_seed
