@@ -116,8 +116,8 @@ def result(epochs, train_rates):
   return experiment.Result(
       rows=[
           experiment.Row(
-              name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=rate, fresh=[60] * epochs, seconds=[1.0] * epochs,
-              train_accuracy=[0.1] * epochs, accuracy=[0.5] * epochs)
+              name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=rate, fresh=[60] * epochs,
+              seconds=[1.0] * epochs, train_accuracy=[0.1] * epochs, accuracy=[0.5] * epochs)
           for name, r, rate in zip(["standard", "refurbish r=2", "frozen cache*"], [1, 2, None], train_rates)],
       partial_cpu=8e-5, final_cpu=2e-5, train_images=60, validation_images=15)
 

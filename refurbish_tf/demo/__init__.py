@@ -6,12 +6,12 @@
 What a subcommand needs beyond TensorFlow (Keras, TensorFlow Datasets, Matplotlib) is imported when it runs.
 """
 import argparse
-import contextlib
 import math
-import os
 import pathlib
 import sys
 import tempfile
+
+from refurbish_tf_command import stderr_held_back
 
 FIGURE = "refurbish_demo.png"
 
@@ -63,7 +63,7 @@ def _demo(parser, args):
     figure = _writable(args.output)
   except OSError as error:
     parser.error(f"argument --output: {error}")
-  with _native_stderr_held_back():
+  with stderr_held_back():
     from refurbish_tf.demo import experiment, images, report
     experiment.start_tensorflow()
 
@@ -133,25 +133,3 @@ def _writable(output):
   except OSError as error:
     raise OSError(f"cannot write into {str(path.parent)!r}: {error.strerror}") from None
   return path
-
-
-@contextlib.contextmanager
-def _native_stderr_held_back():
-  """Keeps off the terminal what native libraries say when they start, unless something fails.
-
-  TensorFlow says some of it before its logging is set up, so no environment variable silences it all.
-  """
-  sys.stderr.flush()
-  with tempfile.TemporaryFile() as held_back:
-    stderr = os.dup(2)
-    os.dup2(held_back.fileno(), 2)
-    try:
-      yield
-    except BaseException:
-      held_back.seek(0)
-      os.write(stderr, held_back.read())
-      raise
-    finally:
-      sys.stderr.flush()
-      os.dup2(stderr, 2)
-      os.close(stderr)

@@ -199,7 +199,8 @@ def draw(result, path):
       if row in refurbished:
         label = "limit (t_p + t_f) / (t_p/r + t_f)" if row is refurbished[0] else None
         bars.plot([limits[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)
-    bars.set_yticks(range(len(result.rows)), [row.name for row in result.rows])
+    names = [row.name for row in result.rows[:-1]] + ["frozen cache\n(the same images\nin every epoch)"]
+    bars.set_yticks(range(len(names)), names)
     bars.invert_yaxis()
     bars.set_xlim(0, longest)
     bars.set_xlabel("images per second")
@@ -213,7 +214,7 @@ def draw(result, path):
       seconds = [sum(row.seconds[:epoch + 1]) for epoch in range(len(row.seconds))]
       curves.plot(
           seconds, [100 * accuracy for accuracy in row.accuracy], color=color, linestyle=line, marker=marker,
-          markevery=max(1, len(seconds) // 8), markersize=8, linewidth=2.5, label=row.name)
+          markevery=max(1, len(seconds) // 8), markersize=8, linewidth=2.5, label=row.name.rstrip("*"))
     curves.set_xlim(left=0)
     curves.set_xlabel("training time in seconds")
     curves.set_ylabel("validation accuracy in %")
