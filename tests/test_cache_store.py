@@ -570,12 +570,12 @@ def test_max_bytes_smaller_than_a_sample():
 
 
 def test_cached_samples_of_a_stage_are_not_copied():
-  """Epoch after epoch an element is the buffer that partial_fn returned."""
+  """Epoch after epoch an element is the very buffer that partial_fn returned."""
   store = rtf.CacheStore()
   dataset = tf.data.Dataset.range(4).refurbish(lambda index: (index, tf.fill([1000], index)), r=100, store=store)
-  list(dataset)
-  expected = {i: address(store.get(i)[1]) for i in range(4)}
-  assert {int(index): address(value) for index, value in dataset} == expected
+  first = {int(index): value for index, value in dataset}
+  assert {i: address(store.get(i)[1]) for i in range(4)} == {i: address(value) for i, value in first.items()}
+  assert {int(index): address(value) for index, value in dataset} == {i: address(value) for i, value in first.items()}
 
 
 def test_counts_of_a_store_in_training():

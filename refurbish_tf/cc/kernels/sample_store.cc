@@ -75,11 +75,7 @@ SampleStore::SampleStore(int64_t max_bytes)
     : store_(std::make_unique<MemoryStore<Sample>>(max_bytes, SampleBytes)) {}
 
 absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
-  if (!typed_) {
-    dtypes_ = dtypes;
-    typed_ = true;
-  }
-  if (dtypes == dtypes_) return absl::OkStatus();
+  if (!typed_ || dtypes == dtypes_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "Got a sample with components of types [",
       tensorflow::DataTypeVectorString(dtypes),
@@ -105,9 +101,7 @@ absl::Status SampleStore::Reserve(const std::string& stage,
         "first, or give the stage a CacheStore of its own.");
   }
   store_->Clear();
-  typed_ = false;
-  absl::Status status = CheckTypes(dtypes);
-  if (!status.ok()) return status;
+  SetTypes(dtypes);
   stage_ = stage;
   stage_alive_ = std::move(alive);
   return absl::OkStatus();
@@ -130,6 +124,8 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
         " bytes of max_bytes=", store_->max_bytes(),
         ". Remove samples or make a CacheStore with a larger max_bytes."));
   }
+  // Not before: a sample that was refused says nothing of those to come.
+  SetTypes(dtypes);
   return absl::OkStatus();
 }
 

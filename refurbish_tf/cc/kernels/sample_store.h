@@ -57,6 +57,11 @@ class SampleStore {
  private:
   absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetTypes(const tensorflow::DataTypeVector& dtypes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    dtypes_ = dtypes;
+    typed_ = true;
+  }
 
   const std::unique_ptr<CacheStore<Sample>> store_;
   absl::Mutex mu_;
