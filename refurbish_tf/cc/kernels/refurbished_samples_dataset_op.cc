@@ -279,9 +279,9 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
       *end_of_sequence = false;
       return absl::InternalError("A sample that was asked for did not arrive.");
     }
-    *index = static_cast<uint32_t>(sample->back().scalar<int64_t>()());
+    Tensor index_tensor = std::move(sample->back());
     sample->pop_back();
-    epoch_->Arrived(*index);
+    *index = epoch_->Arrived(std::move(index_tensor));
     TF_RETURN_IF_ERROR(CheckShapes(*sample, *index));
     return dataset()->stage_->Keep(*epoch_, *index, *sample);
   }

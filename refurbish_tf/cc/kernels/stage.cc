@@ -110,9 +110,16 @@ void Epoch::StreamEnded() {
   stream_length_ = stream_position_ - 1;
 }
 
-void Epoch::Emitted(uint32_t index) {
+tensorflow::Tensor Epoch::Emitted(uint32_t index) {
   absl::MutexLock lock(&mu_);
   emitted_.push_back(index);
+  if (spare_indices_.empty()) {
+    return tensorflow::Tensor(static_cast<int64_t>(index));
+  }
+  tensorflow::Tensor tensor = std::move(spare_indices_.back());
+  spare_indices_.pop_back();
+  tensor.scalar<int64_t>()() = index;
+  return tensor;
 }
 
 bool Epoch::GetStored(uint32_t index, Sample* sample) {
@@ -175,11 +182,15 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
   return Step::kEnd;
 }
 
-void Epoch::Arrived(uint32_t index) {
+uint32_t Epoch::Arrived(tensorflow::Tensor index) {
   ++counters_->fresh;
+  const uint32_t value = static_cast<uint32_t>(index.scalar<int64_t>()());
   absl::MutexLock lock(&mu_);
-  const auto emitted = std::find(emitted_.begin(), emitted_.end(), index);
+  const auto emitted = std::find(emitted_.begin(), emitted_.end(), value);
   if (emitted != emitted_.end()) emitted_.erase(emitted);
+  // Whoever else refers to it must not see it change.
+  if (index.RefCountIsOne()) spare_indices_.push_back(std::move(index));
+  return value;
 }
 
 std::vector<uint32_t> Epoch::Failed(bool in_order) {

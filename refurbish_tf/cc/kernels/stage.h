@@ -112,8 +112,9 @@ class Epoch {
   // Stream of unknown length: it has ended.
   void StreamEnded() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The sample goes downstream to be prepared.
-  void Emitted(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
+  // The sample goes downstream to be prepared, or has failed. Returns its index
+  // as a tensor.
+  tensorflow::Tensor Emitted(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
 
   // For the op downstream. ----------------------------------------------------
 
@@ -129,8 +130,8 @@ class Epoch {
   Step Next(Sample* sample, uint32_t* index, bool* last)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // A prepared sample has arrived.
-  void Arrived(uint32_t index) ABSL_LOCKS_EXCLUDED(mu_);
+  // A prepared sample has arrived, with its index, which is returned.
+  uint32_t Arrived(tensorflow::Tensor index) ABSL_LOCKS_EXCLUDED(mu_);
   // Preparing a sample has failed. Returns the samples that it can have been:
   // one, when they arrive in the order in which they were emitted.
   std::vector<uint32_t> Failed(bool in_order) ABSL_LOCKS_EXCLUDED(mu_);
@@ -172,6 +173,10 @@ class Epoch {
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
   // On their way from upstream to downstream.
   std::deque<uint32_t> emitted_ ABSL_GUARDED_BY(mu_);
+  // Tensors of indices that have arrived, to be used again. Made anew and freed,
+  // one between each two samples that stay, they would leave holes that malloc
+  // does not fill.
+  std::vector<tensorflow::Tensor> spare_indices_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   // Of the deferred ones, how many are still to arrive.
   int64_t num_deferred_left_ ABSL_GUARDED_BY(mu_) = 0;

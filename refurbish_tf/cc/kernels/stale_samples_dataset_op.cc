@@ -218,13 +218,12 @@ class StaleSamplesDatasetOp::Dataset::Iterator
         dataset()->random_access_
             ? ReadRequested(ctx, out_tensors, &index)
             : ReadShuffled(ctx, out_tensors, &index);
-    if (index.has_value()) epoch_->Emitted(*index);
-    if (!status.ok()) return status;
     if (!index.has_value()) {
-      *end_of_sequence = true;
-      return absl::OkStatus();
+      *end_of_sequence = status.ok();
+      return status;
     }
-    Tensor index_tensor(static_cast<int64_t>(*index));
+    Tensor index_tensor = epoch_->Emitted(*index);
+    if (!status.ok()) return status;
     out_tensors->push_back(std::move(index_tensor));
     if (dataset()->with_seed_) {
       Tensor seed(ctx->allocator({}), tensorflow::DT_INT32, TensorShape({2}));
