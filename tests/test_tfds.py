@@ -14,7 +14,7 @@ def fixture_cifar10():
   tfds = pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
   builder = tfds.builder("cifar10")
   if not builder.data_path.exists():
-    pytest.skip(f"CIFAR-10 is not prepared in {builder.data_path}: `python -c 'import tensorflow_datasets as t; t.load(\"cifar10\")'`")
+    pytest.skip(f"CIFAR-10 is not prepared in {builder.data_path}: tensorflow_datasets.load('cifar10') does it")
   return lambda **options: builder.as_dataset(
       split=f"train[:{N}]", decoders={"image": tfds.decode.SkipDecoding()}, **options)
 
@@ -51,7 +51,8 @@ def test_cifar10_as_source(cifar10, capfd, shuffle_buffer_size):
     # As Keras reads it: all batches there are, and not the end.
     batches = [next(iterator) for _ in range(N // 125)]
     del iterator
-    assert sorted((n, label) for batch in batches for n, label in zip(batch["number"].numpy(), batch["label"].numpy())) == expected
+    assert sorted(
+        pair for batch in batches for pair in zip(batch["number"].numpy(), batch["label"].numpy())) == expected
     assert {tuple(batch["image"].shape) for batch in batches} == {(125, 32, 32, 3)}
     calls += N if epoch == 0 else N // 2
     assert int(tf.reduce_sum(decode.calls)) == calls
