@@ -15,7 +15,9 @@ import tensorflow_datasets as tfds
 from refurbish_tf import demo
 from refurbish_tf.demo import experiment, images, report
 
-NAMES = ["standard", "refurbish r=2", "refurbish r=3", "frozen cache*"]
+NAMES = [
+    "standard", "refurbish r=2", "refurbish r=3", "echo before e=2", "echo after e=2", "echo batch e=2",
+    "frozen cache*"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,8 @@ def test_table_has_a_row_for_each_way_to_augment(run):
 
 def test_fresh_samples_are_exact(run):
   _, output, _ = run
-  assert [cells[3] for cells in rows(output).values()] == ["60/60", "60/30", "60/20", "60/0"]
+  assert [cells[3] for cells in rows(output).values()] == [
+      "60/60", "60/30", "60/20", "30/30", "30/30", "30/30", "60/0"]
 
 
 def test_numbers_are_sensible(run):
@@ -59,14 +62,18 @@ def test_numbers_are_sensible(run):
     assert float(cpu_gain) > 0 and float(input_gain) > 0, name
     limits.append(limit)
   assert rows(output)["standard"][-3:] == ["1.00", "1.00", "1.00"]
-  assert 1 <= float(limits[1]) <= 2 and float(limits[1]) <= float(limits[2]) <= 3
-  assert limits[3] == "-"
+  standard, *reusing, frozen = limits
+  assert standard == "1.00" and frozen == "-"
+  r2, r3, before, after, batch = map(float, reusing)
+  assert 1 <= r2 <= 2 and r2 <= r3 <= 3
+  assert 1 <= before <= 2 and after == batch == 2
 
 
 def test_says_what_ran_and_what_was_found(run):
   _, output, figure = run
   assert "3 epochs of 1 step of 128 images" in output
   assert "With r=3 the input takes" in output
+  assert "with as many steps on 1/2 as many fresh images" in " ".join(output.split())
   assert "noise" in output
   assert f"Figure: {figure}" in output
 
@@ -116,14 +123,23 @@ def result(epochs, train_rates):
   return experiment.Result(
       rows=[
           experiment.Row(
-              name, r, None, input_rate=2.0, input_cpu=1e-4, train_rate=rate, fresh=[60] * epochs,
-              seconds=[1.0] * epochs, train_accuracy=[0.1] * epochs, accuracy=[0.5] * epochs)
-          for name, r, rate in zip(["standard", "refurbish r=2", "frozen cache*"], [1, 2, None], train_rates)],
-      partial_cpu=8e-5, final_cpu=2e-5, train_images=60, validation_images=15)
+              name, name.split()[0], factor, None, cost, input_rate=2.0, input_cpu=1e-4, train_rate=rate,
+              fresh=[60] * epochs, seconds=[1.0] * epochs, train_accuracy=[0.1] * epochs, accuracy=[0.5] * epochs)
+          for name, factor, cost, rate in zip(
+              ["standard", "refurbish r=2", "frozen cache*"], [1, 2, None],
+              [lambda costs: costs.refurbished(1), lambda costs: costs.refurbished(2), None], train_rates)],
+      costs=experiment.Costs(decode=1e-5, partial=8e-5, final=2e-5), train_images=60, validation_images=15)
 
 
 def test_limit():
-  assert result(2, [1, 1, 1]).limit(2) == pytest.approx((8 + 2) / (8 / 2 + 2))
+  measured = result(2, [1, 1, 1])
+  assert [measured.limit(row) for row in measured.rows] == [1, pytest.approx((8 + 2) / (8 / 2 + 2)), None]
+
+
+def test_cost_of_echo():
+  costs = experiment.Costs(decode=1.0, partial=8.0, final=2.0)
+  assert costs.echoed(4, "before_augment") == pytest.approx(1 / 4 + 7 + 2)
+  assert costs.echoed(4, "after_augment") == costs.echoed(4, "after_batch") == pytest.approx(10 / 4)
 
 
 def test_one_epoch_claims_no_gain():

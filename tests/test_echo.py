@@ -133,6 +133,22 @@ def test_skip_goes_on_at_the_right_repetition():
   assert contents(inner.skip(4 * 10**6 + 2).take(3)) == [10**6, 10**6, 10**6 + 1]
 
 
+def test_skip_does_not_read_what_it_passes_over(tmp_path):
+  """A spoilt record is not noticed where its input can skip it unread."""
+  path = str(tmp_path / "records")
+  with tf.io.TFRecordWriter(path) as writer:
+    for i in range(4):
+      writer.write(b"record %d" % i)
+  with open(path, "r+b") as file:
+    file.seek(file.read().index(b"record 1"))
+    file.write(b"spoilt")
+  dataset = tf.data.TFRecordDataset(path).echo(3)
+  assert contents(dataset.skip(7)) == [b"record 2"] * 2 + [b"record 3"] * 3
+  with pytest.raises(tf.errors.DataLossError):
+    contents(dataset.skip(5))
+
+
+
 @MANY
 @given(n=st.integers(1, 12), e=st.integers(1, 5))
 def test_random_access(n, e):

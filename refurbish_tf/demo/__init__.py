@@ -1,4 +1,4 @@
-"""The console script `refurbish-tf`; `refurbish-tf demo` compares standard training with refurbished training.
+"""The console script `refurbish-tf`; `refurbish-tf demo` compares standard training with reuse of samples.
 
     refurbish-tf demo
     refurbish-tf demo --dataset mnist --epochs 10 --reuse 2 4 --output figures/
@@ -35,8 +35,9 @@ def _add_demo(commands):
       "demo", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
       help="train a small CNN with and without reuse and compare speed and accuracy",
       description=(
-          "Trains a small CNN on the same images with standard augmentation, with refurbish for each reuse factor, and "
-          "with Dataset.cache after the augmentation as the warning example; prints one table and draws one figure. "
+          "Trains a small CNN on the same images with standard augmentation, with refurbish for each reuse factor, "
+          "with echo in its three places, and with Dataset.cache after the augmentation as the warning example; prints "
+          "one table and draws one figure. "
           "Takes two to three minutes on two CPU cores."))
   parser.add_argument(
       "--dataset", default="cifar10", metavar="NAME",

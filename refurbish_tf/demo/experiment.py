@@ -1,4 +1,4 @@
-"""The four ways to augment, measured alike: the input alone, then in training."""
+"""The ways to augment, measured alike: the input alone, then in training."""
 import dataclasses
 import statistics
 import time
@@ -17,6 +17,7 @@ MAGNITUDE = 9
 PADDING = 4
 LEARNING_RATE = 4e-3
 STEPS_PER_EXECUTION = 8
+ECHOING_FACTOR = 2
 # Standard deviation of the validation accuracy between seeds, as found with the default settings on CIFAR-10.
 TRAINING_NOISE = 0.01
 # Of the input alone.
@@ -32,14 +33,32 @@ class Settings:
   seed: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Costs:
+  """CPU seconds per image of the parts of the augmentation, each alone in a map of its own."""
+  decode: float
+  partial: float  # Including the decoding.
+  final: float
+
+  def refurbished(self, r):
+    return self.partial / r + self.final
+
+  def echoed(self, e, where):
+    """As `Dataset.echo` has it: decoded once, and augmented once or, "before_augment", each time."""
+    once = self.decode if where == "before_augment" else self.partial + self.final
+    return once / e + self.partial + self.final - once
+
+
 @dataclasses.dataclass
 class Row:
   """One way to augment and what was measured of it.
 
   Attributes:
     name: for people.
-    reuse_factor: r, 1 for standard training, None where samples are never prepared again.
+    kind: "standard", "refurbish", "echo" or "frozen".
+    factor: r or e, 1 for standard, None for frozen.
     make: returns a new pipeline of (image, label), batched and prefetched.
+    cost: from `Costs` to what an image costs at least, None where that is nothing.
     input_rate: images/s of the input alone.
     input_cpu: CPU seconds per image of the input alone.
     train_rate: images/s of training.
@@ -49,8 +68,10 @@ class Row:
     accuracy: on the validation images, after each epoch.
   """
   name: str
-  reuse_factor: Optional[float]
+  kind: str
+  factor: Optional[float]
   make: Callable
+  cost: Optional[Callable] = None
   input_rate: float = 0.0
   input_cpu: float = 0.0
   train_rate: float = 0.0
@@ -62,16 +83,15 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """All rows, standard first, and the CPU seconds per image of the two parts of the augmentation alone."""
+  """All rows, standard first, and what the parts of the augmentation cost alone."""
   rows: list
-  partial_cpu: float
-  final_cpu: float
+  costs: Costs
   train_images: int
   validation_images: int
 
-  def limit(self, r):
-    """How many times less CPU time reuse of `r` can cost: (t_p + t_f) / (t_p / r + t_f)."""
-    return (self.partial_cpu + self.final_cpu) / (self.partial_cpu / r + self.final_cpu)
+  def limit(self, row):
+    """How many times less CPU time than standard a row can cost; None if that is without limit."""
+    return self.costs.refurbished(1) / row.cost(self.costs) if row.cost else None
 
 
 def start_tensorflow():
@@ -79,7 +99,7 @@ def start_tensorflow():
   tf.config.list_logical_devices()
   # TFDS makes use of its own deprecated attributes.
   absl.logging.set_verbosity(absl.logging.ERROR)
-  # Four models traced in turn look to TensorFlow like one function that is traced again and again.
+  # Several models traced in turn look to TensorFlow like one function that is traced again and again.
   tf.get_logger().setLevel("ERROR")
 
 
@@ -93,7 +113,7 @@ def run(images, settings, progress):
       augment.random_crop(PADDING), augment.random_flip()]
   partial_fn, final_fn = augment.split(layers, at=3)
   full_fn = augment.compose(layers)
-  source, seed, buffer_size = images.train, settings.seed, len(images.train)
+  source, seed, buffer_size, e = images.train, settings.seed, len(images.train), ECHOING_FACTOR
 
   def batched(dataset):
     return dataset.batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
@@ -105,15 +125,30 @@ def run(images, settings, progress):
     # A buffer as large as that of standard, for a source that is read as a stream.
     return batched(source.refurbish(partial_fn, final_fn, r=r, seed=seed, shuffle_buffer_size=buffer_size))
 
+  def echoed(where):
+    # The others' number of samples and steps: each epoch reads another random part of the images.
+    part = source.shuffle(buffer_size, seed=seed).take(len(source) // e)
+    return _decoded(part, images).echo(
+        e, where, augment_fn=augment.compose(layers[1:]), batch_size=BATCH_SIZE, shuffle_buffer_size=buffer_size,
+        seed=seed).prefetch(tf.data.AUTOTUNE)
+
   def frozen():
     return batched(_map(source, full_fn, seed).cache().shuffle(buffer_size, seed=seed))
 
-  rows = [Row("standard", 1.0, standard)]
-  rows += [Row(f"refurbish r={r:g}", r, lambda r=r: refurbished(r)) for r in settings.reuse]
-  rows += [Row("frozen cache*", None, frozen)]
+  rows = [Row("standard", "standard", 1, standard, lambda costs: costs.refurbished(1))]
+  rows += [
+      Row(f"refurbish r={r:g}", "refurbish", r, lambda r=r: refurbished(r), lambda costs, r=r: costs.refurbished(r))
+      for r in settings.reuse]
+  rows += [
+      Row(name, "echo", e, lambda where=where: echoed(where), lambda costs, where=where: costs.echoed(e, where))
+      for name, where in (
+          (f"echo before e={e}", "before_augment"), (f"echo after e={e}", "after_augment"),
+          (f"echo batch e={e}", "after_batch"))]
+  rows += [Row("frozen cache*", "frozen", None, frozen)]
 
-  partial, final = "partial_fn", "final_fn"
+  decode, partial, final = "decode", "partial_fn", "final_fn"
   pipelines = {row.name: row.make() for row in rows}
+  pipelines[decode] = batched(_decoded(source.cache(), images))
   pipelines[partial] = batched(_map(source.cache(), partial_fn, seed))
   pipelines[final] = batched(_map(_map(source, partial_fn, seed).cache(), final_fn, seed))
   progress.begin((1 + STEADY_EPOCHS) * len(pipelines) + 2 * settings.epochs * len(rows))
@@ -124,7 +159,7 @@ def run(images, settings, progress):
     row.input_rate = 1 / wall
   _train(rows, images, settings, progress)
   return Result(
-      rows, partial_cpu=alone[partial][1], final_cpu=alone[final][1], train_images=len(images.train),
+      rows, Costs(*(alone[name][1] for name in (decode, partial, final))), train_images=len(images.train),
       validation_images=len(images.validation))
 
 
@@ -133,6 +168,10 @@ def _map(dataset, function, seed):
   seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
   return tf.data.Dataset.zip((dataset, seeds)).map(
       lambda element, seed: function(*element, seed=seed), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _decoded(dataset, images):
+  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _measure_input(pipelines, count, progress):
@@ -160,9 +199,7 @@ def _train(rows, images, settings, progress):
   """Trains a model for every row and sets the rest of it."""
   count = len(images.train)
   # Decoded once and kept: what is compared is the training.
-  validation = images.validation.map(
-      lambda record, label: (images.decode(record), label), num_parallel_calls=tf.data.AUTOTUNE)
-  validation = validation.batch(500).cache()
+  validation = _decoded(images.validation, images).batch(500).cache()
   pipelines = [row.make() for row in rows]
   models = [_model(images, settings, len(pipelines[0])) for _ in rows]
   clocks = [_Clock(progress) for _ in rows]
@@ -184,8 +221,8 @@ def _train(rows, images, settings, progress):
 def _fresh(row, pipeline, count, epochs):
   for stage in rtf.stats(pipeline):
     return [epoch.fresh for epoch in stage.epochs]
-  # Without a reuse stage there is nothing to count: `map` prepares all samples, `cache` none after the first epoch.
-  return [count] * epochs if row.reuse_factor == 1 else [count] + [0] * (epochs - 1)
+  # Without `refurbish` there is nothing to count: `map` prepares all samples, `cache` none after the first epoch.
+  return [count] + [0] * (epochs - 1) if row.kind == "frozen" else [count // row.factor] * epochs
 
 
 def _model(images, settings, steps):

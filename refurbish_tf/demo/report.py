@@ -1,4 +1,5 @@
 """What the demo shows: progress, a table, sentences, a figure."""
+import itertools
 import math
 import os
 import shutil
@@ -84,17 +85,17 @@ def introduction(images, settings):
 
 def table(result):
   """A line for each row and, below, what the columns mean: 80 columns wide for up to 99,999 images."""
-  standard = result.rows[0]
+  standard, costs = result.rows[0], result.costs
   groups = [
       ("", 1), ("images/s", 2), ("CPU ms", 1), ("fresh samples", 1), ("val.", 1), ("gain over standard", 3)]
   cells = [["", "input", "train", "/image", "first/later", "acc.", "CPU", "input", "limit"]]
   for row in result.rows:
-    first, *later = row.fresh
+    limit, (first, *later) = result.limit(row), row.fresh
     cells.append([
         row.name, f"{row.input_rate:,.0f}", f"{row.train_rate:,.0f}", f"{1000 * row.input_cpu:.3f}",
         f"{first:,}/{statistics.mean(later):,.0f}" if later else f"{first:,}/-", f"{row.accuracy[-1]:.1%}",
         _gain(standard.input_cpu / row.input_cpu), _gain(row.input_rate / standard.input_rate),
-        _gain(result.limit(row.reuse_factor)) if row.reuse_factor else "-"])
+        _gain(limit) if limit else "-"])
   widths = [max(map(len, column)) for column in zip(*cells)]
   top, column = [], 0
   for text, span in groups:
@@ -108,10 +109,13 @@ def table(result):
   notes = [
       f"input: the input alone, without a model; images/s and CPU ms of the best of {experiment.STEADY_EPOCHS} epochs "
       "after the first",
-      "fresh samples: how many are prepared in the first epoch and in each later one",
-      f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * result.partial_cpu:.3f} and t_f = "
-      f"{1000 * result.final_cpu:.3f} CPU ms for the partial and the final augmentation, each measured alone in a map "
-      f"of its own; standard does both in a single map of {1000 * standard.input_cpu:.3f}",
+      "fresh samples: how many are read or prepared in the first epoch and in each later one",
+      f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = "
+      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone in a map "
+      f"of its own; standard does both in a single map of {1000 * standard.input_cpu:.3f}; echo divides by e what is "
+      f"before it: the decoding ({1000 * costs.decode:.3f}) or all",
+      f"echo: each epoch reads another random 1/{experiment.ECHOING_FACTOR} of the images and repeats them before or "
+      "after the augmentation, or in batches",
       "*: Dataset.cache() after the augmentation, a warning and no advice: all epochs get the same augmented images"]
   return "\n".join(lines + [""] + [_wrapped(note, "  ") for note in notes])
 
@@ -131,8 +135,8 @@ def _wrapped(text, indent=""):
 
 def findings(result):
   """What was found, in plain sentences."""
-  standard, *refurbished, frozen = result.rows
-  best = max(refurbished, key=lambda row: row.reuse_factor)
+  standard, frozen = result.rows[0], result.rows[-1]
+  best = max((row for row in result.rows if row.kind == "refurbish"), key=lambda row: row.factor)
   gain, frozen_gain = (row.train_rate / standard.train_rate for row in (best, frozen))
   # Twice the standard error of the difference of two accuracies: the validation images and the training are chance.
   noise = 2 * math.sqrt(sum(
@@ -142,7 +146,7 @@ def findings(result):
   verdict = "the same within" if abs(difference) <= noise else f"{'higher' if difference > 0 else 'lower'} by more than"
 
   speed = (
-      f"With r={best.reuse_factor:g} the input takes {1000 * best.input_cpu:.3f} CPU ms per image in place of "
+      f"With r={best.factor:g} the input takes {1000 * best.input_cpu:.3f} CPU ms per image in place of "
       f"{1000 * standard.input_cpu:.3f}")
   if len(standard.accuracy) == 1:
     speed += ". A training of one epoch gains nothing: reuse begins with the second."
@@ -156,7 +160,7 @@ def findings(result):
       speed += "the rest of the time is the model's, which no reuse saves."
   accuracy = (
       f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise of a "
-      f"single seed (± {100 * noise:.1f} points). The frozen cache, with the same {result.train_images:,} augmented "
+      f"single seed (± {100 * noise:.1f} points). {_echo_findings(result)}The frozen cache, with the same {result.train_images:,} augmented "
       f"images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and to {frozen.accuracy[-1]:.1%} on "
       "the validation images: ")
   if frozen_difference < -noise:
@@ -166,6 +170,15 @@ def findings(result):
   return _wrapped(speed) + "\n" + _wrapped(accuracy)
 
 
+def _echo_findings(result):
+  accuracies = [f"{row.accuracy[-1]:.1%}" for row in result.rows if row.kind == "echo"]
+  if not accuracies:
+    return ""
+  return (
+      f"Echo, with as many steps on 1/{experiment.ECHOING_FACTOR} as many fresh images an epoch, comes to "
+      f"{', '.join(accuracies[:-1])} and {accuracies[-1]}. ")
+
+
 def draw(result, path):
   """Writes the figure to `path`, PNG."""
   import matplotlib
@@ -173,18 +186,20 @@ def draw(result, path):
   from matplotlib import pyplot as plt
   from matplotlib import ticker
 
-  standard, *refurbished, frozen = result.rows
+  standard, *reusing, frozen = result.rows
   # Okabe and Ito's colours, which all kinds of colour vision tell apart; markers for print in grey.
-  palette = ["#0072B2", "#009E73", "#56B4E9", "#CC79A7", "#F0E442"]
-  style = {standard.name: ("#555555", "o", "-"), frozen.name: ("#D55E00", "X", "--")}
-  for i, row in enumerate(refurbished):
-    style[row.name] = (palette[i % len(palette)], "sD^vP"[i % 5], "-")
+  styles = {
+      "standard": itertools.cycle([("#555555", "o", "-")]),
+      "refurbish": itertools.cycle([("#0072B2", "s", "-"), ("#009E73", "D", "-"), ("#F0E442", "^", "-")]),
+      "echo": itertools.cycle([("#56B4E9", "v", ":"), ("#CC79A7", "P", ":"), ("#E69F00", "<", ":")]),
+      "frozen": itertools.cycle([("#D55E00", "X", "--")])}
+  style = {row.name: next(styles[row.kind]) for row in result.rows}
 
   with plt.rc_context({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False}):
-    figure, (bars, curves) = plt.subplots(1, 2, figsize=(13, 5), dpi=130, layout="constrained", width_ratios=[1, 1.1])
-    limits = {row.name: standard.input_rate * result.limit(row.reuse_factor) for row in [standard, *refurbished]}
+    figure, (bars, curves) = plt.subplots(1, 2, figsize=(13, 6), dpi=130, layout="constrained", width_ratios=[1, 1.1])
+    limits = {row.name: standard.input_rate * result.limit(row) for row in [standard, *reusing]}
     # The frozen cache is so much faster that its bar, drawn whole, would hide all the others.
-    longest = 1.3 * max([*limits.values(), *(row.input_rate for row in [standard, *refurbished])])
+    longest = 1.3 * max([*limits.values(), *(row.input_rate for row in [standard, *reusing])])
     for place, row in enumerate(result.rows):
       color = style[row.name][0]
       bars.barh(place, min(row.input_rate, longest), color=color, height=0.6, hatch="//" if row is frozen else None,
@@ -196,8 +211,8 @@ def draw(result, path):
           0.02 * longest if inside else row.input_rate + 0.02 * longest, place,
           f"{row.input_rate:,.0f}" + (" →" if cut else ""), va="center", color="white" if inside else "black",
           fontweight="bold", bbox={"facecolor": color, "edgecolor": "none", "pad": 2} if cut else None)
-      if row in refurbished:
-        label = "limit (t_p + t_f) / (t_p/r + t_f)" if row is refurbished[0] else None
+      if row in reusing:
+        label = "limit: what is reused costs 1/r or 1/e" if row is reusing[0] else None
         bars.plot([limits[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)
     names = [row.name for row in result.rows[:-1]] + ["frozen cache\n(the same images\nin every epoch)"]
     bars.set_yticks(range(len(names)), names)
