@@ -1,8 +1,8 @@
 """Builds the C++ unit tests in tests/cc and runs them: plain, and under the address, undefined and thread sanitizers.
 
 A test is linked with the sources it needs and no others: those beside the headers it includes, directly or through
-them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes with TensorFlow, they
-may use what is in its headers alone.
+them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes with TensorFlow's
+library, they may use `absl::Status` and strings.
 """
 import functools
 import os
@@ -74,7 +74,10 @@ class Builder:
   def program(self, variant, test):
     objects = [future.result() for future in self.objects(variant, test)]
     target = self._directory / f"{variant}_{test.stem}"
-    self._run([*objects, *VARIANTS[variant], "-pthread", "-o", target])
+    library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
+    self._run([
+        *objects, *VARIANTS[variant], "-pthread", "-o", target, "-Wl,--as-needed", *tf.sysconfig.get_link_flags(),
+        f"-Wl,-rpath,{library}"])
     return target
 
   def close(self):

@@ -16,6 +16,14 @@ inline constexpr Generation kNoGeneration =
     std::numeric_limits<Generation>::max();
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
+struct GenerationRange {
+  Generation least = 0;
+  Generation most = kNoGeneration - 1;
+  bool Contains(Generation generation) const {
+    return least <= generation && generation <= most;
+  }
+};
+
 struct CacheStoreStats {
   int64_t entries = 0;
   int64_t bytes = 0;

@@ -1,0 +1,896 @@
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/store/disk/crc32c.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kLockFile[] = "/lock";
+constexpr char kSettingsFile[] = "/store";
+constexpr char kIndexFile[] = "/index";
+constexpr char kStateFile[] = "/state";
+
+constexpr uint64_t kLeastSegment = 1 << 20;
+// A segment is at most this part of what is live, so that the ones which are
+// being filled, and are not compacted, do not count much.
+constexpr int64_t kSegmentsOfLive = 16;
+// Segments are compacted when the sealed ones take more than this times what is
+// live in them. The share of a fresh segment and what is appended between two
+// compactions keep the sum of all below twice what is live.
+constexpr double kMostOverhead = 1.6;
+
+constexpr size_t kReadAheadBytes = 16 << 20;
+constexpr int kReadAttempts = 4;
+
+absl::Status Unusable(const std::string& directory, const std::string& why) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "Cannot use ", directory, " as a cache store: ", why));
+}
+
+absl::Status MakeDirectories(const std::string& directory) {
+  for (size_t end = directory.find('/', 1);;
+       end = directory.find('/', end + 1)) {
+    const std::string part = directory.substr(0, end);
+    if (!part.empty() && mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(
+          errno, absl::StrCat("Cannot make the directory ", part,
+                              " for a cache store"));
+    }
+    if (end == std::string::npos) break;
+  }
+  struct stat status;
+  if (stat(directory.c_str(), &status) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot use ", directory));
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    return Unusable(directory,
+                    "it is a file. Give a directory, which may not exist yet.");
+  }
+  if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot write into ", directory,
+                            ", which a cache store needs. Give a directory of "
+                            "your own"));
+  }
+  return absl::OkStatus();
+}
+
+// The names of the files of a store in `directory`, or an error that names one
+// which is none.
+absl::StatusOr<std::vector<std::string>> ListOwnFiles(
+    const std::string& directory) {
+  DIR* listing = opendir(directory.c_str());
+  if (listing == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot list ", directory));
+  }
+  std::vector<std::string> names;
+  std::string foreign;
+  while (const dirent* entry = readdir(listing)) {
+    const std::string name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    if (("/" + name) != kLockFile && ("/" + name) != kSettingsFile &&
+        ("/" + name) != kIndexFile && ("/" + name) != kStateFile &&
+        !SettingsFile::IsTemporaryName(name) && !Segments::IsSegmentName(name)) {
+      foreign = name;
+    }
+    names.push_back(name);
+  }
+  closedir(listing);
+  if (foreign.empty()) return names;
+  return Unusable(directory,
+                  absl::StrCat("it holds ", foreign,
+                               ", which is not of a cache store. Nothing was "
+                               "changed. Give an empty or new directory."));
+}
+
+void DeleteFiles(const std::string& directory,
+                 const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if ("/" + name == kLockFile) continue;
+    unlink((directory + "/" + name).c_str());
+  }
+}
+
+bool LockWhole(int fd, int operation) {
+  while (flock(fd, operation) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
+
+size_t TotalSize(const iovec* parts, int num_parts) {
+  size_t size = 0;
+  for (int i = 0; i < num_parts; ++i) size += parts[i].iov_len;
+  return size;
+}
+
+bool WriteAll(int fd, std::vector<iovec> parts, uint64_t offset) {
+  size_t first = 0;
+  while (first < parts.size()) {
+    const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
+    ssize_t written = pwritev(fd, &parts[first], count, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    if (written == 0) {
+      errno = ENOSPC;
+      return false;
+    }
+    offset += written;
+    while (first < parts.size() &&
+           static_cast<size_t>(written) >= parts[first].iov_len) {
+      written -= parts[first++].iov_len;
+    }
+    if (written > 0) {
+      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + written;
+      parts[first].iov_len -= written;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+DiskStore::DiskStore(std::string directory, DiskStoreOptions options)
+    : directory_(std::move(directory)),
+      options_(std::move(options)),
+      segments_(directory_),
+      read_queue_(std::move(options_.read_queue)) {
+  if (read_queue_ == nullptr) {
+    read_queue_ = ReadQueue::Create(options_.reads_in_flight);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
+    const std::string& directory, DiskStoreOptions options) {
+  absl::Status status = MakeDirectories(directory);
+  if (!status.ok()) return status;
+  // Before anything is made in it.
+  absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(directory);
+  if (!names.ok()) return names.status();
+  const std::string lock_path = directory + kLockFile;
+  std::unique_ptr<DiskStore> store(
+      new DiskStore(directory, std::move(options)));
+  while (true) {
+    const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
+    }
+    store->lock_file_ = std::make_shared<File>(fd);
+    const bool alone = LockWhole(fd, LOCK_EX | LOCK_NB);
+    if (!alone && (errno != EWOULDBLOCK || !LockWhole(fd, LOCK_SH))) {
+      return absl::ErrnoToStatus(
+          errno, absl::StrCat("Cannot lock ", lock_path,
+                              ", which a cache store on disk needs; network "
+                              "file systems often cannot. Choose a directory "
+                              "on a local disk"));
+    }
+    if (store->options_.overwrite) {
+      if (!alone) {
+        return Unusable(directory,
+                        "overwrite=True, but another process has it open. Wait "
+                        "until it ends, or give another directory.");
+      }
+      names = ListOwnFiles(directory);
+      if (!names.ok()) return names.status();
+      DeleteFiles(directory, *names);
+    }
+    SettingsFile file(directory + kSettingsFile);
+    absl::StatusOr<Settings> settings = file.Read();
+    if (absl::IsFailedPrecondition(settings.status())) {
+      return settings.status();  // Of a newer package.
+    }
+    if (!settings.ok()) {
+      if (!alone) {
+        return Unusable(directory, std::string(settings.status().message()));
+      }
+      // New, or damaged; then nothing is known of what is there.
+      names = ListOwnFiles(directory);
+      if (!names.ok()) return names.status();
+      if (!absl::IsNotFound(settings.status())) {
+        std::fprintf(stderr,
+                     "refurbish_tf: %s: %s The cache store begins anew.\n",
+                     directory.c_str(),
+                     std::string(settings.status().message()).c_str());
+      }
+      DeleteFiles(directory, *names);
+      settings = Settings();
+      status = file.Write(*settings);
+      if (!status.ok()) return status;
+    }
+    absl::StatusOr<std::unique_ptr<Index>> index =
+        Index::Open(directory + kIndexFile);
+    if (!index.ok()) return index.status();
+    absl::StatusOr<std::unique_ptr<SharedState>> state =
+        SharedState::Open(directory + kStateFile);
+    if (!state.ok()) return state.status();
+    store->index_ = *std::move(index);
+    store->state_ = *std::move(state);
+    {
+      std::lock_guard<std::mutex> lock(store->settings_mu_);
+      store->settings_ = *std::move(settings);
+    }
+    store->recount_ = alone;
+    if (alone) {
+      // Between the two locks there is none, and what we have opened may have
+      // been deleted by whoever came between.
+      LockWhole(fd, LOCK_SH);
+      if (!store->index_->IsFile(directory + kIndexFile)) {
+        store->options_.overwrite = false;
+        continue;
+      }
+    }
+    break;
+  }
+  store->background_ = std::thread([store = store.get()] {
+    store->Background();
+  });
+  return store;
+}
+
+DiskStore::~DiskStore() {
+  cancelled_ = true;
+  if (background_.joinable()) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      stopping_ = true;
+    }
+    wake_background_.notify_all();
+    background_.join();
+    Flush();
+  }
+}
+
+int64_t DiskStore::Capacity(int64_t payload_bytes) const {
+  return options_.max_bytes / static_cast<int64_t>(RecordSpace(
+                                  sizeof(RecordHeader) + payload_bytes));
+}
+
+absl::Status DiskStore::Agree(const Settings& settings) {
+  std::lock_guard<std::mutex> lock(settings_mu_);
+  SettingsFile file(directory_ + kSettingsFile);
+  absl::StatusOr<Settings> agreed =
+      file.Agree(settings, directory_ + kLockFile);
+  if (!agreed.ok()) return agreed.status();
+  settings_ = *std::move(agreed);
+  return absl::OkStatus();
+}
+
+Settings DiskStore::settings() const {
+  std::lock_guard<std::mutex> lock(settings_mu_);
+  return settings_;
+}
+
+// Reading --------------------------------------------------------------------
+
+uint64_t DiskStore::Locate(uint64_t index, GenerationRange wanted) const {
+  const uint64_t word = index_->Load(index);
+  return word != 0 && wanted.Contains(GenerationOfWord(word)) ? word : 0;
+}
+
+bool DiskStore::GetPending(uint64_t index, GenerationRange wanted,
+                           RecordBuffer* record) {
+  const auto found = pending_.find(index);
+  if (found == pending_.end() || !wanted.Contains(found->second.generation)) {
+    return false;
+  }
+  const Pending& pending = found->second;
+  const WriteBuffer& buffer = pending.flushing ? flushing_ : filling_;
+  if (record != nullptr) {
+    *record = RecordBuffer(pending.size);
+    std::memcpy(record->data(), &buffer.bytes[pending.offset], pending.size);
+  }
+  return true;
+}
+
+bool DiskStore::Get(uint64_t index, GenerationRange wanted,
+                    RecordBuffer* record) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (GetPending(index, wanted, record)) {
+      ++hits_;
+      return true;
+    }
+  }
+  uint64_t word = Locate(index, wanted);
+  for (int attempt = 0; word != 0 && attempt < kReadAttempts; ++attempt) {
+    if (ReadRecord(index, word, /*anew=*/attempt > 0, record)) {
+      ++hits_;
+      return true;
+    }
+    // It may just have been replaced or moved.
+    const uint64_t now = Locate(index, wanted);
+    if (now == word && attempt > 0) {
+      MakeAbsent(index, word);
+      break;
+    }
+    word = now;
+  }
+  ++misses_;
+  return false;
+}
+
+bool DiskStore::ReadRecord(uint64_t index, uint64_t word, bool anew,
+                           RecordBuffer* record) {
+  const Location location = DecodeLocation(word);
+  bool foreign;
+  const std::shared_ptr<File> file = segments_.OpenToRead(
+      location.large, location.segment, anew, &foreign);
+  if (file == nullptr) return false;
+  *record = RecordBuffer(location.size);
+  Read read;
+  read.fd = file->fd();
+  read.offset = location.offset;
+  read.data = record->data();
+  read.size = location.size;
+  Read* const reads[] = {&read};
+  read_queue_->Start(reads, 1);
+  const int64_t bytes = read_queue_->Wait(&read);
+  if (bytes < 0 || !record->Verify(index, location.generation, bytes)) {
+    return false;
+  }
+  foreign_hits_ += foreign;
+  return true;
+}
+
+void DiskStore::MakeAbsent(uint64_t index, uint64_t word) {
+  uint64_t expected = word;
+  if (!index_->CompareExchange(index, &expected, 0)) return;
+  Account(word, 0, /*evicted=*/false);
+  ++corrupt_;
+  WarnOnce(&corrupt_warned_,
+           absl::StrCat("sample ", index,
+                        " could not be read or its checksum is wrong. Such "
+                        "samples are prepared again."));
+}
+
+bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
+  if (Locate(index, wanted) != 0) return true;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (GetPending(index, wanted, nullptr)) return true;
+  }
+  // It may have been written in between.
+  if (Locate(index, wanted) != 0) return true;
+  ++misses_;
+  return false;
+}
+
+Generation DiskStore::StoredGeneration(uint64_t index) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = pending_.find(index);
+  if (found != pending_.end()) return found->second.generation;
+  return GenerationOfWord(index_->Load(index));
+}
+
+// Writing --------------------------------------------------------------------
+
+PutResult DiskStore::Put(uint64_t index, Generation generation,
+                         const iovec* parts, int num_parts) {
+  const size_t payload = TotalSize(parts, num_parts);
+  const size_t record_size = sizeof(RecordHeader) + payload;
+  if (index >= Index::kMaxSamples || generation > kMaxGeneration ||
+      record_size > kMaxRecord) {
+    return PutResult::kNoRoom;
+  }
+  const Generation stored = StoredGeneration(index);
+  if (stored != kNoGeneration && stored > generation) {
+    return PutResult::kNewerKept;
+  }
+  // What a generation of a sample is does not depend on who prepares it.
+  if (stored == generation) return PutResult::kStored;
+  const uint64_t space = RecordSpace(record_size);
+  if (options_.max_bytes != kUnlimited && !MakeRoom(index, space)) {
+    return PutResult::kNoRoom;
+  }
+  if (!index_->Reserve(index)) {
+    WriteFailed(errno);
+    return PutResult::kNoRoom;
+  }
+  uint32_t crc = 0;
+  for (int i = 0; i < num_parts; ++i) {
+    crc = Crc32c(parts[i].iov_base, parts[i].iov_len, crc);
+  }
+  const RecordHeader header = MakeRecordHeader(index, generation, payload, crc);
+  return record_size < kLargeRecord
+             ? PutSmall(header, space, parts, num_parts)
+             : PutLarge(header, space, parts, num_parts);
+}
+
+bool DiskStore::MakeRoom(uint64_t index, uint64_t space) {
+  Recount();
+  const int64_t replaced = DecodeLocation(index_->Load(index)).size;
+  if (state_->bytes() + CountPending().second - replaced +
+          static_cast<int64_t>(space) <=
+      options_.max_bytes) {
+    return true;
+  }
+  // What is replaced is of an older generation.
+  Remove(index, /*evict=*/true);
+  return false;
+}
+
+PutResult DiskStore::PutSmall(const RecordHeader& header, uint64_t space,
+                              const iovec* parts, int num_parts) {
+  std::unique_lock<std::mutex> lock(mu_);
+  while (!filling_.bytes.empty() &&
+         filling_.bytes.size() + space > options_.write_buffer) {
+    lock.unlock();
+    Flush();
+    lock.lock();
+  }
+  if (filling_.bytes.empty()) {
+    filling_since_ = std::chrono::steady_clock::now();
+    wake_background_.notify_one();
+  }
+  const size_t offset = filling_.bytes.size();
+  filling_.bytes.resize(offset + space);
+  char* to = &filling_.bytes[offset];
+  std::memcpy(to, &header, sizeof(header));
+  to += sizeof(header);
+  for (int i = 0; i < num_parts; ++i) {
+    std::memcpy(to, parts[i].iov_base, parts[i].iov_len);
+    to += parts[i].iov_len;
+  }
+  filling_.records.push_back({header.index, header.generation, offset, space});
+  pending_[header.index] = {header.generation, offset, space, false};
+  return PutResult::kStored;
+}
+
+PutResult DiskStore::PutLarge(const RecordHeader& header, uint64_t space,
+                              const iovec* parts, int num_parts) {
+  std::vector<iovec> record;
+  record.reserve(num_parts + 1);
+  record.push_back({const_cast<RecordHeader*>(&header), sizeof(header)});
+  record.insert(record.end(), parts, parts + num_parts);
+  std::lock_guard<std::mutex> lock(write_mu_);
+  Segments::Place place;
+  if (!Write(std::move(record), space, /*large=*/true, &place)) {
+    return PutResult::kNoRoom;
+  }
+  return Publish(header.index, {true, place.segment, place.offset, space,
+                                header.generation});
+}
+
+void DiskStore::Flush() {
+  std::lock_guard<std::mutex> lock(write_mu_);
+  FlushLocked();
+}
+
+void DiskStore::FlushLocked() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (filling_.records.empty()) return;
+    std::swap(filling_, flushing_);
+    for (auto& [index, pending] : pending_) pending.flushing = true;
+  }
+  // Nobody changes `flushing_` while `write_mu_` is held.
+  std::vector<Queued> records;
+  iovec bytes;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    records = flushing_.records;
+    bytes = {flushing_.bytes.data(), flushing_.bytes.size()};
+  }
+  Segments::Place place;
+  if (Write({bytes}, bytes.iov_len, /*large=*/false, &place)) {
+    for (const Queued& record : records) {
+      if (record.size == 0) continue;  // Removed.
+      Publish(record.index, {false, place.segment, place.offset + record.offset,
+                             record.size, record.generation});
+    }
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const Queued& record : records) {
+    const auto found = pending_.find(record.index);
+    if (found != pending_.end() && found->second.flushing) pending_.erase(found);
+  }
+  flushing_.bytes.clear();
+  flushing_.records.clear();
+}
+
+bool DiskStore::Write(std::vector<iovec> parts, uint64_t space, bool large,
+                      Segments::Place* place) {
+  if (!adopted_) {
+    adopted_ = true;
+    segments_.Adopt();
+  }
+  const uint64_t most = large ? options_.large_segment : options_.small_segment;
+  const uint64_t limit = std::min<uint64_t>(
+      most, std::max<uint64_t>(kLeastSegment, state_->bytes() / kSegmentsOfLive));
+  const std::optional<Segments::Place> found =
+      segments_.Append(large, space, limit);
+  if (!found.has_value()) {
+    WriteFailed(errno);
+    return false;
+  }
+  if (!WriteAll(found->file->fd(), std::move(parts), found->offset)) {
+    WriteFailed(errno);
+    segments_.TakeBack(large, *found);
+    return false;
+  }
+  appended_ += space;
+  if (CompactionIsDue()) {
+    std::lock_guard<std::mutex> lock(mu_);
+    wake_background_.notify_one();
+  }
+  *place = *found;
+  return true;
+}
+
+PutResult DiskStore::Publish(uint64_t index, const Location& location) {
+  const uint64_t word = EncodeLocation(location);
+  uint64_t old = index_->Load(index);
+  do {
+    if (old != 0 && GenerationOfWord(old) >= location.generation) {
+      // Another process was faster.
+      if (location.large) segments_.Punch(location);
+      return GenerationOfWord(old) == location.generation
+                 ? PutResult::kStored
+                 : PutResult::kNewerKept;
+    }
+  } while (!index_->CompareExchange(index, &old, word));
+  bytes_put_ += location.size;
+  Account(old, word, /*evicted=*/old != 0);
+  return PutResult::kStored;
+}
+
+void DiskStore::Account(uint64_t old_word, uint64_t new_word, bool evicted) {
+  const Location old_location = DecodeLocation(old_word);
+  state_->Add((new_word != 0) - (old_word != 0),
+              static_cast<int64_t>(DecodeLocation(new_word).size) -
+                  static_cast<int64_t>(old_location.size));
+  evictions_ += evicted;
+  if (old_word != 0 && old_location.large) segments_.Punch(old_location);
+}
+
+void DiskStore::WriteFailed(int error) {
+  ++failed_writes_;
+  WarnOnce(&failure_warned_,
+           absl::StrCat("cannot write: ", std::strerror(error),
+                        ". What cannot be kept is prepared again when it is "
+                        "needed."));
+}
+
+bool DiskStore::Remove(uint64_t index, bool evict) {
+  std::lock_guard<std::mutex> write_lock(write_mu_);
+  bool removed = false;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = pending_.find(index);
+    if (found != pending_.end()) {
+      // No flush is under way, so it is in `filling_`.
+      for (Queued& record : filling_.records) {
+        if (record.index == index) record.size = 0;
+      }
+      pending_.erase(found);
+      removed = true;
+    }
+  }
+  uint64_t word = index_->Load(index);
+  while (word != 0) {
+    if (index_->CompareExchange(index, &word, 0)) {
+      Account(word, 0, evict);
+      return true;
+    }
+  }
+  if (removed && evict) ++evictions_;
+  return removed;
+}
+
+void DiskStore::Clear() {
+  {
+    std::lock_guard<std::mutex> write_lock(write_mu_);
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      filling_.bytes.clear();
+      filling_.records.clear();
+      pending_.clear();
+    }
+    index_->ForEach([this](uint64_t index, uint64_t word) {
+      while (word != 0 && !index_->CompareExchange(index, &word, 0)) {
+      }
+      if (word != 0) Account(word, 0, /*evicted=*/false);
+      return true;
+    });
+    segments_.Seal();
+  }
+  Compact();
+}
+
+// Maintenance ----------------------------------------------------------------
+
+void DiskStore::Recount() {
+  if (!recount_) return;
+  std::lock_guard<std::mutex> lock(write_mu_);
+  if (!recount_) return;
+  int64_t entries = 0;
+  int64_t bytes = 0;
+  index_->ForEach([&](uint64_t, uint64_t word) {
+    ++entries;
+    bytes += DecodeLocation(word).size;
+    return true;
+  });
+  state_->SetCounts(entries, bytes);
+  recount_ = false;
+}
+
+std::pair<int64_t, int64_t> DiskStore::CountPending() const {
+  std::pair<int64_t, int64_t> counts = {0, 0};
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [index, pending] : pending_) {
+    const uint64_t old = index_->Load(index);
+    counts.first += old == 0;
+    counts.second += static_cast<int64_t>(pending.size) -
+                     static_cast<int64_t>(DecodeLocation(old).size);
+  }
+  return counts;
+}
+
+DiskStore::Counts DiskStore::Stats() {
+  Recount();
+  Counts counts;
+  const Segments::Usage usage = segments_.TotalUsage();
+  counts.disk_bytes = usage.disk_bytes;
+  counts.segments = usage.segments;
+  counts.store.entries = state_->entries();
+  counts.store.bytes = state_->bytes();
+  const auto [entries, bytes] = CountPending();
+  counts.store.entries += entries;
+  counts.store.bytes += bytes;
+  counts.store.hits = hits_;
+  counts.store.misses = misses_;
+  counts.store.evictions = evictions_;
+  counts.compactions = compactions_;
+  counts.bytes_put = bytes_put_;
+  counts.bytes_moved = bytes_moved_;
+  counts.corrupt = corrupt_;
+  counts.foreign_hits = foreign_hits_;
+  counts.failed_writes = failed_writes_;
+  return counts;
+}
+
+int DiskStore::Compact() {
+  std::lock_guard<std::mutex> maintenance_lock(maintenance_mu_);
+  appended_ = 0;
+  segments_.Adopt();
+  std::vector<Segments::Sealed> sealed;
+  {
+    // What has been appended to them is in the index, then.
+    std::lock_guard<std::mutex> lock(write_mu_);
+    sealed = segments_.ListSealed();
+  }
+  std::vector<uint64_t> live(2 * kNumSegments);
+  const auto key = [](bool large, uint32_t segment) {
+    return large * kNumSegments + segment;
+  };
+  index_->ForEach([&](uint64_t, uint64_t word) {
+    const Location location = DecodeLocation(word);
+    live[key(location.large, location.segment)] += location.size;
+    return !cancelled_;
+  });
+  if (cancelled_) return 0;
+
+  int done = 0;
+  uint64_t total = 0;
+  uint64_t total_live = 0;
+  std::vector<std::pair<double, const Segments::Sealed*>> candidates;
+  for (const Segments::Sealed& segment : sealed) {
+    const uint64_t alive = live[key(segment.large, segment.segment)];
+    if (alive == 0) {
+      segments_.Delete(segment.large, segment.segment);
+      ++done;
+      continue;
+    }
+    total += segment.disk_bytes;
+    total_live += alive;
+    candidates.emplace_back(
+        static_cast<double>(alive) / std::max<uint64_t>(segment.disk_bytes, 1),
+        &segment);
+  }
+  // Those with the least to move first.
+  std::sort(candidates.begin(), candidates.end());
+  std::map<std::pair<bool, uint32_t>, std::vector<std::pair<uint64_t, uint64_t>>>
+      victims;
+  for (const auto& [alive, segment] : candidates) {
+    if (total <= kMostOverhead * total_live) break;
+    victims[{segment->large, segment->segment}];
+    total -= segment->disk_bytes;
+    total_live -= live[key(segment->large, segment->segment)];
+  }
+  if (victims.empty()) return done;
+  index_->ForEach([&](uint64_t index, uint64_t word) {
+    const Location location = DecodeLocation(word);
+    const auto victim = victims.find({location.large, location.segment});
+    if (victim != victims.end()) victim->second.emplace_back(word, index);
+    return !cancelled_;
+  });
+  for (auto& [segment, records] : victims) {
+    // In the order in which they are in the file: of one segment and size class,
+    // that is what is below the generation.
+    std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
+      return DecodeLocation(a.first).offset < DecodeLocation(b.first).offset;
+    });
+    bool emptied = true;
+    for (const auto& [word, index] : records) {
+      if (cancelled_) return done;
+      emptied &= Move(index, word);
+    }
+    // On a full disk, what could not be moved stays where it is.
+    if (!emptied) continue;
+    segments_.Delete(segment.first, segment.second);
+    ++compactions_;
+    ++done;
+  }
+  return done;
+}
+
+bool DiskStore::Move(uint64_t index, uint64_t word) {
+  const Location from = DecodeLocation(word);
+  RecordBuffer record;
+  if (!ReadRecord(index, word, /*anew=*/false, &record)) {
+    if (index_->Load(index) == word) MakeAbsent(index, word);
+    return true;
+  }
+  std::lock_guard<std::mutex> lock(write_mu_);
+  if (index_->Load(index) != word) return true;  // Dead by now.
+  const iovec part = {record.data(),
+                      sizeof(RecordHeader) + record.payload_size()};
+  Segments::Place place;
+  if (!Write({part}, from.size, from.large, &place)) return false;
+  Location to = from;
+  to.segment = place.segment;
+  to.offset = place.offset;
+  uint64_t expected = word;
+  if (index_->CompareExchange(index, &expected, EncodeLocation(to))) {
+    bytes_moved_ += from.size;
+  }
+  return true;
+}
+
+std::pair<int64_t, int64_t> DiskStore::Verify() {
+  Flush();
+  std::pair<int64_t, int64_t> counts = {0, 0};
+  index_->ForEach([&](uint64_t index, uint64_t word) {
+    RecordBuffer record;
+    if (ReadRecord(index, word, /*anew=*/false, &record)) {
+      ++counts.first;
+    } else if (index_->Load(index) == word) {
+      MakeAbsent(index, word);
+      ++counts.second;
+    }
+    return true;
+  });
+  return counts;
+}
+
+bool DiskStore::CompactionIsDue() const {
+  return appended_ >= std::max<uint64_t>(kLeastSegment,
+                                         state_->bytes() / kSegmentsOfLive);
+}
+
+void DiskStore::Background() {
+  std::unique_lock<std::mutex> lock(mu_);
+  while (!stopping_) {
+    const auto due =
+        filling_since_ + std::chrono::milliseconds(options_.write_delay_ms);
+    if (CompactionIsDue()) {
+      lock.unlock();
+      Compact();
+      lock.lock();
+    } else if (filling_.records.empty()) {
+      wake_background_.wait(lock);
+    } else if (std::chrono::steady_clock::now() < due) {
+      wake_background_.wait_until(lock, due);
+    } else {
+      lock.unlock();
+      Flush();
+      lock.lock();
+    }
+  }
+}
+
+void DiskStore::WarnOnce(std::atomic<bool>* warned, const std::string& what) {
+  if (warned->exchange(true)) return;
+  std::fprintf(stderr, "refurbish_tf: the cache store %s: %s\n",
+               directory_.c_str(), what.c_str());
+}
+
+// Reading ahead --------------------------------------------------------------
+
+DiskStore::ReadAhead::~ReadAhead() {
+  while (!entries_.empty()) Drop();
+}
+
+size_t DiskStore::ReadAhead::Room() const {
+  const size_t most = store_->options_.reads_in_flight;
+  // In batches, as each costs a system call.
+  if (entries_.size() > most / 2 || bytes_ > kReadAheadBytes / 2) return 0;
+  return most - entries_.size();
+}
+
+void DiskStore::ReadAhead::Start(const std::vector<Wanted>& wanted) {
+  std::vector<Read*> reads;
+  for (const Wanted& sample : wanted) {
+    const uint64_t word = store_->Locate(sample.index, sample.generations);
+    if (word == 0 || bytes_ > kReadAheadBytes) continue;
+    const Location location = DecodeLocation(word);
+    bool foreign;
+    std::shared_ptr<File> file = store_->segments_.OpenToRead(
+        location.large, location.segment, /*anew=*/false, &foreign);
+    if (file == nullptr) continue;
+    std::unique_ptr<Entry> entry;
+    if (spare_.empty()) {
+      entry = std::make_unique<Entry>();
+    } else {
+      entry = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    entry->ticket = sample.ticket;
+    entry->index = sample.index;
+    entry->word = word;
+    entry->foreign = foreign;
+    entry->buffer = RecordBuffer(location.size);
+    entry->read.fd = file->fd();
+    entry->file = std::move(file);
+    entry->read.offset = location.offset;
+    entry->read.data = entry->buffer.data();
+    entry->read.size = location.size;
+    bytes_ += location.size;
+    reads.push_back(&entry->read);
+    entries_.push_back(std::move(entry));
+  }
+  if (!reads.empty()) store_->read_queue_->Start(reads.data(), reads.size());
+}
+
+bool DiskStore::ReadAhead::Get(const Wanted& wanted, RecordBuffer* record) {
+  while (!entries_.empty() && entries_.front()->ticket < wanted.ticket) Drop();
+  if (entries_.empty() || entries_.front()->ticket != wanted.ticket) {
+    return store_->Get(wanted.index, wanted.generations, record);
+  }
+  Entry& entry = *entries_.front();
+  const int64_t bytes = store_->read_queue_->Wait(&entry.read);
+  const Generation generation = GenerationOfWord(entry.word);
+  // Not if it has been removed since.
+  const bool hit = bytes >= 0 && entry.index == wanted.index &&
+                   wanted.generations.Contains(generation) &&
+                   store_->index_->Load(entry.index) == entry.word &&
+                   entry.buffer.Verify(entry.index, generation, bytes);
+  if (hit) {
+    *record = std::move(entry.buffer);
+    ++store_->hits_;
+    store_->foreign_hits_ += entry.foreign;
+  }
+  Recycle();
+  return hit || store_->Get(wanted.index, wanted.generations, record);
+}
+
+void DiskStore::ReadAhead::Drop() {
+  store_->read_queue_->Wait(&entries_.front()->read);
+  Recycle();
+}
+
+void DiskStore::ReadAhead::Recycle() {
+  std::unique_ptr<Entry> entry = std::move(entries_.front());
+  entries_.pop_front();
+  bytes_ -= entry->read.size;
+  entry->file.reset();
+  entry->buffer = RecordBuffer();
+  spare_.push_back(std::move(entry));
+}
+
+}  // namespace refurbish_tf

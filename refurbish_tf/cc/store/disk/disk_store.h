@@ -1,0 +1,273 @@
+// The cache store on disk (Lee et al., USENIX ATC 2021, section 5.1), which
+// several processes may have open at once (Kakaraparthi et al., HotCloud 2019):
+// what one of them has put, the others get.
+#ifndef REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
+#define REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/disk/index.h"
+#include "refurbish_tf/cc/store/disk/read_queue.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/segments.h"
+#include "refurbish_tf/cc/store/disk/settings_file.h"
+#include "refurbish_tf/cc/store/disk/shared_state.h"
+
+namespace refurbish_tf {
+
+struct DiskStoreOptions {
+  // Of the records that are live. The files may take twice as much for a while.
+  int64_t max_bytes = kUnlimited;
+  // Delete what is there.
+  bool overwrite = false;
+  uint64_t small_segment = kMaxSmallSegment;
+  uint64_t large_segment = kMaxLargeSegment;
+  // So much is held in memory before it is written, and for so long at most.
+  size_t write_buffer = 256 << 10;
+  int64_t write_delay_ms = 10;
+  int reads_in_flight = 64;
+  // Null for the best of this machine.
+  std::unique_ptr<ReadQueue> read_queue;
+};
+
+// The payload of a record, which is whatever the user makes of it.
+//
+// Files, all in one directory:
+//   store     format version, settings; text.
+//   state     what the processes share in memory: counts, epochs (SharedState).
+//   index     a word for each sample: where its record is (Index).
+//   small-N, large-N   records (Segments).
+//   lock      locked by all that have the store open, alone by who clears it.
+//
+// A record is written first and the index set after it, by an atomic operation,
+// so that a process may die at any moment. Nothing is synchronised with the disk:
+// after a power cut the checksums decide. What is torn, corrupt or of another
+// sample is absent.
+//
+// Thread-safe.
+//
+// Lock order: `write_mu_`, `mu_`, those of the members. No file is read or
+// written with `mu_` held, but opened.
+class DiskStore {
+ public:
+  struct Counts {
+    CacheStoreStats store;     // Live entries and bytes of all processes.
+    int64_t disk_bytes = 0;    // Of all segments.
+    int64_t segments = 0;
+    int64_t compactions = 0;   // Segments that this process has emptied.
+    int64_t bytes_put = 0;     // By this process, ...
+    int64_t bytes_moved = 0;   // ... and moved in compactions.
+    int64_t corrupt = 0;       // Records that were found absent by checking them.
+    int64_t foreign_hits = 0;  // On what others have put.
+    int64_t failed_writes = 0;
+  };
+
+  // Opens the store in `directory`, or makes one. Takes constant time.
+  static absl::StatusOr<std::unique_ptr<DiskStore>> Open(
+      const std::string& directory, DiskStoreOptions options);
+  // Writes what is still in memory.
+  ~DiskStore();
+
+  int64_t max_bytes() const { return options_.max_bytes; }
+  const std::string& directory() const { return directory_; }
+  // How many samples, each with a payload of so many bytes, `max_bytes` allows.
+  int64_t Capacity(int64_t payload_bytes) const;
+
+  // Compares `settings` with those that the store was written under and adds
+  // those that it lacks. Fails, naming them, when some differ.
+  absl::Status Agree(const Settings& settings) ABSL_LOCKS_EXCLUDED(settings_mu_);
+  Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
+
+  SharedState& state() { return *state_; }
+
+  // As those of CacheStore.
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  bool Contains(uint64_t index, GenerationRange wanted) ABSL_LOCKS_EXCLUDED(mu_);
+  Generation StoredGeneration(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  // `parts` are the payload.
+  PutResult Put(uint64_t index, Generation generation, const iovec* parts,
+                int num_parts) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  void Clear() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  Counts Stats() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Writes what is still in memory, for other processes to see.
+  void Flush() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+
+  // Deletes or empties segments, as the background thread does from time to
+  // time. Returns how many.
+  int Compact() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
+
+  // Reads every record. Returns how many are right and how many were not, which
+  // are absent from then on.
+  std::pair<int64_t, int64_t> Verify();
+
+  // Reads that are under way before they are wanted. For one thread, which gets
+  // them in the order in which it has started them.
+  class ReadAhead {
+   public:
+    explicit ReadAhead(DiskStore* store) : store_(store) {}
+    ~ReadAhead();
+
+    // How many more may be started, 0 while there are enough.
+    size_t Room() const;
+    struct Wanted {
+      uint64_t ticket;  // Grows from one to the next.
+      uint64_t index;
+      GenerationRange generations;
+    };
+    void Start(const std::vector<Wanted>& wanted);
+    // As `DiskStore::Get`. What was started with a smaller ticket is dropped.
+    bool Get(const Wanted& wanted, RecordBuffer* record);
+
+   private:
+    struct Entry {
+      uint64_t ticket;
+      uint64_t index;
+      uint64_t word;
+      bool foreign;
+      std::shared_ptr<File> file;
+      RecordBuffer buffer;
+      Read read;
+    };
+    void Drop();
+    void Recycle();
+
+    DiskStore* const store_;
+    std::deque<std::unique_ptr<Entry>> entries_;
+    // To be used again.
+    std::vector<std::unique_ptr<Entry>> spare_;
+    size_t bytes_ = 0;
+  };
+
+ private:
+  // A record that is in memory and not yet on the disk.
+  struct Pending {
+    Generation generation;
+    size_t offset;  // In its buffer.
+    size_t size;
+    bool flushing;  // In `flushing_`, else in `filling_`.
+  };
+  struct Queued {
+    uint32_t index;
+    Generation generation;
+    size_t offset;
+    size_t size;
+  };
+  struct WriteBuffer {
+    std::vector<char> bytes;
+    std::vector<Queued> records;
+  };
+
+  DiskStore(std::string directory, DiskStoreOptions options);
+
+  // Where the record is that is wanted; 0 if there is none.
+  uint64_t Locate(uint64_t index, GenerationRange wanted) const;
+  bool GetPending(uint64_t index, GenerationRange wanted, RecordBuffer* record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Reads and checks the record that `word` points to.
+  bool ReadRecord(uint64_t index, uint64_t word, bool anew,
+                  RecordBuffer* record);
+  // The record is not what the index says: makes it absent, if the index still
+  // says so.
+  void MakeAbsent(uint64_t index, uint64_t word);
+
+  // Whether the limit allows a record of this sample.
+  bool MakeRoom(uint64_t index, uint64_t space)
+      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  PutResult PutSmall(const RecordHeader& header, uint64_t space,
+                     const iovec* parts, int num_parts)
+      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  PutResult PutLarge(const RecordHeader& header, uint64_t space,
+                     const iovec* parts, int num_parts)
+      ABSL_LOCKS_EXCLUDED(write_mu_);
+  void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Writes parts to a new place of a segment. False if it cannot.
+  bool Write(std::vector<iovec> parts, uint64_t space, bool large,
+             Segments::Place* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Sets the index to a record that has been written.
+  PutResult Publish(uint64_t index, const Location& location)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
+  // The word of a sample has been changed.
+  void Account(uint64_t old_word, uint64_t new_word, bool evicted);
+  void WriteFailed(int error);
+  // What the records that are in memory add to the live entries and bytes.
+  std::pair<int64_t, int64_t> CountPending() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Corrects the shared counts, which a process that died may have left wrong.
+  void Recount() ABSL_LOCKS_EXCLUDED(write_mu_);
+  // Moves a record to another segment. False if it cannot.
+  bool Move(uint64_t index, uint64_t word) ABSL_LOCKS_EXCLUDED(write_mu_);
+  bool CompactionIsDue() const;
+  void Background() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
+  void WarnOnce(std::atomic<bool>* warned, const std::string& what);
+
+  const std::string directory_;
+  DiskStoreOptions options_;
+  std::shared_ptr<File> lock_file_;
+  std::unique_ptr<Index> index_;
+  std::unique_ptr<SharedState> state_;
+  Segments segments_;
+  std::unique_ptr<ReadQueue> read_queue_;
+
+  mutable std::mutex settings_mu_;
+  Settings settings_ ABSL_GUARDED_BY(settings_mu_);
+
+  // Held by whoever compacts.
+  std::mutex maintenance_mu_;
+  // Held from where a record is appended to where the index says so.
+  std::mutex write_mu_;
+  bool adopted_ ABSL_GUARDED_BY(write_mu_) = false;
+  mutable std::mutex mu_;
+  WriteBuffer filling_ ABSL_GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
+  // Changed with `write_mu_` held, too.
+  WriteBuffer flushing_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::condition_variable wake_background_;
+  // Appended since the last compaction.
+  std::atomic<uint64_t> appended_{0};
+  std::atomic<bool> cancelled_{false};
+  // Nobody else had the store open, so the shared counts can be corrected.
+  std::atomic<bool> recount_{false};
+
+  std::atomic<int64_t> hits_{0};
+  std::atomic<int64_t> misses_{0};
+  std::atomic<int64_t> evictions_{0};
+  std::atomic<int64_t> compactions_{0};
+  std::atomic<int64_t> bytes_put_{0};
+  std::atomic<int64_t> bytes_moved_{0};
+  std::atomic<int64_t> corrupt_{0};
+  std::atomic<int64_t> foreign_hits_{0};
+  std::atomic<int64_t> failed_writes_{0};
+  std::atomic<bool> corrupt_warned_{false};
+  std::atomic<bool> failure_warned_{false};
+
+  std::thread background_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_

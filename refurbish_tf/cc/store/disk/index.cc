@@ -1,0 +1,80 @@
+#include "refurbish_tf/cc/store/disk/index.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+
+absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", path));
+  }
+  std::unique_ptr<Index> index(new Index(fd));
+  // Where the file system cannot map files this is said now.
+  if (index->Reserve(0)) return index;
+  const int error = errno;
+  return absl::ErrnoToStatus(
+      error,
+      absl::StrCat("Cannot map ", path,
+                   error == ENOSPC || error == EDQUOT
+                       ? ""
+                       : ", which a cache store on disk needs; network file "
+                         "systems often cannot. Choose a directory on a local "
+                         "disk"));
+}
+
+Index::~Index() {
+  for (uint64_t chunk = 0; chunk < kChunks; ++chunk) {
+    Word* words = chunks_[chunk].load(std::memory_order_relaxed);
+    if (words != nullptr) munmap(words, kChunkBytes);
+  }
+  close(fd_);
+}
+
+bool Index::IsFile(const std::string& path) const {
+  struct stat own, named;
+  return fstat(fd_, &own) == 0 && stat(path.c_str(), &named) == 0 &&
+         own.st_ino == named.st_ino;
+}
+
+bool Index::Reserve(uint64_t sample) {
+  if (sample >= kMaxSamples) return false;
+  if (Find(sample) != nullptr) return true;
+  const uint64_t chunk = sample / kWords;
+  // With all its blocks: touching a hole when the disk is full kills the process.
+  const int error = posix_fallocate(fd_, 0, (chunk + 1) * kChunkBytes);
+  if (error != 0) {
+    errno = error;
+    return false;
+  }
+  return Find(sample) != nullptr;
+}
+
+bool Index::Exists(uint64_t chunk) const {
+  struct stat status;
+  return fstat(fd_, &status) == 0 &&
+         static_cast<uint64_t>(status.st_size) >= (chunk + 1) * kChunkBytes;
+}
+
+Index::Word* Index::Map(uint64_t chunk) const {
+  if (!Exists(chunk)) return nullptr;
+  std::lock_guard<std::mutex> lock(mu_);
+  Word* words = chunks_[chunk].load(std::memory_order_acquire);
+  if (words != nullptr) return words;
+  void* address = mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                       fd_, chunk * kChunkBytes);
+  if (address == MAP_FAILED) return nullptr;
+  words = static_cast<Word*>(address);
+  chunks_[chunk].store(words, std::memory_order_release);
+  return words;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,67 @@
+// Reads that run ahead of their consumer: many under way at a time, begun
+// together, waited for one by one.
+#ifndef REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_
+#define REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace refurbish_tf {
+
+// A read of a file. From Start until Wait has returned for it, it must stay
+// alive at its address, with its buffer and its open file. Then it may be
+// changed and started again.
+struct Read {
+  int fd = -1;
+  uint64_t offset = 0;
+  char* data = nullptr;
+  size_t size = 0;
+
+  // The queue's own. `done` is set last: with it the read is its owner's again.
+  std::atomic<bool> done{false};
+  bool waiting_its_turn = false;
+  int64_t result = 0;
+  Read* previous = nullptr;
+  Read* next = nullptr;
+};
+
+// May be used by several threads at once. A child made by fork() must neither
+// use nor destroy its copy; the parent's is not disturbed by it.
+class ReadQueue {
+ public:
+  // The best that this machine has. `depth`: how many reads are under way at
+  // most. Further ones wait their turn in the queue: it advances in Start and
+  // in Wait.
+  static std::unique_ptr<ReadQueue> Create(int depth);
+
+  ReadQueue() = default;
+  ReadQueue(const ReadQueue&) = delete;
+  ReadQueue& operator=(const ReadQueue&) = delete;
+  // Every read must have been waited for.
+  virtual ~ReadQueue() = default;
+
+  // Begins the reads, in this order. Does not wait for the disk; what is in
+  // the page cache is read at once.
+  virtual void Start(Read* const* reads, size_t count) = 0;
+
+  // Waits for the end of a read, once for each Start. Returns the bytes read,
+  // fewer than `size` only at the end of the file, or -errno. By then the
+  // thread that started it need not be there any more.
+  virtual int64_t Wait(Read* read) = 0;
+
+  virtual const char* name() const = 0;
+};
+
+// By io_uring: whole batches with one system call. Null where the kernel does
+// not have it or does not let us.
+std::unique_ptr<ReadQueue> MakeUringReadQueue(int depth);
+
+// By system calls of the threads that start and wait for the reads, and of a
+// few of its own for what is not in the page cache.
+std::unique_ptr<ReadQueue> MakePoolReadQueue(int depth);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_

@@ -1,0 +1,88 @@
+#include "refurbish_tf/cc/store/disk/record.h"
+
+#include <cstddef>
+
+#include "refurbish_tf/cc/store/disk/crc32c.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr uint32_t kMagic = 0x31465452;  // "RTF1".
+constexpr uint64_t kMaxMantissa = 1023;
+
+uint32_t HeaderCrc(const RecordHeader& header) {
+  return Crc32c(&header, offsetof(RecordHeader, header_crc));
+}
+
+// How far the units of a large record must be shifted to fit into ten bits.
+int Shift(uint64_t units) {
+  int shift = 0;
+  while (((units - 1) >> shift) + 1 > kMaxMantissa) ++shift;
+  return shift;
+}
+
+}  // namespace
+
+RecordHeader MakeRecordHeader(uint32_t index, Generation generation,
+                              uint32_t payload_size, uint32_t payload_crc) {
+  RecordHeader header{kMagic,      index,  generation, payload_size,
+                      payload_crc, {0, 0}, 0};
+  header.header_crc = HeaderCrc(header);
+  return header;
+}
+
+bool IsRecordHeader(const RecordHeader& header) {
+  return header.magic == kMagic && header.header_crc == HeaderCrc(header);
+}
+
+bool RecordBuffer::Verify(uint32_t index, Generation generation,
+                          size_t size) const {
+  return size >= sizeof(RecordHeader) && IsRecordHeader(header()) &&
+         header().index == index && header().generation == generation &&
+         header().payload_size <= size - sizeof(RecordHeader) &&
+         header().payload_crc == Crc32c(payload(), payload_size());
+}
+
+uint64_t RecordSpace(uint64_t record_size) {
+  if (record_size < kLargeRecord) {
+    return (record_size + kSmallUnit - 1) / kSmallUnit * kSmallUnit;
+  }
+  const uint64_t units = (record_size + kLargeUnit - 1) / kLargeUnit;
+  const int shift = Shift(units);
+  return (((units - 1) >> shift) + 1) << shift << 10;
+}
+
+uint64_t EncodeLocation(const Location& location) {
+  uint64_t offset, size;
+  if (location.large) {
+    const uint64_t units = location.size / kLargeUnit;
+    const int shift = Shift(units);
+    offset = location.offset / kLargeUnit;
+    size = static_cast<uint64_t>(shift) << 10 | units >> shift;
+  } else {
+    offset = location.offset / kSmallUnit;
+    size = location.size / kSmallUnit;
+  }
+  return (uint64_t{location.generation} + 1) << 49 |
+         uint64_t{location.large} << 48 | uint64_t{location.segment} << 33 |
+         offset << 13 | size;
+}
+
+Location DecodeLocation(uint64_t word) {
+  Location location;
+  location.generation = GenerationOfWord(word);
+  location.large = word >> 48 & 1;
+  location.segment = word >> 33 & (kNumSegments - 1);
+  location.offset = word >> 13 & ((1 << 20) - 1);
+  location.size = word & ((1 << 13) - 1);
+  if (location.large) {
+    location.offset *= kLargeUnit;
+    location.size = (location.size & kMaxMantissa) << (location.size >> 10) << 10;
+  } else {
+    location.offset *= kSmallUnit;
+    location.size *= kSmallUnit;
+  }
+  return location;
+}
+
+}  // namespace refurbish_tf

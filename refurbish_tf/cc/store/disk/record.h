@@ -1,0 +1,104 @@
+// What stands on the disk: records in segments, and for each sample a word that
+// says where its record is.
+#ifndef REFURBISH_TF_CC_STORE_DISK_RECORD_H_
+#define REFURBISH_TF_CC_STORE_DISK_RECORD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+
+// Of what is described in this file, and of the names of the files. Another
+// number for whatever an older package could not read.
+inline constexpr int kFormatVersion = 1;
+
+// Stands before the payload of a record, as it is in memory on a little-endian
+// machine. It says nothing of where the record is, which may be moved.
+struct RecordHeader {
+  uint32_t magic;
+  uint32_t index;
+  uint32_t generation;
+  uint32_t payload_size;
+  uint32_t payload_crc;
+  uint32_t reserved[2];
+  uint32_t header_crc;  // Of all before it.
+};
+static_assert(sizeof(RecordHeader) == 32, "");
+
+RecordHeader MakeRecordHeader(uint32_t index, Generation generation,
+                              uint32_t payload_size, uint32_t payload_crc);
+
+// Whether this is the header of a record, whatever becomes of its payload.
+bool IsRecordHeader(const RecordHeader& header);
+
+// Memory for a record, aligned for any use of its payload. Not initialized.
+class RecordBuffer {
+ public:
+  static constexpr size_t kAlignment = 64;
+
+  RecordBuffer() = default;
+  explicit RecordBuffer(size_t size)
+      : data_(static_cast<char*>(std::aligned_alloc(
+            kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
+        size_(size) {}
+
+  char* data() const { return data_.get(); }
+  size_t size() const { return size_; }
+  const RecordHeader& header() const {
+    return *reinterpret_cast<const RecordHeader*>(data());
+  }
+  const char* payload() const { return data() + sizeof(RecordHeader); }
+  size_t payload_size() const { return header().payload_size; }
+
+  // Whether the first `size` bytes are a whole record of this sample.
+  bool Verify(uint32_t index, Generation generation, size_t size) const;
+
+ private:
+  struct Free {
+    void operator()(char* data) const { std::free(data); }
+  };
+  std::unique_ptr<char, Free> data_;
+  size_t size_ = 0;
+};
+
+// Where a record is. Small records stand close to each other; large ones in
+// segments of their own, on whole kilobytes, so that their space can be given
+// back one by one.
+struct Location {
+  bool large = false;
+  uint32_t segment = 0;
+  uint64_t offset = 0;
+  uint64_t size = 0;  // Up to where the next record can begin.
+  Generation generation = kNoGeneration;
+};
+
+inline constexpr uint64_t kSmallUnit = 64;
+inline constexpr uint64_t kLargeUnit = 1024;
+inline constexpr uint64_t kLargeRecord = 16 << 10;  // From here on it is large.
+inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
+inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
+inline constexpr uint64_t kMaxLargeSegment = kLargeUnit << 20;
+inline constexpr uint32_t kNumSegments = 1 << 15;
+inline constexpr Generation kMaxGeneration = (1 << 15) - 2;
+
+// The space that a record of so many bytes takes, header included.
+uint64_t RecordSpace(uint64_t record_size);
+
+// A location in a word, from the highest bit on: generation + 1 (15 bits), large
+// (1), segment (15), offset in units (20), size (13): in units for small ones,
+// for large ones ten bits of units and three of how far to shift them. 0 is no
+// location. Words of one sample compare as their generations do.
+uint64_t EncodeLocation(const Location& location);
+Location DecodeLocation(uint64_t word);
+inline Generation GenerationOfWord(uint64_t word) {
+  return word == 0 ? kNoGeneration : static_cast<Generation>(word >> 49) - 1;
+}
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_RECORD_H_

@@ -1,0 +1,88 @@
+#ifndef REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_
+#define REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace refurbish_tf {
+
+// What the processes that have a store open tell each other, beside the index:
+// how much is in the store, and which epoch each training job is in. A small
+// file that all of them map into their memory.
+//
+// Thread-safe.
+class SharedState {
+ public:
+  static absl::StatusOr<std::unique_ptr<SharedState>> Open(
+      const std::string& path);
+  ~SharedState();
+
+  // Live records and their bytes.
+  int64_t entries() const { return contents_->entries.load(); }
+  int64_t bytes() const { return contents_->bytes.load(); }
+  void Add(int64_t entries, int64_t bytes) {
+    contents_->entries += entries;
+    contents_->bytes += bytes;
+  }
+  void SetCounts(int64_t entries, int64_t bytes) {
+    contents_->entries = entries;
+    contents_->bytes = bytes;
+  }
+
+  // A training job on the store, until it is destroyed or its process dies.
+  class Job {
+   public:
+    // Begins the job's first epoch and returns its number: where other jobs are
+    // at work, that of the one that is furthest, whose samples it can use; else
+    // the one after all that were ever begun.
+    uint64_t BeginFirstEpoch();
+    void BeginEpoch(uint64_t epoch);
+
+    ~Job();
+    Job(const Job&) = delete;
+    Job& operator=(const Job&) = delete;
+
+   private:
+    friend class SharedState;
+    Job(SharedState* state, int fd);
+    void Publish(uint64_t epoch);
+
+    SharedState* const state_;
+    // Open for itself, as the lock on the job's slot belongs to it.
+    const int fd_;
+    int slot_ = -1;  // None where all are taken: then others do not see it.
+  };
+  // This object must outlive the job.
+  absl::StatusOr<std::unique_ptr<Job>> Join();
+
+ private:
+  static constexpr int kSlots = 256;
+
+  struct Contents {
+    std::atomic<int64_t> entries;
+    std::atomic<int64_t> bytes;
+    // Both with a checksum, so that a damaged one is none. One after the epoch
+    // that was begun last, of all jobs ever ...
+    std::atomic<uint64_t> next_epoch;
+    // ... and of those that live.
+    std::atomic<uint64_t> jobs[kSlots];
+  };
+  static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
+
+  SharedState(std::string path, int fd, Contents* contents)
+      : path_(std::move(path)), fd_(fd), contents_(contents) {}
+
+  const std::string path_;
+  const int fd_;
+  Contents* const contents_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_
