@@ -80,9 +80,9 @@ int64_t ReadRest(const Read& read, size_t bytes) {
 }
 
 // By pread. What is in the page cache is read by Start: to hand it to another
-// thread would cost more than to copy it. The rest is left to the pool's
-// threads, and what none of them has begun when it is waited for is read by the
-// thread that waits.
+// thread would cost several times what it costs to copy a small sample. The
+// rest is left to the threads of the pool, and what none has begun when it is
+// waited for is read by the thread that waits for it.
 class PoolReadQueue : public ReadQueue {
  public:
   explicit PoolReadQueue(int depth)
@@ -129,8 +129,9 @@ class PoolReadQueue : public ReadQueue {
   }
 
  private:
-  // For a disk that can do several things at a time, and few enough to be
-  // forgotten beside the threads of tf.data.
+  // Recent kernels have a disk begin what ReadCached did not find, so that few
+  // threads would do. Under older ones, every read under way takes a thread:
+  // more of them load a fast disk better, but cost a switch each.
   static constexpr int kMaxThreads = 8;
 
   // Reads what is in the page cache. False if that is not all; `result` says

@@ -1,0 +1,344 @@
+#include "refurbish_tf/cc/store/disk/read_queue.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr size_t kFileSize = 5'000'003;
+constexpr int kDepth = 8;
+
+struct Implementation {
+  const char* name;
+  std::unique_ptr<ReadQueue> (*make)(int depth);
+};
+
+class ReadQueueTest : public testing::TestWithParam<Implementation> {
+ protected:
+  void SetUp() override {
+    queue_ = GetParam().make(kDepth);
+    if (queue_ == nullptr) GTEST_SKIP() << "the kernel has no io_uring for us";
+    std::string path = testing::TempDir() + "read_queue_test_XXXXXX";
+    fd_ = mkstemp(path.data());
+    ASSERT_GE(fd_, 0);
+    unlink(path.c_str());
+    content_.resize(kFileSize);
+    std::mt19937 random(1);
+    for (char& c : content_) c = static_cast<char>(random());
+    ASSERT_EQ(pwrite(fd_, content_.data(), kFileSize, 0),
+              static_cast<ssize_t>(kFileSize));
+  }
+
+  void TearDown() override {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  // The next reads are of the disk, where the file system has one.
+  void DropCache() const {
+    ASSERT_EQ(fsync(fd_), 0);
+    ASSERT_EQ(posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED), 0);
+  }
+
+  std::unique_ptr<ReadQueue> queue_;
+  std::string content_;
+  int fd_ = -1;
+};
+
+// Reads, with their buffers, which are a little longer than what is read.
+class Reads {
+ public:
+  explicit Reads(size_t count) : reads_(count), buffers_(count) {
+    for (Read& read : reads_) pointers_.push_back(&read);
+  }
+
+  size_t size() const { return reads_.size(); }
+
+  void Set(size_t i, int fd, uint64_t offset, size_t size) {
+    buffers_[i].assign(size + kMargin, kUntouched);
+    reads_[i].fd = fd;
+    reads_[i].offset = offset;
+    reads_[i].data = buffers_[i].data();
+    reads_[i].size = size;
+  }
+
+  // Anywhere in the file, and some across its end and past it.
+  void SetRandom(int fd, std::mt19937* random, size_t max_size) {
+    for (size_t i = 0; i < size(); ++i) {
+      const size_t size = (*random)() % max_size;
+      const bool at_end = (*random)() % 8 == 0;
+      Set(i, fd,
+          at_end ? kFileSize - size / 2 + (*random)() % (size + 1)
+                 : (*random)() % kFileSize,
+          size);
+    }
+  }
+
+  void Start(ReadQueue* queue) {
+    queue->Start(pointers_.data(), pointers_.size());
+  }
+
+  void WaitAndCheck(ReadQueue* queue, size_t i, const std::string& content) {
+    const Read& read = reads_[i];
+    const int64_t bytes = queue->Wait(&reads_[i]);
+    const size_t there =
+        read.offset < content.size() ? content.size() - read.offset : 0;
+    const size_t expected = std::min(read.size, there);
+    ASSERT_EQ(bytes, static_cast<int64_t>(expected)) << read.offset;
+    if (expected > 0) {
+      EXPECT_EQ(
+          std::memcmp(read.data, content.data() + read.offset, expected), 0);
+    }
+    EXPECT_EQ(buffers_[i].substr(expected),
+              std::string(buffers_[i].size() - expected, kUntouched));
+  }
+
+ private:
+  static constexpr size_t kMargin = 8;
+  static constexpr char kUntouched = '#';
+
+  std::vector<Read> reads_;
+  std::vector<std::string> buffers_;
+  std::vector<Read*> pointers_;
+};
+
+TEST_P(ReadQueueTest, HasItsName) {
+  EXPECT_STREQ(queue_->name(), GetParam().name);
+}
+
+TEST_P(ReadQueueTest, ReadsWhatIsInTheFile) {
+  std::mt19937 random(2);
+  for (const bool cold : {false, true}) {
+    Reads reads(kDepth);
+    for (int round = 0; round < 50; ++round) {
+      if (cold) DropCache();
+      reads.SetRandom(fd_, &random, round % 2 == 0 ? 5'000 : 300'000);
+      reads.Start(queue_.get());
+      for (size_t i = 0; i < reads.size(); ++i) {
+        reads.WaitAndCheck(queue_.get(), i, content_);
+      }
+    }
+  }
+}
+
+TEST_P(ReadQueueTest, ReadsUpToTheEndOfTheFile) {
+  Reads reads(4);
+  reads.Set(0, fd_, kFileSize - 100, 100);
+  reads.Set(1, fd_, kFileSize - 100, 101);
+  reads.Set(2, fd_, kFileSize, 10);
+  reads.Set(3, fd_, kFileSize + 100'000, 10);
+  reads.Start(queue_.get());
+  for (size_t i = 0; i < reads.size(); ++i) {
+    reads.WaitAndCheck(queue_.get(), i, content_);
+  }
+}
+
+TEST_P(ReadQueueTest, ReadsNothing) {
+  Reads reads(2);
+  reads.Set(0, fd_, 10, 0);
+  reads.Set(1, fd_, kFileSize + 10, 0);
+  reads.Start(queue_.get());
+  reads.WaitAndCheck(queue_.get(), 0, content_);
+  reads.WaitAndCheck(queue_.get(), 1, content_);
+  queue_->Start(nullptr, 0);
+}
+
+TEST_P(ReadQueueTest, ReturnsErrors) {
+  const int directory = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_GE(directory, 0);
+  const int write_only = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ASSERT_GE(write_only, 0);
+  // The last to be opened: its number is free from here on.
+  const int closed = dup(fd_);
+  close(closed);
+  char buffer[10];
+  // Good ones before, between and after are not harmed.
+  const int fds[] = {fd_, -1, fd_, closed, directory, write_only, fd_};
+  const int64_t results[] = {10, -EBADF, 10, -EBADF, -EISDIR, -EBADF, 10};
+  std::vector<Read> reads(std::size(fds));
+  std::vector<Read*> pointers;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    reads[i].fd = fds[i];
+    reads[i].data = buffer;
+    reads[i].size = sizeof(buffer);
+    pointers.push_back(&reads[i]);
+  }
+  queue_->Start(pointers.data(), pointers.size());
+  for (size_t i = 0; i < reads.size(); ++i) {
+    EXPECT_EQ(queue_->Wait(&reads[i]), results[i]) << i;
+  }
+  // A read can be used again after an error.
+  reads[1].fd = fd_;
+  queue_->Start(&pointers[1], 1);
+  EXPECT_EQ(queue_->Wait(&reads[1]), 10);
+  close(directory);
+  close(write_only);
+}
+
+// procfs cannot say what it has without waiting, nor fill a buffer at once.
+TEST_P(ReadQueueTest, ReadsAnyFileSystem) {
+  std::string content;
+  const int fd = open("/proc/filesystems", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  for (char c; pread(fd, &c, 1, content.size()) == 1;) content.push_back(c);
+  Reads reads(3);
+  // The second time with what the first one left in the reads.
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd, i, 100'000);
+    reads.Start(queue_.get());
+    for (size_t i = 0; i < reads.size(); ++i) {
+      reads.WaitAndCheck(queue_.get(), i, content);
+    }
+  }
+  reads.Set(0, fd_, 7, 1000);
+  reads.Set(1, fd, 7, 20);
+  reads.Set(2, fd_, 9, 1000);
+  reads.Start(queue_.get());
+  reads.WaitAndCheck(queue_.get(), 0, content_);
+  reads.WaitAndCheck(queue_.get(), 1, content);
+  reads.WaitAndCheck(queue_.get(), 2, content_);
+  close(fd);
+}
+
+TEST_P(ReadQueueTest, TakesMoreReadsThanItsDepth) {
+  std::mt19937 random(3);
+  for (const bool cold : {false, true}) {
+    if (cold) DropCache();
+    Reads first(10 * kDepth + 3), second(3 * kDepth);
+    first.SetRandom(fd_, &random, 20'000);
+    second.SetRandom(fd_, &random, 20'000);
+    first.Start(queue_.get());
+    second.Start(queue_.get());
+    for (size_t i = 0; i < first.size(); ++i) {
+      first.WaitAndCheck(queue_.get(), i, content_);
+    }
+    for (size_t i = 0; i < second.size(); ++i) {
+      second.WaitAndCheck(queue_.get(), i, content_);
+    }
+  }
+}
+
+TEST_P(ReadQueueTest, WaitsInAnyOrder) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 20; ++round) {
+    DropCache();
+    Reads reads(3 * kDepth);
+    reads.SetRandom(fd_, &random, 20'000);
+    reads.Start(queue_.get());
+    std::vector<size_t> order(reads.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = order.size() - 1 - i;
+    if (round % 2 == 0) std::shuffle(order.begin(), order.end(), random);
+    for (const size_t i : order) reads.WaitAndCheck(queue_.get(), i, content_);
+  }
+}
+
+TEST_P(ReadQueueTest, ServesSeveralThreads) {
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([this, thread] {
+      std::mt19937 random(10 + thread);
+      for (int round = 0; round < 60; ++round) {
+        if (round % 4 == thread) DropCache();
+        Reads reads(1 + random() % (2 * kDepth));
+        reads.SetRandom(fd_, &random, 40'000);
+        reads.Start(queue_.get());
+        for (size_t i = 0; i < reads.size(); ++i) {
+          reads.WaitAndCheck(queue_.get(), i, content_);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_P(ReadQueueTest, ThreadsMayWaitForWhatAnotherStarted) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 20; ++round) {
+    DropCache();
+    Reads reads(4 * kDepth);
+    reads.SetRandom(fd_, &random, 40'000);
+    reads.Start(queue_.get());
+    std::vector<std::thread> threads;
+    for (size_t thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        for (size_t i = thread; i < reads.size(); i += 4) {
+          reads.WaitAndCheck(queue_.get(), i, content_);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+// The kernel gives up what it reads for a thread that exits.
+TEST_P(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 20; ++round) {
+    DropCache();
+    Reads reads(2 * kDepth);
+    reads.SetRandom(fd_, &random, 300'000);
+    std::thread([&] { reads.Start(queue_.get()); }).join();
+    for (size_t i = 0; i < reads.size(); ++i) {
+      reads.WaitAndCheck(queue_.get(), i, content_);
+    }
+  }
+}
+
+TEST_P(ReadQueueTest, IsDestroyedWhenAllReadsHaveEnded) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    auto queue = GetParam().make(1 + round);
+    // Under some limits there is no ring while those before are being taken
+    // apart.
+    if (queue == nullptr) continue;
+    DropCache();
+    Reads reads(round);
+    reads.SetRandom(fd_, &random, 20'000);
+    reads.Start(queue.get());
+    for (size_t i = 0; i < reads.size(); ++i) {
+      reads.WaitAndCheck(queue.get(), i, content_);
+    }
+    queue.reset();
+    for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, -1, 0, 0);
+  }
+}
+
+TEST_P(ReadQueueTest, TakesAnyDepth) {
+  for (const int depth : {-1, 0, 1, 3, 1'000'000}) {
+    auto queue = GetParam().make(depth);
+    ASSERT_NE(queue, nullptr) << depth;
+    Reads reads(20);
+    for (size_t i = 0; i < reads.size(); ++i) reads.Set(i, fd_, i, 1000);
+    reads.Start(queue.get());
+    for (size_t i = 0; i < reads.size(); ++i) {
+      reads.WaitAndCheck(queue.get(), i, content_);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Implementations, ReadQueueTest,
+    testing::Values(Implementation{"io_uring", &MakeUringReadQueue},
+                    Implementation{"pread", &MakePoolReadQueue}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ReadQueueCreateTest, TakesTheBestThatThereIs) {
+  const auto queue = ReadQueue::Create(kDepth);
+  const bool uring = MakeUringReadQueue(kDepth) != nullptr;
+  EXPECT_STREQ(queue->name(), uring ? "io_uring" : "pread");
+}
+
+}  // namespace
+}  // namespace refurbish_tf
