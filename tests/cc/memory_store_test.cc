@@ -27,7 +27,8 @@ TEST(MemoryStoreTest, HoldsTheSampleItself) {
   const Sample sample = Make("abc");
   EXPECT_EQ(store.Put(5, 0, sample), PutResult::kStored);
   Sample found;
-  ASSERT_TRUE(store.Get(5, 0, &found));
+  Generation generation;
+  ASSERT_TRUE(store.Get(5, {0, 0}, &found, &generation));
   EXPECT_EQ(found.get(), sample.get());
   EXPECT_EQ(sample.use_count(), 3);
 }
@@ -35,15 +36,16 @@ TEST(MemoryStoreTest, HoldsTheSampleItself) {
 TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
   MemoryStore<Sample> store(kUnlimited, Bytes);
   Sample found;
-  EXPECT_FALSE(store.Get(7, 0, &found));
+  Generation generation;
+  EXPECT_FALSE(store.Get(7, {0, 0}, &found, &generation));
   store.Put(7, 3, Make("three"));
-  EXPECT_FALSE(store.Get(7, 2, &found));
-  EXPECT_FALSE(store.Get(7, 4, &found));
-  EXPECT_FALSE(store.Contains(7, 2));
-  EXPECT_TRUE(store.Contains(7, 3));
-  EXPECT_TRUE(store.Get(7, 3, &found));
+  EXPECT_FALSE(store.Get(7, {2, 2}, &found, &generation));
+  EXPECT_FALSE(store.Get(7, {4, 4}, &found, &generation));
+  EXPECT_FALSE(store.Contains(7, {2, 2}));
+  EXPECT_TRUE(store.Contains(7, {3, 3}));
+  EXPECT_TRUE(store.Get(7, {3, 3}, &found, &generation));
   EXPECT_EQ(*found, "three");
-  EXPECT_TRUE(store.GetAny(7, &found));
+  EXPECT_TRUE(store.Get(7, {}, &found, &generation));
   EXPECT_EQ(store.StoredGeneration(7), 3u);
   EXPECT_EQ(store.StoredGeneration(8), kNoGeneration);
 }
@@ -53,7 +55,8 @@ TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
   store.Put(1, 5, Make("new"));
   EXPECT_EQ(store.Put(1, 4, Make("old")), PutResult::kNewerKept);
   Sample found;
-  ASSERT_TRUE(store.GetAny(1, &found));
+  Generation generation;
+  ASSERT_TRUE(store.Get(1, {}, &found, &generation));
   EXPECT_EQ(*found, "new");
   EXPECT_EQ(store.Put(1, 6, Make("newer")), PutResult::kStored);
   EXPECT_EQ(store.Stats().entries, 1);
@@ -80,11 +83,12 @@ TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
   MemoryStore<Sample> store(kUnlimited, Bytes);
   store.Put(4, 2, Make("four"));
   Sample found;
-  EXPECT_FALSE(store.Take(4, 1, &found));
-  ASSERT_TRUE(store.Take(4, 2, &found));
+  Generation generation;
+  EXPECT_FALSE(store.Take(4, {1, 1}, &found, &generation));
+  ASSERT_TRUE(store.Take(4, {2, 2}, &found, &generation));
   EXPECT_EQ(*found, "four");
   EXPECT_EQ(found.use_count(), 1);
-  EXPECT_FALSE(store.Take(4, 2, &found));
+  EXPECT_FALSE(store.Take(4, {2, 2}, &found, &generation));
   const CacheStoreStats stats = store.Stats();
   EXPECT_EQ(stats.entries, 0);
   EXPECT_EQ(stats.bytes, 0);
@@ -112,12 +116,13 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
 TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
   MemoryStore<Sample> store(kUnlimited, Bytes);
   Sample found;
-  store.Get(0, 0, &found);       // Miss.
-  store.Contains(0, 0);          // Miss.
+  Generation generation;
+  store.Get(0, {0, 0}, &found, &generation);  // Miss.
+  store.Contains(0, {0, 0});  // Miss.
   store.Put(0, 0, Make("a"));
-  store.Contains(0, 0);          // Counts nothing.
-  store.Get(0, 0, &found);       // Hit.
-  store.GetAny(0, &found);       // Hit.
+  store.Contains(0, {0, 0});  // Counts nothing.
+  store.Get(0, {0, 0}, &found, &generation);  // Hit.
+  store.Get(0, {}, &found, &generation);  // Hit.
   store.Put(0, 1, Make("bb"));   // Eviction.
   store.Evict(0);                // Eviction.
   store.Put(0, 2, Make("ccc"));
@@ -141,7 +146,8 @@ TEST(MemoryStoreTest, ServesManyThreads) {
         const uint64_t index = (k * 7919 + t) % kIndices;
         const Generation generation = k % 3;
         Sample found;
-        if (store.Get(index, generation, &found)) {
+        Generation got;
+        if (store.Get(index, {generation, generation}, &found, &got)) {
           wrong += *found != std::to_string(index * 10 + generation);
         } else {
           store.Put(index, generation,

@@ -4,8 +4,11 @@
 #ifndef REFURBISH_TF_CC_STORE_CACHE_STORE_H_
 #define REFURBISH_TF_CC_STORE_CACHE_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
+#include <vector>
 
 namespace refurbish_tf {
 
@@ -36,6 +39,13 @@ struct CacheStoreStats {
 
 enum class PutResult { kStored, kNoRoom, kNewerKept };
 
+// A sample to be read ahead. Tickets grow from one to the next.
+struct WantedSample {
+  uint64_t ticket;
+  uint64_t index;
+  GenerationRange generations;
+};
+
 // Thread-safe. Does not lock anything but itself.
 template <class Sample>
 class CacheStore {
@@ -45,20 +55,24 @@ class CacheStore {
   // The most bytes it holds.
   virtual int64_t max_bytes() const = 0;
 
-  // Copies the sample of `index` to `*sample` when there is one of exactly this
-  // generation, and counts a hit or a miss.
-  virtual bool Get(uint64_t index, Generation generation, Sample* sample) = 0;
+  // Whether others use it, too, perhaps in other epochs: then there may be newer
+  // generations than the caller has come to, for it to use.
+  virtual bool shared() const { return false; }
 
-  // As `Get`, for the last use of a sample: it leaves the store, and counts as
-  // evicted.
-  virtual bool Take(uint64_t index, Generation generation, Sample* sample) = 0;
+  // Copies the sample of `index` to `*sample` and its generation to `*found`
+  // when there is one of a generation that is wanted, and counts a hit or a
+  // miss.
+  virtual bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
+                   Generation* found) = 0;
 
-  // As `Get`, for any generation.
-  virtual bool GetAny(uint64_t index, Sample* sample) = 0;
+  // As `Get`, for the caller's last use of a sample. Unless the store is shared,
+  // it leaves it, and counts as evicted.
+  virtual bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
+                    Generation* found) = 0;
 
   // Whether `Get` would hit. Counts a miss when it would not, as the caller is
   // about to prepare the sample, but no hit, as nothing is read.
-  virtual bool Contains(uint64_t index, Generation generation) = 0;
+  virtual bool Contains(uint64_t index, GenerationRange wanted) = 0;
 
   // The stored generation, or `kNoGeneration`. Counts nothing.
   virtual Generation StoredGeneration(uint64_t index) const = 0;
@@ -74,6 +88,21 @@ class CacheStore {
   virtual bool Remove(uint64_t index) = 0;
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
+
+  // Reads that are under way before they are wanted. For one thread at a time,
+  // which gets samples in the order in which it has started them.
+  class ReadAhead {
+   public:
+    virtual ~ReadAhead() = default;
+    // How many more may be started; 0 while there are enough.
+    virtual size_t Room() const = 0;
+    virtual void Start(const std::vector<WantedSample>& wanted) = 0;
+    // As the store's own. What was started with a smaller ticket is dropped.
+    virtual bool Get(const WantedSample& wanted, Sample* sample,
+                     Generation* found) = 0;
+  };
+  // Null where reading takes no time. The store must outlive it.
+  virtual std::unique_ptr<ReadAhead> MakeReadAhead() { return nullptr; }
 };
 
 }  // namespace refurbish_tf

@@ -27,42 +27,33 @@ class MemoryStore : public CacheStore<Sample> {
 
   int64_t max_bytes() const override { return max_bytes_; }
 
-  bool Get(uint64_t index, Generation generation, Sample* sample) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
+           Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
-    const bool hit = entry.page != nullptr && entry.generation() == generation;
-    return Count(hit, entry, sample);
+    if (!Hit(entry, wanted)) return false;
+    ++stats_.hits;
+    *sample = entry.page->samples[entry.offset];
+    *found = entry.generation();
+    return true;
   }
 
-  bool Take(uint64_t index, Generation generation, Sample* sample) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
+            Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
-    if (entry.page == nullptr || entry.generation() != generation) {
-      ++stats_.misses;
-      return false;
-    }
+    if (!Hit(entry, wanted)) return false;
     ++stats_.hits;
     ++stats_.evictions;
+    *found = entry.generation();
     *sample = Extract(entry);
     return true;
   }
 
-  bool GetAny(uint64_t index, Sample* sample) override
+  bool Contains(uint64_t index, GenerationRange wanted) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
-    const Entry entry = Find(index);
-    return Count(entry.present(), entry, sample);
-  }
-
-  bool Contains(uint64_t index, Generation generation) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    std::lock_guard<std::mutex> lock(mu_);
-    const Entry entry = Find(index);
-    const bool hit = entry.page != nullptr && entry.generation() == generation;
-    if (!hit) ++stats_.misses;
-    return hit;
+    return Hit(Find(index), wanted);
   }
 
   Generation StoredGeneration(uint64_t index) const override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -140,15 +131,12 @@ class MemoryStore : public CacheStore<Sample> {
     return {page->second.get(), index % kPageSize};
   }
 
-  bool Count(bool hit, const Entry& entry, Sample* sample)
+  // Counts a miss when it is none. No generation wanted is `kNoGeneration`.
+  bool Hit(const Entry& entry, GenerationRange wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (!hit) {
-      ++stats_.misses;
-      return false;
-    }
-    ++stats_.hits;
-    *sample = entry.page->samples[entry.offset];
-    return true;
+    const bool hit = entry.page != nullptr && wanted.Contains(entry.generation());
+    if (!hit) ++stats_.misses;
+    return hit;
   }
 
   Sample Extract(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -23,6 +23,7 @@ namespace {
 constexpr char kLockFile[] = "/lock";
 constexpr char kSettingsFile[] = "/store";
 constexpr char kIndexFile[] = "/index";
+constexpr char kClaimsFile[] = "/claims";
 constexpr char kStateFile[] = "/state";
 
 constexpr uint64_t kLeastSegment = 1 << 20;
@@ -84,7 +85,8 @@ absl::StatusOr<std::vector<std::string>> ListOwnFiles(
     const std::string name = entry->d_name;
     if (name == "." || name == "..") continue;
     if (("/" + name) != kLockFile && ("/" + name) != kSettingsFile &&
-        ("/" + name) != kIndexFile && ("/" + name) != kStateFile &&
+        ("/" + name) != kIndexFile && ("/" + name) != kClaimsFile &&
+        ("/" + name) != kStateFile &&
         !SettingsFile::IsTemporaryName(name) && !Segments::IsSegmentName(name)) {
       foreign = name;
     }
@@ -215,10 +217,14 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
     absl::StatusOr<std::unique_ptr<Index>> index =
         Index::Open(directory + kIndexFile);
     if (!index.ok()) return index.status();
+    absl::StatusOr<std::unique_ptr<Index>> claims =
+        Index::Open(directory + kClaimsFile);
+    if (!claims.ok()) return claims.status();
     absl::StatusOr<std::unique_ptr<SharedState>> state =
         SharedState::Open(directory + kStateFile);
     if (!state.ok()) return state.status();
     store->index_ = *std::move(index);
+    store->claims_ = *std::move(claims);
     store->state_ = *std::move(state);
     {
       std::lock_guard<std::mutex> lock(store->settings_mu_);
@@ -641,20 +647,24 @@ std::pair<int64_t, int64_t> DiskStore::CountPending() const {
   return counts;
 }
 
-DiskStore::Counts DiskStore::Stats() {
+CacheStoreStats DiskStore::StoreStats() {
   Recount();
+  CacheStoreStats stats;
+  const auto [entries, bytes] = CountPending();
+  stats.entries = state_->entries() + entries;
+  stats.bytes = state_->bytes() + bytes;
+  stats.hits = hits_;
+  stats.misses = misses_;
+  stats.evictions = evictions_;
+  return stats;
+}
+
+DiskStore::Counts DiskStore::Stats() {
   Counts counts;
+  counts.store = StoreStats();
   const Segments::Usage usage = segments_.TotalUsage();
   counts.disk_bytes = usage.disk_bytes;
   counts.segments = usage.segments;
-  counts.store.entries = state_->entries();
-  counts.store.bytes = state_->bytes();
-  const auto [entries, bytes] = CountPending();
-  counts.store.entries += entries;
-  counts.store.bytes += bytes;
-  counts.store.hits = hits_;
-  counts.store.misses = misses_;
-  counts.store.evictions = evictions_;
   counts.compactions = compactions_;
   counts.bytes_put = bytes_put_;
   counts.bytes_moved = bytes_moved_;

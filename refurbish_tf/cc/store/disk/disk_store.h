@@ -55,6 +55,7 @@ struct DiskStoreOptions {
 //   store     format version, settings; text.
 //   state     what the processes share in memory: counts, epochs (SharedState).
 //   index     a word for each sample: where its record is (Index).
+//   claims    a word for each sample: who is preparing it (SharedState).
 //   small-N, large-N   records (Segments).
 //   lock      locked by all that have the store open, alone by who clears it.
 //
@@ -97,7 +98,10 @@ class DiskStore {
   absl::Status Agree(const Settings& settings) ABSL_LOCKS_EXCLUDED(settings_mu_);
   Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
 
-  SharedState& state() { return *state_; }
+  // A training job on this store, which must outlive it.
+  absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
+    return state_->Join(claims_.get());
+  }
 
   // As those of CacheStore.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record)
@@ -109,7 +113,9 @@ class DiskStore {
                 int num_parts) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   void Clear() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
-  Counts Stats() ABSL_LOCKS_EXCLUDED(mu_);
+  Counts Stats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  // Without a look at the files.
+  CacheStoreStats StoreStats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
 
   // Writes what is still in memory, for other processes to see.
   void Flush() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
@@ -131,11 +137,7 @@ class DiskStore {
 
     // How many more may be started, 0 while there are enough.
     size_t Room() const;
-    struct Wanted {
-      uint64_t ticket;  // Grows from one to the next.
-      uint64_t index;
-      GenerationRange generations;
-    };
+    using Wanted = WantedSample;
     void Start(const std::vector<Wanted>& wanted);
     // As `DiskStore::Get`. What was started with a smaller ticket is dropped.
     bool Get(const Wanted& wanted, RecordBuffer* record);
@@ -227,6 +229,7 @@ class DiskStore {
   DiskStoreOptions options_;
   std::shared_ptr<File> lock_file_;
   std::unique_ptr<Index> index_;
+  std::unique_ptr<Index> claims_;
   std::unique_ptr<SharedState> state_;
   Segments segments_;
   std::unique_ptr<ReadQueue> read_queue_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,6 +20,10 @@ constexpr off_t kJoinLock = 1 << 20;
 constexpr off_t kJobLocks = kJoinLock + 1;
 
 constexpr uint64_t kValueBits = 48;
+
+// Much longer than it takes from where a sample is asked for to where it is in
+// the store, also when the training is slow to take it.
+constexpr uint64_t kClaimSeconds = 10;
 
 uint64_t WithChecksum(uint64_t value) {
   return value | uint64_t{Crc32c(&value, sizeof(value))} << kValueBits;
@@ -76,15 +81,17 @@ SharedState::~SharedState() {
   close(fd_);
 }
 
-absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join() {
+absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
+    Index* claims) {
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", path_));
   }
-  return std::unique_ptr<Job>(new Job(this, fd));
+  return std::unique_ptr<Job>(new Job(this, claims, fd));
 }
 
-SharedState::Job::Job(SharedState* state, int fd) : state_(state), fd_(fd) {
+SharedState::Job::Job(SharedState* state, Index* claims, int fd)
+    : state_(state), claims_(claims), fd_(fd) {
   for (int slot = 0; slot < kSlots; ++slot) {
     struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
     if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) continue;
@@ -105,11 +112,7 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
   uint64_t furthest = 0;
   for (int slot = 0; slot < kSlots; ++slot) {
     const uint64_t begun = CheckedValue(state_->contents_->jobs[slot]);
-    if (slot == slot_ || begun <= furthest) continue;
-    struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
-    if (fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
-      furthest = begun;
-    }
+    if (slot != slot_ && begun > furthest && IsAlive(slot)) furthest = begun;
   }
   const uint64_t epoch = furthest > 0
                              ? furthest - 1
@@ -121,6 +124,29 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
 }
 
 void SharedState::Job::BeginEpoch(uint64_t epoch) { Publish(epoch); }
+
+bool SharedState::Job::IsAlive(int slot) const {
+  struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
+  return fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
+  if (slot_ < 0 || !claims_->Reserve(sample)) return true;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const uint64_t second = now.tv_sec & 0xffff;
+  const uint64_t own = (uint64_t{generation} + 1) << 32 | second << 16 | slot_;
+  uint64_t word = claims_->Load(sample);
+  do {
+    const int slot = word & 0xffff;
+    const uint64_t age = (second - (word >> 16)) & 0xffff;
+    if (word >> 32 >= uint64_t{generation} + 1 && slot != slot_ &&
+        slot < kSlots && age < kClaimSeconds && IsAlive(slot)) {
+      return false;
+    }
+  } while (!claims_->CompareExchange(sample, &word, own));
+  return true;
+}
 
 void SharedState::Job::Publish(uint64_t epoch) {
   if (slot_ >= 0) state_->contents_->jobs[slot_] = WithChecksum(epoch + 1);

@@ -9,6 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/disk/index.h"
 
 namespace refurbish_tf {
 
@@ -44,22 +46,29 @@ class SharedState {
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
+    // Claims the preparation of a sample. False while another living job is at
+    // it, of this generation or a newer one, so that the sample is likely to be
+    // in the store soon.
+    bool Claim(uint64_t sample, Generation generation);
+
     ~Job();
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
    private:
     friend class SharedState;
-    Job(SharedState* state, int fd);
+    Job(SharedState* state, Index* claims, int fd);
     void Publish(uint64_t epoch);
+    bool IsAlive(int slot) const;
 
     SharedState* const state_;
+    Index* const claims_;
     // Open for itself, as the lock on the job's slot belongs to it.
     const int fd_;
     int slot_ = -1;  // None where all are taken: then others do not see it.
   };
-  // This object must outlive the job.
-  absl::StatusOr<std::unique_ptr<Job>> Join();
+  // This object must outlive the job, and so must `claims`, which all jobs share.
+  absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
  private:
   static constexpr int kSlots = 256;

@@ -1,0 +1,60 @@
+#include "refurbish_tf/cc/kernels/disk_samples.h"
+
+#include "refurbish_tf/cc/kernels/sample_codec.h"
+
+namespace refurbish_tf {
+namespace {
+
+bool Decode(DiskStore& disk, RecordBuffer record, Sample* sample,
+            Generation* found) {
+  const uint32_t index = record.header().index;
+  *found = record.header().generation;
+  if (DecodeSample(std::move(record), sample)) return true;
+  // Whole, but not written by us.
+  disk.Remove(index, /*evict=*/false);
+  return false;
+}
+
+}  // namespace
+
+class DiskSamples::DiskReadAhead : public ReadAhead {
+ public:
+  explicit DiskReadAhead(DiskStore* disk) : disk_(*disk), ahead_(disk) {}
+
+  size_t Room() const override { return ahead_.Room(); }
+  void Start(const std::vector<WantedSample>& wanted) override {
+    ahead_.Start(wanted);
+  }
+  bool Get(const WantedSample& wanted, Sample* sample,
+           Generation* found) override {
+    RecordBuffer record;
+    return ahead_.Get(wanted, &record) &&
+           Decode(disk_, std::move(record), sample, found);
+  }
+
+ private:
+  DiskStore& disk_;
+  DiskStore::ReadAhead ahead_;
+};
+
+bool DiskSamples::Get(uint64_t index, GenerationRange wanted, Sample* sample,
+                      Generation* found) {
+  RecordBuffer record;
+  return disk_->Get(index, wanted, &record) &&
+         Decode(*disk_, std::move(record), sample, found);
+}
+
+PutResult DiskSamples::Put(uint64_t index, Generation generation,
+                           Sample sample) {
+  EncodedSample encoded;
+  // What cannot be encoded was refused when the stage was built.
+  if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kNoRoom;
+  return disk_->Put(index, generation, encoded.parts().data(),
+                    encoded.parts().size());
+}
+
+std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
+  return std::make_unique<DiskReadAhead>(disk_.get());
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,49 @@
+// The cache store on disk, of samples.
+#ifndef REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_
+#define REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_
+
+#include <memory>
+#include <utility>
+
+#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+namespace refurbish_tf {
+
+class DiskSamples : public CacheStore<Sample> {
+ public:
+  explicit DiskSamples(std::unique_ptr<DiskStore> disk)
+      : disk_(std::move(disk)) {}
+
+  DiskStore& disk() { return *disk_; }
+
+  int64_t max_bytes() const override { return disk_->max_bytes(); }
+  bool shared() const override { return true; }
+  bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
+           Generation* found) override;
+  bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
+            Generation* found) override {
+    return Get(index, wanted, sample, found);
+  }
+  bool Contains(uint64_t index, GenerationRange wanted) override {
+    return disk_->Contains(index, wanted);
+  }
+  Generation StoredGeneration(uint64_t index) const override {
+    return disk_->StoredGeneration(index);
+  }
+  PutResult Put(uint64_t index, Generation generation, Sample sample) override;
+  bool Evict(uint64_t index) override { return disk_->Remove(index, true); }
+  bool Remove(uint64_t index) override { return disk_->Remove(index, false); }
+  void Clear() override { disk_->Clear(); }
+  CacheStoreStats Stats() const override { return disk_->StoreStats(); }
+  std::unique_ptr<ReadAhead> MakeReadAhead() override;
+
+ private:
+  class DiskReadAhead;
+
+  const std::unique_ptr<DiskStore> disk_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_

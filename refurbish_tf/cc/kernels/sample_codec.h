@@ -1,0 +1,47 @@
+// Partially augmented samples as bytes, for the cache store on disk.
+#ifndef REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
+#define REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+
+namespace refurbish_tf {
+
+// Whether samples of these types can be encoded. Resources cannot, and of
+// variants only tensors, ragged and sparse ones.
+absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
+
+// The bytes of a sample of these types, or -1 when they differ.
+int64_t FixedEncodedBytes(
+    const tensorflow::DataTypeVector& dtypes,
+    const std::vector<tensorflow::PartialTensorShape>& shapes);
+
+// The payload of a record: a header that tells type, shape and place of each
+// component, then the small components and, aligned, the others. Data that can
+// be copied is referred to, not copied, so the sample must live as long.
+class EncodedSample {
+ public:
+  // Fails for what cannot be encoded.
+  static absl::Status Encode(const Sample& sample, EncodedSample* encoded);
+  const std::vector<iovec>& parts() const { return parts_; }
+
+ private:
+  std::string header_;
+  std::deque<std::string> serialized_;
+  std::vector<iovec> parts_;
+};
+
+// The sample in a record, whose memory its larger components take over. False
+// when the payload is not of a sample.
+bool DecodeSample(RecordBuffer record, Sample* sample);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
