@@ -1,11 +1,16 @@
-"""The cache store: holds partially augmented samples by index."""
+"""The cache store: holds partially augmented samples by index, in memory or on disk."""
 import dataclasses
 import operator
+import os
+import re
 import uuid
 
 import tensorflow as tf
+from tensorflow.core.protobuf import struct_pb2
 from tensorflow.python.data.util import structure
+from tensorflow.python.saved_model import nested_structure_coder
 
+from refurbish_tf import arguments
 from refurbish_tf import native
 
 UNLIMITED = 2**63 - 1
@@ -13,28 +18,42 @@ UNLIMITED = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True)
 class CacheStoreStats:
-  """What a `CacheStore` holds and has done since it was made.
+  """What a `CacheStore` holds and what this process has done with it since it was made.
 
   Attributes:
     entries: samples held now.
-    bytes: bytes of their data.
+    bytes: bytes of their data; on disk, of their records.
     hits: lookups that found their sample.
     misses: lookups that did not, so that the sample had to be prepared.
     evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
+    disk_bytes: bytes that the files of a store on disk take, with those of samples that have been replaced.
+    segments: how many log files there are on disk.
+    compactions: log files that this process has emptied because most of what was in them had been replaced.
+    moved_bytes: bytes that it has moved for that.
+    corrupt: samples on disk that could not be read or whose checksum was wrong. They count as absent.
+    foreign_hits: hits on samples that another process has prepared, or an earlier one.
+    failed_writes: how often the disk was full or could not be written.
   """
   entries: int
   bytes: int
   hits: int
   misses: int
   evictions: int
+  disk_bytes: int = 0
+  segments: int = 0
+  compactions: int = 0
+  moved_bytes: int = 0
+  corrupt: int = 0
+  foreign_hits: int = 0
+  failed_writes: int = 0
 
 
 class CacheStore:
-  """Holds partially augmented samples in memory, by their index in the source.
+  """Holds partially augmented samples, in memory or on disk, by their index in the source.
 
-  A `refurbish` stage makes one for itself; make your own to bound its memory or to look inside. It holds the tensors
-  themselves, without copying them. All methods but `len`, `in` and `stats` work inside `tf.function`, too; use
-  `contains` there in place of `in`.
+  A `refurbish` stage makes one in memory for itself; make your own to bound its memory, to keep the samples on disk or
+  to look inside. In memory it holds the tensors themselves, without copying them. All methods but `len`, `in`, `stats`
+  and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
 
   >>> store = rtf.CacheStore(max_bytes=2**30)
   >>> store.put(3, {"image": tf.zeros([2, 2]), "label": 1})
@@ -48,27 +67,46 @@ class CacheStore:
 
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`.
 
-  The store of Revamper (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 5.1).
+  With a `path` the samples are in a directory of a local disk and are there again in the next run. Several processes
+  may have it open at once: what one has prepared, the others use. It survives any crash; what is torn or corrupt counts
+  as absent and is prepared again. A directory below /dev/shm makes it a store in memory that processes share.
+
+  >>> import os, tempfile
+  >>> path = os.path.join(tempfile.mkdtemp(), "cache")
+  >>> rtf.CacheStore(path).put(3, tf.constant([1, 2]))
+  >>> rtf.CacheStore(path).get(3).numpy()
+  array([1, 2], dtype=int32)
+
+  The store of Revamper (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 5.1), shared as in
+  OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
   """
 
-  def __init__(self, path=None, *, max_bytes=None, element_spec=None):
-    """Makes an empty store.
+  def __init__(self, path=None, *, max_bytes=None, element_spec=None, version="", overwrite=False):
+    """Makes an empty store, or opens the one in the directory `path`.
 
     Args:
-      path: must be None. Stores on disk are not there yet.
+      path: a directory of a local disk, which may not exist yet. None to keep the samples in memory.
       max_bytes: the most bytes of data it holds, an int, or None for no limit. Beyond it a sample is not kept, and
-        `refurbish` prepares it in every epoch.
+        `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
+      version: with a `path`, a string of your own for what cannot be seen in the samples, such as which `partial_fn`
+        has made them. A store of another version is refused.
+      overwrite: with a `path`, whether to delete what is there and begin anew.
 
     Raises:
-      ValueError: `max_bytes` is not positive.
-      TypeError: `max_bytes` is not a whole number.
-      NotImplementedError: `path` is given.
+      ValueError: `max_bytes` is not positive; `path` is not a directory or cannot be written, holds files that are not
+        of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
+        files into memory, as network mounts; with `overwrite`, it is in use.
+      TypeError: an argument is of the wrong type.
     """
-    if path is not None:
-      raise NotImplementedError(
-          f"Got path={path!r}, but a CacheStore on disk is not there yet. Leave `path` out to keep samples in memory.")
+    path = _checked_path(path)
+    if not isinstance(version, str) or "\n" in version:
+      raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
+    if not isinstance(overwrite, bool):
+      raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
+    if path is None and (version or overwrite):
+      raise ValueError("version and overwrite are for a store on disk. Give its path, or leave them out.")
     if max_bytes is not None:
       try:
         max_bytes = operator.index(max_bytes)
@@ -78,13 +116,27 @@ class CacheStore:
       if max_bytes <= 0:
         raise ValueError(
             f"max_bytes must be positive, got {max_bytes}. For a pipeline that keeps no samples use r=1.")
+    self._path = path
     self._max_bytes = max_bytes
-    self._element_spec = None if element_spec is None else tf.nest.map_structure(_any_size, element_spec)
-    self._id = f"CacheStore-{uuid.uuid4().hex}"
+    self._element_spec = None
+    self._id = path or f"CacheStore-{uuid.uuid4().hex}"
     # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
     # traced must outlive the tracing.
-    with tf.init_scope():
-      self._handle = native.ops().cache_store_handle(store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED))
+    with tf.init_scope(), arguments.build_errors():
+      self._handle = native.ops().cache_store_handle(
+          store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED), overwrite=overwrite)
+    if path is not None:
+      settings = self._agree({"version": version})
+      if "structure" in settings:
+        proto = struct_pb2.StructuredValue.FromString(bytes.fromhex(settings["structure"]))
+        self._element_spec = nested_structure_coder.decode_proto(proto)
+    if element_spec is not None:
+      self._set_element_spec(tf.nest.map_structure(_any_size, element_spec))
+
+  @property
+  def path(self):
+    """The directory of a store on disk, or None."""
+    return self._path
 
   @property
   def max_bytes(self):
@@ -146,7 +198,7 @@ class CacheStore:
     native.ops().cache_store_put(
         store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
     if self._element_spec is None:
-      self._element_spec = tf.nest.map_structure(_any_size, spec)
+      self._set_element_spec(tf.nest.map_structure(_any_size, spec))
 
   def remove(self, index):
     """Removes the sample at `index`, if there is one.
@@ -183,6 +235,32 @@ class CacheStore:
     """The counts of the store, as `CacheStoreStats`. Not in a `tf.function`."""
     return CacheStoreStats(*map(int, native.ops().cache_store_stats(store=self._id)))
 
+  def verify(self):
+    """Reads every sample of a store on disk; returns how many are right and how many were not.
+
+    Those that were not are absent from then on. Not in a `tf.function`.
+    """
+    right, wrong = map(int, native.ops().cache_store_verify(store=self._id))
+    return right, wrong
+
+  def _agree(self, settings):
+    """Adds settings to those of a store on disk and returns all of them; ValueError where one differs."""
+    with tf.init_scope(), arguments.build_errors():
+      names, values = native.ops().cache_store_agree(
+          store=self._id, names=list(settings), values=list(settings.values()))
+    return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
+
+  def _set_element_spec(self, spec):
+    """Fixes the structure of the samples; ValueError where a store on disk has others."""
+    if self._path is not None:
+      _check_storable(spec)
+      proto = nested_structure_coder.encode_structure(spec)
+      self._agree({
+          # For people, who see it in error messages.
+          "element_spec": re.sub(r"TensorSpec\(shape=(.*?), dtype=tf\.(\w+), name=None\)", r"\2\1", str(spec)),
+          "structure": proto.SerializeToString(deterministic=True).hex()})
+    self._element_spec = spec
+
   def __contains__(self, index):
     return bool(self.contains(index))
 
@@ -190,7 +268,34 @@ class CacheStore:
     return self.stats().entries
 
   def __repr__(self):
-    return f"<CacheStore max_bytes={self._max_bytes} element_spec={self._element_spec}>"
+    return f"<CacheStore path={self._path!r} max_bytes={self._max_bytes} element_spec={self._element_spec}>"
+
+
+def _checked_path(path):
+  if path is None:
+    return None
+  try:
+    path = os.fspath(path)
+  except TypeError:
+    path = None
+  if not isinstance(path, str) or not path:
+    raise TypeError("path must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory.")
+  if "://" in path:
+    raise ValueError(
+        f"path must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
+        "them, which remote storage cannot.")
+  # One name for one directory, by which the process finds the store again.
+  return os.path.realpath(path)
+
+
+def _check_storable(spec):
+  """Raises ValueError for components that cannot be written to a disk."""
+  for component in tf.nest.flatten(spec):
+    storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
+    if not storable or component.dtype in (tf.resource, tf.variant):
+      raise ValueError(
+          f"A partially augmented sample has a component {component}, which a cache store on disk cannot keep. Let "
+          "partial_fn return tensors, ragged or sparse ones, or keep the samples in memory with store=None.")
 
 
 def _index(index):

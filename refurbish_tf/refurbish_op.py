@@ -2,6 +2,7 @@
 import inspect
 import math
 import numbers
+import os
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
@@ -40,8 +41,8 @@ def refurbish(partial_fn, final_fn=None, r=2, **options):
 
 
 def _refurbish(
-    self, partial_fn, final_fn=None, r=2, *, store=None, seed=None, shuffle_buffer_size=None, eviction="balanced",
-    shuffle="cache_aware", num_parallel_calls=tf.data.AUTOTUNE, deterministic=None, name=None):
+    self, partial_fn, final_fn=None, r=2, *, store=None, seed=None, order_seed=None, shuffle_buffer_size=None,
+    eviction="balanced", shuffle="cache_aware", num_parallel_calls=tf.data.AUTOTUNE, deterministic=None, name=None):
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
   `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample
@@ -87,10 +88,15 @@ def _refurbish(
       which is the cached sample itself.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training.
-    store: a `CacheStore`, to bound the memory or to look inside. None for one in memory without a limit. A store
-      serves one stage at a time.
-    seed: an int that fixes the order, the eviction and the seeds that the functions get. None for one derived from
-      `tf.random.set_seed`, or a random one where that was not called.
+    store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
+      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. One in memory serves one stage at a time.
+      One on disk goes on in the next run where this one stops, and may be used by several processes at once: give them
+      the same functions, `r` and `seed`, and each another `order_seed`.
+    seed: an int that fixes the order, the eviction and the seeds that the functions get. None for the one of a
+      `store` on disk that was used before, else for one derived from `tf.random.set_seed`, or a random one where that
+      was not called.
+    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store need fresh samples at different
+      times then, so that each finds more of them prepared by the others.
     shuffle_buffer_size: for a source that is read as a stream, how many of its elements are held to be prepared in
       random order, an int. None for none. Without effect on a source with random access, whose order is uniformly
       random.
@@ -106,7 +112,8 @@ def _refurbish(
 
   Raises:
     ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not one of what is
-      allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample.
+      allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample,
+        or is on disk and cannot be used or has samples that were prepared in another way.
     TypeError: an argument is of the wrong type.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.InvalidArgumentError: when it runs, a sample does not fit into `store` at all or is not of the structure
@@ -115,15 +122,20 @@ def _refurbish(
       next sample and the next epoch tries this one again.
   """
   _check_arguments(
-      partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
-      name)
+      partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
+      deterministic, name)
+  if isinstance(store, (str, os.PathLike)):
+    store = CacheStore(store)
+  if seed is None and store is not None and store.path is not None:
+    seed = store._agree({}).get("seed")  # pylint: disable=protected-access
   seed = arguments.stage_seed(seed)
+  order_seed = seed if order_seed is None else int(order_seed)
 
   # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
   # stage that is built in a function, such as that of `interleave`, is another one at each call.
   stage = native.ops().refurbish_stage_name()
   partial_seed = arguments.takes_seed(partial_fn, self.element_spec)
-  stale = _StaleSamplesDataset(self, stage, seed, shuffle_buffer_size or 0, partial_seed, name)
+  stale = _StaleSamplesDataset(self, stage, order_seed, shuffle_buffer_size or 0, partial_seed, name)
   in_order = deterministic is not False
   if partial_seed:
     prepared = stale.map(
@@ -136,7 +148,7 @@ def _refurbish(
   sample_spec, _ = prepared.element_spec
   final_seed = final_fn is not None and arguments.takes_seed(final_fn, sample_spec)
   refurbished = _RefurbishedSamplesDataset(
-      prepared, stage, seed, r, store, eviction, shuffle, in_order, final_seed, name)
+      prepared, stage, seed, order_seed, r, store, eviction, shuffle, in_order, final_seed, name)
   if final_fn is None:
     return refurbished
   if final_seed:
@@ -175,23 +187,22 @@ class _StaleSamplesDataset(dataset_ops.UnaryDataset):
 class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
   """Every sample once: a sample, or (sample, seed)."""
 
-  def __init__(self, input_dataset, stage, seed, r, store, eviction, shuffle, in_order, with_seed, name):
+  def __init__(self, input_dataset, stage, seed, order_seed, r, store, eviction, shuffle, in_order, with_seed, name):
     self._name = name
-    self._element_spec, _ = input_dataset.element_spec
-    if with_seed:
-      self._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
+    sample_spec, _ = input_dataset.element_spec
+    self._element_spec = (sample_spec, tf.TensorSpec([2], tf.int32)) if with_seed else sample_spec
     self.refurbish_stage = stage
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
     with arguments.build_errors():
       variant = native.ops().refurbished_samples_dataset(
-          input_dataset._variant_tensor, stage=stage, seed=seed, reuse_factor=float(r),  # pylint: disable=protected-access
+          input_dataset._variant_tensor, stage=stage, seed=seed, order_seed=order_seed, reuse_factor=float(r),  # pylint: disable=protected-access
           store=stage if store is None else store._id,  # pylint: disable=protected-access
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
     super().__init__(input_dataset, variant)
     if store is not None:
-      store._element_spec, _ = input_dataset.element_spec  # pylint: disable=protected-access
+      store._set_element_spec(sample_spec)  # pylint: disable=protected-access
 
   @property
   def element_spec(self):
@@ -199,16 +210,17 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
 
 
 def _check_arguments(
-    partial_fn, final_fn, r, store, seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls, deterministic,
-    name):
+    partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
+    deterministic, name):
   """Raises ValueError or TypeError for what is wrong whatever the source is."""
   arguments.check_callable("partial_fn", partial_fn)
   if final_fn is not None:
     arguments.check_callable("final_fn", final_fn)
   _check_reuse_factor(r)
   _check_store(store)
-  if seed is not None:
-    arguments.check_whole_number("seed", seed, -2**63)
+  for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
+    if value is not None:
+      arguments.check_whole_number(seed_name, value, -2**63)
   if shuffle_buffer_size is not None:
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
   arguments.check_choice("eviction", eviction, EVICTION)
@@ -236,8 +248,8 @@ def _check_reuse_factor(r):
 
 
 def _check_store(store):
-  if store is None or isinstance(store, CacheStore):
+  if store is None or isinstance(store, (str, os.PathLike, CacheStore)):
     return
   raise TypeError(
-      f"store must be None, for memory without a limit, or a CacheStore, got {store!r}. To bound the memory write "
-      "store=rtf.CacheStore(max_bytes=...). A path, for a store on disk, is not possible yet.")
+      f"store must be None, for memory without a limit, a directory, or a CacheStore, got {store!r}. To bound the "
+      "memory write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")

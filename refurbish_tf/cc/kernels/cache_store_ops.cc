@@ -1,5 +1,7 @@
 // The lookup ops of `CacheStore`, and the name and the counts of a stage.
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/sample_store.h"
 #include "refurbish_tf/cc/kernels/stage.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -71,10 +74,14 @@ class HandleOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
-    Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
-    handle.scalar<tensorflow::Variant>()() = StoreReference{
+    absl::StatusOr<std::shared_ptr<SampleStore>> store =
         SampleStore::GetOrCreate(ctx->input(0).scalar<tstring>()(),
-                                 ctx->input(1).scalar<int64_t>()())};
+                                 ctx->input(1).scalar<int64_t>()(),
+                                 ctx->input(2).scalar<bool>()());
+    OP_REQUIRES_OK(ctx, store.status());
+    Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
+    handle.scalar<tensorflow::Variant>()() =
+        StoreReference{*std::move(store)};
     ctx->set_output(0, handle);
   }
 };
@@ -113,7 +120,8 @@ class GetOp : public StoreOp {
     absl::Status status = ParseIndex(ctx, &index);
     if (!status.ok()) return status;
     Sample sample;
-    if (!store.store().GetAny(index, &sample)) {
+    Generation generation;
+    if (!store.store().Get(index, {}, &sample, &generation)) {
       return absl::NotFoundError(absl::StrCat(
           "There is no sample at index ", index, " of the CacheStore."));
     }
@@ -206,14 +214,82 @@ class StatsOp : public StoreOp {
 
  protected:
   absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
-    const CacheStoreStats stats = store.store().Stats();
-    Tensor counts(tensorflow::DT_INT64, TensorShape({5}));
-    auto values = counts.vec<int64_t>();
-    values(0) = stats.entries;
-    values(1) = stats.bytes;
-    values(2) = stats.hits;
-    values(3) = stats.misses;
-    values(4) = stats.evictions;
+    DiskStore::Counts counts;
+    if (store.disk() != nullptr) {
+      counts = store.disk()->Stats();
+    } else {
+      counts.store = store.store().Stats();
+    }
+    const int64_t fields[] = {
+        counts.store.entries, counts.store.bytes,  counts.store.hits,
+        counts.store.misses,  counts.store.evictions,
+        counts.disk_bytes,    counts.segments,     counts.compactions,
+        counts.bytes_moved,   counts.corrupt,      counts.foreign_hits,
+        counts.failed_writes};
+    Tensor output(tensorflow::DT_INT64, TensorShape({std::size(fields)}));
+    std::copy(std::begin(fields), std::end(fields),
+              output.vec<int64_t>().data());
+    ctx->set_output(0, output);
+    return absl::OkStatus();
+  }
+};
+
+// An op on a store that must be on disk.
+class DiskStoreOp : public StoreOp {
+ public:
+  using StoreOp::StoreOp;
+
+ protected:
+  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) final {
+    if (store.disk() == nullptr) {
+      return absl::InvalidArgumentError("This CacheStore is not on disk.");
+    }
+    return ApplyToDisk(ctx, store);
+  }
+  virtual absl::Status ApplyToDisk(OpKernelContext* ctx,
+                                   SampleStore& store) = 0;
+};
+
+class AgreeOp : public DiskStoreOp {
+ public:
+  using DiskStoreOp::DiskStoreOp;
+
+ protected:
+  absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
+    const auto names = ctx->input(1).flat<tstring>();
+    const auto values = ctx->input(2).flat<tstring>();
+    if (names.size() != values.size()) {
+      return absl::InvalidArgumentError("A value for each name is needed.");
+    }
+    Settings settings;
+    for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
+    absl::Status status = store.Agree(settings);
+    if (!status.ok()) return status;
+    settings = store.disk()->settings();
+    const TensorShape shape({static_cast<int64_t>(settings.size())});
+    Tensor agreed_names(tensorflow::DT_STRING, shape);
+    Tensor agreed_values(tensorflow::DT_STRING, shape);
+    int64_t i = 0;
+    for (const auto& [name, value] : settings) {
+      agreed_names.flat<tstring>()(i) = name;
+      agreed_values.flat<tstring>()(i++) = value;
+    }
+    ctx->set_output(0, agreed_names);
+    ctx->set_output(1, agreed_values);
+    return absl::OkStatus();
+  }
+};
+
+class VerifyOp : public DiskStoreOp {
+ public:
+  using DiskStoreOp::DiskStoreOp;
+
+ protected:
+  absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
+    const auto [right, wrong] = store.disk()->Verify();
+    Tensor counts(tensorflow::DT_INT64, TensorShape({2}));
+    counts.vec<int64_t>()(0) = right;
+    counts.vec<int64_t>()(1) = wrong;
     ctx->set_output(0, counts);
     return absl::OkStatus();
   }
@@ -257,6 +333,8 @@ class CountsOp : public OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(Name("CacheStoreHandle").Device(DEVICE_CPU), HandleOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreAgree").Device(DEVICE_CPU), AgreeOp);
+REGISTER_KERNEL_BUILDER(Name("CacheStoreVerify").Device(DEVICE_CPU), VerifyOp);
 REGISTER_KERNEL_BUILDER(Name("CacheStoreGet").Device(DEVICE_CPU), GetOp);
 REGISTER_KERNEL_BUILDER(Name("CacheStorePut").Device(DEVICE_CPU), PutOp);
 REGISTER_KERNEL_BUILDER(Name("CacheStoreRemove").Device(DEVICE_CPU), RemoveOp);

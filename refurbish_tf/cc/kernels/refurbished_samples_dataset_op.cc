@@ -49,6 +49,7 @@ constexpr char kShuffle[] = "shuffle";
 constexpr char kInOrder[] = "in_order";
 constexpr char kStage[] = "stage";
 constexpr char kSeed[] = "seed";
+constexpr char kOrderSeed[] = "order_seed";
 constexpr char kReuseFactor[] = "reuse_factor";
 constexpr char kStore[] = "store";
 constexpr char kMaxBytes[] = "max_bytes";
@@ -83,6 +84,7 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
   struct Arguments {
     std::string stage;
     int64_t seed;
+    int64_t order_seed;
     double reuse_factor;
     std::string store;
     int64_t max_bytes;
@@ -150,6 +152,8 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
     TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.stage), &stage));
     Node* seed = nullptr;
     TF_RETURN_IF_ERROR(b->AddScalar(arguments_.seed, &seed));
+    Node* order_seed = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(arguments_.order_seed, &order_seed));
     Node* reuse_factor = nullptr;
     TF_RETURN_IF_ERROR(b->AddScalar(arguments_.reuse_factor, &reuse_factor));
     Node* store = nullptr;
@@ -163,7 +167,8 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
     AttrValue in_order;
     b->BuildAttrValue(arguments_.in_order, &in_order);
     return b->AddDataset(this,
-                         {input, stage, seed, reuse_factor, store, max_bytes},
+                         {input, stage, seed, order_seed, reuse_factor, store,
+                          max_bytes},
                          {{kEviction, eviction},
                           {kShuffle, shuffle},
                           {kInOrder, in_order}},
@@ -203,7 +208,12 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
       *end_of_sequence = status.ok();
       return status;
     }
-    if (epoch_ == nullptr) epoch_ = dataset()->stage_->StartEpoch();
+    if (epoch_ == nullptr) {
+      absl::StatusOr<std::shared_ptr<Epoch>> epoch =
+          dataset()->stage_->StartEpoch();
+      if (!epoch.ok()) return epoch.status();
+      epoch_ = *std::move(epoch);
+    }
     while (true) {
       uint32_t index = 0;
       bool last = false;
@@ -383,6 +393,8 @@ void RefurbishedSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
   arguments.store = text;
   OP_REQUIRES_OK(ctx,
                  ParseScalarArgument<int64_t>(ctx, kSeed, &arguments.seed));
+  OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kOrderSeed,
+                                                   &arguments.order_seed));
   OP_REQUIRES_OK(ctx, ParseScalarArgument<double>(ctx, kReuseFactor,
                                                   &arguments.reuse_factor));
   OP_REQUIRES(ctx, arguments.reuse_factor >= 1,
@@ -397,6 +409,7 @@ void RefurbishedSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
 
   StageOptions options;
   options.schedule.seed = static_cast<uint64_t>(arguments.seed);
+  options.schedule.order_seed = static_cast<uint64_t>(arguments.order_seed);
   options.schedule.reuse_factor = arguments.reuse_factor;
   options.schedule.eviction = eviction_ == "balanced"
                                   ? Eviction::kBalanced
@@ -409,14 +422,14 @@ void RefurbishedSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
                                input->output_dtypes().end() - 1);
   std::vector<PartialTensorShape> sample_shapes(
       input->output_shapes().begin(), input->output_shapes().end() - 1);
-  options.sample_bytes = FixedSampleBytes(sample_dtypes, sample_shapes);
+  absl::StatusOr<std::shared_ptr<SampleStore>> store =
+      SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
+  OP_REQUIRES_OK(ctx, store.status());
+  options.sample_bytes = (*store)->FixedBytes(sample_dtypes, sample_shapes);
 
   std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
   OP_REQUIRES_OK(
-      ctx, stage->Configure(options,
-                            SampleStore::GetOrCreate(arguments.store,
-                                                     arguments.max_bytes),
-                            sample_dtypes));
+      ctx, stage->Configure(options, *std::move(store), sample_dtypes));
   *output = new Dataset(ctx, input, std::move(arguments), std::move(stage),
                         output_types_, output_shapes_);
 }

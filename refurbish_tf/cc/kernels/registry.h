@@ -23,6 +23,7 @@ class Registry {
     return *registry;
   }
 
+  // Null when `create` returns null.
   std::shared_ptr<T> GetOrCreate(
       const std::string& id, const std::function<std::shared_ptr<T>()>& create)
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -31,6 +32,7 @@ class Registry {
     std::shared_ptr<T> object = entry.lock();
     if (object == nullptr) {
       object = create();
+      if (object == nullptr) return nullptr;
       entry = object;
       // Forgets the dead now and then, so that a process that makes many
       // pipelines does not grow.

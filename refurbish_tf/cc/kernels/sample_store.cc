@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/disk_samples.h"
 #include "refurbish_tf/cc/kernels/registry.h"
+#include "refurbish_tf/cc/kernels/sample_codec.h"
 #include "refurbish_tf/cc/store/memory_store.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/kernels/ragged_tensor_variant.h"
@@ -54,10 +56,42 @@ int64_t FixedSampleBytes(
   return bytes;
 }
 
-std::shared_ptr<SampleStore> SampleStore::GetOrCreate(const std::string& id,
-                                                      int64_t max_bytes) {
-  return Registry<SampleStore>::Global().GetOrCreate(
-      id, [&] { return std::make_shared<SampleStore>(max_bytes); });
+absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
+    const std::string& id, int64_t max_bytes, bool overwrite) {
+  absl::Status status;
+  bool created = false;
+  std::shared_ptr<SampleStore> store =
+      Registry<SampleStore>::Global().GetOrCreate(
+          id, [&]() -> std::shared_ptr<SampleStore> {
+            created = true;
+            if (id.empty() || id[0] != '/') {
+              return std::make_shared<SampleStore>(max_bytes);
+            }
+            DiskStoreOptions options;
+            options.max_bytes = max_bytes;
+            options.overwrite = overwrite;
+            auto disk = DiskStore::Open(id, std::move(options));
+            if (!disk.ok()) {
+              status = disk.status();
+              return nullptr;
+            }
+            return std::make_shared<SampleStore>(*std::move(disk));
+          });
+  if (!status.ok()) return status;
+  if (created) return store;
+  if (overwrite) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The cache store ", id, " is in use in this process, so it cannot begin "
+        "anew with overwrite=True. Call clear() of the CacheStore, or drop "
+        "whatever uses it first."));
+  }
+  if (store->store().max_bytes() != max_bytes) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The cache store ", id, " is in use in this process with max_bytes=",
+        store->store().max_bytes(), ", got ", max_bytes,
+        ". Use one CacheStore object for both, or the same max_bytes."));
+  }
+  return store;
 }
 
 absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::Find(
@@ -73,6 +107,53 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::Find(
 
 SampleStore::SampleStore(int64_t max_bytes)
     : store_(std::make_unique<MemoryStore<Sample>>(max_bytes, SampleBytes)) {}
+
+SampleStore::SampleStore(std::unique_ptr<DiskStore> disk)
+    : store_(std::make_unique<DiskSamples>(std::move(disk))),
+      disk_samples_(static_cast<DiskSamples*>(store_.get())) {}
+
+SampleStore::~SampleStore() = default;
+
+DiskStore* SampleStore::disk() {
+  return disk_samples_ == nullptr ? nullptr : &disk_samples_->disk();
+}
+
+int64_t SampleStore::Bytes(const Sample& sample) const {
+  if (disk_samples_ == nullptr) return SampleBytes(sample);
+  EncodedSample encoded;
+  if (!EncodedSample::Encode(sample, &encoded).ok()) return 0;
+  uint64_t size = sizeof(RecordHeader);
+  for (const iovec& part : encoded.parts()) size += part.iov_len;
+  return RecordSpace(size);
+}
+
+int64_t SampleStore::FixedBytes(
+    const DataTypeVector& dtypes,
+    const std::vector<tensorflow::PartialTensorShape>& shapes) const {
+  if (disk_samples_ == nullptr) return FixedSampleBytes(dtypes, shapes);
+  const int64_t bytes = FixedEncodedBytes(dtypes, shapes);
+  return bytes < 0 ? bytes : RecordSpace(sizeof(RecordHeader) + bytes);
+}
+
+absl::Status SampleStore::Agree(
+    const std::map<std::string, std::string>& settings) {
+  DiskStore& disk = *this->disk();
+  absl::Status status = disk.Agree(settings);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The samples in the cache store ", disk.directory(),
+      " were prepared in another way: ", status.message(),
+      ". Go back to what it was, give another directory, or begin anew with "
+      "store=rtf.CacheStore(path, overwrite=True). (version= is for telling "
+      "apart what cannot be seen here, such as another partial_fn.)"));
+}
+
+absl::Status SamplesPutByHand() {
+  return absl::FailedPreconditionError(
+      "This CacheStore holds samples that were put into it by hand, and it is "
+      "not known whether they are what partial_fn would return. Clear it first, "
+      "or give the stage a CacheStore of its own.");
+}
 
 absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
   if (!typed_ || dtypes == dtypes_) return absl::OkStatus();
@@ -94,12 +175,7 @@ absl::Status SampleStore::Reserve(const std::string& stage,
         "This CacheStore is in use by another refurbish stage, whose samples "
         "have the same indices. Give each stage a CacheStore of its own.");
   }
-  if (stage_.empty() && store_->Stats().entries > 0) {
-    return absl::FailedPreconditionError(
-        "This CacheStore holds samples that were put into it by hand, and it is "
-        "not known whether they are what partial_fn would return. Clear it "
-        "first, or give the stage a CacheStore of its own.");
-  }
+  if (stage_.empty() && store_->Stats().entries > 0) return SamplesPutByHand();
   store_->Clear();
   SetTypes(dtypes);
   stage_ = stage;
@@ -115,9 +191,26 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   if (!status.ok()) return status;
   Generation generation = store_->StoredGeneration(index);
   if (generation == kNoGeneration) generation = 0;
-  const int64_t bytes = SampleBytes(sample);
+  const int64_t bytes = Bytes(sample);
+  if (disk_samples_ != nullptr) {
+    EncodedSample encoded;
+    status = EncodedSample::Encode(sample, &encoded);
+    if (!status.ok()) return status;
+    if (index >= Index::kMaxSamples) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "A cache store on disk takes indices below 2**32, got ", index,
+          ". It is the position of the sample in the source."));
+    }
+    // It keeps what it has of the same generation.
+    store_->Remove(index);
+  }
   if (store_->Put(index, generation, std::move(sample)) ==
       PutResult::kNoRoom) {
+    if (store_->max_bytes() == kUnlimited) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "The sample of ", bytes, " bytes at index ", index,
+          " could not be written to the disk. Is it full?"));
+    }
     return absl::ResourceExhaustedError(absl::StrCat(
         "The sample of ", bytes, " bytes at index ", index,
         " does not fit: the CacheStore holds ", store_->Stats().bytes,

@@ -3,6 +3,7 @@
 #define REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,26 +30,49 @@ int64_t FixedSampleBytes(
     const tensorflow::DataTypeVector& dtypes,
     const std::vector<tensorflow::PartialTensorShape>& shapes);
 
+class DiskSamples;
+class DiskStore;
+
+// The error of a stage that is given a store with samples of unknown origin.
+absl::Status SamplesPutByHand();
+
 // A cache store and what is written in it.
 //
 // Lock order: `mu_` is taken before the lock of `store()`.
 class SampleStore {
  public:
-  // Finds the store of this name in the process, or makes one in memory.
-  static std::shared_ptr<SampleStore> GetOrCreate(const std::string& id,
-                                                  int64_t max_bytes);
+  // Finds the store of this name in the process, or makes one: on disk when the
+  // name is an absolute path, else in memory. `overwrite` clears what is on disk.
+  static absl::StatusOr<std::shared_ptr<SampleStore>> GetOrCreate(
+      const std::string& id, int64_t max_bytes, bool overwrite = false);
   static absl::StatusOr<std::shared_ptr<SampleStore>> Find(
       const std::string& id);
 
   explicit SampleStore(int64_t max_bytes);
+  explicit SampleStore(std::unique_ptr<DiskStore> disk);
+  ~SampleStore();
 
   CacheStore<Sample>& store() { return *store_; }
+  // Null for a store in memory.
+  DiskStore* disk();
 
-  // Reserves the store for one stage, as the same index means another sample to
-  // another stage. What an earlier stage, now gone, has left is cleared.
+  // The bytes that a sample counts, and that every sample of this type counts,
+  // or -1 when they differ.
+  int64_t Bytes(const Sample& sample) const;
+  int64_t FixedBytes(
+      const tensorflow::DataTypeVector& dtypes,
+      const std::vector<tensorflow::PartialTensorShape>& shapes) const;
+
+  // In memory: reserves the store for one stage, as the same index means another
+  // sample to another stage. What an earlier stage, now gone, has left is
+  // cleared.
   absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // On disk: compares settings with those that the store was written under, and
+  // adds those that it does not have.
+  absl::Status Agree(const std::map<std::string, std::string>& settings);
 
   // As the store's own, for a sample that comes from a user: its types are
   // checked, and it takes the generation of the one it replaces.
@@ -64,6 +88,7 @@ class SampleStore {
   }
 
   const std::unique_ptr<CacheStore<Sample>> store_;
+  DiskSamples* const disk_samples_ = nullptr;  // `store_`, if on disk.
   absl::Mutex mu_;
   std::string stage_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);

@@ -1,24 +1,71 @@
 #include "refurbish_tf/cc/kernels/stage.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/registry.h"
+#include "refurbish_tf/cc/kernels/sample_codec.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
+namespace {
+
+// Settings of a store on disk.
+constexpr char kSeedSetting[] = "seed";
+constexpr char kReuseSetting[] = "r";
+constexpr char kSamplesSetting[] = "num_samples";
+constexpr char kKeptSetting[] = "num_kept_samples";
+constexpr char kOriginSetting[] = "first_epoch";
+
+// A look at whether other jobs are at work for every so many samples.
+constexpr uint32_t kLookUpOthers = 64;
+
+// So far ahead of what is used next are samples looked up.
+constexpr uint64_t kReadAheadPlaces = 1024;
+
+}  // namespace
+
+GenerationRange UsedGenerations::Wanted(uint32_t index,
+                                        Generation generation) const {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size()) return {generation};
+  const Use& use = uses_[index];
+  if (use.count == 0 || use.generation < generation) return {generation};
+  return {use.generation + (use.count >= most_uses_)};
+}
+
+void UsedGenerations::Used(uint32_t index, Generation generation,
+                           Generation used) {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size()) {
+    if (used <= generation) return;
+    uses_.resize(index + 1);
+  }
+  Use& use = uses_[index];
+  if (use.count > 0 && use.generation == used) {
+    ++use.count;
+  } else {
+    use = {used, used > generation ? 1u : 0u};
+  }
+}
 
 Epoch::Epoch(uint64_t number, uint64_t seed,
              std::optional<EpochSchedule> schedule,
              std::shared_ptr<const Schedule> owner,
              std::shared_ptr<SampleStore> store,
+             std::shared_ptr<SharedUse> shared,
              std::shared_ptr<EpochCounters> counters)
     : number_(number),
       seed_(seed),
       owner_(std::move(owner)),
       schedule_(std::move(schedule)),
       store_(std::move(store)),
-      counters_(std::move(counters)) {
+      shared_(std::move(shared)),
+      counters_(std::move(counters)),
+      read_ahead_(store_->store().MakeReadAhead()) {
   absl::MutexLock lock(&mu_);
   if (schedule_.has_value()) {
     stream_length_ = schedule_->num_samples();
@@ -27,8 +74,44 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
   }
 }
 
-Generation Epoch::GenerationOf(uint32_t index) const {
-  return schedule_.has_value() ? schedule_->Generation(index) : number_;
+Generation Epoch::PreparedGeneration(uint32_t index) const {
+  if (shared_ != nullptr) {
+    absl::MutexLock lock(&mu_);
+    const auto other = other_generations_.find(index);
+    if (other != other_generations_.end()) return other->second;
+  }
+  return GenerationOf(index);
+}
+
+GenerationRange Epoch::Wanted(uint32_t index) const {
+  const Generation generation = GenerationOf(index);
+  if (shared_ == nullptr) return {generation, generation};
+  return shared_->generations.Wanted(index, generation);
+}
+
+bool Epoch::ToKeep(uint32_t index) const {
+  if (Reused(index)) return true;
+  if (shared_ == nullptr || !schedule_.has_value() ||
+      !schedule_->Kept(index)) {
+    return false;
+  }
+  if (shared_->lookups++ % kLookUpOthers == 0) {
+    shared_->others = shared_->job->OthersAreAlive();
+  }
+  return shared_->others;
+}
+
+bool Epoch::ClaimedByOther(uint32_t index) {
+  // What is not kept is of no use to others.
+  return shared_ != nullptr && schedule_->Kept(index) &&
+         !shared_->job->Claim(index, Wanted(index).least);
+}
+
+void Epoch::Ask(uint32_t index) {
+  requested_[index] = true;
+  if (shared_ == nullptr) return;
+  const Generation least = Wanted(index).least;
+  if (least != GenerationOf(index)) other_generations_[index] = least;
 }
 
 int64_t Epoch::num_samples() const {
@@ -46,7 +129,7 @@ void Epoch::BeginInput(Source source) {
   // The order has been walked to its end, so what was requested before is of no
   // more use: from here on it means the deferred samples.
   std::fill(requested_.begin(), requested_.end(), false);
-  for (uint32_t index : deferred_) requested_[index] = true;
+  for (uint32_t index : deferred_) Ask(index);
   if (source == Source::kRandomAccess) {
     requests_ = deferred_;
   }
@@ -62,8 +145,8 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
     const uint32_t index = schedule_->At(frontier_++).index;
-    if (IsStored(index)) continue;
-    requested_[index] = true;
+    if (served_[index] || IsStored(index) || ClaimedByOther(index)) continue;
+    Ask(index);
     requests_.push_back(index);
   }
   return requests_[n];
@@ -90,8 +173,8 @@ Epoch::Advance Epoch::AdvanceStream() {
     const uint32_t index = static_cast<uint32_t>(stream_position_++);
     const bool all_decided = next_position_ >= schedule_->num_samples();
     if (!requested_[index] && !served_[index] && !all_decided &&
-        !IsStored(index)) {
-      requested_[index] = true;
+        !IsStored(index) && !ClaimedByOther(index)) {
+      Ask(index);
     }
     if (requested_[index]) {
       advance.wanted = true;
@@ -122,16 +205,62 @@ tensorflow::Tensor Epoch::Emitted(uint32_t index) {
   return tensor;
 }
 
-bool Epoch::GetStored(uint32_t index, Sample* sample) {
+bool Epoch::GetStored(uint32_t index, std::optional<uint32_t> position,
+                      Sample* sample) {
   CacheStore<Sample>& store = store_->store();
-  // After its last use a sample would only lie there until its successor comes.
-  // When every sample is fresh, nothing is known of the next epoch.
-  return scheduled() && !Reused(index)
-             ? store.Take(index, GenerationOf(index), sample)
-             : store.Get(index, GenerationOf(index), sample);
+  const GenerationRange wanted = Wanted(index);
+  Generation found;
+  bool hit;
+  if (read_ahead_ != nullptr) {
+    // Upstream goes on meanwhile, and leaves the sample to us.
+    served_[index] = true;
+    mu_.Unlock();
+    hit = position.has_value()
+              ? read_ahead_->Get({*position, index, wanted}, sample, &found)
+              : store.Get(index, wanted, sample, &found);
+    mu_.Lock();
+    served_[index] = hit;
+  } else {
+    // After its last use a sample would only lie there until its successor
+    // comes. When every sample is fresh, nothing is known of the next epoch.
+    hit = scheduled() && !Reused(index)
+              ? store.Take(index, wanted, sample, &found)
+              : store.Get(index, wanted, sample, &found);
+    served_[index] = hit;
+  }
+  if (hit) {
+    ++counters_->cached;
+    if (shared_ != nullptr) {
+      shared_->generations.Used(index, GenerationOf(index), found);
+    }
+  }
+  return hit;
+}
+
+void Epoch::ReadAhead() {
+  size_t room = read_ahead_->Room();
+  if (room == 0) return;
+  to_read_.clear();
+  {
+    absl::MutexLock lock(&mu_);
+    if (!schedule_.has_value()) return;
+    read_position_ = std::max(read_position_, next_position_);
+    // Not too far: what is fresh now may be in the store later, and the other
+    // way round.
+    const uint32_t end = std::min<uint64_t>(schedule_->num_samples(),
+                                            next_position_ + kReadAheadPlaces);
+    for (; room > 0 && read_position_ < end; ++read_position_) {
+      const uint32_t index = schedule_->At(read_position_).index;
+      if (requested_[index]) continue;
+      to_read_.push_back({read_position_, index, Wanted(index)});
+      --room;
+    }
+  }
+  read_ahead_->Start(to_read_);
 }
 
 Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
+  if (read_ahead_ != nullptr) ReadAhead();
   absl::MutexLock lock(&mu_);
   *last = false;
   if (!schedule_.has_value()) {
@@ -141,10 +270,8 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
     const Slot slot = schedule_->At(next_position_);
     if (!requested_[slot.index]) {
       if (absent_position_ != next_position_ &&
-          GetStored(slot.index, sample)) {
-        served_[slot.index] = true;
+          GetStored(slot.index, next_position_, sample)) {
         ++next_position_;
-        ++counters_->cached;
         *index = slot.index;
         *last = AtEnd();
         return Step::kCached;
@@ -156,12 +283,12 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
       const bool passed = source_ == Source::kRandomAccess
                               ? next_position_ < frontier_
                               : slot.index < stream_position_;
-      if (passed) {
+      if (passed || ClaimedByOther(slot.index)) {
         deferred_.push_back(slot.index);
         ++next_position_;
         continue;
       }
-      requested_[slot.index] = true;
+      Ask(slot.index);
       if (source_ == Source::kRandomAccess) {
         requests_.push_back(slot.index);
         frontier_ = next_position_ + 1;
@@ -172,6 +299,17 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
     *last = AtEnd();
     return Step::kArrival;
   }
+  while (shared_ != nullptr && !deferred_.empty()) {
+    const uint32_t deferred = deferred_.back();
+    deferred_.pop_back();
+    if (GetStored(deferred, std::nullopt, sample)) {
+      *index = deferred;
+      *last = AtEnd();
+      return Step::kCached;
+    }
+    missing_.push_back(deferred);
+  }
+  if (!missing_.empty()) std::swap(deferred_, missing_);
   if (!deferred_.empty()) return Step::kMakeInputAnew;
   if (num_deferred_left_ > 0) {
     --num_deferred_left_;
@@ -190,6 +328,13 @@ uint32_t Epoch::Arrived(tensorflow::Tensor index) {
   if (emitted != emitted_.end()) emitted_.erase(emitted);
   // Whoever else refers to it must not see it change.
   if (index.RefCountIsOne()) spare_indices_.push_back(std::move(index));
+  if (shared_ != nullptr) {
+    const auto other = other_generations_.find(value);
+    const Generation generation = GenerationOf(value);
+    shared_->generations.Used(
+        value, generation,
+        other == other_generations_.end() ? generation : other->second);
+  }
   return value;
 }
 
@@ -244,9 +389,13 @@ absl::Status Stage::Configure(const StageOptions& options,
         " of the CacheStore, so none could be kept. Give it room for many "
         "samples, or use r=1, which keeps none."));
   }
-  absl::Status reserved = store->Reserve(id_, weak_from_this(), dtypes);
-  if (!reserved.ok()) return reserved;
-  configured_ = true;
+  if (store->disk() == nullptr) {
+    absl::Status reserved = store->Reserve(id_, weak_from_this(), dtypes);
+    if (!reserved.ok()) return reserved;
+  } else {
+    absl::Status encodable = CheckEncodable(dtypes);
+    if (!encodable.ok()) return encodable;
+  }
   options_ = options;
   store_ = std::move(store);
   if (options.num_samples != kUnknownSamples &&
@@ -258,18 +407,81 @@ absl::Status Stage::Configure(const StageOptions& options,
     schedule_ = std::make_shared<Schedule>(
         options_.schedule, options.num_samples, capacity);
   }
+  if (store_->disk() != nullptr) {
+    absl::Status agreed = AgreeWithStore();
+    if (!agreed.ok()) {
+      store_ = nullptr;
+      schedule_ = nullptr;
+      return agreed;
+    }
+  }
+  configured_ = true;
   return absl::OkStatus();
 }
 
-std::shared_ptr<Epoch> Stage::StartEpoch() {
+absl::Status Stage::AgreeWithStore() {
+  const std::map<std::string, std::string> before = store_->disk()->settings();
+  if (before.count(kReuseSetting) == 0 && store_->store().Stats().entries > 0) {
+    return SamplesPutByHand();
+  }
+  std::map<std::string, std::string> settings = {
+      {kSeedSetting, absl::StrCat(static_cast<int64_t>(options_.schedule.seed))},
+      {kReuseSetting, absl::StrCat(options_.schedule.reuse_factor)},
+      {"eviction", options_.schedule.eviction == Eviction::kBalanced
+                       ? "balanced"
+                       : "reference_count"}};
+  if (options_.num_samples != kUnknownSamples) {
+    settings[kSamplesSetting] = absl::StrCat(options_.num_samples);
+  }
+  // All that keep samples must keep the same ones, from the same epoch on.
+  if (schedule_ != nullptr) {
+    settings[kKeptSetting] = absl::StrCat(schedule_->capacity());
+    settings[kOriginSetting] = absl::StrCat(schedule_->origin());
+  }
+  absl::Status status = store_->Agree(settings);
+  if (!status.ok() || schedule_ != nullptr) return status;
+  const std::map<std::string, std::string> agreed = store_->disk()->settings();
+  const auto number = [&agreed](const char* name, uint64_t* value) {
+    const auto setting = agreed.find(name);
+    return setting != agreed.end() && absl::SimpleAtoi(setting->second, value);
+  };
+  uint64_t num_samples, kept, origin;
+  if (number(kSamplesSetting, &num_samples) && number(kKeptSetting, &kept) &&
+      number(kOriginSetting, &origin)) {
+    options_.num_samples = num_samples;
+    schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples, kept,
+                                           origin);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   uint64_t number;
   int64_t num_samples;
   ScheduleOptions options;
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<SampleStore> store;
+  std::shared_ptr<SharedUse> shared;
   auto counters = std::make_shared<EpochCounters>();
   {
     absl::MutexLock lock(&mu_);
+    if (store_->disk() != nullptr && shared_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<SharedState::Job>> job =
+          store_->disk()->Join();
+      if (!job.ok()) return job.status();
+      shared_ = std::make_shared<SharedUse>(
+          options_.schedule.reuse_factor);
+      shared_->job = *std::move(job);
+      next_epoch_ = shared_->job->BeginFirstEpoch();
+    }
+    if (shared_ != nullptr) {
+      // The schedule of another job may have begun later than we are.
+      if (schedule_ != nullptr) {
+        next_epoch_ = std::max(next_epoch_, schedule_->origin());
+      }
+      shared_->job->BeginEpoch(next_epoch_);
+    }
+    shared = shared_;
     number = next_epoch_++;
     num_samples = options_.num_samples;
     options = options_.schedule;
@@ -290,7 +502,7 @@ std::shared_ptr<Epoch> Stage::StartEpoch() {
   }
   return std::make_shared<Epoch>(number, options.seed, std::move(order),
                                  std::move(schedule), std::move(store),
-                                 std::move(counters));
+                                 std::move(shared), std::move(counters));
 }
 
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
@@ -320,6 +532,14 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
   schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples,
                                          capacity, next_epoch_ - 1);
   kept_keys_.clear();
+  if (store_->disk() != nullptr) {
+    absl::Status agreed = AgreeWithStore();
+    if (!agreed.ok()) {
+      // Another job has ended its first pass before us. Its schedule is as good.
+      schedule_ = nullptr;
+      return AgreeWithStore();
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -328,15 +548,17 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   absl::MutexLock lock(&mu_);
   CacheStore<Sample>& store = store_->store();
   if (store.max_bytes() != kUnlimited &&
-      SampleBytes(sample) > store.max_bytes()) {
+      store_->Bytes(sample) > store.max_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The partially augmented sample ", index, " takes ",
-        SampleBytes(sample), " bytes, more than max_bytes=", store.max_bytes(),
+        store_->Bytes(sample), " bytes, more than max_bytes=", store.max_bytes(),
         " of the CacheStore. Give it room for many samples, or use r=1, which "
         "keeps none."));
   }
   if (epoch.scheduled()) {
-    if (epoch.Reused(index)) store.Put(index, epoch.GenerationOf(index), sample);
+    if (epoch.ToKeep(index)) {
+      store.Put(index, epoch.PreparedGeneration(index), sample);
+    }
   } else if (schedule_ != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
     if (epoch.number() == schedule_->origin() && schedule_->Kept(index)) {

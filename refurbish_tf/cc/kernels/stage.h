@@ -2,7 +2,9 @@
 #ifndef REFURBISH_TF_CC_KERNELS_STAGE_H_
 #define REFURBISH_TF_CC_KERNELS_STAGE_H_
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <limits>
@@ -10,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +21,7 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/sample_store.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/store/disk/shared_state.h"
 
 namespace refurbish_tf {
 
@@ -35,6 +39,47 @@ struct EpochCounts {
   int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
   int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
   int64_t bytes = 0;    // Held by the store when the next epoch begins, or now.
+};
+
+// On a store that others use, too, a job may meet a sample of a newer generation
+// than its schedule has come to, and uses it. So that it uses no partially
+// augmented sample more than r times, it may then want the next one earlier than
+// its schedule. This counts the uses where that is so; elsewhere the schedule is
+// all that is needed.
+//
+// Thread-safe.
+class UsedGenerations {
+ public:
+  explicit UsedGenerations(double reuse_factor)
+      : most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}
+
+  // What may be used of a sample of which the schedule wants `generation`.
+  GenerationRange Wanted(uint32_t index, Generation generation) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // That `used` was used of it.
+  void Used(uint32_t index, Generation generation, Generation used)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Use {
+    Generation generation = 0;  // As long as the schedule is not beyond it.
+    uint32_t count = 0;         // 0 for none.
+  };
+  const uint32_t most_uses_;
+  mutable absl::Mutex mu_;
+  // By sample, up to the last one that had an entry.
+  std::vector<Use> uses_ ABSL_GUARDED_BY(mu_);
+};
+
+// What a stage needs on a store that others use, too.
+struct SharedUse {
+  explicit SharedUse(double reuse_factor) : generations(reuse_factor) {}
+
+  UsedGenerations generations;
+  std::unique_ptr<SharedState::Job> job;
+  // Whether other jobs are at work, looked up now and then.
+  std::atomic<uint32_t> lookups{0};
+  std::atomic<bool> others{false};
 };
 
 // The counts of an epoch, which outlive it.
@@ -59,7 +104,8 @@ struct EpochCounters {
 // A sample that was found in the store by the op upstream and is gone when the
 // op downstream wants it (cleared, or replaced through another iterator) is
 // deferred: when the order has been walked to its end, upstream is made anew and
-// asked for just those.
+// asked for just those. So is, on a shared store, one that another job is
+// preparing; by then it is most likely in the store.
 //
 // Lock order: `mu_` before the locks of the stage and the store.
 class Epoch {
@@ -71,16 +117,16 @@ class Epoch {
   // what `schedule` refers to.
   Epoch(uint64_t number, uint64_t seed, std::optional<EpochSchedule> schedule,
         std::shared_ptr<const Schedule> owner,
-        std::shared_ptr<SampleStore> store,
+        std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
         std::shared_ptr<EpochCounters> counters);
 
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
-  // The generation of the sample in this epoch.
-  Generation GenerationOf(uint32_t index) const;
-  bool Reused(uint32_t index) const {
-    return schedule_.has_value() && schedule_->Reused(index);
-  }
+  // The generation of which the sample is prepared in this epoch.
+  Generation PreparedGeneration(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether to keep what is prepared of the sample: for another use of our own,
+  // or for other jobs.
+  bool ToKeep(uint32_t index) const;
   // Whether the number of samples was known when the epoch began.
   bool scheduled_length() const { return schedule_.has_value(); }
   // Whether the schedule was known when the epoch began. Otherwise every sample
@@ -137,13 +183,30 @@ class Epoch {
   std::vector<uint32_t> Failed(bool in_order) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  bool GetStored(uint32_t index, Sample* sample);
-  bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return next_position_ == schedule_->num_samples() && deferred_.empty() &&
-           num_deferred_left_ == 0;
+  // By the schedule alone.
+  Generation GenerationOf(uint32_t index) const {
+    return schedule_.has_value() ? schedule_->Generation(index) : number_;
+  }
+  GenerationRange Wanted(uint32_t index) const;
+  bool Reused(uint32_t index) const {
+    return schedule_.has_value() && schedule_->Reused(index);
   }
   bool IsStored(uint32_t index) {
-    return store_->store().Contains(index, GenerationOf(index));
+    return store_->store().Contains(index, Wanted(index));
+  }
+  // Takes the sample from the store. `position` is its place in the order, or
+  // none for a deferred one.
+  bool GetStored(uint32_t index, std::optional<uint32_t> position,
+                 Sample* sample) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Begins to read those samples of the order that are likely to be taken next.
+  void ReadAhead() ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether another job is about to put the sample into the store.
+  bool ClaimedByOther(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // From here on, the sample is let through upstream.
+  void Ask(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return next_position_ == schedule_->num_samples() && deferred_.empty() &&
+           missing_.empty() && num_deferred_left_ == 0;
   }
 
   const uint64_t number_;
@@ -151,17 +214,28 @@ class Epoch {
   const std::shared_ptr<const Schedule> owner_;
   const std::optional<EpochSchedule> schedule_;
   const std::shared_ptr<SampleStore> store_;
+  const std::shared_ptr<SharedUse> shared_;  // Null on a store of our own.
   const std::shared_ptr<EpochCounters> counters_;
+  // For the op downstream alone. Null where reading takes no time.
+  const std::unique_ptr<CacheStore<Sample>::ReadAhead> read_ahead_;
+  std::vector<WantedSample> to_read_;
 
   mutable absl::Mutex mu_;
   Source source_ ABSL_GUARDED_BY(mu_) = Source::kNone;
   // The order has been walked downstream up to here.
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
+  // Reads have begun up to here.
+  uint32_t read_position_ ABSL_GUARDED_BY(mu_) = 0;
   // The place whose sample is not in the store and waits for an input.
   int64_t absent_position_ ABSL_GUARDED_BY(mu_) = -1;
   // By sample: is, or will be, let through upstream.
   std::vector<bool> requested_ ABSL_GUARDED_BY(mu_);
-  // By sample: was taken from the store, so a stream may pass it over.
+  // Of those that are, which are prepared of another generation than that of the
+  // schedule.
+  std::unordered_map<uint32_t, Generation> other_generations_
+      ABSL_GUARDED_BY(mu_);
+  // By sample: was taken from the store, or is about to be, so that it may be
+  // passed over.
   std::vector<bool> served_ ABSL_GUARDED_BY(mu_);
   // Random access: every place of the order before this is decided.
   uint32_t frontier_ ABSL_GUARDED_BY(mu_) = 0;
@@ -178,6 +252,8 @@ class Epoch {
   // does not fill.
   std::vector<tensorflow::Tensor> spare_indices_ ABSL_GUARDED_BY(mu_);
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
+  // Deferred, and not in the store at the end of the order either.
+  std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
   // Of the deferred ones, how many are still to arrive.
   int64_t num_deferred_left_ ABSL_GUARDED_BY(mu_) = 0;
 };
@@ -202,7 +278,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Begins the next epoch.
-  std::shared_ptr<Epoch> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::StatusOr<std::shared_ptr<Epoch>> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);
 
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
@@ -215,6 +291,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // Compares the settings with those of a store on disk, and takes from it the
+  // schedule that others have begun.
+  absl::Status AgreeWithStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepWhatFits(Generation generation, uint32_t index, const Sample& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -223,6 +302,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   StageOptions options_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
+  // Null until the first epoch, and on a store of our own. Before `store_` goes.
+  std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   // By epoch.
   std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);

@@ -229,7 +229,7 @@ class StaleSamplesDatasetOp::Dataset::Iterator
       Tensor seed(ctx->allocator({}), tensorflow::DT_INT32, TensorShape({2}));
       const auto values = StatelessSeed(epoch_->seed(),
                                         Purpose::kPartialFunction,
-                                        epoch_->GenerationOf(*index), *index);
+                                        epoch_->PreparedGeneration(*index), *index);
       seed.vec<int32_t>()(0) = values[0];
       seed.vec<int32_t>()(1) = values[1];
       out_tensors->push_back(std::move(seed));

@@ -35,6 +35,7 @@ REGISTER_OP("RefurbishedSamplesDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("seed: int64")
+    .Input("order_seed: int64")
     .Input("reuse_factor: double")
     .Input("store: string")
     .Input("max_bytes: int64")
@@ -101,10 +102,39 @@ REGISTER_OP("EchoCounts")
 REGISTER_OP("CacheStoreHandle")
     .Input("store: string")
     .Input("max_bytes: int64")
+    .Input("overwrite: bool")
     .Output("handle: variant")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc("Makes a cache store, which lives as long as the handle.");
+
+REGISTER_OP("CacheStoreAgree")
+    .Input("store: string")
+    .Input("names: string")
+    .Input("values: string")
+    .Output("agreed_names: string")
+    .Output("agreed_values: string")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(c->UnknownDim()));
+      c->set_output(1, c->Vector(c->UnknownDim()));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+Adds settings to those that a store on disk was written under, and returns all.
+
+Fails when one differs.
+)doc");
+
+REGISTER_OP("CacheStoreVerify")
+    .Input("store: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Vector(2));
+      return absl::OkStatus();
+    })
+    .Doc("Reads every sample of a store on disk. How many are right, and not.");
 
 REGISTER_OP("CacheStoreGet")
     .Input("store: string")
@@ -162,10 +192,10 @@ REGISTER_OP("CacheStoreStats")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Vector(5));
+      c->set_output(0, c->Vector(12));
       return absl::OkStatus();
     })
-    .Doc("entries, bytes, hits, misses, evictions.");
+    .Doc("The fields of refurbish_tf.CacheStoreStats.");
 
 }  // namespace
 }  // namespace refurbish_tf

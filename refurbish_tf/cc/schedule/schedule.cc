@@ -43,11 +43,12 @@ uint64_t EvictionKey(uint64_t seed, uint32_t index) {
 }
 
 void EpochSchedule::Arrange(const ScheduleOptions& options) {
-  RandomStream random(DeriveKey(options.seed, Purpose::kOrder, epoch_));
+  const uint64_t seed = options.order_seed.value_or(options.seed);
+  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));
   if (options.shuffle == Shuffle::kCacheAware) {
     ShuffleRange(order_.begin(), order_.begin() + num_fresh_, random);
     ShuffleRange(order_.begin() + num_fresh_, order_.end(), random);
-    RandomStream phase(DeriveKey(options.seed, Purpose::kPhase, epoch_));
+    RandomStream phase(DeriveKey(seed, Purpose::kPhase, epoch_));
     phase_ = phase.Below(num_samples());
     return;
   }
@@ -92,8 +93,12 @@ uint64_t EpochSchedule::Generation(uint32_t index) const {
   return schedule_->origin() + schedule_->Evictions(index, now_);
 }
 
+bool EpochSchedule::Kept(uint32_t index) const {
+  return schedule_ != nullptr && schedule_->Kept(index);
+}
+
 bool EpochSchedule::Reused(uint32_t index) const {
-  return schedule_ != nullptr && schedule_->Kept(index) &&
+  return Kept(index) &&
          schedule_->Evictions(index, now_) ==
              schedule_->Evictions(index, next_);
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "refurbish_tf/cc/schedule/random.h"
@@ -21,6 +22,8 @@ enum class Shuffle { kCacheAware, kUniform };
 
 struct ScheduleOptions {
   uint64_t seed = 0;
+  // Of the order of an epoch, where it is not that of `seed`.
+  std::optional<uint64_t> order_seed;
   double reuse_factor = 1;  // Any real number >= 1.
   Eviction eviction = Eviction::kBalanced;
   Shuffle shuffle = Shuffle::kCacheAware;
@@ -72,6 +75,9 @@ class EpochSchedule {
   // Whether what is prepared of the sample in this epoch is used again in the
   // next one.
   bool Reused(uint32_t index) const;
+
+  // Whether the sample is one of those that are kept at all.
+  bool Kept(uint32_t index) const;
 
  private:
   friend class Schedule;

@@ -130,6 +130,16 @@ bool SharedState::Job::IsAlive(int slot) const {
   return fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+bool SharedState::Job::OthersAreAlive() const {
+  for (int slot = 0; slot < kSlots; ++slot) {
+    if (slot != slot_ && CheckedValue(state_->contents_->jobs[slot]) != 0 &&
+        IsAlive(slot)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
   if (slot_ < 0 || !claims_->Reserve(sample)) return true;
   struct timespec now;

@@ -46,6 +46,8 @@ class SharedState {
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
+    bool OthersAreAlive() const;
+
     // Claims the preparation of a sample. False while another living job is at
     // it, of this generation or a newer one, so that the sample is likely to be
     // in the store soon.
