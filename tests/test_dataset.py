@@ -312,8 +312,8 @@ def test_signature():
   defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
   assert parameters["final_fn"].default is None and parameters["r"].default == 2
   assert defaults == {
-      "store": None, "seed": None, "shuffle_buffer_size": None, "eviction": "balanced", "shuffle": "cache_aware",
-      "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "name": None}
+      "store": None, "seed": None, "order_seed": None, "shuffle_buffer_size": None, "eviction": "balanced",
+      "shuffle": "cache_aware", "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "name": None}
 
 
 # Seeds. -----------------------------------------------------------------------------------------------------------------
@@ -997,7 +997,7 @@ BAD_ARGUMENTS = {
     "eviction": ({"eviction": "lru"}, ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
     "shuffle": ({"shuffle": "random"}, ValueError, "shuffle must be one of 'cache_aware', 'uniform', got 'random'"),
     "shuffle true": ({"shuffle": True}, ValueError, "shuffle must be one of .* got True"),
-    "store": ({"store": "/tmp/store"}, TypeError, "store must be None.*CacheStore, got '/tmp/store'.*max_bytes"),
+    "store": ({"store": 3}, TypeError, "store must be None.*a directory, or a CacheStore, got 3.*max_bytes"),
     "buffer 0": ({"shuffle_buffer_size": 0}, ValueError, "shuffle_buffer_size must be .*1.* got 0"),
     "buffer float": ({"shuffle_buffer_size": 2.5}, TypeError, "shuffle_buffer_size must be .*whole number.* got 2.5"),
     "seed float": ({"seed": 1.5}, TypeError, "seed must be .* got 1.5"),

@@ -72,7 +72,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             options.overwrite = overwrite;
             auto disk = DiskStore::Open(id, std::move(options));
             if (!disk.ok()) {
-              status = disk.status();
+              // For the user all of these are a wrong argument.
+              status = absl::FailedPreconditionError(disk.status().message());
               return nullptr;
             }
             return std::make_shared<SampleStore>(*std::move(disk));

@@ -20,9 +20,6 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 
-// A look at whether other jobs are at work for every so many samples.
-constexpr uint32_t kLookUpOthers = 64;
-
 // So far ahead of what is used next are samples looked up.
 constexpr uint64_t kReadAheadPlaces = 1024;
 
@@ -91,14 +88,8 @@ GenerationRange Epoch::Wanted(uint32_t index) const {
 
 bool Epoch::ToKeep(uint32_t index) const {
   if (Reused(index)) return true;
-  if (shared_ == nullptr || !schedule_.has_value() ||
-      !schedule_->Kept(index)) {
-    return false;
-  }
-  if (shared_->lookups++ % kLookUpOthers == 0) {
-    shared_->others = shared_->job->OthersAreAlive();
-  }
-  return shared_->others;
+  return shared_ != nullptr && schedule_.has_value() &&
+         schedule_->Kept(index) && shared_->job->OthersAreAlive();
 }
 
 bool Epoch::ClaimedByOther(uint32_t index) {

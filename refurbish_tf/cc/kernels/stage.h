@@ -77,9 +77,6 @@ struct SharedUse {
 
   UsedGenerations generations;
   std::unique_ptr<SharedState::Job> job;
-  // Whether other jobs are at work, looked up now and then.
-  std::atomic<uint32_t> lookups{0};
-  std::atomic<bool> others{false};
 };
 
 // The counts of an epoch, which outlive it.

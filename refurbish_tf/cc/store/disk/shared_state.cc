@@ -132,10 +132,12 @@ bool SharedState::Job::IsAlive(int slot) const {
 
 bool SharedState::Job::OthersAreAlive() const {
   for (int slot = 0; slot < kSlots; ++slot) {
-    if (slot != slot_ && CheckedValue(state_->contents_->jobs[slot]) != 0 &&
-        IsAlive(slot)) {
-      return true;
-    }
+    std::atomic<uint64_t>& job = state_->contents_->jobs[slot];
+    uint64_t begun = job.load();
+    if (slot == slot_ || CheckedValue(begun) == 0) continue;
+    if (IsAlive(slot)) return true;
+    // It need not be asked for again.
+    job.compare_exchange_strong(begun, WithChecksum(0));
   }
   return false;
 }

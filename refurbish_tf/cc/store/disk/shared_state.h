@@ -46,6 +46,7 @@ class SharedState {
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
+    // Whether other jobs have begun an epoch and not ended.
     bool OthersAreAlive() const;
 
     // Claims the preparation of a sample. False while another living job is at
