@@ -2,7 +2,6 @@
 import dataclasses
 import operator
 import os
-import re
 import uuid
 
 import tensorflow as tf
@@ -257,7 +256,7 @@ class CacheStore:
       proto = nested_structure_coder.encode_structure(spec)
       self._agree({
           # For people, who see it in error messages.
-          "element_spec": re.sub(r"TensorSpec\(shape=(.*?), dtype=tf\.(\w+), name=None\)", r"\2\1", str(spec)),
+          "element_spec": _describe(spec),
           "structure": proto.SerializeToString(deterministic=True).hex()})
     self._element_spec = spec
 
@@ -304,6 +303,15 @@ def _index(index):
     raise TypeError(
         f"An index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
   return tf.cast(index, tf.int64)
+
+
+def _describe(spec):
+  """A structure for people: (uint8[32, 32, 3], int64[])."""
+  def describe(component):
+    kind = {tf.RaggedTensorSpec: "ragged ", tf.SparseTensorSpec: "sparse "}.get(type(component), "")
+    return f"{kind}{component.dtype.name}{'[...]' if component.shape.rank is None else component.shape.as_list()}"
+
+  return str(tf.nest.map_structure(describe, spec)).replace("'", "")
 
 
 def _any_size(spec):

@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 
+from refurbish_tf import store_command
 from refurbish_tf_command import stderr_held_back
 
 FIGURE = "refurbish_demo.png"
@@ -22,6 +23,7 @@ def main(argv=None):
       prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines.")
   commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
   _add_demo(commands)
+  store_command.add_parser(commands)
   args = parser.parse_args(argv)
   try:
     return args.run(args)

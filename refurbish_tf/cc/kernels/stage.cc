@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/kernels/stage.h"
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <utility>
 
@@ -22,6 +23,13 @@ constexpr char kOriginSetting[] = "first_epoch";
 
 // So far ahead of what is used next are samples looked up.
 constexpr uint64_t kReadAheadPlaces = 1024;
+
+// With all digits that it takes to tell it from every other number.
+std::string Exactly(double number) {
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+  return {digits, end};
+}
 
 }  // namespace
 
@@ -417,7 +425,7 @@ absl::Status Stage::AgreeWithStore() {
   }
   std::map<std::string, std::string> settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options_.schedule.seed))},
-      {kReuseSetting, absl::StrCat(options_.schedule.reuse_factor)},
+      {kReuseSetting, Exactly(options_.schedule.reuse_factor)},
       {"eviction", options_.schedule.eviction == Eviction::kBalanced
                        ? "balanced"
                        : "reference_count"}};

@@ -1,0 +1,74 @@
+"""The command `refurbish-tf store PATH`: what is in a cache store on disk."""
+import pathlib
+import textwrap
+
+import tensorflow as tf
+
+from refurbish_tf import cache_store
+from refurbish_tf_command import stderr_held_back
+
+
+def add_parser(commands):
+  """Adds the subcommand to those of the command line."""
+  parser = commands.add_parser(
+      "store", help="print what is in a cache store on disk",
+      description="Prints what is in a cache store on disk and how it was written. Training jobs may use it meanwhile.")
+  parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
+  parser.add_argument(
+      "--verify", action="store_true",
+      help="read every sample; those whose checksum is wrong are absent from then on; the exit status is 1 if there are")
+  parser.set_defaults(run=lambda args: _store(parser, args))
+
+
+def _store(parser, args):
+  settings_file = args.path / "store"
+  # Opening it would make one.
+  if not settings_file.is_file():
+    parser.error(f"there is no cache store in {str(args.path)!r}: no file {str(settings_file)!r}")
+  settings = dict(
+      line.split(" ", 1) for line in settings_file.read_text(errors="replace").splitlines()[1:] if " " in line)
+  try:
+    with stderr_held_back():
+      tf.config.list_logical_devices()
+    store = cache_store.CacheStore(args.path, version=settings.get("version", ""))
+  except ValueError as error:
+    parser.error(str(error))
+  damaged = _print(store, settings, args.verify)
+  return 1 if damaged else 0
+
+
+def _print(store, settings, verify):
+  stats = store.stats()
+  facts = {
+      "samples": f"{stats.entries:,}{_of(settings)}",
+      "bytes": f"{_bytes(stats.bytes)} live, {_bytes(stats.disk_bytes)} on disk in {stats.segments} segments"}
+  if stats.entries:
+    facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
+  facts |= {name: settings[key] for name, key in (
+      ("structure", "element_spec"), ("r", "r"), ("eviction", "eviction"), ("seed", "seed"), ("version", "version"),
+      ("format", "format")) if settings.get(key)}
+  damaged = 0
+  if verify:
+    right, damaged = store.verify()
+    facts["verified"] = f"{right:,} right, {damaged:,} damaged and now absent"
+  print(f"cache store {store.path}")
+  for name, fact in facts.items():
+    print(textwrap.fill(fact, 100, initial_indent=f"  {name:10}", subsequent_indent=" " * 12))
+  return damaged
+
+
+def _of(settings):
+  if "num_samples" not in settings:
+    return ""
+  kept, total = int(settings.get("num_kept_samples", settings["num_samples"])), int(settings["num_samples"])
+  return f" of {total:,}" + (f", of which at most {kept:,} are kept" if kept < total else "")
+
+
+def _bytes(number):
+  for unit in ("bytes", "kB", "MB", "GB"):
+    if number < 1000:
+      break
+    number /= 1000
+  else:
+    unit = "TB"
+  return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
