@@ -3,7 +3,7 @@
 //
 //   bare_reads DIRECTORY SEED ROUNDS COLD
 //
-// Prints, for each round, nanoseconds a sample of: pread, one after the other;
+// Prints the kind of queue and, for each round, nanoseconds a sample of: pread, one after the other;
 // the read queue, at the depth of the store; the store itself. They take turns.
 #include <algorithm>
 #include <chrono>
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     places.push_back({files.back()->fd(), location.offset, location.size});
   }
   const std::unique_ptr<ReadQueue> queue = ReadQueue::Create(kDepth);
-  std::fprintf(stderr, "%s\n", queue->name());
+  std::printf("%s\n", queue->name());
   const std::function<void()> ways[] = {
       [&] { OneAfterTheOther(places); }, [&] { Queued(places, queue.get()); },
       [&] { FromTheStore(store->get(), order); }};

@@ -19,6 +19,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf import demo
 from test_guarantees import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 
 SOME = settings(max_examples=20, derandomize=True)
@@ -411,6 +412,40 @@ def test_disk_full(root):
   result, errors = process.result()
   assert 2400 < result["calls"] <= 3000 and result["corrupt"] == 0
   assert errors.count("cannot write") == 1
+
+
+# The command ------------------------------------------------------------------------------------------------------------
+
+
+def test_command_prints_what_is_in_a_store(root, capsys):
+  path = pathlib.Path(new_path(root))
+  dataset = tf.data.Dataset.range(100).refurbish(
+      lambda x: {"image": tf.fill([8, 100], x), "label": x}, r=2.5, seed=3, store=rtf.CacheStore(path, version="one"))
+  for _ in range(3):
+    for _ in dataset:
+      pass
+  del dataset
+  before = {name: (path / name).read_bytes() for name in ("store", "index")}
+  assert demo.main(["store", str(path), "--verify"]) == 0
+  printed = capsys.readouterr().out
+  assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
+  for fact in [
+      f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
+      "seed      3\n", "version   one\n", "verified  100 right, 0 damaged"]:
+    assert fact in printed
+  for file in path.glob("*-*"):
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 1
+    file.write_bytes(content)
+  assert demo.main(["store", str(path), "--verify"]) == 1
+  assert "99 right, 1 damaged and now absent" in capsys.readouterr().out
+
+
+def test_command_makes_no_store(root, capsys):
+  with pytest.raises(SystemExit):
+    demo.main(["store", str(root / "nowhere")])
+  assert "there is no cache store" in capsys.readouterr().err
+  assert not (root / "nowhere").exists()
 
 
 # Bad input --------------------------------------------------------------------------------------------------------------

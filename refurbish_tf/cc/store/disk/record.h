@@ -5,11 +5,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <utility>
 
 #include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/disk/buffer_pool.h"
 
 namespace refurbish_tf {
 
@@ -39,16 +38,14 @@ bool IsRecordHeader(const RecordHeader& header);
 // Memory for a record, aligned for any use of its payload. Not initialized.
 class RecordBuffer {
  public:
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignment = BufferPool::kAlignment;
 
   RecordBuffer() = default;
   explicit RecordBuffer(size_t size)
-      : data_(static_cast<char*>(std::aligned_alloc(
-            kAlignment, (size + kAlignment - 1) / kAlignment * kAlignment))),
-        size_(size) {}
+      : data_(BufferPool::Global().Allocate(size), Free(size)) {}
 
   char* data() const { return data_.get(); }
-  size_t size() const { return size_; }
+  size_t size() const { return data_.get_deleter().size; }
   const RecordHeader& header() const {
     return *reinterpret_cast<const RecordHeader*>(data());
   }
@@ -60,10 +57,12 @@ class RecordBuffer {
 
  private:
   struct Free {
-    void operator()(char* data) const { std::free(data); }
+    Free() : size(0) {}
+    explicit Free(size_t size) : size(size) {}
+    size_t size;
+    void operator()(char* data) const { BufferPool::Global().Free(data, size); }
   };
   std::unique_ptr<char, Free> data_;
-  size_t size_ = 0;
 };
 
 // Where a record is. Small records stand close to each other; large ones in

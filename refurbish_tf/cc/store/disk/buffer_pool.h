@@ -1,0 +1,43 @@
+#ifndef REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_
+#define REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+
+namespace refurbish_tf {
+
+// Memory that is used again soon, one pool for the process. Samples come and go
+// by the thousand a second: memory that was just freed is still in the
+// processor's cache, and large blocks would otherwise go back to the system and
+// be asked for again, a page fault for every page.
+//
+// Thread-safe.
+class BufferPool {
+ public:
+  static constexpr size_t kAlignment = 64;
+  // So much is held for later at most.
+  static constexpr size_t kMostHeld = 32 << 20;
+
+  static BufferPool& Global();
+
+  char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
+  // `size` as it was allocated.
+  void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Four sizes between each two powers of two.
+  static size_t ClassOf(size_t size);
+  static size_t SizeOf(size_t size_class);
+
+  std::mutex mu_;
+  size_t held_ ABSL_GUARDED_BY(mu_) = 0;
+  std::array<std::vector<char*>, 4 * 64> free_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_
