@@ -30,10 +30,17 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
-  void SetCounts(int64_t entries, int64_t bytes) {
-    contents_->entries = entries;
-    contents_->bytes = bytes;
-  }
+  // Adds only what does not make it more than `most` bytes.
+  bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
+  // Corrects the counts, which were these, to those. What others have added
+  // meanwhile stays.
+  void Correct(int64_t entries, int64_t bytes, int64_t right_entries,
+               int64_t right_bytes);
+
+  // Bytes of records that were appended or have died, ever; as time to whoever
+  // gives space back.
+  uint64_t changed() const { return contents_->changed.load(); }
+  void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
   // A training job on the store, until it is destroyed or its process dies.
   class Job {
@@ -67,6 +74,7 @@ class SharedState {
   struct Contents {
     std::atomic<int64_t> entries;
     std::atomic<int64_t> bytes;
+    std::atomic<uint64_t> changed;
     // Both with a checksum, so that a damaged one is none. One after the epoch
     // that was begun last, of all jobs ever ...
     std::atomic<uint64_t> next_epoch;
