@@ -770,6 +770,7 @@ DiskStore::Counts DiskStore::Stats() {
 int DiskStore::Compact() {
   std::lock_guard<std::mutex> maintenance_lock(maintenance_mu_);
   compacted_at_ = state_->changed();
+  segments_.CloseDeleted();
   segments_.Adopt();
   std::vector<Segments::Sealed> sealed;
   {
