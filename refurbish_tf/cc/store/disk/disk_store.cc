@@ -614,11 +614,12 @@ PutResult DiskStore::Publish(uint64_t index, const Location& location,
   uint64_t old = index_->Load(index);
   *dead = word;
   while (true) {
-    if (old != 0 && GenerationOfWord(old) >= location.generation) {
+    // A damaged word may be of no generation.
+    const Generation generation = GenerationOfWord(old);
+    if (generation != kNoGeneration && generation >= location.generation) {
       // Another process was faster.
-      return GenerationOfWord(old) == location.generation
-                 ? PutResult::kStored
-                 : PutResult::kNewerKept;
+      return generation == location.generation ? PutResult::kStored
+                                               : PutResult::kNewerKept;
     }
     // Growth is counted before and shrinkage after, so that there is never more
     // than is counted.

@@ -142,6 +142,17 @@ std::shared_ptr<File> Segments::Lock(bool large, uint32_t segment, int flags) {
   return file;
 }
 
+Segments::Own* Segments::Take(const Key& key, std::shared_ptr<File> file) {
+  struct stat status;
+  if (fstat(file->fd(), &status) != 0) return nullptr;
+  Own& own = own_[key];
+  own.file = std::move(file);
+  // The last record may be torn.
+  own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
+  own.own_from = own.end;
+  return &own;
+}
+
 bool Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
   std::optional<uint32_t>& active = active_[large];
   if (active.has_value()) {
@@ -154,11 +165,17 @@ bool Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     const uint32_t number = next_number_;
     next_number_ = (next_number_ + 1) % kNumSegments;
     if (std::shared_ptr<File> file = Lock(large, number, O_CREAT | O_EXCL)) {
-      own_[{large, number}].file = std::move(file);
-      active = number;
-      return true;
+      // Before we could lock it somebody may have adopted it, written and died.
+      Own* const own = Take({large, number}, std::move(file));
+      if (own == nullptr) return false;
+      if (own->end == 0) {
+        active = number;
+        return true;
+      }
+      own->sealed = true;
+      continue;
     }
-    // Is there already, or was adopted before we could lock it.
+    // Is there already, or has been adopted and is in use.
     if (errno != EEXIST && errno != EWOULDBLOCK) return false;
   }
   errno = ENOSPC;
@@ -194,16 +211,12 @@ int Segments::Adopt() {
       if (own_.count(key) != 0) continue;
     }
     std::shared_ptr<File> file = Lock(key.first, key.second, 0);
-    struct stat status;
-    if (file == nullptr || fstat(file->fd(), &status) != 0) continue;
+    if (file == nullptr) continue;
     std::lock_guard<std::mutex> lock(mu_);
-    Own& own = own_[key];
-    own.file = std::move(file);
-    // The last record may be torn.
-    own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
-    own.own_from = own.end;
+    Own* const own = Take(key, std::move(file));
+    if (own == nullptr) continue;
     if (active_[key.first].has_value()) {
-      own.sealed = true;
+      own->sealed = true;
     } else {
       active_[key.first] = key.second;
     }

@@ -105,6 +105,9 @@ class Segments {
   std::string Path(bool large, uint32_t segment) const;
   bool MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Makes a locked file one of `own_`.
+  Own* Take(const Key& key, std::shared_ptr<File> file)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The open file, locked, if it is ours now; `flags` for open. Else null, with
   // errno set: EEXIST or EWOULDBLOCK where it is another's.
   std::shared_ptr<File> Lock(bool large, uint32_t segment, int flags);
