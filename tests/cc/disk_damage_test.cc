@@ -648,7 +648,10 @@ TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
     for (int i = 0; i < 4; ++i) {
       children.push_back(Fork([&] {
         auto store = DiskStore::Open(directory_, {});
-        if (!store.ok()) return 1;
+        if (!store.ok()) {
+          std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
+          return 1;
+        }
         Put(**store, i, 0, Content(i, 0, 100));
         return Get(**store, i) == Content(i, 0, 100) ? 0 : 2;
       }));

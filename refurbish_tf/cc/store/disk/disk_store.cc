@@ -36,8 +36,6 @@ constexpr double kMostOverhead = 1.6;
 
 constexpr size_t kReadAheadBytes = 16 << 20;
 constexpr int kReadAttempts = 4;
-// Tries to open a store that is just being made.
-constexpr int kOpenAttempts = 16;
 // So often a process that does nothing looks whether others have left something
 // to do for it: it alone can give back the space of its segments.
 constexpr std::chrono::seconds kLookAfter(5);
@@ -118,6 +116,20 @@ bool LockWhole(int fd, int operation) {
   return true;
 }
 
+// Of the lock file, for whoever is opening the store. The first byte is that of
+// the settings.
+bool LockOpening(int fd, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = 1;
+  lock.l_len = 1;
+  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
+
 size_t TotalSize(const iovec* parts, int num_parts) {
   size_t size = 0;
   for (int i = 0; i < num_parts; ++i) size += parts[i].iov_len;
@@ -174,83 +186,75 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   const std::string lock_path = directory + kLockFile;
   std::unique_ptr<DiskStore> store(
       new DiskStore(directory, std::move(options)));
-  for (int attempt = 1;; ++attempt) {
-    const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
+  const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
+  }
+  store->lock_file_ = std::make_shared<File>(fd);
+  // Two locks: one at a time opens the store, so that whoever is alone knows it
+  // stays so, and whoever is not finds it made.
+  bool alone = false;
+  if (!LockOpening(fd, F_WRLCK) ||
+      !((alone = LockWhole(fd, LOCK_EX | LOCK_NB)) || LockWhole(fd, LOCK_SH))) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot lock ", lock_path,
+                            ", which a cache store on disk needs; network file "
+                            "systems often cannot. Choose a directory on a local "
+                            "disk"));
+  }
+  if (store->options_.overwrite) {
+    if (!alone) {
+      return Unusable(directory,
+                      "overwrite=True, but another process has it open. Wait "
+                      "until it ends, or give another directory.");
     }
-    store->lock_file_ = std::make_shared<File>(fd);
-    const auto cannot_lock = [&lock_path] {
-      return absl::ErrnoToStatus(
-          errno, absl::StrCat("Cannot lock ", lock_path,
-                              ", which a cache store on disk needs; network "
-                              "file systems often cannot. Choose a directory "
-                              "on a local disk"));
-    };
-    const bool alone = LockWhole(fd, LOCK_EX | LOCK_NB);
-    if (!alone && (errno != EWOULDBLOCK || !LockWhole(fd, LOCK_SH))) {
-      return cannot_lock();
+    names = ListOwnFiles(directory);
+    if (!names.ok()) return names.status();
+    DeleteFiles(directory, *names);
+  }
+  SettingsFile file(directory + kSettingsFile);
+  absl::StatusOr<Settings> settings = file.Read();
+  if (absl::IsFailedPrecondition(settings.status())) {
+    return settings.status();  // Of a newer package.
+  }
+  if (!settings.ok()) {
+    if (!alone) {
+      return Unusable(directory, std::string(settings.status().message()));
     }
-    if (store->options_.overwrite) {
-      if (!alone) {
-        return Unusable(directory,
-                        "overwrite=True, but another process has it open. Wait "
-                        "until it ends, or give another directory.");
-      }
-      names = ListOwnFiles(directory);
-      if (!names.ok()) return names.status();
-      DeleteFiles(directory, *names);
+    // New, or damaged; then nothing is known of what is there.
+    names = ListOwnFiles(directory);
+    if (!names.ok()) return names.status();
+    if (!absl::IsNotFound(settings.status())) {
+      std::fprintf(stderr,
+                   "refurbish_tf: %s: %s The cache store begins anew.\n",
+                   directory.c_str(),
+                   std::string(settings.status().message()).c_str());
     }
-    SettingsFile file(directory + kSettingsFile);
-    absl::StatusOr<Settings> settings = file.Read();
-    if (absl::IsFailedPrecondition(settings.status())) {
-      return settings.status();  // Of a newer package.
+    DeleteFiles(directory, *names);
+    settings = Settings();
+    status = file.Write(*settings);
+    if (!status.ok()) return status;
+  }
+  absl::StatusOr<std::unique_ptr<Index>> index =
+      Index::Open(directory + kIndexFile);
+  if (!index.ok()) return index.status();
+  absl::StatusOr<std::unique_ptr<SharedState>> state =
+      SharedState::Open(directory + kStateFile);
+  if (!state.ok()) return state.status();
+  store->index_ = *std::move(index);
+  store->state_ = *std::move(state);
+  {
+    std::lock_guard<std::mutex> lock(store->settings_mu_);
+    store->settings_ = *std::move(settings);
+  }
+  if (alone) {
+    if (!LockWhole(fd, LOCK_SH)) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot lock ", lock_path));
     }
-    if (!settings.ok()) {
-      if (!alone) {
-        // Whoever was about to make it may have died.
-        if (absl::IsNotFound(settings.status()) && attempt < kOpenAttempts) {
-          continue;
-        }
-        return Unusable(directory, std::string(settings.status().message()));
-      }
-      // New, or damaged; then nothing is known of what is there.
-      names = ListOwnFiles(directory);
-      if (!names.ok()) return names.status();
-      if (!absl::IsNotFound(settings.status())) {
-        std::fprintf(stderr,
-                     "refurbish_tf: %s: %s The cache store begins anew.\n",
-                     directory.c_str(),
-                     std::string(settings.status().message()).c_str());
-      }
-      DeleteFiles(directory, *names);
-      settings = Settings();
-      status = file.Write(*settings);
-      if (!status.ok()) return status;
-    }
-    absl::StatusOr<std::unique_ptr<Index>> index =
-        Index::Open(directory + kIndexFile);
-    if (!index.ok()) return index.status();
-    absl::StatusOr<std::unique_ptr<SharedState>> state =
-        SharedState::Open(directory + kStateFile);
-    if (!state.ok()) return state.status();
-    store->index_ = *std::move(index);
-    store->state_ = *std::move(state);
-    {
-      std::lock_guard<std::mutex> lock(store->settings_mu_);
-      store->settings_ = *std::move(settings);
-    }
-    store->recount_ = alone;
-    if (alone) {
-      // Between the two locks there is none, and what we have opened may have
-      // been deleted by whoever came between.
-      if (!LockWhole(fd, LOCK_SH)) return cannot_lock();
-      if (!store->index_->IsFile(directory + kIndexFile)) {
-        store->options_.overwrite = false;
-        continue;
-      }
-    }
-    break;
+    // Others open the store when that is done.
+    store->recount_ = true;
+  } else {
+    LockOpening(fd, F_UNLCK);
   }
   store->background_ = std::thread([store = store.get()] {
     store->Background();
@@ -370,7 +374,7 @@ DiskStore::ReadResult DiskStore::ReadRecord(uint64_t index, uint64_t word,
 }
 
 void DiskStore::MakeAbsent(uint64_t index, uint64_t word) {
-  Recount();
+  Recount();  // So that it does not miss this.
   // Not disposed of: if it is the word that is damaged, other records are there.
   if (!ClearWord(index, word)) return;
   ++corrupt_;
@@ -730,8 +734,6 @@ void DiskStore::Recount() {
   if (!recount_) return;
   std::lock_guard<std::mutex> lock(write_mu_);
   if (!recount_) return;
-  const int64_t counted_entries = state_->entries();
-  const int64_t counted_bytes = state_->bytes();
   int64_t entries = 0;
   int64_t bytes = 0;
   index_->ForEach([&](uint64_t, uint64_t word) {
@@ -739,8 +741,9 @@ void DiskStore::Recount() {
     bytes += DecodeLocation(word).size;
     return true;
   });
-  state_->Correct(counted_entries, counted_bytes, entries, bytes);
+  state_->SetCounts(entries, bytes);
   recount_ = false;
+  LockOpening(lock_file_->fd(), F_UNLCK);
 }
 
 DiskStore::Counts DiskStore::Stats() {

@@ -56,7 +56,7 @@ struct DiskStoreOptions {
 //   state     what the processes share in memory: counts, epochs (SharedState).
 //   index     a word for each sample: where its record is (Index).
 //   small-N, large-N   records (Segments).
-//   lock      locked by all that have the store open, alone by who clears it.
+//   lock      locked by all that have the store open, alone by who makes it.
 //
 // A record is written first and the index set after it, by an atomic operation,
 // so that a process may die at any moment. Nothing is synchronised with the disk:
@@ -279,7 +279,8 @@ class DiskStore {
   // What SharedState::changed() was at the last compaction.
   std::atomic<uint64_t> compacted_at_{0};
   std::atomic<bool> cancelled_{false};
-  // Nobody else had the store open, so the shared counts can be corrected.
+  // Nobody else has the store open nor can open it, so that the shared counts can
+  // be corrected.
   std::atomic<bool> recount_{false};
 
   std::atomic<int64_t> hits_{0};

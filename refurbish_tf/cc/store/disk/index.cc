@@ -48,12 +48,6 @@ Index::~Index() {
   close(fd_);
 }
 
-bool Index::IsFile(const std::string& path) const {
-  struct stat own, named;
-  return fstat(fd_, &own) == 0 && stat(path.c_str(), &named) == 0 &&
-         own.st_ino == named.st_ino;
-}
-
 bool Index::Reserve(uint64_t sample) {
   if (sample >= kMaxSamples) return false;
   if (Find(sample) != nullptr) return true;

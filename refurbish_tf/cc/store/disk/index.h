@@ -27,9 +27,6 @@ class Index {
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
   ~Index();
 
-  // Whether this is the file that `path` names now.
-  bool IsFile(const std::string& path) const;
-
   // 0 where nothing was set.
   uint64_t Load(uint64_t sample) const {
     const std::atomic<uint64_t>* word = Find(sample);

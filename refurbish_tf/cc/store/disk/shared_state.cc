@@ -85,16 +85,6 @@ bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
   return true;
 }
 
-void SharedState::Correct(int64_t entries, int64_t bytes, int64_t right_entries,
-                          int64_t right_bytes) {
-  // Wrong counts may be any numbers, so that the differences overflow.
-  const auto difference = [](int64_t right, int64_t wrong) {
-    return static_cast<int64_t>(static_cast<uint64_t>(right) -
-                                static_cast<uint64_t>(wrong));
-  };
-  Add(difference(right_entries, entries), difference(right_bytes, bytes));
-}
-
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join() {
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {

@@ -32,10 +32,11 @@ class SharedState {
   }
   // Adds only what does not make it more than `most` bytes.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
-  // Corrects the counts, which were these, to those. What others have added
-  // meanwhile stays.
-  void Correct(int64_t entries, int64_t bytes, int64_t right_entries,
-               int64_t right_bytes);
+  // For whoever is alone.
+  void SetCounts(int64_t entries, int64_t bytes) {
+    contents_->entries = entries;
+    contents_->bytes = bytes;
+  }
 
   // Bytes of records that were appended or have died, ever; as time to whoever
   // gives space back.
