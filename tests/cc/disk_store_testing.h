@@ -2,7 +2,9 @@
 #ifndef REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -67,6 +69,7 @@ class StoreDirectoryTest : public testing::Test {
   // returns its id.
   template <class Body>
   static pid_t Fork(const Body& body) {
+    std::fflush(nullptr);  // Else the child may write it again.
     const pid_t child = fork();
     if (child == 0) _exit(body());
     return child;

@@ -25,7 +25,7 @@ constexpr char kSettingsFile[] = "/store";
 constexpr char kIndexFile[] = "/index";
 constexpr char kStateFile[] = "/state";
 
-constexpr uint64_t kLeastSegment = 1 << 20;
+constexpr int64_t kLeastSegment = 1 << 20;
 // A segment is at most this part of what is live, so that the ones which are
 // being filled, and are not compacted, do not count much.
 constexpr int64_t kSegmentsOfLive = 16;
@@ -419,6 +419,8 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   }
   // What a generation of a sample is does not depend on who prepares it.
   if (stored == generation) return PutResult::kStored;
+  // Whoever writes faster than the background thread can compact has to help.
+  if (CompactionIsDue(/*times=*/2)) Compact();
   const uint64_t space = RecordSpace(record_size);
   if (options_.max_bytes != kUnlimited) Recount();
   if (!index_->Reserve(index)) {
@@ -594,7 +596,7 @@ bool DiskStore::Write(std::vector<iovec> parts, uint64_t space, bool large,
   }
   const uint64_t most = large ? options_.large_segment : options_.small_segment;
   const uint64_t limit = std::min<uint64_t>(
-      most, std::max<uint64_t>(kLeastSegment, state_->bytes() / kSegmentsOfLive));
+      most, std::max(kLeastSegment, state_->bytes() / kSegmentsOfLive));
   const std::optional<Segments::Place> found =
       segments_.Append(large, space, limit);
   if (!found.has_value()) {
@@ -914,9 +916,10 @@ bool DiskStore::FlushIsDue() const {
              filling_since_ + std::chrono::milliseconds(options_.write_delay_ms);
 }
 
-bool DiskStore::CompactionIsDue() const {
+bool DiskStore::CompactionIsDue(uint64_t times) const {
   return state_->changed() - compacted_at_ >=
-         std::max<uint64_t>(kLeastSegment, state_->bytes() / kSegmentsOfLive);
+         times * std::max<int64_t>(kLeastSegment,
+                                   state_->bytes() / kSegmentsOfLive);
 }
 
 void DiskStore::WakeForCompaction() {

@@ -106,9 +106,10 @@ class DiskStore {
   Generation StoredGeneration(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   // `parts` are the payload.
   PutResult Put(uint64_t index, Generation generation, const iovec* parts,
-                int num_parts) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+                int num_parts)
+      ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
-  void Clear() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  void Clear() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   Counts Stats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
 
   // Writes what is still in memory, for other processes to see.
@@ -244,7 +245,9 @@ class DiskStore {
   // Moves a record to another segment. False if it cannot.
   bool Move(uint64_t index, uint64_t word) ABSL_LOCKS_EXCLUDED(write_mu_);
   bool FlushIsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool CompactionIsDue() const;
+  // Whether so many times as much has changed since the last compaction as is
+  // worth one.
+  bool CompactionIsDue(uint64_t times = 1) const;
   void WakeForCompaction() ABSL_LOCKS_EXCLUDED(mu_);
   void Background() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   void WarnOnce(std::atomic<bool>* warned, const std::string& what);
