@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -15,7 +17,10 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "gmock/gmock.h"
@@ -27,10 +32,76 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 #include "tests/cc/disk_store_testing.h"
 
+// Done once, before this thread's next write or lock of a segment: what another
+// process may do at that moment.
+thread_local std::function<void()> before_write;
+thread_local std::function<void()> before_segment_lock;
+
+void DoOnce(std::function<void()>* hook) {
+  std::function<void()> once;
+  once.swap(*hook);
+  if (once != nullptr) once();
+}
+
+// In place of the C library's.
+extern "C" ssize_t pwritev(int fd, const iovec* parts, int count, off_t offset) {
+  DoOnce(&before_write);
+  return syscall(SYS_pwritev, fd, parts, static_cast<long>(count),
+                 static_cast<long>(offset), 0L);
+}
+
+extern "C" int flock(int fd, int operation) noexcept {
+  if (before_segment_lock != nullptr) {
+    const std::string link = "/proc/self/fd/" + std::to_string(fd);
+    if (std::filesystem::read_symlink(link).string().find("/small-") !=
+        std::string::npos) {
+      DoOnce(&before_segment_lock);
+    }
+  }
+  return static_cast<int>(syscall(SYS_flock, fd, operation));
+}
+
 namespace refurbish_tf {
 namespace {
 
 using DiskStoreTest = StoreDirectoryTest;
+
+// Reads that fail when they are told to.
+class FaultyReadQueue : public ReadQueue {
+ public:
+  explicit FaultyReadQueue(const std::atomic<bool>* failing)
+      : queue_(MakePoolReadQueue(8)), failing_(failing) {}
+  void Start(Read* const* reads, size_t count) override {
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override {
+    const int64_t bytes = queue_->Wait(read);
+    return *failing_ ? -EIO : bytes;
+  }
+  const char* name() const override { return "faulty"; }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_;
+  const std::atomic<bool>* const failing_;
+};
+
+// Reads before which something happens.
+class HookedReadQueue : public ReadQueue {
+ public:
+  explicit HookedReadQueue(const std::function<void()>* before)
+      : queue_(MakePoolReadQueue(8)), before_(before) {}
+  void Start(Read* const* reads, size_t count) override {
+    const std::function<void()> before = *before_;
+    if (before != nullptr) before();
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override { return queue_->Wait(read); }
+  const char* name() const override { return "hooked"; }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_;
+  const std::function<void()>* const before_;
+};
 
 TEST_F(DiskStoreTest, GetsWhatWasPutBeforeAndAfterItIsWrittenAndInTheNextRun) {
   const size_t sizes[] = {0, 1, 3000, 16 << 10, 150'000, 3'000'000};
@@ -423,26 +494,91 @@ TEST_F(DiskStoreLimitTest, CountsAreCorrectedByWhoeverIsAlone) {
   EXPECT_EQ(store->Stats().store.bytes, 10 * space);
 }
 
+// What comes between ---------------------------------------------------------
+
+TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
+  for (const size_t size : {300, 30'000}) {
+    std::filesystem::remove_all(directory_);
+    auto other = Open();
+    std::function<void()> before_read;
+    DiskStoreOptions options;
+    options.read_queue = std::make_unique<HookedReadQueue>(&before_read);
+    auto store = Open(std::move(options));
+    Put(*other, 1, 1, Content(1, 1, size));
+    other->Flush();
+    before_read = [&] {
+      before_read = nullptr;
+      Put(*other, 1, 2, Content(1, 2, size));
+      other->Flush();
+      // Deletes the segment of the old one.
+      other->Put(2, 0, nullptr, 0);
+      other->Flush();
+      other->Compact();
+    };
+    const std::string content = Get(*store, 1);
+    EXPECT_TRUE(content == Content(1, 1, size) || content == Content(1, 2, size));
+    EXPECT_EQ(Get(*store, 1), Content(1, 2, size));
+    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_EQ(store->Stats().store.misses, 0);
+  }
+}
+
+// Of what is written by others between the look and the leap.
+TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
+  constexpr size_t kSize = 3'000;
+  for (const bool removed : {false, true}) {
+    std::filesystem::remove_all(directory_);
+    auto other = Open();
+    DiskStoreOptions options;
+    options.small_segment = 32 << 10;
+    options.write_buffer = 16 << 10;
+    auto store = Open(std::move(options));
+    // A few segments, too little for the background thread. All but a sample of
+    // the first is dead.
+    for (uint64_t i = 0; i <= 40; ++i) Put(*store, i, 0, Content(i, 0, kSize));
+    store->Flush();
+    for (uint64_t i = 1; i <= 40; ++i) store->Remove(i, false);
+    before_write = [&] {
+      if (removed) {
+        other->Remove(0, false);
+      } else {
+        Put(*other, 0, 1, Content(0, 1, kSize));
+        other->Flush();
+      }
+    };
+    store->Compact();
+    EXPECT_EQ(before_write, nullptr);
+    EXPECT_EQ(Get(*store, 0), removed ? "absent" : Content(0, 1, kSize));
+    EXPECT_EQ(store->Stats().store.entries, removed ? 0 : 1);
+  }
+}
+
+// Another process may adopt a segment that has been made and is not yet locked.
+TEST_F(DiskStoreTest, ANewSegmentIsNotWrittenOverWhatAnotherHasPutThere) {
+  auto store = Open();
+  // The shared counts are right by then, so that others may open the store.
+  store->Stats();
+  before_segment_lock = [&] {
+    auto other = Open();
+    Put(*other, 1, 0, "of the other");
+  };
+  Put(*store, 2, 0, "own");
+  store->Flush();
+  EXPECT_EQ(before_segment_lock, nullptr);
+  EXPECT_EQ(Get(*store, 1), "of the other");
+  EXPECT_EQ(Get(*store, 2), "own");
+}
+
+TEST_F(DiskStoreTest, WhatIsInMemoryIsWrittenAtTheEnd) {
+  {
+    DiskStoreOptions options;
+    options.write_delay_ms = 1'000'000;
+    Put(*Open(std::move(options)), 1, 0, "one");
+  }
+  EXPECT_EQ(Get(*Open(), 1), "one");
+}
+
 // What fails -----------------------------------------------------------------
-
-// Reads that fail when they are told to.
-class FaultyReadQueue : public ReadQueue {
- public:
-  explicit FaultyReadQueue(const std::atomic<bool>* failing)
-      : queue_(MakePoolReadQueue(8)), failing_(failing) {}
-  void Start(Read* const* reads, size_t count) override {
-    queue_->Start(reads, count);
-  }
-  int64_t Wait(Read* read) override {
-    const int64_t bytes = queue_->Wait(read);
-    return *failing_ ? -EIO : bytes;
-  }
-  const char* name() const override { return "faulty"; }
-
- private:
-  const std::unique_ptr<ReadQueue> queue_;
-  const std::atomic<bool>* const failing_;
-};
 
 TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
   std::atomic<bool> failing{false};
@@ -741,24 +877,26 @@ TEST_F(SettingsTest, AgreeAddAndDiffer) {
   EXPECT_EQ(Open()->settings(), expected);
 }
 
-TEST_F(SettingsTest, OfTwoAtOnceOneIsAgreedOn) {
-  for (int round = 0; round < 20; ++round) {
-    std::filesystem::remove_all(directory_);
-    // Opened at once, too.
-    std::atomic<int> agreed{0};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < 4; ++i) {
-      threads.emplace_back([&, i] {
-        auto store = Open();
-        ASSERT_NE(store, nullptr);
-        agreed += store->Agree({{"seed", std::to_string(i)},
-                                {"of_" + std::to_string(i), "1"}}).ok();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(agreed, 1);
-    EXPECT_EQ(Open()->settings().size(), 2);
+TEST_F(SettingsTest, OfSeveralAtOnceOneIsAgreedOn) {
+  constexpr int kSettings = 100;
+  std::vector<std::unique_ptr<DiskStore>> stores;
+  for (int i = 0; i < 4; ++i) stores.push_back(Open());
+  std::promise<void> begin;
+  std::shared_future<void> begun(begin.get_future());
+  std::atomic<int> agreed[kSettings] = {};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&agreed, begun, store = stores[i].get(), i] {
+      begun.wait();
+      for (int k = 0; k < kSettings; ++k) {
+        agreed[k] += store->Agree({{std::to_string(k), std::to_string(i)}}).ok();
+      }
+    });
   }
+  begin.set_value();
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : agreed) EXPECT_EQ(count, 1);
+  EXPECT_EQ(Open()->settings().size(), kSettings);
 }
 
 // Checksums ------------------------------------------------------------------
