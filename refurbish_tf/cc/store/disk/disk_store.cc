@@ -26,7 +26,7 @@ constexpr char kIndexFile[] = "/index";
 constexpr char kClaimsFile[] = "/claims";
 constexpr char kStateFile[] = "/state";
 
-constexpr uint64_t kLeastSegment = 1 << 20;
+constexpr int64_t kLeastSegment = 1 << 20;
 // A segment is at most this part of what is live, so that the ones which are
 // being filled, and are not compacted, do not count much.
 constexpr int64_t kSegmentsOfLive = 16;
@@ -37,6 +37,9 @@ constexpr double kMostOverhead = 1.6;
 
 constexpr size_t kReadAheadBytes = 16 << 20;
 constexpr int kReadAttempts = 4;
+// So often a process that does nothing looks whether others have left something
+// to do for it: it alone can give back the space of its segments.
+constexpr std::chrono::seconds kLookAfter(5);
 
 absl::Status Unusable(const std::string& directory, const std::string& why) {
   return absl::FailedPreconditionError(absl::StrCat(
@@ -115,6 +118,20 @@ bool LockWhole(int fd, int operation) {
   return true;
 }
 
+// Of the lock file, for whoever is opening the store. The first byte is that of
+// the settings.
+bool LockOpening(int fd, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = 1;
+  lock.l_len = 1;
+  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
+    if (errno != EINTR) return false;
+  }
+  return true;
+}
+
 size_t TotalSize(const iovec* parts, int num_parts) {
   size_t size = 0;
   for (int i = 0; i < num_parts; ++i) size += parts[i].iov_len;
@@ -163,84 +180,87 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   if (!status.ok()) return status;
   // Before anything is made in it.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(directory);
-  if (!names.ok()) return names.status();
+  if (!names.ok()) {
+    // A newer package may use other files.
+    status = SettingsFile(directory + kSettingsFile).Read().status();
+    return absl::IsFailedPrecondition(status) ? status : names.status();
+  }
   const std::string lock_path = directory + kLockFile;
   std::unique_ptr<DiskStore> store(
       new DiskStore(directory, std::move(options)));
-  while (true) {
-    const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
+  const int fd = open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
+  }
+  store->lock_file_ = std::make_shared<File>(fd);
+  // Two locks: one at a time opens the store, so that whoever is alone knows it
+  // stays so, and whoever is not finds it made.
+  bool alone = false;
+  if (!LockOpening(fd, F_WRLCK) ||
+      !((alone = LockWhole(fd, LOCK_EX | LOCK_NB)) || LockWhole(fd, LOCK_SH))) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot lock ", lock_path,
+                            ", which a cache store on disk needs; network file "
+                            "systems often cannot. Choose a directory on a local "
+                            "disk"));
+  }
+  if (store->options_.overwrite) {
+    if (!alone) {
+      return Unusable(directory,
+                      "overwrite=True, but another process has it open. Wait "
+                      "until it ends, or give another directory.");
     }
-    store->lock_file_ = std::make_shared<File>(fd);
-    const bool alone = LockWhole(fd, LOCK_EX | LOCK_NB);
-    if (!alone && (errno != EWOULDBLOCK || !LockWhole(fd, LOCK_SH))) {
-      return absl::ErrnoToStatus(
-          errno, absl::StrCat("Cannot lock ", lock_path,
-                              ", which a cache store on disk needs; network "
-                              "file systems often cannot. Choose a directory "
-                              "on a local disk"));
+    names = ListOwnFiles(directory);
+    if (!names.ok()) return names.status();
+    DeleteFiles(directory, *names);
+  }
+  SettingsFile file(directory + kSettingsFile);
+  absl::StatusOr<Settings> settings = file.Read();
+  if (absl::IsFailedPrecondition(settings.status())) {
+    return settings.status();  // Of a newer package.
+  }
+  if (!settings.ok()) {
+    if (!alone) {
+      return Unusable(directory, std::string(settings.status().message()));
     }
-    if (store->options_.overwrite) {
-      if (!alone) {
-        return Unusable(directory,
-                        "overwrite=True, but another process has it open. Wait "
-                        "until it ends, or give another directory.");
-      }
-      names = ListOwnFiles(directory);
-      if (!names.ok()) return names.status();
-      DeleteFiles(directory, *names);
+    // New, or damaged; then nothing is known of what is there.
+    names = ListOwnFiles(directory);
+    if (!names.ok()) return names.status();
+    if (!absl::IsNotFound(settings.status())) {
+      std::fprintf(stderr,
+                   "refurbish_tf: %s: %s The cache store begins anew.\n",
+                   directory.c_str(),
+                   std::string(settings.status().message()).c_str());
     }
-    SettingsFile file(directory + kSettingsFile);
-    absl::StatusOr<Settings> settings = file.Read();
-    if (absl::IsFailedPrecondition(settings.status())) {
-      return settings.status();  // Of a newer package.
+    DeleteFiles(directory, *names);
+    settings = Settings();
+    status = file.Write(*settings);
+    if (!status.ok()) return status;
+  }
+  absl::StatusOr<std::unique_ptr<Index>> index =
+      Index::Open(directory + kIndexFile);
+  if (!index.ok()) return index.status();
+  absl::StatusOr<std::unique_ptr<Index>> claims =
+      Index::Open(directory + kClaimsFile);
+  if (!claims.ok()) return claims.status();
+  absl::StatusOr<std::unique_ptr<SharedState>> state =
+      SharedState::Open(directory + kStateFile);
+  if (!state.ok()) return state.status();
+  store->index_ = *std::move(index);
+  store->claims_ = *std::move(claims);
+  store->state_ = *std::move(state);
+  {
+    std::lock_guard<std::mutex> lock(store->settings_mu_);
+    store->settings_ = *std::move(settings);
+  }
+  if (alone) {
+    if (!LockWhole(fd, LOCK_SH)) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot lock ", lock_path));
     }
-    if (!settings.ok()) {
-      if (!alone) {
-        return Unusable(directory, std::string(settings.status().message()));
-      }
-      // New, or damaged; then nothing is known of what is there.
-      names = ListOwnFiles(directory);
-      if (!names.ok()) return names.status();
-      if (!absl::IsNotFound(settings.status())) {
-        std::fprintf(stderr,
-                     "refurbish_tf: %s: %s The cache store begins anew.\n",
-                     directory.c_str(),
-                     std::string(settings.status().message()).c_str());
-      }
-      DeleteFiles(directory, *names);
-      settings = Settings();
-      status = file.Write(*settings);
-      if (!status.ok()) return status;
-    }
-    absl::StatusOr<std::unique_ptr<Index>> index =
-        Index::Open(directory + kIndexFile);
-    if (!index.ok()) return index.status();
-    absl::StatusOr<std::unique_ptr<Index>> claims =
-        Index::Open(directory + kClaimsFile);
-    if (!claims.ok()) return claims.status();
-    absl::StatusOr<std::unique_ptr<SharedState>> state =
-        SharedState::Open(directory + kStateFile);
-    if (!state.ok()) return state.status();
-    store->index_ = *std::move(index);
-    store->claims_ = *std::move(claims);
-    store->state_ = *std::move(state);
-    {
-      std::lock_guard<std::mutex> lock(store->settings_mu_);
-      store->settings_ = *std::move(settings);
-    }
-    store->recount_ = alone;
-    if (alone) {
-      // Between the two locks there is none, and what we have opened may have
-      // been deleted by whoever came between.
-      LockWhole(fd, LOCK_SH);
-      if (!store->index_->IsFile(directory + kIndexFile)) {
-        store->options_.overwrite = false;
-        continue;
-      }
-    }
-    break;
+    // Others open the store when that is done.
+    store->recount_ = true;
+  } else {
+    LockOpening(fd, F_UNLCK);
   }
   store->background_ = std::thread([store = store.get()] {
     store->Background();
@@ -291,14 +311,13 @@ uint64_t DiskStore::Locate(uint64_t index, GenerationRange wanted) const {
 bool DiskStore::GetPending(uint64_t index, GenerationRange wanted,
                            RecordBuffer* record) {
   const auto found = pending_.find(index);
-  if (found == pending_.end() || !wanted.Contains(found->second.generation)) {
-    return false;
-  }
-  const Pending& pending = found->second;
-  const WriteBuffer& buffer = pending.flushing ? flushing_ : filling_;
+  if (found == pending_.end()) return false;
+  const Queued& queued = QueuedOf(found->second);
+  if (!wanted.Contains(queued.generation)) return false;
   if (record != nullptr) {
-    *record = RecordBuffer(pending.size);
-    std::memcpy(record->data(), &buffer.bytes[pending.offset], pending.size);
+    const WriteBuffer& buffer = found->second.flushing ? flushing_ : filling_;
+    *record = RecordBuffer(queued.size);
+    std::memcpy(record->data(), &buffer.bytes[queued.offset], queued.size);
   }
   return true;
 }
@@ -314,10 +333,15 @@ bool DiskStore::Get(uint64_t index, GenerationRange wanted,
   }
   uint64_t word = Locate(index, wanted);
   for (int attempt = 0; word != 0 && attempt < kReadAttempts; ++attempt) {
-    if (ReadRecord(index, word, /*anew=*/attempt > 0, record)) {
+    bool foreign;
+    const ReadResult result =
+        ReadRecord(index, word, /*anew=*/attempt > 0, record, &foreign);
+    if (result == ReadResult::kRight) {
       ++hits_;
+      foreign_hits_ += foreign;
       return true;
     }
+    if (result == ReadResult::kNotNow) break;
     // It may just have been replaced or moved.
     const uint64_t now = Locate(index, wanted);
     if (now == word && attempt > 0) {
@@ -330,13 +354,17 @@ bool DiskStore::Get(uint64_t index, GenerationRange wanted,
   return false;
 }
 
-bool DiskStore::ReadRecord(uint64_t index, uint64_t word, bool anew,
-                           RecordBuffer* record) {
+DiskStore::ReadResult DiskStore::ReadRecord(uint64_t index, uint64_t word,
+                                            bool anew, RecordBuffer* record,
+                                            bool* foreign) {
   const Location location = DecodeLocation(word);
-  bool foreign;
-  const std::shared_ptr<File> file = segments_.OpenToRead(
-      location.large, location.segment, anew, &foreign);
-  if (file == nullptr) return false;
+  const std::shared_ptr<File> file =
+      segments_.OpenToRead(location, anew, foreign);
+  if (file == nullptr) {
+    return errno == EMFILE || errno == ENFILE || errno == ENOMEM
+               ? ReadResult::kNotNow
+               : ReadResult::kWrong;
+  }
   *record = RecordBuffer(location.size);
   Read read;
   read.fd = file->fd();
@@ -346,17 +374,15 @@ bool DiskStore::ReadRecord(uint64_t index, uint64_t word, bool anew,
   Read* const reads[] = {&read};
   read_queue_->Start(reads, 1);
   const int64_t bytes = read_queue_->Wait(&read);
-  if (bytes < 0 || !record->Verify(index, location.generation, bytes)) {
-    return false;
-  }
-  foreign_hits_ += foreign;
-  return true;
+  return bytes >= 0 && record->Verify(index, location.generation, bytes)
+             ? ReadResult::kRight
+             : ReadResult::kWrong;
 }
 
 void DiskStore::MakeAbsent(uint64_t index, uint64_t word) {
-  uint64_t expected = word;
-  if (!index_->CompareExchange(index, &expected, 0)) return;
-  Account(word, 0, /*evicted=*/false);
+  Recount();  // So that it does not miss this.
+  // Not disposed of: if it is the word that is damaged, other records are there.
+  if (!ClearWord(index, word)) return;
   ++corrupt_;
   WarnOnce(&corrupt_warned_,
            absl::StrCat("sample ", index,
@@ -379,7 +405,7 @@ bool DiskStore::Contains(uint64_t index, GenerationRange wanted) {
 Generation DiskStore::StoredGeneration(uint64_t index) const {
   std::lock_guard<std::mutex> lock(mu_);
   const auto found = pending_.find(index);
-  if (found != pending_.end()) return found->second.generation;
+  if (found != pending_.end()) return QueuedOf(found->second).generation;
   return GenerationOfWord(index_->Load(index));
 }
 
@@ -399,10 +425,10 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   }
   // What a generation of a sample is does not depend on who prepares it.
   if (stored == generation) return PutResult::kStored;
+  // Whoever writes faster than the background thread can compact has to help.
+  if (CompactionIsDue(/*times=*/2)) Compact();
   const uint64_t space = RecordSpace(record_size);
-  if (options_.max_bytes != kUnlimited && !MakeRoom(index, space)) {
-    return PutResult::kNoRoom;
-  }
+  if (options_.max_bytes != kUnlimited) Recount();
   if (!index_->Reserve(index)) {
     WriteFailed(errno);
     return PutResult::kNoRoom;
@@ -417,17 +443,24 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
              : PutLarge(header, space, parts, num_parts);
 }
 
-bool DiskStore::MakeRoom(uint64_t index, uint64_t space) {
-  Recount();
-  const int64_t replaced = DecodeLocation(index_->Load(index)).size;
-  if (state_->bytes() + CountPending().second - replaced +
-          static_cast<int64_t>(space) <=
-      options_.max_bytes) {
-    return true;
-  }
-  // What is replaced is of an older generation.
-  Remove(index, /*evict=*/true);
-  return false;
+int64_t DiskStore::ReplacedSpace(uint64_t index) const {
+  const auto found = pending_.find(index);
+  return found != pending_.end() ? QueuedOf(found->second).size
+                                 : DecodeLocation(index_->Load(index)).size;
+}
+
+bool DiskStore::HasRoom(uint64_t index, uint64_t space) const {
+  return options_.max_bytes == kUnlimited ||
+         state_->bytes() + pending_bytes_ - ReplacedSpace(index) +
+                 static_cast<int64_t>(space) <=
+             options_.max_bytes;
+}
+
+void DiskStore::DropQueued(size_t record) {
+  Queued& queued = filling_.records[record];
+  pending_entries_ -= queued.new_entries;
+  pending_bytes_ -= queued.new_bytes;
+  queued.size = queued.new_entries = queued.new_bytes = 0;
 }
 
 PutResult DiskStore::PutSmall(const RecordHeader& header, uint64_t space,
@@ -439,6 +472,29 @@ PutResult DiskStore::PutSmall(const RecordHeader& header, uint64_t space,
     Flush();
     lock.lock();
   }
+  const auto before = pending_.find(header.index);
+  if (before != pending_.end()) {
+    // Another thread may have been faster.
+    const Generation generation = QueuedOf(before->second).generation;
+    if (generation == header.generation) return PutResult::kStored;
+    if (generation > header.generation) return PutResult::kNewerKept;
+  }
+  if (!HasRoom(header.index, space)) {
+    lock.unlock();
+    // What was to be replaced is of an older generation.
+    Remove(header.index, /*evict=*/true);
+    return PutResult::kNoRoom;
+  }
+  int64_t new_entries = 0;
+  int64_t new_bytes = space;
+  if (before == pending_.end() || !before->second.flushing) {
+    if (before != pending_.end()) DropQueued(before->second.record);
+    const uint64_t word = index_->Load(header.index);
+    new_entries = word == 0;
+    new_bytes -= DecodeLocation(word).size;
+  } else {
+    new_bytes -= QueuedOf(before->second).size;
+  }
   if (filling_.bytes.empty()) {
     filling_since_ = std::chrono::steady_clock::now();
     wake_background_.notify_one();
@@ -449,11 +505,15 @@ PutResult DiskStore::PutSmall(const RecordHeader& header, uint64_t space,
   std::memcpy(to, &header, sizeof(header));
   to += sizeof(header);
   for (int i = 0; i < num_parts; ++i) {
+    if (parts[i].iov_len == 0) continue;  // May be null.
     std::memcpy(to, parts[i].iov_base, parts[i].iov_len);
     to += parts[i].iov_len;
   }
-  filling_.records.push_back({header.index, header.generation, offset, space});
-  pending_[header.index] = {header.generation, offset, space, false};
+  pending_[header.index] = {filling_.records.size(), false};
+  filling_.records.push_back({header.index, header.generation, offset, space,
+                              new_entries, new_bytes});
+  pending_entries_ += new_entries;
+  pending_bytes_ += new_bytes;
   return PutResult::kStored;
 }
 
@@ -463,13 +523,25 @@ PutResult DiskStore::PutLarge(const RecordHeader& header, uint64_t space,
   record.reserve(num_parts + 1);
   record.push_back({const_cast<RecordHeader*>(&header), sizeof(header)});
   record.insert(record.end(), parts, parts + num_parts);
-  std::lock_guard<std::mutex> lock(write_mu_);
-  Segments::Place place;
-  if (!Write(std::move(record), space, /*large=*/true, &place)) {
-    return PutResult::kNoRoom;
+  std::lock_guard<std::mutex> write_lock(write_mu_);
+  bool has_room;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    has_room = HasRoom(header.index, space);
   }
-  return Publish(header.index, {true, place.segment, place.offset, space,
-                                header.generation});
+  Segments::Place place;
+  PutResult result = PutResult::kNoRoom;
+  if (has_room) {
+    if (!Write(std::move(record), space, /*large=*/true, &place)) return result;
+    uint64_t dead;
+    result = Publish(
+        header.index,
+        {true, place.segment, place.offset, space, header.generation}, &dead);
+    Dispose(dead);
+    DropPending(header.index, header.generation);
+  }
+  if (result == PutResult::kNoRoom) RemoveLocked(header.index, /*evict=*/true);
+  return result;
 }
 
 void DiskStore::Flush() {
@@ -493,18 +565,31 @@ void DiskStore::FlushLocked() {
     bytes = {flushing_.bytes.data(), flushing_.bytes.size()};
   }
   Segments::Place place;
-  if (Write({bytes}, bytes.iov_len, /*large=*/false, &place)) {
-    for (const Queued& record : records) {
-      if (record.size == 0) continue;  // Removed.
-      Publish(record.index, {false, place.segment, place.offset + record.offset,
-                             record.size, record.generation});
+  const bool written = Write({bytes}, bytes.iov_len, /*large=*/false, &place);
+  for (const Queued& record : records) {
+    if (record.size == 0) continue;
+    uint64_t dead = 0;
+    {
+      // So that it is always counted once.
+      std::lock_guard<std::mutex> lock(mu_);
+      if (written &&
+          Publish(record.index,
+                  {false, place.segment, place.offset + record.offset,
+                   record.size, record.generation},
+                  &dead) == PutResult::kNoRoom) {
+        // Other processes were faster, but the limit is the limit.
+        dead = RemoveWord(record.index, /*evict=*/true);
+      }
+      pending_entries_ -= record.new_entries;
+      pending_bytes_ -= record.new_bytes;
+      const auto found = pending_.find(record.index);
+      if (found != pending_.end() && found->second.flushing) {
+        pending_.erase(found);
+      }
     }
+    Dispose(dead);
   }
   std::lock_guard<std::mutex> lock(mu_);
-  for (const Queued& record : records) {
-    const auto found = pending_.find(record.index);
-    if (found != pending_.end() && found->second.flushing) pending_.erase(found);
-  }
   flushing_.bytes.clear();
   flushing_.records.clear();
 }
@@ -517,7 +602,7 @@ bool DiskStore::Write(std::vector<iovec> parts, uint64_t space, bool large,
   }
   const uint64_t most = large ? options_.large_segment : options_.small_segment;
   const uint64_t limit = std::min<uint64_t>(
-      most, std::max<uint64_t>(kLeastSegment, state_->bytes() / kSegmentsOfLive));
+      most, std::max(kLeastSegment, state_->bytes() / kSegmentsOfLive));
   const std::optional<Segments::Place> found =
       segments_.Append(large, space, limit);
   if (!found.has_value()) {
@@ -529,39 +614,68 @@ bool DiskStore::Write(std::vector<iovec> parts, uint64_t space, bool large,
     segments_.TakeBack(large, *found);
     return false;
   }
-  appended_ += space;
-  if (CompactionIsDue()) {
-    std::lock_guard<std::mutex> lock(mu_);
-    wake_background_.notify_one();
-  }
+  state_->AddChanged(space);
+  WakeForCompaction();
   *place = *found;
   return true;
 }
 
-PutResult DiskStore::Publish(uint64_t index, const Location& location) {
+PutResult DiskStore::Publish(uint64_t index, const Location& location,
+                             uint64_t* dead) {
   const uint64_t word = EncodeLocation(location);
   uint64_t old = index_->Load(index);
-  do {
-    if (old != 0 && GenerationOfWord(old) >= location.generation) {
+  *dead = word;
+  while (true) {
+    // A damaged word may be of no generation.
+    const Generation generation = GenerationOfWord(old);
+    if (generation != kNoGeneration && generation >= location.generation) {
       // Another process was faster.
-      if (location.large) segments_.Punch(location);
-      return GenerationOfWord(old) == location.generation
-                 ? PutResult::kStored
-                 : PutResult::kNewerKept;
+      return generation == location.generation ? PutResult::kStored
+                                               : PutResult::kNewerKept;
     }
-  } while (!index_->CompareExchange(index, &old, word));
+    // Growth is counted before and shrinkage after, so that there is never more
+    // than is counted.
+    const int64_t entries = old == 0;
+    const int64_t bytes = static_cast<int64_t>(location.size) -
+                          static_cast<int64_t>(DecodeLocation(old).size);
+    if (!state_->TryAdd(entries, std::max<int64_t>(bytes, 0),
+                        options_.max_bytes)) {
+      return PutResult::kNoRoom;
+    }
+    if (index_->CompareExchange(index, &old, word)) {
+      state_->Add(0, std::min<int64_t>(bytes, 0));
+      break;
+    }
+    state_->Add(-entries, -std::max<int64_t>(bytes, 0));
+  }
   bytes_put_ += location.size;
-  Account(old, word, /*evicted=*/old != 0);
+  evictions_ += old != 0;
+  *dead = old;
   return PutResult::kStored;
 }
 
-void DiskStore::Account(uint64_t old_word, uint64_t new_word, bool evicted) {
-  const Location old_location = DecodeLocation(old_word);
-  state_->Add((new_word != 0) - (old_word != 0),
-              static_cast<int64_t>(DecodeLocation(new_word).size) -
-                  static_cast<int64_t>(old_location.size));
-  evictions_ += evicted;
-  if (old_word != 0 && old_location.large) segments_.Punch(old_location);
+bool DiskStore::ClearWord(uint64_t index, uint64_t word) {
+  if (!index_->CompareExchange(index, &word, 0)) return false;
+  const int64_t size = DecodeLocation(word).size;
+  state_->Add(-1, -size);
+  state_->AddChanged(size);
+  return true;
+}
+
+uint64_t DiskStore::RemoveWord(uint64_t index, bool evict) {
+  uint64_t word;
+  do {
+    word = index_->Load(index);
+    if (word == 0) return 0;
+  } while (!ClearWord(index, word));
+  evictions_ += evict;
+  return word;
+}
+
+void DiskStore::Dispose(uint64_t word) {
+  if (word == 0) return;
+  const Location location = DecodeLocation(word);
+  if (location.large) segments_.Punch(location);
 }
 
 void DiskStore::WriteFailed(int error) {
@@ -573,29 +687,33 @@ void DiskStore::WriteFailed(int error) {
 }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
-  std::lock_guard<std::mutex> write_lock(write_mu_);
-  bool removed = false;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto found = pending_.find(index);
-    if (found != pending_.end()) {
-      // No flush is under way, so it is in `filling_`.
-      for (Queued& record : filling_.records) {
-        if (record.index == index) record.size = 0;
-      }
-      pending_.erase(found);
-      removed = true;
-    }
+  std::lock_guard<std::mutex> lock(write_mu_);
+  return RemoveLocked(index, evict);
+}
+
+bool DiskStore::RemoveLocked(uint64_t index, bool evict) {
+  const bool was_pending = DropPending(index, kNoGeneration);
+  const uint64_t word = RemoveWord(index, evict);
+  if (word != 0) {
+    Dispose(word);
+    WakeForCompaction();
+    return true;
   }
-  uint64_t word = index_->Load(index);
-  while (word != 0) {
-    if (index_->CompareExchange(index, &word, 0)) {
-      Account(word, 0, evict);
-      return true;
-    }
+  evictions_ += was_pending && evict;
+  return was_pending;
+}
+
+bool DiskStore::DropPending(uint64_t index, Generation generation) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = pending_.find(index);
+  if (found == pending_.end() ||
+      QueuedOf(found->second).generation >= generation) {
+    return false;
   }
-  if (removed && evict) ++evictions_;
-  return removed;
+  // No flush is under way, so it is in `filling_`.
+  DropQueued(found->second.record);
+  pending_.erase(found);
+  return true;
 }
 
 void DiskStore::Clear() {
@@ -606,11 +724,11 @@ void DiskStore::Clear() {
       filling_.bytes.clear();
       filling_.records.clear();
       pending_.clear();
+      pending_entries_ = 0;
+      pending_bytes_ = 0;
     }
-    index_->ForEach([this](uint64_t index, uint64_t word) {
-      while (word != 0 && !index_->CompareExchange(index, &word, 0)) {
-      }
-      if (word != 0) Account(word, 0, /*evicted=*/false);
+    index_->ForEach([this](uint64_t index, uint64_t) {
+      RemoveWord(index, /*evict=*/false);
       return true;
     });
     segments_.Seal();
@@ -633,26 +751,19 @@ void DiskStore::Recount() {
   });
   state_->SetCounts(entries, bytes);
   recount_ = false;
-}
-
-std::pair<int64_t, int64_t> DiskStore::CountPending() const {
-  std::pair<int64_t, int64_t> counts = {0, 0};
-  std::lock_guard<std::mutex> lock(mu_);
-  for (const auto& [index, pending] : pending_) {
-    const uint64_t old = index_->Load(index);
-    counts.first += old == 0;
-    counts.second += static_cast<int64_t>(pending.size) -
-                     static_cast<int64_t>(DecodeLocation(old).size);
-  }
-  return counts;
+  LockOpening(lock_file_->fd(), F_UNLCK);
 }
 
 CacheStoreStats DiskStore::StoreStats() {
   Recount();
   CacheStoreStats stats;
-  const auto [entries, bytes] = CountPending();
-  stats.entries = state_->entries() + entries;
-  stats.bytes = state_->bytes() + bytes;
+  {
+    // No flush is under way, which would count twice.
+    std::lock_guard<std::mutex> write_lock(write_mu_);
+    std::lock_guard<std::mutex> lock(mu_);
+    stats.entries = state_->entries() + pending_entries_;
+    stats.bytes = state_->bytes() + pending_bytes_;
+  }
   stats.hits = hits_;
   stats.misses = misses_;
   stats.evictions = evictions_;
@@ -676,7 +787,8 @@ DiskStore::Counts DiskStore::Stats() {
 
 int DiskStore::Compact() {
   std::lock_guard<std::mutex> maintenance_lock(maintenance_mu_);
-  appended_ = 0;
+  compacted_at_ = state_->changed();
+  segments_.CloseDeleted();
   segments_.Adopt();
   std::vector<Segments::Sealed> sealed;
   {
@@ -739,6 +851,12 @@ int DiskStore::Compact() {
     for (const auto& [word, index] : records) {
       if (cancelled_) return done;
       emptied &= Move(index, word);
+      bool flush;
+      {
+        std::lock_guard<std::mutex> lock(mu_);
+        flush = FlushIsDue();
+      }
+      if (flush) Flush();
     }
     // On a full disk, what could not be moved stays where it is.
     if (!emptied) continue;
@@ -752,9 +870,15 @@ int DiskStore::Compact() {
 bool DiskStore::Move(uint64_t index, uint64_t word) {
   const Location from = DecodeLocation(word);
   RecordBuffer record;
-  if (!ReadRecord(index, word, /*anew=*/false, &record)) {
-    if (index_->Load(index) == word) MakeAbsent(index, word);
-    return true;
+  bool foreign;
+  switch (ReadRecord(index, word, /*anew=*/false, &record, &foreign)) {
+    case ReadResult::kRight:
+      break;
+    case ReadResult::kWrong:
+      MakeAbsent(index, word);
+      return true;
+    case ReadResult::kNotNow:
+      return false;
   }
   std::lock_guard<std::mutex> lock(write_mu_);
   if (index_->Load(index) != word) return true;  // Dead by now.
@@ -768,6 +892,8 @@ bool DiskStore::Move(uint64_t index, uint64_t word) {
   uint64_t expected = word;
   if (index_->CompareExchange(index, &expected, EncodeLocation(to))) {
     bytes_moved_ += from.size;
+  } else {
+    Dispose(EncodeLocation(to));
   }
   return true;
 }
@@ -777,38 +903,63 @@ std::pair<int64_t, int64_t> DiskStore::Verify() {
   std::pair<int64_t, int64_t> counts = {0, 0};
   index_->ForEach([&](uint64_t index, uint64_t word) {
     RecordBuffer record;
-    if (ReadRecord(index, word, /*anew=*/false, &record)) {
-      ++counts.first;
-    } else if (index_->Load(index) == word) {
-      MakeAbsent(index, word);
-      ++counts.second;
+    bool foreign;
+    // Anew, as a segment of that name may have been deleted and another made.
+    switch (ReadRecord(index, word, /*anew=*/true, &record, &foreign)) {
+      case ReadResult::kRight:
+        ++counts.first;
+        break;
+      case ReadResult::kWrong:
+        if (index_->Load(index) != word) break;
+        MakeAbsent(index, word);
+        ++counts.second;
+        break;
+      case ReadResult::kNotNow:
+        break;
     }
     return true;
   });
   return counts;
 }
 
-bool DiskStore::CompactionIsDue() const {
-  return appended_ >= std::max<uint64_t>(kLeastSegment,
-                                         state_->bytes() / kSegmentsOfLive);
+bool DiskStore::FlushIsDue() const {
+  return !filling_.records.empty() &&
+         std::chrono::steady_clock::now() >=
+             filling_since_ + std::chrono::milliseconds(options_.write_delay_ms);
+}
+
+bool DiskStore::CompactionIsDue(uint64_t times) const {
+  return state_->changed() - compacted_at_ >=
+         times * std::max<int64_t>(kLeastSegment,
+                                   state_->bytes() / kSegmentsOfLive);
+}
+
+void DiskStore::WakeForCompaction() {
+  if (!CompactionIsDue()) return;
+  std::lock_guard<std::mutex> lock(mu_);
+  wake_background_.notify_one();
 }
 
 void DiskStore::Background() {
+  Recount();
   std::unique_lock<std::mutex> lock(mu_);
   while (!stopping_) {
-    const auto due =
-        filling_since_ + std::chrono::milliseconds(options_.write_delay_ms);
-    if (CompactionIsDue()) {
+    if (FlushIsDue()) {
+      lock.unlock();
+      Flush();
+      lock.lock();
+    } else if (CompactionIsDue()) {
       lock.unlock();
       Compact();
       lock.lock();
-    } else if (filling_.records.empty()) {
-      wake_background_.wait(lock);
-    } else if (std::chrono::steady_clock::now() < due) {
-      wake_background_.wait_until(lock, due);
-    } else {
+    } else if (!filling_.records.empty()) {
+      wake_background_.wait_until(
+          lock,
+          filling_since_ + std::chrono::milliseconds(options_.write_delay_ms));
+    } else if (wake_background_.wait_for(lock, kLookAfter) ==
+               std::cv_status::timeout) {
       lock.unlock();
-      Flush();
+      segments_.CloseDeleted();
       lock.lock();
     }
   }
@@ -840,8 +991,8 @@ void DiskStore::ReadAhead::Start(const std::vector<Wanted>& wanted) {
     if (word == 0 || bytes_ > kReadAheadBytes) continue;
     const Location location = DecodeLocation(word);
     bool foreign;
-    std::shared_ptr<File> file = store_->segments_.OpenToRead(
-        location.large, location.segment, /*anew=*/false, &foreign);
+    std::shared_ptr<File> file =
+        store_->segments_.OpenToRead(location, /*anew=*/false, &foreign);
     if (file == nullptr) continue;
     std::unique_ptr<Entry> entry;
     if (spare_.empty()) {

@@ -57,7 +57,7 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
 //   small-N, large-N   records (Segments).
-//   lock      locked by all that have the store open, alone by who clears it.
+//   lock      locked by all that have the store open, alone by who makes it.
 //
 // A record is written first and the index set after it, by an atomic operation,
 // so that a process may die at any moment. Nothing is synchronised with the disk:
@@ -66,8 +66,8 @@ struct DiskStoreOptions {
 //
 // Thread-safe.
 //
-// Lock order: `write_mu_`, `mu_`, those of the members. No file is read or
-// written with `mu_` held, but opened.
+// Lock order: `maintenance_mu_`, `write_mu_`, `mu_`, those of the members. No
+// file is read or written with `mu_` held.
 class DiskStore {
  public:
   struct Counts {
@@ -78,7 +78,7 @@ class DiskStore {
     int64_t bytes_put = 0;     // By this process, ...
     int64_t bytes_moved = 0;   // ... and moved in compactions.
     int64_t corrupt = 0;       // Records that were found absent by checking them.
-    int64_t foreign_hits = 0;  // On what others have put.
+    int64_t foreign_hits = 0;  // On what others have written.
     int64_t failed_writes = 0;
   };
 
@@ -98,6 +98,8 @@ class DiskStore {
   absl::Status Agree(const Settings& settings) ABSL_LOCKS_EXCLUDED(settings_mu_);
   Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
 
+  SharedState& state() { return *state_; }
+
   // A training job on this store, which must outlive it.
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
     return state_->Join(claims_.get());
@@ -110,9 +112,10 @@ class DiskStore {
   Generation StoredGeneration(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   // `parts` are the payload.
   PutResult Put(uint64_t index, Generation generation, const iovec* parts,
-                int num_parts) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+                int num_parts)
+      ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   bool Remove(uint64_t index, bool evict) ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
-  void Clear() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  void Clear() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   Counts Stats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   // Without a look at the files.
   CacheStoreStats StoreStats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
@@ -164,39 +167,55 @@ class DiskStore {
 
  private:
   // A record that is in memory and not yet on the disk.
-  struct Pending {
-    Generation generation;
-    size_t offset;  // In its buffer.
-    size_t size;
-    bool flushing;  // In `flushing_`, else in `filling_`.
-  };
   struct Queued {
     uint32_t index;
     Generation generation;
     size_t offset;
-    size_t size;
+    size_t size;  // 0 when it has been dropped.
+    // What it will add to the live entries and bytes.
+    int64_t new_entries;
+    int64_t new_bytes;
   };
   struct WriteBuffer {
     std::vector<char> bytes;
     std::vector<Queued> records;
   };
+  // Which of them is the sample's newest.
+  struct Pending {
+    size_t record;
+    bool flushing;  // In `flushing_`, else in `filling_`.
+  };
 
   DiskStore(std::string directory, DiskStoreOptions options);
+
+  enum class ReadResult {
+    kRight,
+    kWrong,
+    kNotNow,  // As the process has too many files open.
+  };
 
   // Where the record is that is wanted; 0 if there is none.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
   bool GetPending(uint64_t index, GenerationRange wanted, RecordBuffer* record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Reads and checks the record that `word` points to.
-  bool ReadRecord(uint64_t index, uint64_t word, bool anew,
-                  RecordBuffer* record);
+  ReadResult ReadRecord(uint64_t index, uint64_t word, bool anew,
+                        RecordBuffer* record, bool* foreign);
   // The record is not what the index says: makes it absent, if the index still
   // says so.
   void MakeAbsent(uint64_t index, uint64_t word);
 
+  const Queued& QueuedOf(const Pending& pending) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return (pending.flushing ? flushing_ : filling_).records[pending.record];
+  }
+  // Drops a record of `filling_`.
+  void DropQueued(size_t record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The space of the sample's record, which a newer one would take the place of.
+  int64_t ReplacedSpace(uint64_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the limit allows a record of this sample.
-  bool MakeRoom(uint64_t index, uint64_t space)
-      ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+  bool HasRoom(uint64_t index, uint64_t space) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PutResult PutSmall(const RecordHeader& header, uint64_t space,
                      const iovec* parts, int num_parts)
       ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
@@ -209,19 +228,31 @@ class DiskStore {
   bool Write(std::vector<iovec> parts, uint64_t space, bool large,
              Segments::Place* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Sets the index to a record that has been written.
-  PutResult Publish(uint64_t index, const Location& location)
+  // Sets the index to a record that has been written. `*dead` is the word of
+  // what is dead by that, if anything: the old record or this one.
+  PutResult Publish(uint64_t index, const Location& location, uint64_t* dead)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_);
-  // The word of a sample has been changed.
-  void Account(uint64_t old_word, uint64_t new_word, bool evicted);
+  // Removes the sample's word, if it has one, and returns it.
+  uint64_t RemoveWord(uint64_t index, bool evict);
+  // Sets the index from `word` to 0. False if it was something else.
+  bool ClearWord(uint64_t index, uint64_t word);
+  // Gives the space of a dead record back, if it can be done at once.
+  void Dispose(uint64_t word);
+  bool RemoveLocked(uint64_t index, bool evict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) ABSL_LOCKS_EXCLUDED(mu_);
+  // Drops what is in memory of the sample and older than `generation`.
+  bool DropPending(uint64_t index, Generation generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_) ABSL_LOCKS_EXCLUDED(mu_);
   void WriteFailed(int error);
-  // What the records that are in memory add to the live entries and bytes.
-  std::pair<int64_t, int64_t> CountPending() const ABSL_LOCKS_EXCLUDED(mu_);
   // Corrects the shared counts, which a process that died may have left wrong.
   void Recount() ABSL_LOCKS_EXCLUDED(write_mu_);
   // Moves a record to another segment. False if it cannot.
   bool Move(uint64_t index, uint64_t word) ABSL_LOCKS_EXCLUDED(write_mu_);
-  bool CompactionIsDue() const;
+  bool FlushIsDue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether so many times as much has changed since the last compaction as is
+  // worth one.
+  bool CompactionIsDue(uint64_t times = 1) const;
+  void WakeForCompaction() ABSL_LOCKS_EXCLUDED(mu_);
   void Background() ABSL_LOCKS_EXCLUDED(maintenance_mu_, write_mu_, mu_);
   void WarnOnce(std::atomic<bool>* warned, const std::string& what);
 
@@ -248,12 +279,16 @@ class DiskStore {
   // Changed with `write_mu_` held, too.
   WriteBuffer flushing_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<uint64_t, Pending> pending_ ABSL_GUARDED_BY(mu_);
+  // Sums over the records of both buffers.
+  int64_t pending_entries_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t pending_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::condition_variable wake_background_;
-  // Appended since the last compaction.
-  std::atomic<uint64_t> appended_{0};
+  // What SharedState::changed() was at the last compaction.
+  std::atomic<uint64_t> compacted_at_{0};
   std::atomic<bool> cancelled_{false};
-  // Nobody else had the store open, so the shared counts can be corrected.
+  // Nobody else has the store open nor can open it, so that the shared counts can
+  // be corrected.
   std::atomic<bool> recount_{false};
 
   std::atomic<int64_t> hits_{0};

@@ -18,8 +18,17 @@ absl::StatusOr<std::unique_ptr<Index>> Index::Open(const std::string& path) {
     return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", path));
   }
   std::unique_ptr<Index> index(new Index(fd));
-  // Where the file system cannot map files this is said now.
-  if (index->Reserve(0)) return index;
+  // Where the file system cannot map files this is said now. Holes there are
+  // where a tool has copied the file.
+  struct stat status;
+  if (fstat(fd, &status) == 0) {
+    const uint64_t size = status.st_size;
+    if (index->Grow((size + kChunkBytes - 1) / kChunkBytes * kChunkBytes,
+                    uint64_t{512} * status.st_blocks < size) &&
+        index->Reserve(0)) {
+      return index;
+    }
+  }
   const int error = errno;
   return absl::ErrnoToStatus(
       error,
@@ -39,23 +48,34 @@ Index::~Index() {
   close(fd_);
 }
 
-bool Index::IsFile(const std::string& path) const {
-  struct stat own, named;
-  return fstat(fd_, &own) == 0 && stat(path.c_str(), &named) == 0 &&
-         own.st_ino == named.st_ino;
-}
-
 bool Index::Reserve(uint64_t sample) {
   if (sample >= kMaxSamples) return false;
   if (Find(sample) != nullptr) return true;
-  const uint64_t chunk = sample / kWords;
-  // With all its blocks: touching a hole when the disk is full kills the process.
-  const int error = posix_fallocate(fd_, 0, (chunk + 1) * kChunkBytes);
-  if (error != 0) {
-    errno = error;
-    return false;
+  return Grow((sample / kWords + 1) * kChunkBytes, /*whole=*/false) &&
+         Find(sample) != nullptr;
+}
+
+bool Index::Grow(uint64_t bytes, bool whole) {
+  // One at a time, of all processes: where the file system cannot do it, the C
+  // library writes zeros to what it has seen to be holes.
+  std::lock_guard<std::mutex> own_lock(mu_);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  while (fcntl(fd_, F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
   }
-  return Find(sample) != nullptr;
+  int error = 0;
+  struct stat status;
+  if (fstat(fd_, &status) != 0) {
+    error = errno;
+  } else {
+    const uint64_t from = whole ? 0 : status.st_size;
+    if (from < bytes) error = posix_fallocate(fd_, from, bytes - from);
+  }
+  lock.l_type = F_UNLCK;
+  fcntl(fd_, F_OFD_SETLK, &lock);
+  errno = error;
+  return error == 0;
 }
 
 bool Index::Exists(uint64_t chunk) const {

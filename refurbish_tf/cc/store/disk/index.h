@@ -27,16 +27,14 @@ class Index {
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
   ~Index();
 
-  // Whether this is the file that `path` names now.
-  bool IsFile(const std::string& path) const;
-
   // 0 where nothing was set.
   uint64_t Load(uint64_t sample) const {
     const std::atomic<uint64_t>* word = Find(sample);
     return word == nullptr ? 0 : word->load(std::memory_order_acquire);
   }
 
-  // Makes room for the sample's word. Fails when the disk is full.
+  // Makes room for the sample's word. Fails, with errno set, when the disk is
+  // full.
   bool Reserve(uint64_t sample) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sets the word of a sample to `desired` if it is `*expected`, which is else
@@ -86,6 +84,9 @@ class Index {
   // there must be no mapping, as touching it kills the process.
   bool Exists(uint64_t chunk) const;
   Word* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes the file so long, with all its blocks: touching a hole when the disk is
+  // full kills the process. With `whole` also where it was that long before.
+  bool Grow(uint64_t bytes, bool whole) ABSL_LOCKS_EXCLUDED(mu_);
 
   const int fd_;
   const std::unique_ptr<std::atomic<Word*>[]> chunks_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <utility>
 
 #include <dirent.h>
@@ -59,8 +60,11 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 File::~File() { close(fd_); }
 
+// Numbers begin somewhere, so that no process soon takes one that another has
+// just given up: whoever has yet to punch a hole there would hit a new record.
 Segments::Segments(std::string directory)
-    : directory_(std::move(directory)), next_number_(getpid() % kNumSegments) {}
+    : directory_(std::move(directory)),
+      next_number_(std::random_device()() % kNumSegments) {}
 
 bool Segments::IsSegmentName(const std::string& name) {
   return ParseName(name).has_value();
@@ -73,12 +77,12 @@ std::string Segments::Path(bool large, uint32_t segment) const {
   return directory_ + name;
 }
 
-std::shared_ptr<File> Segments::OpenToRead(bool large, uint32_t segment,
-                                           bool anew, bool* foreign) {
-  const Key key(large, segment);
+std::shared_ptr<File> Segments::OpenToRead(const Location& location, bool anew,
+                                           bool* foreign) {
+  const Key key(location.large, location.segment);
   std::lock_guard<std::mutex> lock(mu_);
   const auto own = own_.find(key);
-  *foreign = own == own_.end() || own->second.adopted;
+  *foreign = own == own_.end() || location.offset < own->second.own_from;
   if (own != own_.end()) return own->second.file;
   const auto reader = readers_.find(key);
   if (reader != readers_.end()) {
@@ -86,15 +90,29 @@ std::shared_ptr<File> Segments::OpenToRead(bool large, uint32_t segment,
     readers_.erase(reader);
     opened_.erase(std::find(opened_.begin(), opened_.end(), key));
   }
-  const int fd = open(Path(large, segment).c_str(), O_RDWR | O_CLOEXEC);
+  CloseDeletedLocked();
+  if (opened_.size() >= kMaxReaders) {
+    readers_.erase(opened_.front());
+    opened_.pop_front();
+  }
+  const std::string path = Path(location.large, location.segment);
+  int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !readers_.empty()) {
+    readers_.clear();
+    opened_.clear();
+    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  }
   if (fd < 0) return nullptr;
-  CloseSome();
   opened_.push_back(key);
   return readers_[key] = std::make_shared<File>(fd);
 }
 
-void Segments::CloseSome() {
-  // The space of a deleted segment is not free while it is open.
+void Segments::CloseDeleted() {
+  std::lock_guard<std::mutex> lock(mu_);
+  CloseDeletedLocked();
+}
+
+void Segments::CloseDeletedLocked() {
   std::deque<Key> still_there;
   for (const Key& key : opened_) {
     struct stat status;
@@ -105,10 +123,6 @@ void Segments::CloseSome() {
     }
   }
   opened_ = std::move(still_there);
-  if (opened_.size() >= kMaxReaders) {
-    readers_.erase(opened_.front());
-    opened_.pop_front();
-  }
 }
 
 std::shared_ptr<File> Segments::Lock(bool large, uint32_t segment, int flags) {
@@ -119,11 +133,24 @@ std::shared_ptr<File> Segments::Lock(bool large, uint32_t segment, int flags) {
   // What was locked must still be the file of that name: its owner may have
   // deleted it before it died.
   struct stat locked, named;
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || fstat(fd, &locked) != 0 ||
-      stat(path.c_str(), &named) != 0 || locked.st_ino != named.st_ino) {
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return nullptr;
+  if (fstat(fd, &locked) != 0 || stat(path.c_str(), &named) != 0 ||
+      locked.st_ino != named.st_ino) {
+    errno = EWOULDBLOCK;
     return nullptr;
   }
   return file;
+}
+
+Segments::Own* Segments::Take(const Key& key, std::shared_ptr<File> file) {
+  struct stat status;
+  if (fstat(file->fd(), &status) != 0) return nullptr;
+  Own& own = own_[key];
+  own.file = std::move(file);
+  // The last record may be torn.
+  own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
+  own.own_from = own.end;
+  return &own;
 }
 
 bool Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
@@ -138,11 +165,17 @@ bool Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     const uint32_t number = next_number_;
     next_number_ = (next_number_ + 1) % kNumSegments;
     if (std::shared_ptr<File> file = Lock(large, number, O_CREAT | O_EXCL)) {
-      own_[{large, number}].file = std::move(file);
-      active = number;
-      return true;
+      // Before we could lock it somebody may have adopted it, written and died.
+      Own* const own = Take({large, number}, std::move(file));
+      if (own == nullptr) return false;
+      if (own->end == 0) {
+        active = number;
+        return true;
+      }
+      own->sealed = true;
+      continue;
     }
-    // Is there already, or was adopted before we could lock it.
+    // Is there already, or has been adopted and is in use.
     if (errno != EEXIST && errno != EWOULDBLOCK) return false;
   }
   errno = ENOSPC;
@@ -163,6 +196,11 @@ std::optional<Segments::Place> Segments::Append(bool large, uint64_t size,
 void Segments::TakeBack(bool large, const Place& place) {
   std::lock_guard<std::mutex> lock(mu_);
   own_[{large, place.segment}].end = place.offset;
+  struct stat status;
+  if (fstat(place.file->fd(), &status) == 0 &&
+      static_cast<uint64_t>(status.st_size) > place.offset) {
+    (void)!ftruncate(place.file->fd(), place.offset);
+  }
 }
 
 int Segments::Adopt() {
@@ -173,16 +211,12 @@ int Segments::Adopt() {
       if (own_.count(key) != 0) continue;
     }
     std::shared_ptr<File> file = Lock(key.first, key.second, 0);
-    struct stat status;
-    if (file == nullptr || fstat(file->fd(), &status) != 0) continue;
+    if (file == nullptr) continue;
     std::lock_guard<std::mutex> lock(mu_);
-    Own& own = own_[key];
-    own.file = std::move(file);
-    // The last record may be torn.
-    own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
-    own.adopted = true;
+    Own* const own = Take(key, std::move(file));
+    if (own == nullptr) continue;
     if (active_[key.first].has_value()) {
-      own.sealed = true;
+      own->sealed = true;
     } else {
       active_[key.first] = key.second;
     }
@@ -197,7 +231,7 @@ std::vector<Segments::Sealed> Segments::ListSealed() const {
   for (const auto& [key, own] : own_) {
     struct stat status;
     if (!own.sealed || fstat(own.file->fd(), &status) != 0) continue;
-    sealed.push_back({key.first, key.second, own.end, DiskBytes(status), own.file});
+    sealed.push_back({key.first, key.second, DiskBytes(status)});
   }
   return sealed;
 }
@@ -213,12 +247,14 @@ void Segments::Delete(bool large, uint32_t segment) {
   std::lock_guard<std::mutex> lock(mu_);
   unlink(Path(large, segment).c_str());
   own_.erase({large, segment});
+  // It may have been read before it was adopted.
+  CloseDeletedLocked();
 }
 
 void Segments::Punch(const Location& location) {
   bool foreign;
   const std::shared_ptr<File> file =
-      OpenToRead(location.large, location.segment, /*anew=*/false, &foreign);
+      OpenToRead(location, /*anew=*/false, &foreign);
   if (file == nullptr) return;
   // Where the file system cannot, the space is free when the segment is.
   (void)fallocate(file->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,

@@ -41,11 +41,15 @@ class Segments {
 
   static bool IsSegmentName(const std::string& name);
 
-  // To read from. Null, with errno set, where it cannot be opened. `anew` where
-  // the file may be another one than before. `*foreign` tells whether another
-  // process has made it.
-  std::shared_ptr<File> OpenToRead(bool large, uint32_t segment, bool anew,
+  // The segment of a record, to read from. Null, with errno set, where it cannot
+  // be opened. `anew` where the file may be another one than before. `*foreign`
+  // tells whether another process has written the record.
+  std::shared_ptr<File> OpenToRead(const Location& location, bool anew,
                                    bool* foreign) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The space of a segment that others have deleted is not free while it is open
+  // here.
+  void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Reserves `size` bytes at the end of a segment of our own, which does not grow
   // beyond `limit` unless for a single record. Empty, with errno set, where none
@@ -57,7 +61,7 @@ class Segments {
   };
   std::optional<Place> Append(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What was reserved last could not be written.
+  // What was reserved last could not be written; what there is of it goes.
   void TakeBack(bool large, const Place& place) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Takes over the segments of processes that have died, and goes on with one
@@ -69,9 +73,7 @@ class Segments {
   struct Sealed {
     bool large;
     uint32_t segment;
-    uint64_t size;
     uint64_t disk_bytes;
-    std::shared_ptr<File> file;
   };
   std::vector<Sealed> ListSealed() const ABSL_LOCKS_EXCLUDED(mu_);
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
@@ -94,16 +96,20 @@ class Segments {
   struct Own {
     std::shared_ptr<File> file;
     uint64_t end = 0;  // Of what has been appended, or is about to be.
+    uint64_t own_from = 0;  // What stands before is of the one who died.
     bool sealed = false;
-    bool adopted = false;
   };
   using Key = std::pair<bool, uint32_t>;  // Large, number.
 
-  void CloseSome() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseDeletedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string Path(bool large, uint32_t segment) const;
   bool MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The open file, locked, if it is ours now; `flags` for open.
+  // Makes a locked file one of `own_`.
+  Own* Take(const Key& key, std::shared_ptr<File> file)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The open file, locked, if it is ours now; `flags` for open. Else null, with
+  // errno set: EEXIST or EWOULDBLOCK where it is another's.
   std::shared_ptr<File> Lock(bool large, uint32_t segment, int flags);
 
   const std::string directory_;

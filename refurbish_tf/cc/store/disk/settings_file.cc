@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/store/disk/settings_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -27,6 +26,34 @@ std::string Checksum(const std::string& text) {
   char digits[9];
   std::snprintf(digits, sizeof(digits), "%08x", Crc32c(text.data(), text.size()));
   return digits;
+}
+
+// A value takes one line.
+std::string Escape(const std::string& value) {
+  std::string line;
+  for (const char c : value) {
+    if (c == '\n') {
+      line += "\\n";
+    } else if (c == '\\') {
+      line += "\\\\";
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+std::string Unescape(const std::string& line) {
+  std::string value;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\\' && i + 1 < line.size()) {
+      ++i;
+      value += line[i] == 'n' ? '\n' : line[i];
+    } else {
+      value += line[i];
+    }
+  }
+  return value;
 }
 
 absl::Status Damaged(const std::string& path) {
@@ -66,7 +93,7 @@ absl::StatusOr<Settings> SettingsFile::Read() const {
   while (std::getline(lines, line)) {
     const size_t space = line.find(' ');
     if (space == std::string::npos) return Damaged(path_);
-    settings[line.substr(0, space)] = line.substr(space + 1);
+    settings[line.substr(0, space)] = Unescape(line.substr(space + 1));
   }
   const std::string format = settings[kFormat];
   settings.erase(kFormat);
@@ -83,9 +110,7 @@ absl::StatusOr<Settings> SettingsFile::Read() const {
 absl::Status SettingsFile::Write(const Settings& settings) const {
   std::string text = absl::StrCat(kTitle, "\n", kFormat, " ", kFormatVersion, "\n");
   for (const auto& [name, value] : settings) {
-    std::string line = value;
-    std::replace(line.begin(), line.end(), '\n', ' ');
-    absl::StrAppend(&text, name, " ", line, "\n");
+    absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
   const std::string temporary = path_ + kTemporarySuffix;
@@ -118,7 +143,11 @@ absl::StatusOr<Settings> SettingsFile::Agree(
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_len = 1;
-  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
+  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
+    const int error = errno;
+    if (error == EINTR) continue;
+    close(fd);
+    return absl::ErrnoToStatus(error, absl::StrCat("Cannot lock ", lock_path));
   }
   absl::StatusOr<Settings> agreed = Read();
   if (agreed.ok()) {

@@ -81,6 +81,15 @@ SharedState::~SharedState() {
   close(fd_);
 }
 
+bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
+  int64_t old = contents_->bytes.load();
+  do {
+    if (bytes > 0 && old > most - bytes) return false;
+  } while (!contents_->bytes.compare_exchange_weak(old, old + bytes));
+  contents_->entries += entries;
+  return true;
+}
+
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
   const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);

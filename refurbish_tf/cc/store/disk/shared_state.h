@@ -32,10 +32,18 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
+  // Adds only what does not make it more than `most` bytes.
+  bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
+  // For whoever is alone.
   void SetCounts(int64_t entries, int64_t bytes) {
     contents_->entries = entries;
     contents_->bytes = bytes;
   }
+
+  // Bytes of records that were appended or have died, ever; as time to whoever
+  // gives space back.
+  uint64_t changed() const { return contents_->changed.load(); }
+  void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
   // A training job on the store, until it is destroyed or its process dies.
   class Job {
@@ -79,6 +87,7 @@ class SharedState {
   struct Contents {
     std::atomic<int64_t> entries;
     std::atomic<int64_t> bytes;
+    std::atomic<uint64_t> changed;
     // Both with a checksum, so that a damaged one is none. One after the epoch
     // that was begun last, of all jobs ever ...
     std::atomic<uint64_t> next_epoch;

@@ -1,0 +1,686 @@
+// Whatever becomes of the files, the disk or the process: a sample comes out of
+// the store right or not at all.
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/read_queue.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/settings_file.h"
+#include "tests/cc/disk_store_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void WriteFile(const std::string& path, const std::string& contents) {
+  std::ofstream(path, std::ios::binary) << contents;
+}
+
+// All files below a directory, by name.
+std::map<std::string, std::string> ReadFiles(const std::string& directory) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    files[entry.path().filename()] = ReadFile(entry.path());
+  }
+  return files;
+}
+
+// Damage ---------------------------------------------------------------------
+
+// A small store, damaged in one place at a time.
+class DiskDamageTest : public StoreDirectoryTest {
+ protected:
+  // Of the index, the rest of which is 0.
+  static constexpr size_t kIndexBytes = 4096;
+  static constexpr Generation kGeneration = 5;
+  static constexpr uint64_t kAbsent = 3;  // Never put.
+  static constexpr uint64_t kLarge = 5;
+  static constexpr uint64_t kSamples = 8;
+  // From one bit to the next. There is little for the thread sanitizer to see, to
+  // which opening a store is dear.
+#ifdef __SANITIZE_THREAD__
+  static constexpr size_t kStep = 61;
+#else
+  static constexpr size_t kStep = 1;
+#endif
+
+  static size_t Size(uint64_t index) {
+    return index == kLarge ? kLargeRecord : 8 * index;
+  }
+
+  DiskDamageTest() {
+    auto store = Open();
+    for (uint64_t i = 0; i < kSamples - 1; ++i) {
+      if (i == kAbsent) continue;
+      Put(*store, i, kGeneration, Content(i, kGeneration, Size(i)));
+    }
+    EXPECT_TRUE(store->Agree({{"r", "2"}}).ok());
+    auto job = store->Join();
+    (*job)->BeginFirstEpoch();
+    job->reset();
+    store.reset();
+    files_ = ReadFiles(directory_);
+    index_size_ = files_["index"].size();
+    files_["index"].resize(kIndexBytes);
+    // Warnings of damage are no news here.
+    stderr_ = dup(STDERR_FILENO);
+    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(null, STDERR_FILENO);
+    close(null);
+  }
+
+  ~DiskDamageTest() override {
+    dup2(stderr_, STDERR_FILENO);
+    close(stderr_);
+  }
+
+  std::string Path(const std::string& name) const {
+    return directory_ + "/" + name;
+  }
+
+  std::string Name(const std::string& prefix) const {
+    for (const auto& [name, contents] : files_) {
+      if (name.find(prefix) == 0) return name;
+    }
+    return "none";
+  }
+
+  // Makes the files what they were.
+  void Restore() {
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      if (files_.count(entry.path().filename()) == 0) fs::remove(entry.path());
+    }
+    for (const auto& [name, contents] : files_) {
+      const int fd = open(Path(name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      const ssize_t size = contents.size();
+      ASSERT_EQ(pwrite(fd, contents.data(), size, 0), size);
+      ASSERT_EQ(ftruncate(fd, name == "index" ? index_size_ : size), 0);
+      close(fd);
+    }
+  }
+
+  // Opens the store, after files were damaged, and looks at everything. Returns
+  // how many samples are there.
+  int Examine(const std::string& damage) {
+    DiskStoreOptions options;
+    // Has no thread and no ring to be made each time.
+    options.read_queue = MakePoolReadQueue(1);
+    auto opened = DiskStore::Open(directory_, std::move(options));
+    EXPECT_TRUE(opened.ok()) << damage << ": " << opened.status().ToString();
+    if (!opened.ok()) return 0;
+    DiskStore& store = **opened;
+    int present = 0;
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      const std::string content = Get(store, i);
+      if (content == "absent") continue;
+      ++present;
+      EXPECT_NE(i, kAbsent) << damage;
+      EXPECT_EQ(content, Content(i, kGeneration, Size(i))) << damage;
+      EXPECT_EQ(store.StoredGeneration(i), kGeneration) << damage;
+    }
+    // A damaged word may be counted until it is looked up for what it says.
+    EXPECT_GE(store.Stats().store.entries, present) << damage;
+    EXPECT_LE(store.Stats().store.entries, present + 1) << damage;
+    // And goes on.
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      const Generation generation = kGeneration + 1;
+      const std::string content = Content(i, generation, 100);
+      EXPECT_EQ(Put(store, i, generation, content), PutResult::kStored) << damage;
+      EXPECT_EQ(Get(store, i), content) << damage;
+    }
+    store.Compact();
+    EXPECT_EQ(store.Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}))
+        << damage;
+    EXPECT_EQ(store.Stats().store.entries, kSamples) << damage;
+    auto job = store.Join();
+    EXPECT_TRUE(job.ok()) << damage;
+    if (job.ok()) (*job)->BeginFirstEpoch();
+    return present;
+  }
+
+  void FlipAndExamine(const std::string& name, size_t bit) {
+    Restore();
+    const int fd = open(Path(name).c_str(), O_RDWR | O_CLOEXEC);
+    char byte;
+    ASSERT_EQ(pread(fd, &byte, 1, bit / 8), 1);
+    byte ^= 1 << bit % 8;
+    ASSERT_EQ(pwrite(fd, &byte, 1, bit / 8), 1);
+    close(fd);
+    const int present =
+        Examine(name + ", bit " + std::to_string(bit));
+    // One bit is of one record, or of the file that says what all are.
+    ASSERT_GE(present, name == "store" ? 0 : static_cast<int>(kSamples) - 3);
+    ASSERT_FALSE(HasFailure());
+  }
+
+  void TruncateAndExamine(const std::string& name, size_t size) {
+    Restore();
+    ASSERT_EQ(truncate(Path(name).c_str(), size), 0);
+    Examine(name + ", truncated to " + std::to_string(size));
+    ASSERT_FALSE(HasFailure());
+  }
+
+  std::map<std::string, std::string> files_;
+  size_t index_size_ = 0;
+  int stderr_ = -1;
+};
+
+TEST_F(DiskDamageTest, UndamagedAllIsThere) {
+  Restore();
+  EXPECT_EQ(Examine("nothing"), kSamples - 2);
+}
+
+TEST_F(DiskDamageTest, EveryBitOfTheSettings) {
+  for (size_t bit = 0; bit < 8 * files_["store"].size(); bit += kStep) {
+    FlipAndExamine("store", bit);
+  }
+}
+
+// Counts, epochs, and jobs.
+TEST_F(DiskDamageTest, EveryBitOfTheState) {
+  for (size_t bit = 0; bit < 64 * 6; bit += kStep) FlipAndExamine("state", bit);
+  FlipAndExamine("state", 8 * files_["state"].size() - 1);
+}
+
+// Of the words that are set and of some that are not.
+TEST_F(DiskDamageTest, EveryBitOfTheIndex) {
+  for (size_t bit = 0; bit < 64 * kSamples; bit += kStep) {
+    FlipAndExamine("index", bit);
+  }
+}
+
+TEST_F(DiskDamageTest, EveryBitOfSmallRecords) {
+  const std::string name = Name("small-");
+  for (size_t bit = 0; bit < 8 * files_[name].size(); bit += kStep) {
+    FlipAndExamine(name, bit);
+  }
+}
+
+TEST_F(DiskDamageTest, BitsOfALargeRecord) {
+  const std::string name = Name("large-");
+  const size_t bits = 8 * files_[name].size();
+  for (size_t bit = 0; bit < bits; bit += bit < 256 ? kStep : 397) {
+    FlipAndExamine(name, bit);
+  }
+}
+
+TEST_F(DiskDamageTest, EveryLength) {
+  for (const auto& [name, contents] : files_) {
+    // Of which the rest is like that.
+    const bool coarse = contents.size() > 1'000;
+    for (size_t size = 0; size < contents.size();
+         size += !coarse || size < 64 ? kStep : 509) {
+      TruncateAndExamine(name, size);
+    }
+  }
+  TruncateAndExamine("index", index_size_ - 1);
+}
+
+TEST_F(DiskDamageTest, MissingFiles) {
+  for (const auto& [name, contents] : files_) {
+    Restore();
+    fs::remove(Path(name));
+    Examine(name + " removed");
+  }
+}
+
+// What has been given to another sample, and records of another generation.
+TEST_F(DiskDamageTest, WordsThatPointToOthersRecords) {
+  Restore();
+  std::string index = files_["index"];
+  std::swap_ranges(&index[8 * 1], &index[8 * 2], &index[8 * 2]);
+  // Nor does the other one lose its space by that.
+  std::memcpy(&index[8 * kAbsent], &index[8 * kLarge], 8);
+  const int fd = open(Path("index").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(pwrite(fd, index.data(), 128, 0), 128);
+  close(fd);
+  EXPECT_EQ(Examine("words swapped"), kSamples - 4);
+}
+
+TEST(RecordDamageTest, EveryBitAndEveryLength) {
+  for (const size_t size : {0, 1, 100, 2'000}) {
+    const std::string content = Content(7, 3, size);
+    const size_t whole = sizeof(RecordHeader) + size;
+    RecordBuffer record(whole);
+    const RecordHeader header =
+        MakeRecordHeader(7, 3, size, Crc32c(content.data(), size));
+    std::memcpy(record.data(), &header, sizeof(header));
+    std::memcpy(record.data() + sizeof(header), content.data(), size);
+    ASSERT_TRUE(record.Verify(7, 3, whole));
+    EXPECT_FALSE(record.Verify(8, 3, whole));
+    EXPECT_FALSE(record.Verify(7, 4, whole));
+    for (size_t bit = 0; bit < 8 * whole; ++bit) {
+      record.data()[bit / 8] ^= 1 << bit % 8;
+      ASSERT_FALSE(record.Verify(7, 3, whole)) << bit;
+      record.data()[bit / 8] ^= 1 << bit % 8;
+    }
+    for (size_t length = 0; length < whole; ++length) {
+      ASSERT_FALSE(record.Verify(7, 3, length)) << length;
+    }
+  }
+}
+
+// Directories that are none of ours ------------------------------------------
+
+using DiskDirectoryTest = StoreDirectoryTest;
+
+TEST_F(DiskDirectoryTest, WithAForeignFileIsRefusedUntouched) {
+  WriteFile(directory_ + "/thesis.txt", "two years of work");
+  for (const bool overwrite : {false, true}) {
+    DiskStoreOptions options;
+    options.overwrite = overwrite;
+    auto store = DiskStore::Open(directory_, std::move(options));
+    EXPECT_TRUE(absl::IsFailedPrecondition(store.status()));
+    EXPECT_THAT(std::string(store.status().message()),
+                testing::HasSubstr("thesis.txt"));
+    EXPECT_EQ(ReadFiles(directory_).size(), 1);
+  }
+  EXPECT_EQ(ReadFile(directory_ + "/thesis.txt"), "two years of work");
+}
+
+TEST_F(DiskDirectoryTest, ThatHasBecomeAStoreAndGotAForeignFileIsRefused) {
+  {
+    auto store = Open();
+    Put(*store, 1, 0, "one");
+  }
+  WriteFile(directory_ + "/small-0001", "a digit short");
+  const auto before = ReadFiles(directory_);
+  DiskStoreOptions options;
+  options.overwrite = true;
+  EXPECT_FALSE(DiskStore::Open(directory_, std::move(options)).ok());
+  EXPECT_EQ(ReadFiles(directory_), before);
+  fs::remove(directory_ + "/small-0001");
+  EXPECT_EQ(Get(*Open(), 1), "one");
+}
+
+TEST_F(DiskDirectoryTest, OfANewerFormatIsRefusedUntouched) {
+  {
+    auto store = Open();
+    Put(*store, 1, 0, "one");
+  }
+  std::string text = "refurbish_tf cache store\nformat 2\nr 3\n";
+  char checksum[9];
+  std::snprintf(checksum, sizeof(checksum), "%08x",
+                Crc32c(text.data(), text.size()));
+  WriteFile(directory_ + "/store", text + "crc32c " + checksum + "\n");
+  for (const bool with_new_file : {false, true}) {
+    if (with_new_file) WriteFile(directory_ + "/medium-00001", "?");
+    const auto before = ReadFiles(directory_);
+    const absl::Status status = DiskStore::Open(directory_, {}).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status));
+    EXPECT_THAT(std::string(status.message()),
+                testing::AllOf(testing::HasSubstr("format 2"),
+                               testing::HasSubstr("up to 1"),
+                               testing::HasSubstr("overwrite=True")));
+    EXPECT_EQ(ReadFiles(directory_), before);
+  }
+}
+
+TEST_F(DiskDirectoryTest, ThatIsAFileIsRefused) {
+  WriteFile(directory_ + "/file", "a file");
+  for (const char* path : {"/file", "/file/below"}) {
+    const absl::Status status = DiskStore::Open(directory_ + path, {}).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/file"));
+  }
+  EXPECT_EQ(ReadFile(directory_ + "/file"), "a file");
+}
+
+TEST_F(DiskDirectoryTest, ThatCannotBeWrittenIsRefused) {
+  fs::permissions(directory_, fs::perms(0555));
+  for (const char* path : {"", "/below"}) {
+    const pid_t child = Fork([&] {
+      if (getuid() == 0 && setuid(65534) != 0) return 2;
+      const absl::Status status = DiskStore::Open(directory_ + path, {}).status();
+      return absl::IsPermissionDenied(status) ? 0 : 1;
+    });
+    EXPECT_EQ(Join(child), 0);
+  }
+  EXPECT_TRUE(ReadFiles(directory_).empty());
+}
+
+TEST_F(DiskDirectoryTest, IsForTheUserAlone) {
+  const mode_t mask = umask(0);
+  directory_ += "/a/b";
+  {
+    auto store = Open();
+    Put(*store, 1, 0, "one");
+    Put(*store, 2, 0, Content(2, 0, 50'000));
+    EXPECT_TRUE(store->Agree({{"r", "2"}}).ok());
+  }
+  umask(mask);
+  const auto mode = [](const fs::path& path) {
+    return static_cast<int>(fs::status(path).permissions());
+  };
+  EXPECT_EQ(mode(directory_), 0700);
+  EXPECT_EQ(mode(fs::path(directory_).parent_path()), 0700);
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    EXPECT_EQ(mode(entry.path()), 0600) << entry.path();
+    names.insert(entry.path().filename().string().substr(0, 5));
+  }
+  EXPECT_THAT(names, testing::ElementsAre("claim", "index", "large", "lock", "small",
+                                          "state", "store"));
+  directory_ = fs::path(directory_).parent_path().parent_path();
+}
+
+// A full disk ----------------------------------------------------------------
+
+class FullDiskTest : public StoreDirectoryTest {
+ protected:
+  static size_t Size(uint64_t index) { return index % 4 == 0 ? 20'000 : 3'000; }
+
+  // Puts samples until `count` are refused or dropped. Returns how many were
+  // tried.
+  static uint64_t Fill(DiskStore& store, int64_t count) {
+    uint64_t index = 0;
+    for (; store.Stats().failed_writes < count; ++index) {
+      Put(store, index, 0, Content(index, 0, Size(index)));
+      store.Flush();
+    }
+    return index;
+  }
+
+  // How many of the first samples are there; none may be wrong.
+  static int64_t CountRight(DiskStore& store, uint64_t samples) {
+    int64_t right = 0;
+    for (uint64_t i = 0; i < samples; ++i) {
+      const std::string content = Get(store, i);
+      if (content == "absent") continue;
+      EXPECT_EQ(content, Content(i, 0, Size(i))) << i;
+      ++right;
+    }
+    return right;
+  }
+};
+
+TEST_F(FullDiskTest, FilesThatMayNotGrow) {
+  auto store = Open();
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {768 << 10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  // Into a file, which is one that may not grow, too.
+  testing::internal::CaptureStderr();
+  constexpr int64_t kFailed = 60;
+  const uint64_t tried = Fill(*store, kFailed);
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kNoRoom);
+  setrlimit(RLIMIT_FSIZE, &before);
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried) - kFailed);
+  EXPECT_EQ(store->Stats().store.entries, static_cast<int64_t>(tried) - kFailed);
+  EXPECT_EQ(store->Stats().store.bytes, store->state().bytes());
+  for (uint64_t i = 0; i < tried; ++i) {
+    EXPECT_EQ(Put(*store, i, 0, Content(i, 0, Size(i))), PutResult::kStored);
+  }
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kStored);
+  store.reset();
+  store = Open();
+  EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried));
+  EXPECT_EQ(store->Stats().corrupt, 0);
+}
+
+// A file system of our own, where we may have one.
+class SmallDiskTest : public FullDiskTest {
+ protected:
+  void SetUp() override {
+    if (mount("tmpfs", directory_.c_str(), "tmpfs", 0, "size=3m,mode=700") != 0) {
+      GTEST_SKIP() << "may not mount a file system: " << std::strerror(errno);
+    }
+    mounted_ = true;
+  }
+  void TearDown() override {
+    if (mounted_) umount2(directory_.c_str(), MNT_DETACH);
+  }
+
+  // Takes what is free but for so many bytes.
+  void TakeAll(const std::string& path, size_t but) {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const auto space = fs::space(directory_);
+    ASSERT_EQ(posix_fallocate(fd, 0, space.available - but), 0);
+    close(fd);
+  }
+
+  bool mounted_ = false;
+};
+
+TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
+  auto store = Open();
+  testing::internal::CaptureStderr();
+  const uint64_t tried = Fill(*store, 20);
+  // Nor is there room for its word.
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kNoRoom);
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  EXPECT_THAT(warnings, testing::HasSubstr("No space left"));
+  const int64_t stored = CountRight(*store, tried);
+  EXPECT_EQ(stored, store->Stats().store.entries);
+  EXPECT_GT(stored, 200);
+  // Another process can use what is there.
+  EXPECT_EQ(CountRight(*Open(), tried), stored);
+  // The space of large ones is free at once.
+  for (uint64_t i = 0; i < tried; i += 4) store->Remove(i, /*evict=*/true);
+  for (uint64_t i = 0; i < 20; i += 4) {
+    EXPECT_EQ(Put(*store, i, 1, Content(i, 1, Size(i))), PutResult::kStored);
+  }
+  store->Flush();
+  for (uint64_t i = 0; i < 20; i += 4) {
+    EXPECT_EQ(Get(*store, i), Content(i, 1, Size(i)));
+  }
+  store->Clear();
+  for (uint64_t i = 0; i < tried / 2; ++i) {
+    EXPECT_EQ(Put(*store, i, 0, Content(i, 0, Size(i))), PutResult::kStored);
+  }
+  store->Flush();
+  EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried / 2));
+}
+
+// What was written of a record that did not fit does not keep its space.
+TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
+  auto store = Open();
+  Put(*store, 0, 0, Content(0, 0, 20'000));
+  const auto before = fs::space(directory_).available;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Put(*store, 1, 0, std::string(3 << 20, 'x')), PutResult::kNoRoom);
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(fs::space(directory_).available, before);
+  EXPECT_EQ(Get(*store, 0), Content(0, 0, 20'000));
+}
+
+// Touching a hole of a mapped file there kills the process.
+TEST_F(SmallDiskTest, HolesInTheIndexAreFilledOrRefused) {
+  {
+    auto store = Open();
+    Put(*store, 1, 0, "one");
+  }
+  const std::string index = directory_ + "/index";
+  const auto size = fs::file_size(index);
+  const std::string contents = ReadFile(index).substr(0, 4096);
+  fs::remove(index);
+  WriteFile(index, contents);
+  fs::resize_file(index, size);
+  const std::string filler = directory_ + "/store.new";  // A name of ours.
+  TakeAll(filler, 100 << 10);
+  EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(directory_, {}).status()));
+  fs::remove(filler);
+  auto store = Open();
+  EXPECT_EQ(Get(*store, 1), "one");
+  TakeAll(filler, 0);
+  EXPECT_EQ(Put(*store, 60'000, 0, "in the last page"), PutResult::kStored);
+}
+
+TEST_F(SmallDiskTest, CannotBeginWhereThereIsNoRoom) {
+  TakeAll(directory_ + "/filler", 64 << 10);
+  const std::string path = directory_ + "/below";
+  EXPECT_TRUE(absl::IsResourceExhausted(DiskStore::Open(path, {}).status()));
+  fs::remove(directory_ + "/filler");
+  EXPECT_TRUE(DiskStore::Open(path, {}).ok());
+}
+
+// Processes that are killed --------------------------------------------------
+
+// Two processes at a time put, get and remove, and are killed. What they had
+// flushed before, as they said through a pipe, is there.
+TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
+  constexpr uint64_t kSamples = 64;
+  constexpr int kRounds = 50;
+  const auto size = [](uint64_t index) -> size_t {
+    return index % 8 == 0 ? 17'000 + index : 50 * index;
+  };
+  const auto options = [] {
+    DiskStoreOptions options;
+    options.small_segment = 64 << 10;
+    options.large_segment = 256 << 10;
+    options.write_buffer = 4 << 10;
+    options.write_delay_ms = 1;
+    options.read_queue = MakePoolReadQueue(2);
+    return options;
+  };
+  // Looks at all samples. The generation of each, or the first wrong sample.
+  const auto examine = [&](DiskStore& store, std::map<uint64_t, Generation>* found) {
+    for (uint64_t i = 0; i < kSamples; ++i) {
+      RecordBuffer record;
+      if (!store.Get(i, kAny, &record)) continue;
+      const Generation generation = record.header().generation;
+      if (std::string(record.payload(), record.payload_size()) !=
+          Content(i, generation, size(i))) {
+        return false;
+      }
+      (*found)[i] = generation;
+    }
+    return true;
+  };
+  struct Flushed {
+    uint32_t wrong;
+    uint32_t index;
+    Generation generation;
+  };
+  const auto work = [&](int seed, int pipe_fd) {
+    auto store = DiskStore::Open(directory_, options());
+    if (!store.ok()) return 1;
+    std::mt19937 random(seed);
+    while (true) {
+      Flushed flushed = {};
+      for (int i = 0; i < 8; ++i) {
+        const uint64_t index = random() % kSamples;
+        // kNoGeneration + 1 is 0.
+        const Generation generation = (*store)->StoredGeneration(index) + 1;
+        Put(**store, index, generation, Content(index, generation, size(index)));
+        flushed = {0, static_cast<uint32_t>(index), generation};
+      }
+      (*store)->Flush();
+      if (random() % 8 == 0) {
+        std::map<uint64_t, Generation> found;
+        flushed.wrong = !examine(**store, &found);
+      }
+      if (random() % 16 == 0) (*store)->Compact();
+      if (write(pipe_fd, &flushed, sizeof(flushed)) != sizeof(flushed)) return 2;
+    }
+  };
+  std::mt19937 random(1);
+  std::map<uint64_t, Generation> least;
+  int64_t most_segments = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    pid_t children[2];
+    int fds[2][2];
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(pipe2(fds[i], O_CLOEXEC), 0);
+      children[i] = Fork([&] { return work(2 * round + i, fds[i][1]); });
+      close(fds[i][1]);
+    }
+    for (int i = 0; i < 2; ++i) {
+      // In the midst of something, after so many flushes.
+      for (int k = random() % 12; k >= 0; --k) {
+        Flushed flushed;
+        ASSERT_EQ(read(fds[i][0], &flushed, sizeof(flushed)),
+                  static_cast<ssize_t>(sizeof(flushed)));
+        ASSERT_EQ(flushed.wrong, 0);
+        Generation& generation = least[flushed.index];
+        generation = std::max(generation, flushed.generation);
+      }
+      kill(children[i], SIGKILL);
+      ASSERT_EQ(Join(children[i]), -SIGKILL);
+      close(fds[i][0]);
+    }
+    auto store = Open(options());
+    std::map<uint64_t, Generation> found;
+    ASSERT_TRUE(examine(*store, &found)) << round;
+    for (const auto& [index, generation] : least) {
+      ASSERT_EQ(found.count(index), 1) << round;
+      ASSERT_GE(found[index], generation) << round;
+    }
+    const DiskStore::Counts counts = store->Stats();
+    ASSERT_EQ(counts.corrupt, 0) << round;
+    ASSERT_EQ(counts.store.entries, static_cast<int64_t>(found.size())) << round;
+    store->Compact();
+    most_segments = std::max(most_segments, store->Stats().segments);
+    least = found;
+  }
+  EXPECT_LE(most_segments, 16);
+}
+
+// A process that dies while it makes the store leaves nothing that another one
+// minds.
+TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
+  for (int round = 0; round < 20; ++round) {
+    fs::remove_all(directory_);
+    std::vector<pid_t> children;
+    for (int i = 0; i < 4; ++i) {
+      children.push_back(Fork([&] {
+        auto store = DiskStore::Open(directory_, {});
+        if (!store.ok()) {
+          std::fprintf(stderr, "%s\n", store.status().ToString().c_str());
+          return 1;
+        }
+        Put(**store, i, 0, Content(i, 0, 100));
+        return Get(**store, i) == Content(i, 0, 100) ? 0 : 2;
+      }));
+    }
+    kill(children[round % 4], SIGKILL);
+    for (int i = 0; i < 4; ++i) {
+      const int status = Join(children[i]);
+      ASSERT_THAT(status, testing::AnyOf(0, i == round % 4 ? -SIGKILL : 0));
+    }
+    auto store = Open();
+    ASSERT_NE(store, nullptr);
+    for (int i = 0; i < 4; ++i) {
+      const std::string content = Get(*store, i);
+      if (i == round % 4 && content == "absent") continue;
+      ASSERT_EQ(content, Content(i, 0, 100)) << round;
+    }
+    ASSERT_EQ(store->Stats().corrupt, 0) << round;
+  }
+}
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,92 @@
+// What the tests of the cache store on disk share.
+#ifndef REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
+#define REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+
+namespace refurbish_tf {
+
+inline constexpr GenerationRange kAny;
+
+inline GenerationRange AtLeast(Generation generation) { return {generation}; }
+
+// The payload of a sample: another one for each index, generation and size.
+inline std::string Content(uint64_t index, Generation generation, size_t size) {
+  std::string content(size, '\0');
+  uint64_t state = index * 0x9e3779b97f4a7c15 + generation * 31 + size + 1;
+  for (char& byte : content) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    byte = static_cast<char>(state >> 56);
+  }
+  return content;
+}
+
+class StoreDirectoryTest : public testing::Test {
+ protected:
+  StoreDirectoryTest() {
+    std::signal(SIGXFSZ, SIG_IGN);  // As in Python.
+    std::string name =
+        (std::filesystem::temp_directory_path() / "store-XXXXXX").string();
+    directory_ = mkdtemp(name.data());
+  }
+  ~StoreDirectoryTest() override { std::filesystem::remove_all(directory_); }
+
+  std::unique_ptr<DiskStore> Open(DiskStoreOptions options = {}) {
+    auto store = DiskStore::Open(directory_, std::move(options));
+    EXPECT_TRUE(store.ok()) << store.status().ToString();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  static PutResult Put(DiskStore& store, uint64_t index, Generation generation,
+                       const std::string& content) {
+    const size_t half = content.size() / 2;
+    char* data = const_cast<char*>(content.data());
+    const iovec parts[] = {{data, half}, {data + half, content.size() - half}};
+    return store.Put(index, generation, parts, 2);
+  }
+
+  static std::string Get(DiskStore& store, uint64_t index,
+                         GenerationRange wanted = kAny) {
+    RecordBuffer record;
+    if (!store.Get(index, wanted, &record)) return "absent";
+    return {record.payload(), record.payload_size()};
+  }
+
+  // Runs `body` in a process of its own, in which there are no threads yet, and
+  // returns its id.
+  template <class Body>
+  static pid_t Fork(const Body& body) {
+    std::fflush(nullptr);  // Else the child may write it again.
+    const pid_t child = fork();
+    if (child == 0) _exit(body());
+    return child;
+  }
+
+  // Waits for the end of a child. Its exit status, or minus the signal that
+  // killed it.
+  static int Join(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  std::string directory_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
