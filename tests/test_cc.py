@@ -39,7 +39,7 @@ def own_sources(test):
     path = waiting.pop()
     seen.append(path)
     for name in includes(path):
-      if name.startswith("absl/") or path == test and name.startswith(("gtest/", "gmock/")):
+      if name.startswith("absl/") or path.parent == test.parent and name.startswith(("gtest/", "gmock/")):
         continue
       header = ROOT / name
       if not header.is_file():

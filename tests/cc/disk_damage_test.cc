@@ -77,7 +77,11 @@ class DiskDamageTest : public StoreDirectoryTest {
     return index == kLarge ? kLargeRecord : 8 * index;
   }
 
-  DiskDamageTest() {
+  // In memory, as thousands of stores are made.
+  DiskDamageTest()
+      : StoreDirectoryTest(access("/dev/shm", W_OK) == 0
+                               ? fs::path("/dev/shm")
+                               : fs::temp_directory_path()) {
     auto store = Open();
     for (uint64_t i = 0; i < kSamples - 1; ++i) {
       if (i == kAbsent) continue;

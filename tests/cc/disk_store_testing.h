@@ -36,10 +36,11 @@ inline std::string Content(uint64_t index, Generation generation, size_t size) {
 
 class StoreDirectoryTest : public testing::Test {
  protected:
-  StoreDirectoryTest() {
+  StoreDirectoryTest()
+      : StoreDirectoryTest(std::filesystem::temp_directory_path()) {}
+  explicit StoreDirectoryTest(const std::filesystem::path& parent) {
     std::signal(SIGXFSZ, SIG_IGN);  // As in Python.
-    std::string name =
-        (std::filesystem::temp_directory_path() / "store-XXXXXX").string();
+    std::string name = (parent / "store-XXXXXX").string();
     directory_ = mkdtemp(name.data());
   }
   ~StoreDirectoryTest() override { std::filesystem::remove_all(directory_); }
