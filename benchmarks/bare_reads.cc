@@ -120,8 +120,7 @@ int main(int argc, char** argv) {
   for (const uint64_t sample : order) {
     const Location location = DecodeLocation((*index)->Load(sample));
     bool foreign;
-    files.push_back(segments.OpenToRead(location.large, location.segment,
-                                        /*anew=*/false, &foreign));
+    files.push_back(segments.OpenToRead(location, /*anew=*/false, &foreign));
     places.push_back({files.back()->fd(), location.offset, location.size});
   }
   const std::unique_ptr<ReadQueue> queue = ReadQueue::Create(kDepth);
