@@ -54,6 +54,20 @@ constexpr char kReuseFactor[] = "reuse_factor";
 constexpr char kStore[] = "store";
 constexpr char kMaxBytes[] = "max_bytes";
 
+// In checkpoints. Another version for whatever an older package could not read.
+constexpr int64_t kCheckpointVersion = 1;
+constexpr char kVersion[] = "version";
+constexpr char kNextEpoch[] = "next_epoch";
+constexpr char kEnded[] = "ended";
+constexpr char kBegun[] = "begun";
+constexpr char kNumber[] = "number";
+constexpr char kNumSamples[] = "num_samples";
+constexpr char kScheduled[] = "scheduled";
+constexpr char kNumKept[] = "num_kept";
+constexpr char kOrigin[] = "origin";
+constexpr char kYielded[] = "yielded";
+constexpr char kYieldedSince[] = "yielded_since";
+
 class RefurbishedSamplesDatasetOp : public UnaryDatasetOpKernel {
  public:
   explicit RefurbishedSamplesDatasetOp(OpKernelConstruction* ctx)
@@ -192,6 +206,8 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
  public:
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
   // Nothing begins here: an iterator that is made but never read takes no epoch.
   absl::Status Initialize(IteratorContext*) override {
     return absl::OkStatus();
@@ -261,28 +277,122 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     return tensorflow::data::model::MakeUnknownRatioNode(std::move(args));
   }
 
-  absl::Status SaveInternal(SerializationContext*,
-                            IteratorStateWriter*) override {
-    return absl::UnimplementedError(
-        "The position in a refurbish stage cannot be saved yet.");
+  // Neither what the store holds nor the state of the input: it is made anew, and
+  // asked for what is still to come and not in the store.
+  absl::Status SaveInternal(SerializationContext*, IteratorStateWriter* writer)
+      override ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const Dataset::Arguments& arguments = dataset()->arguments_;
+    const auto write = [&](const char* key, int64_t value) {
+      return writer->WriteScalar(prefix(), key, value);
+    };
+    TF_RETURN_IF_ERROR(write(kVersion, kCheckpointVersion));
+    TF_RETURN_IF_ERROR(write(kSeed, arguments.seed));
+    TF_RETURN_IF_ERROR(write(kOrderSeed, arguments.order_seed));
+    TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kReuseFactor,
+                                           Tensor(arguments.reuse_factor)));
+    SavedEpoch saved = dataset()->stage_->Save();
+    const uint64_t next_epoch = saved.next_epoch;
+    if (epoch_ != nullptr) saved = epoch_->Save();
+    TF_RETURN_IF_ERROR(write(kNextEpoch, next_epoch));
+    TF_RETURN_IF_ERROR(write(kEnded, ended_));
+    TF_RETURN_IF_ERROR(write(kBegun, saved.begun));
+    TF_RETURN_IF_ERROR(write(kNumber, saved.number));
+    TF_RETURN_IF_ERROR(write(kNumSamples, saved.num_samples));
+    TF_RETURN_IF_ERROR(write(kScheduled, saved.scheduled));
+    TF_RETURN_IF_ERROR(write(kNumKept, saved.num_kept));
+    TF_RETURN_IF_ERROR(write(kOrigin, saved.origin));
+    TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kYielded, saved.yielded));
+    return writer->WriteTensor(prefix(), kYieldedSince, saved.yielded_since);
   }
-  absl::Status RestoreInternal(IteratorContext*, IteratorStateReader*) override {
-    return absl::UnimplementedError(
-        "The position in a refurbish stage cannot be restored yet.");
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    int64_t version = 0;
+    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kVersion, &version));
+    if (version != kCheckpointVersion) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The checkpoint of refurbish has version ", version,
+          ", but this refurbish_tf knows version ", kCheckpointVersion,
+          ". Use the refurbish_tf that saved it."));
+    }
+    const Dataset::Arguments& arguments = dataset()->arguments_;
+    TF_RETURN_IF_ERROR(CheckSaved(reader, kSeed, arguments.seed));
+    TF_RETURN_IF_ERROR(CheckSaved(reader, kOrderSeed, arguments.order_seed));
+    Tensor reuse_factor;
+    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kReuseFactor,
+                                          &reuse_factor));
+    if (reuse_factor.scalar<double>()() != arguments.reuse_factor) {
+      return OtherPipeline("r", absl::StrCat(arguments.reuse_factor),
+                           absl::StrCat(reuse_factor.scalar<double>()()));
+    }
+    SavedEpoch saved;
+    int64_t value = 0;
+    const auto read = [&](const char* key) {
+      return reader->ReadScalar(prefix(), key, &value);
+    };
+    TF_RETURN_IF_ERROR(read(kNextEpoch));
+    saved.next_epoch = value;
+    TF_RETURN_IF_ERROR(read(kEnded));
+    const bool ended = value;
+    TF_RETURN_IF_ERROR(read(kBegun));
+    saved.begun = value;
+    TF_RETURN_IF_ERROR(read(kNumber));
+    saved.number = value;
+    TF_RETURN_IF_ERROR(read(kNumSamples));
+    saved.num_samples = value;
+    TF_RETURN_IF_ERROR(read(kScheduled));
+    saved.scheduled = value;
+    TF_RETURN_IF_ERROR(read(kNumKept));
+    saved.num_kept = value;
+    TF_RETURN_IF_ERROR(read(kOrigin));
+    saved.origin = value;
+    TF_RETURN_IF_ERROR(
+        reader->ReadTensor(ctx->flr(), prefix(), kYielded, &saved.yielded));
+    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kYieldedSince,
+                                          &saved.yielded_since));
+    absl::StatusOr<std::shared_ptr<Epoch>> epoch =
+        dataset()->stage_->Restore(saved);
+    if (!epoch.ok()) return epoch.status();
+    epoch_ = *std::move(epoch);
+    input_impl_.reset();
+    ended_ = ended;
+    end_status_ = absl::OkStatus();
+    return absl::OkStatus();
   }
 
  private:
+  absl::Status CheckSaved(IteratorStateReader* reader, const char* key,
+                          int64_t value) {
+    int64_t saved = 0;
+    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), key, &saved));
+    if (saved == value) return absl::OkStatus();
+    return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
+  }
+
+  // One whose symbolic checkpoint is dropped: on restoring, the input is made
+  // anew.
+  static IteratorContext InputContext(IteratorContext* ctx) {
+    return IteratorContext(IteratorContext::Params(ctx));
+  }
+
   absl::Status MakeInput(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     input_impl_.reset();
     EpochHandover handover(dataset()->stage_.get(), epoch_);
-    return dataset()->input_->MakeIterator(ctx, this, prefix(), &input_impl_);
+    IteratorContext input_ctx = InputContext(ctx);
+    return dataset()->input_->MakeIterator(&input_ctx, this, prefix(),
+                                           &input_impl_);
   }
 
   absl::Status GetArrival(IteratorContext* ctx, std::vector<Tensor>* sample,
                           uint32_t* index, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    absl::Status status = input_impl_->GetNext(ctx, sample, end_of_sequence);
+    IteratorContext input_ctx = InputContext(ctx);
+    absl::Status status =
+        input_impl_->GetNext(&input_ctx, sample, end_of_sequence);
     if (!status.ok()) return AddIndex(ctx, status);
     if (*end_of_sequence) {
       if (!epoch_->scheduled_length()) return absl::OkStatus();
@@ -353,7 +463,8 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     if (input_impl_ == nullptr) return absl::OkStatus();
     std::vector<Tensor> past_the_end;
     bool end = false;
-    TF_RETURN_IF_ERROR(input_impl_->GetNext(ctx, &past_the_end, &end));
+    IteratorContext input_ctx = InputContext(ctx);
+    TF_RETURN_IF_ERROR(input_impl_->GetNext(&input_ctx, &past_the_end, &end));
     if (end) return absl::OkStatus();
     return absl::InternalError("A sample arrived that was not asked for.");
   }

@@ -21,6 +21,9 @@ constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 
+// After so many, all that was yielded is copied for a checkpoint.
+constexpr size_t kMostYieldedSince = 1024;
+
 // So far ahead of what is used next are samples looked up.
 constexpr uint64_t kReadAheadPlaces = 1024;
 
@@ -32,6 +35,14 @@ std::string Exactly(double number) {
 }
 
 }  // namespace
+
+absl::Status OtherPipeline(const char* what, const std::string& given,
+                           const std::string& saved) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "The checkpoint was saved by another pipeline: of refurbish ", what, " is ",
+      given, ", but it was ", saved, " when the checkpoint was saved. Build the pipeline as it was then, or "
+      "begin the epoch anew without this part of the checkpoint."));
+}
 
 GenerationRange UsedGenerations::Wanted(uint32_t index,
                                         Generation generation) const {
@@ -76,7 +87,81 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
     stream_length_ = schedule_->num_samples();
     requested_.resize(schedule_->num_samples());
     served_.resize(schedule_->num_samples());
+    yielded_.resize((schedule_->num_samples() + 7) / 8);
   }
+}
+
+void Epoch::Yield(uint32_t index) {
+  if (index / 8 >= yielded_.size()) yielded_.resize(index / 8 + 1);
+  yielded_[index / 8] |= 1 << index % 8;
+  if (!saved_.has_value()) return;
+  yielded_since_.push_back(index);
+  if (yielded_since_.size() <= kMostYieldedSince) return;
+  saved_.reset();
+  yielded_since_.clear();
+}
+
+void Epoch::Resume(const SavedEpoch& saved) {
+  absl::MutexLock lock(&mu_);
+  resumed_ = true;
+  const auto yielded = saved.yielded.vec<uint8_t>();
+  yielded_.assign(yielded.data(), yielded.data() + yielded.size());
+  const auto since = saved.yielded_since.vec<uint32_t>();
+  for (int64_t i = 0; i < since.size(); ++i) Yield(since(i));
+  if (!schedule_.has_value()) {
+    served_.resize(8 * yielded_.size());
+    for (size_t i = 0; i < served_.size(); ++i) {
+      served_[i] = yielded_[i / 8] >> i % 8 & 1;
+    }
+    return;
+  }
+  const uint32_t num_samples = schedule_->num_samples();
+  yielded_.resize((num_samples + 7) / 8);
+  uint32_t num_yielded = 0;
+  for (uint32_t i = 0; i < num_samples; ++i) {
+    served_[i] = yielded_[i / 8] >> i % 8 & 1;
+    num_yielded += served_[i];
+  }
+  first_position_ = next_position_ = frontier_ = read_position_ = num_yielded;
+  rest_.reserve(num_samples - num_yielded);
+  uint32_t passed = 0;
+  for (uint32_t position = num_yielded; position < num_samples; ++position) {
+    Slot slot = schedule_->At(position);
+    if (served_[slot.index]) {
+      // As many were yielded before their place as there are places before this
+      // whose samples were not.
+      do {
+        slot = schedule_->At(passed++);
+      } while (served_[slot.index]);
+    }
+    rest_.push_back(slot);
+  }
+}
+
+SavedEpoch Epoch::Save() {
+  absl::MutexLock lock(&mu_);
+  SavedEpoch saved;
+  saved.begun = true;
+  saved.number = number_;
+  if (schedule_.has_value()) saved.num_samples = schedule_->num_samples();
+  if (scheduled()) {
+    saved.scheduled = true;
+    saved.num_kept = owner_->capacity();
+    saved.origin = owner_->origin();
+  }
+  if (!saved_.has_value()) {
+    saved_.emplace(
+        tensorflow::DT_UINT8,
+        tensorflow::TensorShape({static_cast<int64_t>(yielded_.size())}));
+    std::copy(yielded_.begin(), yielded_.end(), saved_->vec<uint8_t>().data());
+  }
+  saved.yielded = *saved_;
+  saved.yielded_since = tensorflow::Tensor(
+      tensorflow::DT_UINT32,
+      tensorflow::TensorShape({static_cast<int64_t>(yielded_since_.size())}));
+  std::copy(yielded_since_.begin(), yielded_since_.end(),
+            saved.yielded_since.vec<uint32_t>().data());
+  return saved;
 }
 
 Generation Epoch::PreparedGeneration(uint32_t index) const {
@@ -90,7 +175,9 @@ Generation Epoch::PreparedGeneration(uint32_t index) const {
 
 GenerationRange Epoch::Wanted(uint32_t index) const {
   const Generation generation = GenerationOf(index);
-  if (shared_ == nullptr) return {generation, generation};
+  if (shared_ == nullptr || number_ < shared_->exact_before) {
+    return {generation, generation};
+  }
   return shared_->generations.Wanted(index, generation);
 }
 
@@ -143,7 +230,7 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
     if (frontier_ >= schedule_->num_samples()) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
-    const uint32_t index = schedule_->At(frontier_++).index;
+    const uint32_t index = At(frontier_++).index;
     if (served_[index] || IsStored(index) || ClaimedByOther(index)) continue;
     Ask(index);
     requests_.push_back(index);
@@ -163,6 +250,13 @@ Epoch::Advance Epoch::AdvanceStream() {
   absl::MutexLock lock(&mu_);
   Advance advance;
   if (!schedule_.has_value()) {
+    // Yielded before the epoch was resumed.
+    for (; stream_position_ < static_cast<int64_t>(served_.size()) &&
+           served_[stream_position_] && advance.pass_over < kMaxPassOver;
+         ++stream_position_) {
+      ++advance.pass_over;
+    }
+    if (advance.pass_over == kMaxPassOver) return advance;
     advance.wanted = true;
     advance.index = static_cast<uint32_t>(stream_position_++);
     return advance;
@@ -228,6 +322,7 @@ bool Epoch::GetStored(uint32_t index, std::optional<uint32_t> position,
     served_[index] = hit;
   }
   if (hit) {
+    Yield(index);
     ++counters_->cached;
     if (shared_ != nullptr) {
       shared_->generations.Used(index, GenerationOf(index), found);
@@ -249,7 +344,7 @@ void Epoch::ReadAhead() {
     const uint32_t end = std::min<uint64_t>(schedule_->num_samples(),
                                             next_position_ + kReadAheadPlaces);
     for (; room > 0 && read_position_ < end; ++read_position_) {
-      const uint32_t index = schedule_->At(read_position_).index;
+      const uint32_t index = At(read_position_).index;
       if (requested_[index]) continue;
       to_read_.push_back({read_position_, index, Wanted(index)});
       --room;
@@ -266,7 +361,7 @@ Epoch::Step Epoch::Next(Sample* sample, uint32_t* index, bool* last) {
     return source_ == Source::kNone ? Step::kMakeInput : Step::kArrival;
   }
   while (next_position_ < schedule_->num_samples()) {
-    const Slot slot = schedule_->At(next_position_);
+    const Slot slot = At(next_position_);
     if (!requested_[slot.index]) {
       if (absent_position_ != next_position_ &&
           GetStored(slot.index, next_position_, sample)) {
@@ -323,6 +418,7 @@ uint32_t Epoch::Arrived(tensorflow::Tensor index) {
   ++counters_->fresh;
   const uint32_t value = static_cast<uint32_t>(index.scalar<int64_t>()());
   absl::MutexLock lock(&mu_);
+  Yield(value);
   const auto emitted = std::find(emitted_.begin(), emitted_.end(), value);
   if (emitted != emitted_.end()) emitted_.erase(emitted);
   // Whoever else refers to it must not see it change.
@@ -454,8 +550,33 @@ absl::Status Stage::AgreeWithStore() {
   return absl::OkStatus();
 }
 
+absl::Status Stage::JoinOthers() {
+  if (store_->disk() == nullptr || shared_ != nullptr) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<SharedState::Job>> job =
+      store_->disk()->Join();
+  if (!job.ok()) return job.status();
+  shared_ = std::make_shared<SharedUse>(options_.schedule.reuse_factor);
+  shared_->job = *std::move(job);
+  next_epoch_ = shared_->job->BeginFirstEpoch();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   uint64_t number;
+  {
+    absl::MutexLock lock(&mu_);
+    absl::Status joined = JoinOthers();
+    if (!joined.ok()) return joined;
+    // The schedule of another job may have begun later than we are.
+    if (shared_ != nullptr && schedule_ != nullptr) {
+      next_epoch_ = std::max(next_epoch_, schedule_->origin());
+    }
+    number = next_epoch_++;
+  }
+  return MakeEpoch(number, /*scheduled=*/true);
+}
+
+std::shared_ptr<Epoch> Stage::MakeEpoch(uint64_t number, bool scheduled) {
   int64_t num_samples;
   ScheduleOptions options;
   std::shared_ptr<const Schedule> schedule;
@@ -464,27 +585,11 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   auto counters = std::make_shared<EpochCounters>();
   {
     absl::MutexLock lock(&mu_);
-    if (store_->disk() != nullptr && shared_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<SharedState::Job>> job =
-          store_->disk()->Join();
-      if (!job.ok()) return job.status();
-      shared_ = std::make_shared<SharedUse>(
-          options_.schedule.reuse_factor);
-      shared_->job = *std::move(job);
-      next_epoch_ = shared_->job->BeginFirstEpoch();
-    }
-    if (shared_ != nullptr) {
-      // The schedule of another job may have begun later than we are.
-      if (schedule_ != nullptr) {
-        next_epoch_ = std::max(next_epoch_, schedule_->origin());
-      }
-      shared_->job->BeginEpoch(next_epoch_);
-    }
+    if (shared_ != nullptr) shared_->job->BeginEpoch(number);
     shared = shared_;
-    number = next_epoch_++;
     num_samples = options_.num_samples;
     options = options_.schedule;
-    schedule = schedule_;
+    if (scheduled) schedule = schedule_;
     store = store_;
     if (!counters_.empty()) {
       counters_.back()->bytes = store_->store().Stats().bytes;
@@ -502,6 +607,63 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   return std::make_shared<Epoch>(number, options.seed, std::move(order),
                                  std::move(schedule), std::move(store),
                                  std::move(shared), std::move(counters));
+}
+
+SavedEpoch Stage::Save() const {
+  absl::MutexLock lock(&mu_);
+  SavedEpoch saved;
+  saved.yielded =
+      tensorflow::Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({0}));
+  saved.yielded_since =
+      tensorflow::Tensor(tensorflow::DT_UINT32, tensorflow::TensorShape({0}));
+  saved.next_epoch = next_epoch_;
+  if (schedule_ != nullptr) {
+    saved.scheduled = true;
+    saved.num_samples = schedule_->num_samples();
+    saved.num_kept = schedule_->capacity();
+    saved.origin = schedule_->origin();
+  }
+  return saved;
+}
+
+absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (saved.num_samples != kUnknownSamples &&
+        options_.num_samples != kUnknownSamples &&
+        saved.num_samples != options_.num_samples) {
+      return OtherPipeline("num_samples", absl::StrCat(options_.num_samples),
+                           absl::StrCat(saved.num_samples));
+    }
+    if (saved.scheduled && schedule_ != nullptr &&
+        saved.num_kept != schedule_->capacity()) {
+      return OtherPipeline("the number of samples that the store can keep",
+                           absl::StrCat(schedule_->capacity()),
+                           absl::StrCat(saved.num_kept));
+    }
+    absl::Status joined = JoinOthers();
+    if (!joined.ok()) return joined;
+    // What the store has of later epochs is of no use until they come again.
+    bool behind = saved.next_epoch < next_epoch_;
+    if (saved.scheduled &&
+        (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
+      behind = true;
+      schedule_ = std::make_shared<Schedule>(
+          options_.schedule, saved.num_samples, saved.num_kept, saved.origin);
+      options_.num_samples = saved.num_samples;
+      kept_keys_.clear();
+    }
+    if (shared_ != nullptr) {
+      shared_->exact_before = std::max<uint64_t>(shared_->exact_before, next_epoch_);
+    } else if (behind) {
+      store_->store().Clear();
+    }
+    next_epoch_ = saved.next_epoch;
+  }
+  if (!saved.begun) return nullptr;
+  std::shared_ptr<Epoch> epoch = MakeEpoch(saved.number, saved.scheduled);
+  epoch->Resume(saved);
+  return epoch;
 }
 
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
@@ -522,6 +684,10 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
         "and splits it is made from.");
   }
   options_.num_samples = num_samples;
+  // How many fit is not known of what was read before the restore.
+  if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
+    return absl::OkStatus();
+  }
   uint32_t capacity = 0;
   for (uint32_t i = 0; i < num_samples; ++i) {
     capacity += EvictionKey(options_.schedule.seed, i) < key_limit_;

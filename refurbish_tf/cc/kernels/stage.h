@@ -77,6 +77,9 @@ struct SharedUse {
 
   UsedGenerations generations;
   std::unique_ptr<SharedState::Job> job;
+  // After a restore: before this epoch only what the schedule wants is used and
+  // nothing newer, to yield what was yielded before.
+  std::atomic<uint64_t> exact_before{0};
 };
 
 // The counts of an epoch, which outlive it.
@@ -86,6 +89,27 @@ struct EpochCounters {
   std::atomic<int64_t> evicted{0};
   std::atomic<int64_t> absent{0};
   std::atomic<int64_t> bytes{0};
+};
+
+// The error of a checkpoint that does not fit.
+absl::Status OtherPipeline(const char* what, const std::string& given,
+                           const std::string& saved);
+
+// What a checkpoint says of an epoch: enough to go on with it in another process,
+// and nothing that the cache store holds.
+struct SavedEpoch {
+  uint64_t next_epoch = 0;  // Of the stage.
+  bool begun = false;       // Else the rest means nothing.
+  uint64_t number = 0;
+  int64_t num_samples = kUnknownSamples;
+  bool scheduled = false;
+  int64_t num_kept = 0;  // With a schedule only.
+  uint64_t origin = 0;   // Likewise.
+  // By sample, eight to a byte from the lowest bit on: was yielded (uint8). Then
+  // the samples that were yielded after that (uint32): symbolic checkpoints are
+  // saved with every element, and must not copy everything each time.
+  tensorflow::Tensor yielded;
+  tensorflow::Tensor yielded_since;
 };
 
 // An epoch under way: the one place where it is decided, for each sample,
@@ -116,6 +140,16 @@ class Epoch {
         std::shared_ptr<const Schedule> owner,
         std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
         std::shared_ptr<EpochCounters> counters);
+
+  // Goes on where a checkpoint was saved, before anything else is done. What was
+  // not yielded keeps its place in the order, as far as that is still to come;
+  // what was yielded early, as a stream does, is replaced by what was passed.
+  void Resume(const SavedEpoch& saved) ABSL_LOCKS_EXCLUDED(mu_);
+  bool resumed() const { return resumed_; }
+
+  // For a checkpoint. A sample is yielded when it was returned by `Next` or has
+  // arrived.
+  SavedEpoch Save() ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
@@ -201,6 +235,11 @@ class Epoch {
   bool ClaimedByOther(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // From here on, the sample is let through upstream.
   void Ask(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Slot At(uint32_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return resumed_ ? rest_[position - first_position_]
+                    : schedule_->At(position);
+  }
+  void Yield(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AtEnd() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ == schedule_->num_samples() && deferred_.empty() &&
            missing_.empty() && num_deferred_left_ == 0;
@@ -219,6 +258,16 @@ class Epoch {
 
   mutable absl::Mutex mu_;
   Source source_ ABSL_GUARDED_BY(mu_) = Source::kNone;
+  // Of an epoch that was resumed: its order from this position on.
+  bool resumed_ = false;  // Set before the epoch is used.
+  uint32_t first_position_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Slot> rest_ ABSL_GUARDED_BY(mu_);
+  // By sample, as in SavedEpoch.
+  std::vector<uint8_t> yielded_ ABSL_GUARDED_BY(mu_);
+  // What was saved last, and what was yielded since. None when nothing was saved
+  // for some time.
+  std::optional<tensorflow::Tensor> saved_ ABSL_GUARDED_BY(mu_);
+  std::vector<uint32_t> yielded_since_ ABSL_GUARDED_BY(mu_);
   // The order has been walked downstream up to here.
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
   // Reads have begun up to here.
@@ -280,6 +329,17 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What a checkpoint of an iterator says that has not begun an epoch, or has
+  // ended one.
+  SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Sets the stage back to where it was when the checkpoint was saved, and
+  // resumes its epoch, if it had begun one; else returns null. Iterators that are
+  // under way go on with their epochs. Fails, and changes nothing, when the
+  // checkpoint is of another pipeline.
+  absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
   // Keeps a sample that has been prepared in `epoch`, if it is to be kept.
   absl::Status Keep(const Epoch& epoch, uint32_t index, const Sample& sample)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -288,6 +348,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // `scheduled`: by the schedule, if there is one.
+  std::shared_ptr<Epoch> MakeEpoch(uint64_t number, bool scheduled)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status JoinOthers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Compares the settings with those of a store on disk, and takes from it the
   // schedule that others have begun.
   absl::Status AgreeWithStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
