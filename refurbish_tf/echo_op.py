@@ -196,11 +196,11 @@ def _check_echoing_factor(e):
   number = isinstance(e, numbers.Real) and not isinstance(e, bool)
   if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
     return AUTOTUNE
-  # The bound keeps N * e in the range of what counts elements.
+  # The bound, far above any use, keeps the sums that the op makes of repetitions below 2**63.
   if not number or not 1 <= e < 2**31:
     raise ValueError(
-        f"e, the echoing factor, must be a finite number of at least 1 or rtf.AUTOTUNE, got {e!r}. Write e=2 to use "
-        "each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
+        f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
+        "to use each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
   return float(e)
 
 
