@@ -71,7 +71,11 @@ def _echo(
 
   With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
   one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
-  the factor that was reached. What comes out depends on the clock, so it is not deterministic:
+  the factor that was reached. What comes out depends on the clock, so it is not deterministic.
+
+  With "before_augment" and "after_augment" a shuffle buffer stands behind the stage, and at the beginning of each epoch
+  it is filled as fast as it goes: there `rtf.AUTOTUNE` echoes even where no echo is needed. "after_batch" has not that
+  effect.
 
   >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
   >>> sorted({int(x) for x in dataset})
@@ -101,7 +105,7 @@ def _echo(
   Returns:
     A `tf.data.Dataset`: of the same elements, or with `where` of batches of what `augment_fn` returns. For N elements
     in place there are N * e if `e` is whole, else their number is unknown. With a whole `e` it has random access where
-    its input has.
+    its input has; behind `take`, `repeat` and `assert_cardinality`, which count, only that of single elements.
 
   Raises:
     ValueError: `e` is below 1, infinite or not a number; `where` is not one of what is allowed, or is without what it
