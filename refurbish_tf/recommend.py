@@ -142,7 +142,8 @@ def recommend_echo_factor(
   try:
     factors = tuple(range(1, max_e + 1) if factors is None else factors)
   except TypeError:
-    raise TypeError(f"factors must be a list of real numbers of at least 1, such as [1, 2, 4], got {factors!r}.") from None
+    raise TypeError(
+        f"factors must be a list of real numbers of at least 1, such as [1, 2, 4], got {factors!r}.") from None
   for factor in factors:
     _check_real("factors", factor, lambda value: 1 <= value < math.inf, "real numbers of at least 1")
 

@@ -220,7 +220,7 @@ def test_global_shuffle_of_any_source(upstream):
   if again_and_again:
     assert sorted(contents(global_shuffle_op._global_shuffle(echoed, seed=7))) == sorted(everything)
   else:
-    with pytest.raises(tf.errors.FailedPreconditionError, match="echo does not support random access behind .*Put that"):
+    with pytest.raises(tf.errors.FailedPreconditionError, match="no random access behind .*Put that stage behind"):
       contents(global_shuffle_op._global_shuffle(echoed, seed=7))
 
 
@@ -294,7 +294,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     build = {
         "whole": lambda: source.echo(3).skip(3),
         "many": lambda: source.echo(3).skip(9),
-        "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source.skip(4)),
+        "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source),
         "between": lambda: source.echo(3).skip(7),
         "shard": lambda: source.echo(2).shard(3, 1),
         "echo": lambda: source.echo(2).echo(3).skip(9),
@@ -699,12 +699,12 @@ def test_adaptive_does_not_spin_while_it_waits():
   upstream.wait_until_asked(2)
   began = time.process_time()
   # First the reader of the dataset waits for an element, then the stage for a reader.
-  timer = threading.Timer(0.7, upstream.put, [1, 2, 3, 4])
+  timer = threading.Timer(1.0, upstream.put, [1, 2, 3, 4])
   timer.start()
   assert take(iterator) == [1]
   upstream.wait_until_asked(2)
-  time.sleep(0.7)
-  assert time.process_time() - began < 0.3
+  time.sleep(1.0)
+  assert time.process_time() - began < 0.2
   upstream.end()
 
 

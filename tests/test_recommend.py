@@ -74,7 +74,8 @@ def test_shows_the_whole_factor_too():
     lines = str(found).splitlines()
     assert "number of elements is unknown" in lines[1] and "with echo(2) it is known" in lines[1]
     marked = [line.split() for line in lines if "<-" in line]
-    assert [(line[0], " ".join(line[6:])) for line in marked] == [("2", "number of elements known"), ("2.2", "recommended")]
+    assert [(line[0], " ".join(line[6:])) for line in marked] == [
+        ("2", "number of elements known"), ("2.2", "recommended")]
 
 
 def test_fast_upstream_needs_no_echo():

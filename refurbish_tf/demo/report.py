@@ -111,8 +111,8 @@ def table(result):
       "after the first",
       "fresh samples: how many are read or prepared in the first epoch and in each later one",
       f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = "
-      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone; for echo, what "
-      f"comes before it is divided by e: all, or, before the augmentation, the decoding ({1000 * costs.decode:.3f})",
+      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone; for echo, "
+      f"what comes before it is divided by e: all, or, before the augmentation, the decoding ({1000 * costs.decode:.3f})",
       f"echo: each epoch reads a random 1/{experiment.ECHOING_FACTOR} of the images and repeats each, "
       f"e = {experiment.ECHOING_FACTOR} times: decoded (before_augment), augmented (after_augment), or batched "
       "(after_batch)",

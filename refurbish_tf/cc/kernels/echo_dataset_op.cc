@@ -49,15 +49,15 @@ constexpr char kPosition[] = "position";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
-// Whether `dataset` can be asked by an index mapper for the same element more than
-// once. `RandomIndexingCompatible` speaks of permutations only: these count what
-// they have yielded, and end, or fail, after as many as they have elements.
+// Whether an index mapper can ask `dataset` for the same element more than once.
+// `RandomIndexingCompatible` speaks of permutations only: these count what they
+// have yielded, and end, or fail, after as many as they have elements.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   static const auto* const kCounting = new std::unordered_set<std::string>{
       "AssertCardinalityDataset", "RepeatDataset", "TakeDataset"};
   if (kCounting->count(dataset->type_string()) > 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "echo does not support random access behind ", dataset->type_string(),
+        "echo has no random access behind ", dataset->type_string(),
         ", which counts each element once, while echo asks for it several "
         "times. Put that stage behind echo, with e times the number."));
   }
@@ -349,8 +349,8 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
   // As `Skip` of the input, which leaves no trace in a symbolic checkpoint: there
-  // the last element, or the end, is read, so that the checkpoint says how far the
-  // input has come.
+  // the last element, or the end, is read, so that the checkpoint tells how far
+  // the input has come.
   absl::Status PassOver(IteratorContext* ctx, int elements,
                         bool* end_of_sequence, int* num_skipped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
