@@ -58,7 +58,8 @@ def check_callable(name, function):
 
 def check_choice(name, value, choices):
   """Raises ValueError when `value` is none of `choices`."""
-  if value not in choices:
+  # Of an array `in` would not give an answer.
+  if value is not None and not isinstance(value, str) or value not in choices:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 

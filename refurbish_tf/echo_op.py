@@ -71,7 +71,11 @@ def _echo(
 
   With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
   one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
-  the factor that was reached. What comes out depends on the clock, so it is not deterministic:
+  the factor that was reached. What comes out depends on the clock, so it is not deterministic.
+
+  With "before_augment" and "after_augment" a shuffle buffer stands behind the stage, and at the beginning of each epoch
+  it is filled as fast as it goes: there `rtf.AUTOTUNE` echoes even where no echo is needed. "after_batch" has not that
+  effect.
 
   >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
   >>> sorted({int(x) for x in dataset})
@@ -101,7 +105,7 @@ def _echo(
   Returns:
     A `tf.data.Dataset`: of the same elements, or with `where` of batches of what `augment_fn` returns. For N elements
     in place there are N * e if `e` is whole, else their number is unknown. With a whole `e` it has random access where
-    its input has.
+    its input has; behind `take`, `repeat` and `assert_cardinality`, which count, only that of single elements.
 
   Raises:
     ValueError: `e` is below 1, infinite or not a number; `where` is not one of what is allowed, or is without what it
@@ -196,11 +200,11 @@ def _check_echoing_factor(e):
   number = isinstance(e, numbers.Real) and not isinstance(e, bool)
   if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
     return AUTOTUNE
-  # The bound keeps N * e in the range of what counts elements.
+  # The bound, far above any use, keeps the sums that the op makes of repetitions below 2**63.
   if not number or not 1 <= e < 2**31:
     raise ValueError(
-        f"e, the echoing factor, must be a finite number of at least 1 or rtf.AUTOTUNE, got {e!r}. Write e=2 to use "
-        "each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
+        f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
+        "to use each element twice, e=1 for no echo, or e=rtf.AUTOTUNE to repeat while the input is not ready.")
   return float(e)
 
 

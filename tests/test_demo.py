@@ -16,7 +16,7 @@ from refurbish_tf import demo
 from refurbish_tf.demo import experiment, images, report
 
 NAMES = [
-    "standard", "refurbish r=2", "refurbish r=3", "echo before e=2", "echo after e=2", "echo batch e=2",
+    "standard", "refurbish r=2", "refurbish r=3", "echo decoded", "echo augmented", "echo batches",
     "frozen cache*"]
 
 
@@ -118,7 +118,7 @@ def test_progress_keeps_to_one_line_of_the_terminal(monkeypatch):
   assert " 50%" in drawn[2] and drawn[-1] == ""
 
 
-def result(epochs, train_rates):
+def result(epochs, train_rates, train_images=60):
   """What a run might measure."""
   return experiment.Result(
       rows=[
@@ -128,7 +128,16 @@ def result(epochs, train_rates):
           for name, factor, cost, rate in zip(
               ["standard", "refurbish r=2", "frozen cache*"], [1, 2, None],
               [lambda costs: costs.refurbished(1), lambda costs: costs.refurbished(2), None], train_rates)],
-      costs=experiment.Costs(decode=1e-5, partial=8e-5, final=2e-5), train_images=60, validation_images=15)
+      costs=experiment.Costs(decode=1e-5, partial=8e-5, final=2e-5), train_images=train_images, validation_images=15)
+
+
+def test_table_is_80_columns_wide_with_large_numbers():
+  wide = result(2, [80_000, 80_000, 950_000], train_images=99_999)
+  for row in wide.rows:
+    row.name, row.fresh, row.input_rate = "echo augmented", [99_999] * 2, row.train_rate
+  lines = report.table(wide).splitlines()
+  assert "950k" in lines[5] and "99,999/99,999" in lines[5]
+  assert max(map(len, lines)) <= 80
 
 
 def test_limit():

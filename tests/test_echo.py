@@ -4,6 +4,7 @@ import doctest
 import math
 import queue
 import threading
+import time
 
 from absl.testing import parameterized
 from hypothesis import given, settings, strategies as st
@@ -14,6 +15,7 @@ import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.kernel_tests import checkpoint_test_base
 from tensorflow.python.framework import combinations
+from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
@@ -41,9 +43,9 @@ def failing_at(n, *failures):
   return tf.data.Dataset.range(n).map(check)
 
 
-def read(dataset):
-  """The elements of `dataset`, and in place of an error its message."""
-  iterator, found = iter(dataset), []
+def read(iterator):
+  """The rest of the elements, and in place of an error its message."""
+  found = []
   while True:
     try:
       found.append(next(iterator).numpy().tolist())
@@ -91,6 +93,13 @@ def test_cardinality():
   assert source.take(0).echo(1.5).cardinality() == 0
 
 
+def test_cardinality_beyond_what_can_be_said():
+  assert tf.data.Dataset.range(2**60).echo(4).cardinality() == 2**62
+  assert tf.data.Dataset.range(2**62).echo(4).cardinality() == tf.data.UNKNOWN_CARDINALITY
+  assert tf.data.Dataset.range(4).echo(2**31 - 0.25).cardinality() == tf.data.UNKNOWN_CARDINALITY
+  assert contents(tf.data.Dataset.range(2**62).echo(4).skip(6).take(3)) == [1, 1, 2]
+
+
 @pytest.mark.parametrize("e", [1.5, 2.25, math.pi])
 def test_fractional_factor_is_met_in_expectation(e):
   n = 100_000
@@ -128,9 +137,9 @@ def test_skip(n, e, skip, more):
 
 
 def test_skip_goes_on_at_the_right_repetition():
-  inner = tf.data.Dataset.range(10**9).echo(4)
-  # One call for an element of the source rather than for each of its repetitions, and none of Python's.
-  assert contents(inner.skip(4 * 10**6 + 2).take(3)) == [10**6, 10**6, 10**6 + 1]
+  echoed = tf.data.Dataset.range(10**9).echo(4)
+  for k, rest in [(0, [0, 0, 0]), (2, [0, 0, 1]), (3, [0, 1, 1])]:
+    assert contents(echoed.skip(4 * 10**6 + k).take(3)) == [10**6 + x for x in rest]
 
 
 def test_skip_does_not_read_what_it_passes_over(tmp_path):
@@ -146,7 +155,6 @@ def test_skip_does_not_read_what_it_passes_over(tmp_path):
   assert list(dataset.skip(7).as_numpy_iterator()) == [b"record 2"] * 2 + [b"record 3"] * 3
   with pytest.raises(tf.errors.DataLossError):
     list(dataset.skip(5).as_numpy_iterator())
-
 
 
 @MANY
@@ -176,6 +184,59 @@ def test_global_shuffle_through_the_index_mapper(behind):
   in_order = np.concatenate([np.ravel(x) for x in plain.as_numpy_iterator()])
   assert sorted(elements) == sorted(in_order)
   assert list(elements) != list(in_order)
+
+
+# What can stand before an echo with random access, and whether it can be asked for one element several times.
+UPSTREAM = {
+    "map": (lambda ds: ds.map(lambda x: x + 1), True),
+    "parallel_map": (lambda ds: ds.map(lambda x: x + 1, num_parallel_calls=2), True),
+    "batch": (lambda ds: ds.batch(3, drop_remainder=True), True),
+    "concatenate": (lambda ds: ds.concatenate(tf.data.Dataset.range(100, 105)).concatenate(ds), True),
+    "zip": (lambda ds: tf.data.Dataset.zip(ds, ds.map(lambda x: -x)).map(lambda x, y: x - y), True),
+    "shard": (lambda ds: ds.shard(3, 1), True),
+    "skip": (lambda ds: ds.skip(5), True),
+    "skip_shard": (lambda ds: ds.skip(2).shard(3, 2), True),
+    "prefetch": (lambda ds: ds.prefetch(2), True),
+    "options": (lambda ds: ds.with_options(tf.data.Options()), True),
+    "cache": (lambda ds: ds.cache(), True),
+    "echo": (lambda ds: ds.echo(2), True),
+    "tensors": (lambda ds: tf.data.Dataset.from_tensors(3), True),
+    "slices": (lambda ds: tf.data.Dataset.from_tensor_slices([4, 5, 6]), True),
+    "global_shuffle": (lambda ds: global_shuffle_op._global_shuffle(ds, seed=1, reshuffle_each_iteration=False), True),
+    "take": (lambda ds: ds.take(7), False),
+    "repeat": (lambda ds: ds.repeat(2), False),
+    "assert_cardinality": (lambda ds: ds.apply(tf.data.experimental.assert_cardinality(12)), False),
+    "take_far_above": (lambda ds: ds.take(7).map(lambda x: x + 1).echo(2).prefetch(1), False),
+    "take_in_a_branch": (lambda ds: ds.concatenate(tf.data.Dataset.range(9).take(2)), False),
+}
+
+
+@pytest.mark.parametrize("upstream", UPSTREAM)
+def test_global_shuffle_of_any_source(upstream):
+  """Every element e times, or a clear refusal: an input that counts what it has yielded would end too early."""
+  build, again_and_again = UPSTREAM[upstream]
+  echoed = build(tf.data.Dataset.range(12)).echo(3)
+  everything = contents(echoed)
+  if again_and_again:
+    assert sorted(contents(global_shuffle_op._global_shuffle(echoed, seed=7))) == sorted(everything)
+  else:
+    with pytest.raises(tf.errors.FailedPreconditionError, match="no random access behind .*Put that stage behind"):
+      contents(global_shuffle_op._global_shuffle(echoed, seed=7))
+
+
+@pytest.mark.parametrize("upstream", set(UPSTREAM) - {"global_shuffle"})
+def test_refurbish_of_any_echoed_source(upstream):
+  echoed = UPSTREAM[upstream][0](tf.data.Dataset.range(12)).echo(3)
+  everything = sorted(contents(echoed))
+  refurbished = echoed.refurbish(lambda x: x, r=2, seed=1)
+  for _ in range(4):
+    assert sorted(contents(refurbished)) == everything
+
+
+@pytest.mark.parametrize("upstream", ["map", "batch", "shard", "skip", "cache", "echo", "take", "repeat", "zip"])
+def test_single_elements_where_the_input_has_them(upstream):
+  echoed = UPSTREAM[upstream][0](tf.data.Dataset.range(12)).echo(3)
+  assert [tf.data.experimental.at(echoed, i).numpy().tolist() for i in range(len(echoed))] == contents(echoed)
 
 
 class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
@@ -224,6 +285,57 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     }[behind], n=4)
     n = self._num_outputs(dataset_fn)
     self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+
+  @combinations.generate(combinations.combine(
+      tf_api_version=2, mode="eager", symbolic=[False, True],
+      skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"]))
+  def test_restore_after_skip(self, symbolic, skipping):
+    source = tf.data.Dataset.range(6)
+    build = {
+        "whole": lambda: source.echo(3).skip(3),
+        "many": lambda: source.echo(3).skip(9),
+        "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source),
+        "between": lambda: source.echo(3).skip(7),
+        "shard": lambda: source.echo(2).shard(3, 1),
+        "echo": lambda: source.echo(2).echo(3).skip(9),
+        "map": lambda: source.map(lambda x: x + 1).filter(lambda x: x > 1).echo(3).skip(3),
+        "batch": lambda: source.echo(2).batch(2).skip(1).echo(2).skip(2),
+    }[skipping]
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    # The thread of the autotuner now and then sleeps on for up to a minute when its iterator is deleted.
+    options.autotune.enabled = False
+    dataset_fn = lambda: build().with_options(options)
+    n = self._num_outputs(dataset_fn)
+    for step in range(n + 1):
+      self.verify_run_with_breaks(dataset_fn, [step], n)
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  def test_adaptive_stage_keeps_an_error_it_has_read_ahead(self, symbolic):
+    called = threading.Semaphore(0)
+
+    def check(x):
+      called.release()
+      if x in (1, 3):
+        raise ValueError("spoilt")
+      return x
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    source = tf.data.Dataset.range(6).map(lambda x: tf.numpy_function(check, [x], tf.int64, stateful=False))
+    dataset_fn = lambda: without_prefetch(source.echo(rtf.AUTOTUNE, max_e=1).with_options(options))
+    with tf.device("CPU"):
+      iterator = iter(dataset_fn())
+      assert next(iterator).numpy() == 0
+      # When the third is asked for, the second, an error, is in the buffer.
+      for _ in range(3):
+        assert called.acquire(timeout=LIMIT)
+      path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
+      iterator = iter(dataset_fn())
+      tf.train.Checkpoint(iterator=iterator).restore(path)
+      found = read(iterator)
+    assert ["spoilt" if isinstance(x, str) and "ValueError: spoilt" in x else x for x in found] == [
+        "spoilt", 2, "spoilt", 4, 5]
 
   @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
   def test_restore_in_global_shuffle(self, symbolic):
@@ -421,7 +533,7 @@ def test_adaptive_echo_is_no_source_of_refurbish():
 @pytest.mark.parametrize("e", [2, 1.5])
 def test_error_passes_once_and_iteration_goes_on(e):
   whole = contents(tf.data.Dataset.range(6).echo(e, seed=2))
-  found = read(failing_at(6, 0, 3).echo(e, seed=2))
+  found = read(iter(failing_at(6, 0, 3).echo(e, seed=2)))
   spoilt = [x for x in found if isinstance(x, str)]
   assert len(spoilt) == 2 and all("spoilt" in message for message in spoilt)
   rest = [x for x in found if not isinstance(x, str)]
@@ -432,7 +544,7 @@ def test_error_passes_once_and_iteration_goes_on(e):
 
 
 def test_adaptive_error_passes_once_in_its_place():
-  found = read(failing_at(6, 0, 3, 4).echo(rtf.AUTOTUNE))
+  found = read(iter(failing_at(6, 0, 3, 4).echo(rtf.AUTOTUNE)))
   assert sum(isinstance(x, str) for x in found) == 3
   assert sorted({x for x in found if not isinstance(x, str)}) == [1, 2, 5]
   assert isinstance(found[0], str)
@@ -579,6 +691,30 @@ def test_adaptive_stops_reading_when_nobody_takes():
   del iterator
 
 
+def test_adaptive_does_not_spin_while_it_waits():
+  upstream = Upstream()
+  iterator = iter(without_prefetch(upstream.dataset.echo(rtf.AUTOTUNE, max_e=1)))
+  upstream.put(0)
+  assert take(iterator) == [0]
+  upstream.wait_until_asked(2)
+  began = time.process_time()
+  # First the reader of the dataset waits for an element, then the stage for a reader.
+  timer = threading.Timer(1.0, upstream.put, [1, 2, 3, 4])
+  timer.start()
+  assert take(iterator) == [1]
+  upstream.wait_until_asked(2)
+  time.sleep(1.0)
+  assert time.process_time() - began < 0.2
+  upstream.end()
+
+
+def test_autotuner_is_told_how_much_input_an_element_takes():
+  iterator = iter(tf.data.Dataset.range(100).echo(4).prefetch(tf.data.AUTOTUNE))
+  next(iterator)
+  nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()
+  assert [node.ratio for node in nodes if "Echo" in node.name] == [0.25]
+
+
 def test_stats_of_echo():
   assert rtf.stats(tf.data.Dataset.range(3).echo(2)) == []
   dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
@@ -606,13 +742,16 @@ def test_in_a_function(recwarn):
 @pytest.mark.parametrize("e", [0, 0.99, -2, -1.0, math.nan, math.inf, -math.inf, 2**31, 10**400, "2", None, True, [2], 1j])
 def test_bad_factor(e):
   for build in (tf.data.Dataset.range(4).echo, lambda e: tf.data.Dataset.range(4).apply(rtf.echo(e))):
-    with pytest.raises(ValueError, match=r"finite number of at least 1 or rtf.AUTOTUNE, got .*Write e=2") as error:
+    with pytest.raises(ValueError, match=r"at least 1 and below 2\*\*31 or rtf.AUTOTUNE, got .*Write e=2") as error:
       build(e)
     assert repr(e) in str(error.value)
 
 
 @pytest.mark.parametrize("arguments, error, message", [
     (dict(where="before_batch"), ValueError, "where must be one of 'before_augment', 'after_augment', 'after_batch'.*got 'be"),
+    (dict(where=np.array(["after_batch", "x"])), ValueError, "where must be one of .*got array"),
+    (dict(where=np.array([1])), ValueError, "where must be one of .*got array"),
+    (dict(where=["after_batch"]), ValueError, "where must be one of .*got \\['after_batch'\\]"),
     (dict(where="after_batch"), ValueError, "augment_fn, batch_size is missing"),
     (dict(where="after_batch", augment_fn=tf.identity), ValueError, "but batch_size is missing. Write dataset.echo"),
     (dict(where="after_augment", batch_size=2), ValueError, "but augment_fn is missing. Write dataset.echo"),
@@ -650,10 +789,19 @@ def test_autotune_in_a_deterministic_pipeline():
   assert contents(source.with_options(options).echo(rtf.AUTOTUNE))
 
 
-def test_autotune_under_op_determinism(monkeypatch):
-  monkeypatch.setattr(echo_op.config, "is_op_determinism_enabled", lambda: True)
+@pytest.fixture
+def op_determinism():
+  yield tf.config.experimental.enable_op_determinism
+  config.disable_op_determinism()
+
+
+def test_autotune_under_op_determinism(op_determinism):
+  built_before = tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
+  op_determinism()
   with pytest.raises(ValueError, match="enable_op_determinism.*Give e a number"):
     tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="enable_op_determinism.*Give echo a number"):
+    contents(built_before)
 
 
 def test_docstrings():

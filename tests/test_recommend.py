@@ -63,6 +63,19 @@ def test_factor_is_in_whole_tenths_and_costs_nothing():
   assert found.factor == 3.4
   row, = (row for row in found.predictions if row.factor == 3.4)
   assert row.upstream_step == pytest.approx(0.347)
+  assert found.step_without_echo == pytest.approx(0.347)
+
+
+def test_shows_the_whole_factor_too():
+  """A fraction leaves the number of elements unknown, and who needs it must find the other factor."""
+  for factors in (None, [1.5, 6]):
+    found = Upstream(1000, lambda k: 0.226).recommend(step_time=0.1, factors=factors)
+    assert (found.factor, found.whole_factor) == (2.2, 2)
+    lines = str(found).splitlines()
+    assert "number of elements is unknown" in lines[1] and "with echo(2) it is known" in lines[1]
+    marked = [line.split() for line in lines if "<-" in line]
+    assert [(line[0], " ".join(line[6:])) for line in marked] == [
+        ("2", "number of elements known"), ("2.2", "recommended")]
 
 
 def test_fast_upstream_needs_no_echo():
@@ -139,6 +152,7 @@ def test_prints_as_a_table():
     (dict(step_time=math.nan), ValueError, "got nan"),
     (dict(step_time="1"), TypeError, "step_time must be .*got '1'"),
     (dict(step_time=1, factors=[0.5]), ValueError, "factors must be real numbers of at least 1, got 0.5"),
+    (dict(step_time=1, factors=5), TypeError, r"factors must be a list of real numbers.*such as \[1, 2, 4\], got 5"),
     (dict(step_time=1, max_e=0), ValueError, "max_e"),
     (dict(step_time=1, num_elements=0), ValueError, "num_elements"),
     (dict(step_fn=print, num_steps=1.5), TypeError, "num_steps"),

@@ -39,8 +39,7 @@ def _add_demo(commands):
       description=(
           "Trains a small CNN on the same images with standard augmentation, with refurbish for each reuse factor, "
           "with echo in its three places, and with Dataset.cache after the augmentation as the warning example; prints "
-          "one table and draws one figure. "
-          "Takes two to three minutes on two CPU cores."))
+          "one table and draws one figure. Takes three to four minutes on two CPU cores that do nothing else."))
   parser.add_argument(
       "--dataset", default="cifar10", metavar="NAME",
       help="an image classification set of TensorFlow Datasets, or `shapes`, which is built in")

@@ -126,8 +126,12 @@ def run(images, settings, progress):
     return batched(source.refurbish(partial_fn, final_fn, r=r, seed=seed, shuffle_buffer_size=buffer_size))
 
   def echoed(where):
-    # The others' number of samples and steps: each epoch reads another random part of the images.
-    part = source.shuffle(buffer_size, seed=seed).take(len(source) // e)
+    # The others' number of samples and steps: each epoch reads a random one of e parts. Every e-th image, and not a
+    # shuffled selection, so that the only shuffle is the echo's own.
+    count = len(source) // e
+    part = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1).flat_map(
+        lambda number: source.shard(e, number % e).take(count))
+    part = part.apply(tf.data.experimental.assert_cardinality(count))
     return _decoded(part, images).echo(
         e, where, augment_fn=augment.compose(layers[1:]), batch_size=BATCH_SIZE, shuffle_buffer_size=buffer_size,
         seed=seed).prefetch(tf.data.AUTOTUNE)
@@ -142,8 +146,7 @@ def run(images, settings, progress):
   rows += [
       Row(name, "echo", e, lambda where=where: echoed(where), lambda costs, where=where: costs.echoed(e, where))
       for name, where in (
-          (f"echo before e={e}", "before_augment"), (f"echo after e={e}", "after_augment"),
-          (f"echo batch e={e}", "after_batch"))]
+          ("echo decoded", "before_augment"), ("echo augmented", "after_augment"), ("echo batches", "after_batch"))]
   rows += [Row("frozen cache*", "frozen", None, frozen)]
 
   decode, partial, final = "decode", "partial_fn", "final_fn"

@@ -92,7 +92,7 @@ def table(result):
   for row in result.rows:
     limit, (first, *later) = result.limit(row), row.fresh
     cells.append([
-        row.name, f"{row.input_rate:,.0f}", f"{row.train_rate:,.0f}", f"{1000 * row.input_cpu:.3f}",
+        row.name, _rate(row.input_rate), _rate(row.train_rate), f"{1000 * row.input_cpu:.3f}",
         f"{first:,}/{statistics.mean(later):,.0f}" if later else f"{first:,}/-", f"{row.accuracy[-1]:.1%}",
         _gain(standard.input_cpu / row.input_cpu), _gain(row.input_rate / standard.input_rate),
         _gain(limit) if limit else "-"])
@@ -111,17 +111,21 @@ def table(result):
       "after the first",
       "fresh samples: how many are read or prepared in the first epoch and in each later one",
       f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = "
-      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone in a map "
-      f"of its own; standard does both in a single map of {1000 * standard.input_cpu:.3f}; echo divides by e what is "
-      f"before it: the decoding ({1000 * costs.decode:.3f}) or all",
-      f"echo: each epoch reads another random 1/{experiment.ECHOING_FACTOR} of the images and repeats them before or "
-      "after the augmentation, or in batches",
+      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone; for echo, "
+      f"what comes before it is divided by e: all, or, before the augmentation, the decoding ({1000 * costs.decode:.3f})",
+      f"echo: each epoch reads a random 1/{experiment.ECHOING_FACTOR} of the images and repeats each, "
+      f"e = {experiment.ECHOING_FACTOR} times: decoded (before_augment), augmented (after_augment), or batched "
+      "(after_batch)",
       "*: Dataset.cache() after the augmentation, a warning and no advice: all epochs get the same augmented images"]
   return "\n".join(lines + [""] + [_wrapped(note, "  ") for note in notes])
 
 
 def _count(number, noun):
   return f"{number or 'no'} {noun}{'' if number < 2 else 's'}"
+
+
+def _rate(rate):
+  return f"{rate:,.0f}" if rate < 99_999.5 else f"{rate / 1000:,.0f}k"
 
 
 def _gain(gain):
@@ -160,9 +164,9 @@ def findings(result):
       speed += "the rest of the time is the model's, which no reuse saves."
   accuracy = (
       f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise of a "
-      f"single seed (± {100 * noise:.1f} points). {_echo_findings(result)}The frozen cache, with the same {result.train_images:,} augmented "
-      f"images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and to {frozen.accuracy[-1]:.1%} on "
-      "the validation images: ")
+      f"single seed (± {100 * noise:.1f} points). {_echo_findings(result)}The frozen cache, with the same "
+      f"{result.train_images:,} augmented images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and "
+      f"to {frozen.accuracy[-1]:.1%} on the validation images: ")
   if frozen_difference < -noise:
     accuracy += "that is the price of a frozen augmentation."
   else:
@@ -235,6 +239,7 @@ def draw(result, path):
     curves.set_ylabel("validation accuracy in %")
     curves.set_title(f"Training, {_count(len(standard.accuracy), 'epoch')} each", loc="left")
     curves.grid(color="#dddddd")
-    curves.legend(frameon=False)
+    # Outside: seven curves leave no room between them.
+    curves.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, columnspacing=1.2)
     figure.savefig(path)
     plt.close(figure)

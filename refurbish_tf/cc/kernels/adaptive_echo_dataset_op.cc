@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/registry.h"
 #include "tensorflow/core/data/name_utils.h"
@@ -20,6 +21,7 @@
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/util/determinism.h"
 
 namespace refurbish_tf {
 namespace {
@@ -50,6 +52,10 @@ using tensorflow::data::UnaryDatasetOpKernel;
 constexpr char kDatasetType[] = "AdaptiveEcho";
 constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
+constexpr char kNumBuffered[] = "num_buffered";
+constexpr char kBuffered[] = "buffered";
+constexpr char kCode[] = "code";
+constexpr char kMessage[] = "message";
 
 // Read ahead of the newest element that was yielded. One would do for the rate;
 // the second spares the reading thread a wait when elements come in bursts.
@@ -167,6 +173,14 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
           "deterministic=True asks for the same stream each time. Give echo a "
           "number, or leave the option at its default.");
     }
+    // May have been asked for after the stage was built.
+    if (tensorflow::OpDeterminismRequired()) {
+      return absl::InvalidArgumentError(
+          "echo(e=AUTOTUNE) repeats elements by the clock, but "
+          "tf.config.experimental.enable_op_determinism() or the environment "
+          "variable TF_DETERMINISTIC_OPS asks for the same stream each time. "
+          "Give echo a number, or leave that out.");
+    }
     TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
         ctx->cancellation_manager(), [this] { Cancel(); }, &deregister_fn_));
     IteratorContext::Params params(ctx);
@@ -223,18 +237,27 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     absl::MutexLock input_lock(&input_mu_);
     absl::MutexLock lock(&mu_);
     TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_impl_));
-    int64_t num_buffered = 0;
-    for (const Buffered& buffered : buffer_) {
-      // An error is told when it is read, and not again after restoring.
-      if (!buffered.status.ok()) continue;
+    TF_RETURN_IF_ERROR(writer->WriteScalar(
+        prefix(), kNumBuffered, static_cast<int64_t>(buffer_.size())));
+    for (size_t k = 0; k < buffer_.size(); ++k) {
+      const Buffered& buffered = buffer_[k];
+      // An error that was read and not told yet: the input is past it.
+      TF_RETURN_IF_ERROR(
+          writer->WriteScalar(prefix(), absl::StrCat(kCode, "_", k),
+                              static_cast<int64_t>(buffered.status.code())));
+      if (!buffered.status.ok()) {
+        TF_RETURN_IF_ERROR(
+            writer->WriteScalar(prefix(), absl::StrCat(kMessage, "_", k),
+                                tstring(buffered.status.message())));
+        continue;
+      }
       for (size_t i = 0; i < buffered.element.size(); ++i) {
         TF_RETURN_IF_ERROR(writer->WriteTensor(
-            prefix(), absl::StrCat("buffered_", num_buffered, "_", i),
+            prefix(), absl::StrCat(kBuffered, "_", k, "_", i),
             buffered.element[i]));
       }
-      ++num_buffered;
     }
-    return writer->WriteScalar(prefix(), "num_buffered", num_buffered);
+    return absl::OkStatus();
   }
 
   absl::Status RestoreInternal(IteratorContext* ctx,
@@ -246,16 +269,28 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     int64_t num_buffered;
     TF_RETURN_IF_ERROR(
-        reader->ReadScalar(prefix(), "num_buffered", &num_buffered));
+        reader->ReadScalar(prefix(), kNumBuffered, &num_buffered));
     buffer_.clear();
     for (int64_t k = 0; k < num_buffered; ++k) {
       Buffered buffered{
           absl::OkStatus(), {}, MemoryCheckpoint(ctx->id_registry())};
-      buffered.element.resize(dataset()->output_dtypes().size());
-      for (size_t i = 0; i < buffered.element.size(); ++i) {
-        TF_RETURN_IF_ERROR(reader->ReadTensor(
-            ctx->flr(), prefix(), absl::StrCat("buffered_", k, "_", i),
-            &buffered.element[i]));
+      int64_t code;
+      TF_RETURN_IF_ERROR(
+          reader->ReadScalar(prefix(), absl::StrCat(kCode, "_", k), &code));
+      if (code != static_cast<int64_t>(absl::StatusCode::kOk)) {
+        tstring message;
+        TF_RETURN_IF_ERROR(reader->ReadScalar(
+            prefix(), absl::StrCat(kMessage, "_", k), &message));
+        buffered.status = absl::Status(static_cast<absl::StatusCode>(code),
+                                       absl::string_view(message));
+      } else {
+        buffered.element.resize(dataset()->output_dtypes().size());
+        for (size_t i = 0; i < buffered.element.size(); ++i) {
+          TF_RETURN_IF_ERROR(reader->ReadTensor(
+              ctx->flr(), prefix(), absl::StrCat(kBuffered, "_", k, "_", i),
+              &buffered.element[i]));
+        }
+        RecordBufferEnqueue(ctx, buffered.element);
       }
       buffer_.push_back(std::move(buffered));
     }

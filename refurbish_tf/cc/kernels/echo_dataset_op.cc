@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,26 @@ constexpr char kPosition[] = "position";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
+// Whether an index mapper can ask `dataset` for the same element more than once.
+// `RandomIndexingCompatible` speaks of permutations only: these count what they
+// have yielded, and end, or fail, after as many as they have elements.
+absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
+  static const auto* const kCounting = new std::unordered_set<std::string>{
+      "AssertCardinalityDataset", "RepeatDataset", "TakeDataset"};
+  if (kCounting->count(dataset->type_string()) > 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "echo has no random access behind ", dataset->type_string(),
+        ", which counts each element once, while echo asks for it several "
+        "times. Put that stage behind echo, with e times the number."));
+  }
+  std::vector<const DatasetBase*> inputs;
+  TF_RETURN_IF_ERROR(dataset->InputDatasets(&inputs));
+  for (const DatasetBase* input : inputs) {
+    TF_RETURN_IF_ERROR(CheckYieldsAnyNumberOfTimes(input));
+  }
+  return absl::OkStatus();
+}
+
 class EchoDatasetOp : public UnaryDatasetOpKernel {
  public:
   using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
@@ -70,13 +91,16 @@ class EchoDatasetOp::Dataset : public DatasetBase {
         seed_(seed),
         schedule_(static_cast<uint64_t>(seed), factor) {
     input_->Ref();
-    random_indexing_compatible_ =
-        schedule_.is_whole()
-            ? input_->RandomIndexingCompatible()
-            : absl::FailedPreconditionError(absl::StrCat(
-                  "echo(", factor, ") does not support random access: which "
-                  "element is at a place depends on chance. A whole echoing "
-                  "factor does."));
+    if (!schedule_.is_whole()) {
+      places_known_ = absl::FailedPreconditionError(absl::StrCat(
+          "echo(", factor, ") does not support random access: which element is "
+          "at a place depends on chance. A whole echoing factor does."));
+    }
+    random_indexing_compatible_ = places_known_;
+    random_indexing_compatible_.Update(input_->RandomIndexingCompatible());
+    if (random_indexing_compatible_.ok()) {
+      random_indexing_compatible_ = CheckYieldsAnyNumberOfTimes(input_);
+    }
   }
 
   ~Dataset() override { input_->Unref(); }
@@ -97,7 +121,12 @@ class EchoDatasetOp::Dataset : public DatasetBase {
     const int64_t cardinality = input_->Cardinality(options);
     if (cardinality <= 0) return cardinality;  // None, unknown or infinite.
     if (!schedule_.is_whole()) return tensorflow::data::kUnknownCardinality;
-    return cardinality * schedule_.Repetitions(0);
+    const int64_t repetitions = schedule_.Repetitions(0);
+    if (cardinality > std::numeric_limits<int64_t>::max() / repetitions) {
+      // Finite, but more than can be said.
+      return tensorflow::data::kUnknownCardinality;
+    }
+    return cardinality * repetitions;
   }
 
   absl::Status InputDatasets(
@@ -110,16 +139,15 @@ class EchoDatasetOp::Dataset : public DatasetBase {
     return input_->CheckExternalState();
   }
 
+  // Two, as each input has its own of the two, and some have but the first.
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
-    return Get(AnyContext(ctx), index, out_tensors);
+    return GetFromInput(ctx, index, out_tensors);
   }
 
   absl::Status Get(AnyContext ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
-    TF_RETURN_IF_ERROR(random_indexing_compatible_);
-    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
+    return GetFromInput(ctx, index, out_tensors);
   }
 
   absl::Status RandomIndexingCompatible() const override {
@@ -145,10 +173,19 @@ class EchoDatasetOp::Dataset : public DatasetBase {
  private:
   class Iterator;
 
+  template <typename Context>
+  absl::Status GetFromInput(Context ctx, int64_t index,
+                            std::vector<Tensor>* out_tensors) const {
+    TF_RETURN_IF_ERROR(places_known_);
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
+  }
+
   const DatasetBase* const input_;
   const double factor_;
   const int64_t seed_;
   const EchoSchedule schedule_;
+  absl::Status places_known_;
   absl::Status random_indexing_compatible_;
 };
 
@@ -222,7 +259,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       if (elements > 0) {
         int skipped = 0;
         absl::Status status =
-            input_impl_->Skip(ctx, elements, end_of_sequence, &skipped);
+            PassOver(ctx, elements, end_of_sequence, &skipped);
         // Those before an error are passed over, too.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
@@ -311,6 +348,28 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
+  // As `Skip` of the input, which leaves no trace in a symbolic checkpoint: there
+  // the last element, or the end, is read, so that the checkpoint tells how far
+  // the input has come.
+  absl::Status PassOver(IteratorContext* ctx, int elements,
+                        bool* end_of_sequence, int* num_skipped)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!ctx->symbolic_checkpoint()) {
+      return input_impl_->Skip(ctx, elements, end_of_sequence, num_skipped);
+    }
+    if (elements > 1) {
+      TF_RETURN_IF_ERROR(
+          input_impl_->Skip(ctx, elements - 1, end_of_sequence, num_skipped));
+    }
+    const bool ended = *end_of_sequence;
+    std::vector<Tensor> passed_over;
+    TF_RETURN_IF_ERROR(
+        input_impl_->GetNext(ctx, &passed_over, end_of_sequence));
+    *end_of_sequence |= ended;
+    if (!*end_of_sequence) ++*num_skipped;
+    return absl::OkStatus();
+  }
+
   void Release(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (held_back_ == nullptr) return;
     ctx->MergeCheckpoint(held_back_.get());
@@ -357,11 +416,10 @@ void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
   double factor = 0;
   OP_REQUIRES_OK(ctx,
                  ParseScalarArgument<double>(ctx, kEchoingFactor, &factor));
-  OP_REQUIRES(ctx,
-              factor >= 1 && factor < std::numeric_limits<int32_t>::max(),
+  OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
               absl::InvalidArgumentError(absl::StrCat(
-                  "e, the echoing factor, must be a number of at least 1, got ",
-                  factor, ".")));
+                  "e, the echoing factor, must be a number of at least 1 and "
+                  "below 2**31, got ", factor, ".")));
   int64_t seed = 0;
   OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kSeed, &seed));
   *output = new Dataset(ctx, input, factor, seed);
