@@ -372,10 +372,11 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
   }
 
-  // One whose symbolic checkpoint is dropped: on restoring, the input is made
-  // anew.
+  // Without symbolic checkpoints, as the input is made anew on restoring.
   static IteratorContext InputContext(IteratorContext* ctx) {
-    return IteratorContext(IteratorContext::Params(ctx));
+    IteratorContext::Params params(ctx);
+    params.symbolic_checkpoint = false;
+    return IteratorContext(std::move(params));
   }
 
   absl::Status MakeInput(IteratorContext* ctx)

@@ -604,9 +604,15 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(uint64_t number, bool scheduled) {
   } else if (num_samples != kUnknownSamples) {
     order = EpochSchedule::AllFresh(options, num_samples, number);
   }
-  return std::make_shared<Epoch>(number, options.seed, std::move(order),
-                                 std::move(schedule), std::move(store),
-                                 std::move(shared), std::move(counters));
+  auto epoch = std::make_shared<Epoch>(
+      number, options.seed, std::move(order), std::move(schedule),
+      std::move(store), std::move(shared), std::move(counters));
+  absl::MutexLock lock(&mu_);
+  epochs_.erase(std::remove_if(epochs_.begin(), epochs_.end(),
+                               [](const auto& weak) { return weak.expired(); }),
+                epochs_.end());
+  epochs_.push_back(epoch);
+  return epoch;
 }
 
 SavedEpoch Stage::Save() const {
@@ -643,20 +649,16 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     }
     absl::Status joined = JoinOthers();
     if (!joined.ok()) return joined;
-    // What the store has of later epochs is of no use until they come again.
-    bool behind = saved.next_epoch < next_epoch_;
     if (saved.scheduled &&
         (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
-      behind = true;
       schedule_ = std::make_shared<Schedule>(
           options_.schedule, saved.num_samples, saved.num_kept, saved.origin);
       options_.num_samples = saved.num_samples;
       kept_keys_.clear();
     }
     if (shared_ != nullptr) {
-      shared_->exact_before = std::max<uint64_t>(shared_->exact_before, next_epoch_);
-    } else if (behind) {
-      store_->store().Clear();
+      shared_->exact_before =
+          std::max<uint64_t>(shared_->exact_before, next_epoch_);
     }
     next_epoch_ = saved.next_epoch;
   }
@@ -722,7 +724,14 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   }
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {
-      store.Put(index, epoch.PreparedGeneration(index), sample);
+      const Generation generation = epoch.PreparedGeneration(index);
+      if (store.Put(index, generation, sample) == PutResult::kNewerKept &&
+          !store.shared() && !NewerEpochIsAlive(epoch.number())) {
+        // The stage was set back to before that one was prepared, and nobody is
+        // left to use it.
+        store.Remove(index);
+        store.Put(index, generation, sample);
+      }
     }
   } else if (schedule_ != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
@@ -733,6 +742,14 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
     KeepWhatFits(epoch.number(), index, sample);
   }
   return absl::OkStatus();
+}
+
+bool Stage::NewerEpochIsAlive(uint64_t number) const {
+  for (const std::weak_ptr<Epoch>& weak : epochs_) {
+    const std::shared_ptr<Epoch> epoch = weak.lock();
+    if (epoch != nullptr && epoch->number() > number) return true;
+  }
+  return false;
 }
 
 void Stage::KeepWhatFits(Generation generation, uint32_t index,

@@ -333,9 +333,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // ended one.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Sets the stage back to where it was when the checkpoint was saved, and
-  // resumes its epoch, if it had begun one; else returns null. Iterators that are
-  // under way go on with their epochs. Fails, and changes nothing, when the
+  // Sets the stage to where it was when the checkpoint was saved, and resumes its
+  // epoch, if it had begun one; else returns null. Iterators that are under way
+  // go on with their epochs, and nothing is taken from them. Fails, and changes nothing, when the
   // checkpoint is of another pipeline.
   absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -355,6 +355,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Compares the settings with those of a store on disk, and takes from it the
   // schedule that others have begun.
   absl::Status AgreeWithStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool NewerEpochIsAlive(uint64_t number) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepWhatFits(Generation generation, uint32_t index, const Sample& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -366,6 +368,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Null until the first epoch, and on a store of our own. Before `store_` goes.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  // Those that iterators are in.
+  std::vector<std::weak_ptr<Epoch>> epochs_ ABSL_GUARDED_BY(mu_);
   // By epoch.
   std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
 

@@ -1,0 +1,260 @@
+"""G7: a checkpointed iterator goes on where it stopped, in a new process too, without the contents of the cache store."""
+import itertools
+import pathlib
+import signal
+import subprocess
+import sys
+
+from absl.testing import parameterized
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.kernel_tests import checkpoint_test_base
+from tensorflow.python.data.kernel_tests import test_base
+from tensorflow.python.framework import combinations
+
+import refurbish_tf as rtf
+from test_guarantees import RANDOM_ACCESS, STREAMS, make_source
+
+EPOCHS = 4
+
+
+def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):
+  """Elements tell their index, generation and epoch: (index, seed of partial_fn, seed of final_fn).
+
+  Each call makes another stage, which knows nothing of the one before, as in a new process.
+  """
+  def partial_fn(index, seed):
+    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+  def final_fn(sample, seed):
+    return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+  dataset = make_source(kind, n).refurbish(
+      partial_fn, final_fn, r, seed=seed, num_parallel_calls=parallel, shuffle_buffer_size=buffer, **options)
+  if epochs is not None:
+    dataset = dataset.repeat(epochs)
+  asked = tf.data.Options()
+  asked.experimental_symbolic_checkpoint = symbolic
+  return dataset.with_options(asked)
+
+
+def save(iterator, directory):
+  return tf.train.Checkpoint(iterator=iterator).write(str(directory / "checkpoint"))
+
+
+def restore(dataset, path):
+  iterator = iter(dataset)
+  tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+  return iterator
+
+
+def take(iterator, number=None):
+  return [element.numpy().tolist() for element in itertools.islice(iterator, number)]
+
+
+def assert_epochs(elements, n):
+  for begin in range(0, len(elements), n):
+    assert sorted(index for index, *_ in elements[begin:begin + n]) == list(range(n))
+
+
+@pytest.mark.parametrize("kind", RANDOM_ACCESS + STREAMS)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("parallel, buffer", [(None, None), (3, 4)])
+def test_restores_at_every_step(tmp_path, kind, symbolic, parallel, buffer):
+  n = 7
+  how = {"kind": kind, "n": n, "symbolic": symbolic, "parallel": parallel, "buffer": buffer}
+  expected = take(iter(make(**how)))
+  for step in range(EPOCHS * n + 1):
+    iterator = iter(make(**how))
+    elements = take(iterator, step)
+    elements += take(restore(make(**how), save(iterator, tmp_path)))
+    assert len(elements) == EPOCHS * n
+    assert_epochs(elements, n)
+    if kind in RANDOM_ACCESS:
+      assert elements == expected
+
+
+@pytest.mark.parametrize("kind", RANDOM_ACCESS)
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("r", [1, 1.5, 3])
+def test_restores_again_and_again(tmp_path, kind, symbolic, r):
+  """A new process for every few elements."""
+  how = {"kind": kind, "n": 10, "r": r, "symbolic": symbolic}
+  elements, iterator = [], iter(make(**how))
+  for number in range(1, 100):
+    elements += take(iterator, number % 4)
+    if len(elements) == EPOCHS * 10:
+      break
+    path = save(iterator, tmp_path)
+    iterator = restore(make(**how), path)
+  assert elements == take(iter(make(**how)))
+
+
+class RefurbishCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
+  """TensorFlow's own verifiers: breaks, multiple breaks, saving before the first element, restoring in an iterator in use."""
+
+  @combinations.generate(combinations.times(
+      test_base.default_test_combinations(), checkpoint_test_base.default_test_combinations(),
+      combinations.combine(symbolic=[False, True], kind=["range", "mapped"])))
+  def test_core(self, verify_fn, symbolic, kind):
+    verify_fn(self, lambda: make(kind, 6, 2, symbolic=symbolic, epochs=3), num_outputs=18)
+
+
+@pytest.mark.parametrize("kind", ["range", "stream of known length"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_goes_on_with_a_store_on_disk(tmp_path, kind, warm):
+  n = 30
+  expected = take(iter(make(kind, n)))
+  how = {"kind": kind, "n": n}
+  iterator = iter(make(**how, store=tmp_path / "store"))
+  elements = take(iterator, 40)
+  path = save(iterator, tmp_path)
+  del iterator
+  store = tmp_path / ("store" if warm else "another store")
+  dataset = make(**how, store=store)
+  elements += take(restore(dataset, path))
+  assert_epochs(elements, n)
+  if kind == "range":
+    assert elements == expected
+
+
+def test_a_warm_store_saves_what_was_prepared(tmp_path):
+  """What was lost is prepared again, and nothing else."""
+  n = 40
+  iterator = iter(make(n=n, r=4, store=tmp_path / "store"))
+  take(iterator, n + n // 2)
+  path = save(iterator, tmp_path)
+  del iterator
+  warm, cold = make(n=n, r=4, store=tmp_path / "store"), make(n=n, r=4)
+  for dataset in (warm, cold):
+    take(restore(dataset, path), n // 2)
+  fresh = [rtf.stats(dataset)[0].total.fresh for dataset in (warm, cold)]
+  # In half an epoch, of a schedule that wants n / 4 in a whole one; tf.data may have read some more before.
+  assert fresh[0] <= n // 8 + 1 < n // 4 < fresh[1]
+
+
+def test_restoring_sets_the_stage_back_and_harms_no_other_iterator(tmp_path):
+  dataset = make(n=12, r=3, epochs=None)
+  expected = [take(iter(dataset)) for _ in range(5)]
+  dataset = make(n=12, r=3, epochs=None)
+  saved = iter(dataset)
+  first = take(saved, 5)
+  path = save(saved, tmp_path)
+  take(saved)
+  other = iter(dataset)
+  begun = take(other, 3)
+  restored = restore(dataset, path)
+  assert first + take(restored) == expected[0]
+  assert begun + take(other) == expected[1]
+  # The next epoch is the one after that which was restored.
+  for number in (1, 2, 3):
+    assert take(iter(dataset)) == expected[number]
+  # Caching goes on as well: of the last epoch, 4 of 12 are prepared.
+  assert rtf.stats(dataset)[0].epochs[-1].fresh == 4
+
+
+def test_saved_between_epochs(tmp_path):
+  """An iterator that was only made begins no epoch; one that has ended stays so."""
+  dataset = make(n=5, epochs=None)
+  expected = [take(iter(dataset)) for _ in range(3)]
+  dataset = make(n=5, epochs=None)
+  ended = iter(dataset)
+  assert take(ended) == expected[0]
+  path = save(ended, tmp_path)
+  again = make(n=5, epochs=None)
+  assert take(restore(again, path)) == []
+  assert take(iter(again)) == expected[1]
+  path = save(iter(dataset), tmp_path)
+  again = make(n=5, epochs=None)
+  assert take(restore(again, path)) == expected[1]
+  assert take(iter(again)) == expected[2]
+
+
+def test_small_at_the_size_of_imagenet(tmp_path):
+  """No contents of the store, whichever elements were yielded."""
+  n = 1_281_167
+  for symbolic in (False, True):
+    dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    iterator = iter(dataset.with_options(options))
+    for _ in range(n // 1024 // 2):
+      next(iterator)
+    path = save(iterator, tmp_path)
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+    restored = restore(dataset.with_options(options), path)
+    np.testing.assert_array_equal(next(restored), next(iterator))
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"seed": 2}, "seed is 2, but it was 1"),
+    ({"r": 3}, "r is 3, but it was 2"),
+    ({"n": 8}, "num_samples is 8, but it was 7"),
+    ({"order_seed": 3}, "order_seed is 3, but it was 1")])
+def test_checkpoint_of_another_pipeline(tmp_path, change, message):
+  iterator = iter(make())
+  next(iterator)
+  path = save(iterator, tmp_path)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"saved by another pipeline: .*{message}"):
+    restore(make(**change), path)
+
+
+def test_damaged_checkpoint(tmp_path):
+  iterator = iter(make())
+  next(iterator)
+  path = save(iterator, tmp_path)
+  for file in tmp_path.glob("checkpoint.data*"):
+    file.write_bytes(file.read_bytes()[:-20])
+  with pytest.raises((tf.errors.OpError, IndexError)):
+    restore(make(), path)
+
+
+TRAINING = """
+import json, os, sys
+sys.path[:0] = sys.argv[3:]
+import tensorflow as tf
+from test_restart import make
+
+directory, kind = sys.argv[1:3]
+iterator = iter(make(kind, 50, 3, parallel=3))
+checkpoint = tf.train.Checkpoint(iterator=iterator, step=tf.Variable(0, dtype=tf.int64))
+manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=2)
+if manager.latest_checkpoint:
+  checkpoint.restore(manager.latest_checkpoint)
+print("ready", flush=True)
+for element in iterator:
+  step = int(checkpoint.step.assign_add(1))
+  print(json.dumps([step, *element.numpy().tolist()]), flush=True)
+  if step % 9 == 0:
+    manager.save()
+"""
+
+
+@pytest.mark.parametrize("kind", ["range", "stream"])
+def test_killed_and_restarted_training_sees_what_an_unbroken_one_sees(tmp_path, kind):
+  expected = take(iter(make(kind, 50, 3, parallel=3)))
+  seen = {}
+  for stop in (30, 70, None):
+    process = subprocess.Popen(
+        [sys.executable, "-c", TRAINING, str(tmp_path), kind, str(pathlib.Path(__file__).parent)], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True)
+    for line in process.stdout:
+      if line.startswith("["):
+        step, *element = [int(number) for number in line[1:line.index("]")].split(",")]
+        # Some steps come twice: those after the last checkpoint.
+        assert kind == "stream" or seen.get(step, element) == element
+        seen[step] = element
+        if stop is not None and step >= stop:
+          process.send_signal(signal.SIGKILL)
+          break
+    process.communicate()
+    assert process.returncode == (-signal.SIGKILL if stop is not None else 0)
+  elements = [seen[step] for step in sorted(seen)]
+  assert sorted(seen) == list(range(1, EPOCHS * 50 + 1))
+  if kind == "range":
+    assert elements == expected
+  else:
+    # Of a stream, which samples come when depends on what was prepared when; what each of them is does not.
+    assert sorted(elements) == sorted(expected)
+    assert_epochs(elements, 50)
