@@ -80,7 +80,7 @@ class CacheStore:
   OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
   """
 
-  def __init__(self, path=None, *, max_bytes=None, element_spec=None, version="", overwrite=False):
+  def __init__(self, path=None, *, max_bytes=None, element_spec=None, version=None, overwrite=False):
     """Makes an empty store, or opens the one in the directory `path`.
 
     Args:
@@ -90,7 +90,7 @@ class CacheStore:
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
       version: with a `path`, a string of your own for what cannot be seen in the samples, such as which `partial_fn`
-        has made them. A store of another version is refused.
+        has made them. A store of another version is refused. None for whatever is there.
       overwrite: with a `path`, whether to delete what is there and begin anew.
 
     Raises:
@@ -100,11 +100,11 @@ class CacheStore:
       TypeError: an argument is of the wrong type.
     """
     path = _checked_path(path)
-    if not isinstance(version, str) or "\n" in version:
+    if version is not None and (not isinstance(version, str) or "\n" in version):
       raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
     if not isinstance(overwrite, bool):
       raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
-    if path is None and (version or overwrite):
+    if path is None and (version is not None or overwrite):
       raise ValueError("version and overwrite are for a store on disk. Give its path, or leave them out.")
     if max_bytes is not None:
       try:
@@ -123,14 +123,15 @@ class CacheStore:
     # traced must outlive the tracing.
     with tf.init_scope(), arguments.build_errors():
       self._handle = native.ops().cache_store_handle(
-          store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED), overwrite=overwrite)
+          store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED),
+          mode="overwrite" if overwrite else "open")
     if path is not None:
-      settings = self._agree({"version": version})
-      if "structure" in settings:
-        proto = struct_pb2.StructuredValue.FromString(bytes.fromhex(settings["structure"]))
-        self._element_spec = nested_structure_coder.decode_proto(proto)
+      # A store that was made without a version has the empty one.
+      if version is not None or "version" not in self._agree({}):
+        self._agree({"version": version or ""})
+      self._read_element_spec()
     if element_spec is not None:
-      self._set_element_spec(tf.nest.map_structure(_any_size, element_spec))
+      self._set_element_spec(element_spec)
 
   @property
   def path(self):
@@ -162,6 +163,8 @@ class CacheStore:
       ValueError: traced in a `tf.function` while the structure of the samples is unknown.
     """
     index = _index(index)
+    if self._element_spec is None and self._path is not None:
+      self._read_element_spec()  # Somebody else may have put the first sample.
     if self._element_spec is None:
       if tf.executing_eagerly():
         # Nothing was put yet; a wrong index is told all the same.
@@ -190,6 +193,11 @@ class CacheStore:
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
+    # Before anything is written, where it would stay.
+    if self._element_spec is None and self._path is not None:
+      self._read_element_spec()
+      if self._element_spec is None:
+        self._set_element_spec(spec)
     if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
       raise ValueError(
           f"Got a sample of structure {spec}, but the samples of this CacheStore have {self._element_spec}. Use one "
@@ -197,7 +205,7 @@ class CacheStore:
     native.ops().cache_store_put(
         store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
     if self._element_spec is None:
-      self._set_element_spec(tf.nest.map_structure(_any_size, spec))
+      self._set_element_spec(spec)
 
   def remove(self, index):
     """Removes the sample at `index`, if there is one.
@@ -249,16 +257,27 @@ class CacheStore:
           store=self._id, names=list(settings), values=list(settings.values()))
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
-  def _set_element_spec(self, spec):
-    """Fixes the structure of the samples; ValueError where a store on disk has others."""
+  def _read_element_spec(self):
+    """Takes the structure that a store on disk was written with, if it was."""
+    settings = self._agree({})
+    if "structure" in settings:
+      proto = struct_pb2.StructuredValue.FromString(bytes.fromhex(settings["structure"]))
+      self._element_spec = nested_structure_coder.decode_proto(proto)
+
+  def _set_element_spec(self, spec, exact=False):
+    """Fixes the structure of the samples; ValueError where a store on disk has others.
+
+    All samples have one structure and may differ in size, unless `exact`, as those of a stage.
+    """
+    kind = tf.nest.map_structure(_any_size, spec)
     if self._path is not None:
       _check_storable(spec)
-      proto = nested_structure_coder.encode_structure(spec)
-      self._agree({
-          # For people, who see it in error messages.
-          "element_spec": _describe(spec),
-          "structure": proto.SerializeToString(deterministic=True).hex()})
-    self._element_spec = spec
+      # Compared before the encoded form, which says nothing to people.
+      settings = {"samples": _describe(kind)} | ({"element_spec": _describe(spec)} if exact else {})
+      self._agree(settings)
+      proto = nested_structure_coder.encode_structure(kind)
+      self._agree({"structure": proto.SerializeToString(deterministic=True).hex()})
+    self._element_spec = spec if exact else kind
 
   def __contains__(self, index):
     return bool(self.contains(index))
@@ -284,7 +303,7 @@ def _checked_path(path):
         f"path must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
         "them, which remote storage cannot.")
   # One name for one directory, by which the process finds the store again.
-  return os.path.realpath(path)
+  return os.path.realpath(os.path.expanduser(path))
 
 
 def _check_storable(spec):

@@ -75,7 +75,8 @@ def _refurbish(
 
   A function that takes a keyword argument `seed` is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
   `partial_fn` another one each time the sample is prepared, `final_fn` another one in each epoch. With such functions
-  and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access.
+  and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access (unless other jobs
+  use its store, too).
 
   Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
   eviction (5.2) and cache-aware shuffle (5.3).
@@ -127,7 +128,7 @@ def _refurbish(
   if isinstance(store, (str, os.PathLike)):
     store = CacheStore(store)
   if seed is None and store is not None and store.path is not None:
-    seed = store._agree({}).get("seed")  # pylint: disable=protected-access
+    seed = _seed_of(store)
   seed = arguments.stage_seed(seed)
   order_seed = seed if order_seed is None else int(order_seed)
 
@@ -194,6 +195,8 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     self.refurbish_stage = stage
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
+    if store is not None:
+      store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     with arguments.build_errors():
       variant = native.ops().refurbished_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, order_seed=order_seed, reuse_factor=float(r),  # pylint: disable=protected-access
@@ -201,8 +204,6 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
     super().__init__(input_dataset, variant)
-    if store is not None:
-      store._set_element_spec(sample_spec)  # pylint: disable=protected-access
 
   @property
   def element_spec(self):
@@ -232,6 +233,18 @@ def _check_arguments(
     raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
+
+
+def _seed_of(store):
+  """The seed that the stages on a store on disk share: that of the first one, also of those that begin together."""
+  # pylint: disable=protected-access
+  settings = store._agree({})
+  if "seed" not in settings:
+    try:
+      settings = store._agree({"seed": str(arguments.stage_seed(None))})
+    except ValueError:
+      settings = store._agree({})  # Another one was faster.
+  return settings["seed"]
 
 
 def _check_reuse_factor(r):

@@ -1,10 +1,13 @@
 """The command `refurbish-tf store PATH`: what is in a cache store on disk."""
+import os
 import pathlib
 import textwrap
 
 import tensorflow as tf
 
+from refurbish_tf import arguments
 from refurbish_tf import cache_store
+from refurbish_tf import native
 from refurbish_tf_command import stderr_held_back
 
 
@@ -25,15 +28,19 @@ def _store(parser, args):
   # Opening it would make one.
   if not settings_file.is_file():
     parser.error(f"there is no cache store in {str(args.path)!r}: no file {str(settings_file)!r}")
-  settings = dict(
-      line.split(" ", 1) for line in settings_file.read_text(errors="replace").splitlines()[1:] if " " in line)
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    store = cache_store.CacheStore(args.path, version=settings.get("version", ""))
+    # Held for as long as it is looked at. A damaged store is left for whoever trains on it to begin anew.
+    with arguments.build_errors():
+      handle = native.ops().cache_store_handle(
+          store=os.path.realpath(args.path), max_bytes=cache_store.UNLIMITED, mode="inspect")
+    store = cache_store.CacheStore(args.path)
   except ValueError as error:
     parser.error(str(error))
+  settings = store._agree({})  # pylint: disable=protected-access
   damaged = _print(store, settings, args.verify)
+  del handle
   return 1 if damaged else 0
 
 
@@ -45,8 +52,8 @@ def _print(store, settings, verify):
   if stats.entries:
     facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
   facts |= {name: settings[key] for name, key in (
-      ("structure", "element_spec"), ("r", "r"), ("eviction", "eviction"), ("seed", "seed"), ("version", "version"),
-      ("format", "format")) if settings.get(key)}
+      ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"), ("seed", "seed"), ("version", "version"))
+      if settings.get(key)}
   damaged = 0
   if verify:
     right, damaged = store.verify()

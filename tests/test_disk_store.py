@@ -20,6 +20,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import demo
+from refurbish_tf import refurbish_op
 from test_guarantees import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 
 SOME = settings(max_examples=20, derandomize=True)
@@ -198,20 +199,62 @@ def test_limit(root):
 def test_store_by_hand_is_there_in_the_next_run(root):
   path = new_path(root)
   store = rtf.CacheStore(path)
-  store.put(2**31, {"a": tf.constant([1.0, 2.0]), "b": "text"})
+  store.put(2**20, {"a": tf.constant([1.0, 2.0]), "b": "text"})
   store.put(7, {"a": tf.constant([3.0]), "b": "more"})
   store.put(7, {"a": tf.constant([4.0]), "b": "replaced"})
   del store
   store = rtf.CacheStore(path)
   assert len(store) == 2 and 7 in store and 8 not in store
-  assert store.get(2**31)["a"].numpy().tolist() == [1.0, 2.0]
+  assert store.get(2**20)["a"].numpy().tolist() == [1.0, 2.0]
   assert store.get(7)["b"].numpy() == b"replaced"
   assert store.remove(7).numpy() and 7 not in store
   assert store.verify() == (1, 0)
   with pytest.raises(tf.errors.NotFoundError, match="no sample at index 7"):
     store.get(7)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"below 2\*\*32"):
-    store.put(2**32, {"a": tf.constant([4.0]), "b": "far"})
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"below 2\*\*28"):
+    store.put(2**28, {"a": tf.constant([4.0]), "b": "far"})
+
+
+def test_structure_is_kept_when_a_put_is_refused(root):
+  """Nothing wrong is written where a stage would find it, now or in the next run."""
+  path = new_path(root)
+  early = rtf.CacheStore(path)
+  dataset = tf.data.Dataset.range(10).refurbish(lambda x: x + 1, r=10, store=path)
+  assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
+  with pytest.raises(ValueError, match="Got a sample of structure"):
+    early.put(3, tf.constant(1.5))
+  assert early.get(3).numpy() == 4
+  assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
+  again = rtf.CacheStore(path, element_spec=dataset.element_spec)
+  assert again.get(5).numpy() == 6
+
+
+def test_limit_with_samples_of_different_size_after_an_early_stop(root):
+  """As many are kept as without one."""
+  n = 60
+  sizes = [200 + 100 * (i % 7) for i in range(n)]
+
+  def run(stops):
+    path = new_path(root)
+    for stop in stops:
+      store = rtf.CacheStore(path, max_bytes=20_000)
+      pipeline = Pipeline("range", n, 2, sizes=sizes, store=store)
+      pipeline.epoch(stop)
+      drop(pipeline)
+      del store
+    return int(rtf.CacheStore(path)._agree({})["num_kept_samples"])
+
+  kept = run([None])
+  assert 10 < kept < n
+  assert run([30, None]) == kept
+  assert run([50, 10, None]) == kept
+
+
+def test_stages_without_a_seed_take_the_same(root):
+  path = new_path(root)
+  store = rtf.CacheStore(path)
+  seeds = {refurbish_op._seed_of(store) for _ in range(3)}
+  assert len(seeds) == 1
 
 
 def test_only_the_owner_may_look_inside(root):
@@ -340,6 +383,33 @@ print(json.dumps({"calls": len(calls), "corrupt": rtf.CacheStore(path).stats().c
 """
 
 
+@pytest.mark.parametrize("r", [1, 1.5, 2, 3])
+def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side(root, r):
+  """G2: of the uses of all iterators of a job together."""
+  path = new_path(root)
+  jobs = [Job(path, 40, r, seed) for seed in range(3)]
+  turns = [jobs[0].epochs(8), jobs[0].epochs(8), jobs[1].epochs(5), jobs[2].epochs(2)]
+  steps = [9, 8, 3, 1]
+  running = dict(enumerate(turns))
+  while running:
+    for k in list(running):
+      for _ in range(steps[k]):
+        if next(running[k], StopIteration) is StopIteration:
+          del running[k]
+          break
+  for job in jobs:
+    drop(job.pipeline)
+
+
+def test_order_does_not_depend_on_what_upstream_reads_ahead(root):
+  """G6: one job alone yields on disk the order that it yields in memory, whichever op comes first to a sample."""
+  memory = Pipeline("range", 500, 2, num_parallel_calls=2)
+  disk = Pipeline("range", 500, 2, num_parallel_calls=2, store=new_path(root))
+  for _ in range(8):
+    np.testing.assert_array_equal(disk.epoch(), memory.epoch())
+  drop(disk)
+
+
 class Process:
   """A job in a process of its own."""
 
@@ -441,6 +511,20 @@ def test_command_prints_what_is_in_a_store(root, capsys):
   assert "99 right, 1 damaged and now absent" in capsys.readouterr().out
 
 
+def test_command_leaves_a_damaged_store_alone(root, capsys):
+  path = pathlib.Path(new_path(root))
+  rtf.CacheStore(path, version="back\\slash").put(0, 1)
+  gc.collect()
+  assert demo.main(["store", str(path)]) == 0
+  assert "version   back\\slash" in capsys.readouterr().out
+  damaged = (path / "store").read_text().replace("back", "bank")
+  (path / "store").write_text(damaged)
+  with pytest.raises(SystemExit):
+    demo.main(["store", str(path)])
+  assert "is damaged" in capsys.readouterr().err
+  assert (path / "store").read_text() == damaged and list(path.glob("small-*"))
+
+
 def test_command_makes_no_store(root, capsys):
   with pytest.raises(SystemExit):
     demo.main(["store", str(root / "nowhere")])
@@ -469,6 +553,7 @@ def test_other_settings(root):
     with pytest.raises(ValueError, match=difference) as error:
       build(**options)
     assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
+    assert "structure" not in str(error.value)  # Which says nothing to people.
   del error  # Whose traceback holds a stage.
   gc.collect()
   with pytest.raises(ValueError, match="version is two, but it was one"):

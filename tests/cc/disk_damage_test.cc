@@ -437,7 +437,7 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   testing::internal::CaptureStderr();
   constexpr int64_t kFailed = 60;
   const uint64_t tried = Fill(*store, kFailed);
-  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kNoRoom);
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   setrlimit(RLIMIT_FSIZE, &before);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -483,7 +483,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   testing::internal::CaptureStderr();
   const uint64_t tried = Fill(*store, 20);
   // Nor is there room for its word.
-  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kNoRoom);
+  EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
   EXPECT_THAT(warnings, testing::HasSubstr("No space left"));
@@ -515,7 +515,7 @@ TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
   Put(*store, 0, 0, Content(0, 0, 20'000));
   const auto before = fs::space(directory_).available;
   testing::internal::CaptureStderr();
-  EXPECT_EQ(Put(*store, 1, 0, std::string(3 << 20, 'x')), PutResult::kNoRoom);
+  EXPECT_EQ(Put(*store, 1, 0, std::string(3 << 20, 'x')), PutResult::kFailed);
   testing::internal::GetCapturedStderr();
   EXPECT_EQ(fs::space(directory_).available, before);
   EXPECT_EQ(Get(*store, 0), Content(0, 0, 20'000));

@@ -342,10 +342,10 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsReplacedByWhatIsNewerOnly) {
 TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
   auto store = Open();
   EXPECT_EQ(Put(*store, 1, kMaxGeneration, "last"), PutResult::kStored);
-  EXPECT_EQ(Put(*store, 1, kMaxGeneration + 1, "one more"), PutResult::kNoRoom);
-  EXPECT_EQ(Put(*store, 1, kNoGeneration, "none"), PutResult::kNoRoom);
-  EXPECT_EQ(Put(*store, Index::kMaxSamples, 0, "far"), PutResult::kNoRoom);
-  EXPECT_EQ(Put(*store, ~uint64_t{0}, 0, "farther"), PutResult::kNoRoom);
+  EXPECT_EQ(Put(*store, 1, kMaxGeneration + 1, "one more"), PutResult::kFailed);
+  EXPECT_EQ(Put(*store, 1, kNoGeneration, "none"), PutResult::kFailed);
+  EXPECT_EQ(Put(*store, Index::kMaxSamples, 0, "far"), PutResult::kFailed);
+  EXPECT_EQ(Put(*store, ~uint64_t{0}, 0, "farther"), PutResult::kFailed);
   EXPECT_FALSE(store->Contains(~uint64_t{0}, kAny));
   EXPECT_FALSE(store->Remove(~uint64_t{0}, false));
   const iovec empty = {nullptr, 0};
@@ -361,7 +361,7 @@ TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
   // Not touched: it is too large to be looked at.
   std::vector<char> byte(1);
   const iovec huge = {byte.data(), kMaxRecord};
-  EXPECT_EQ(store->Put(4, 0, &huge, 1), PutResult::kNoRoom);
+  EXPECT_EQ(store->Put(4, 0, &huge, 1), PutResult::kFailed);
   EXPECT_EQ(store->Stats().failed_writes, 0);
 }
 
@@ -627,7 +627,7 @@ TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
   setrlimit(RLIMIT_NOFILE, &none);
   std::vector<std::string> contents;
   for (uint64_t i = 0; i < 4; ++i) contents.push_back(Get(*two, i));
-  EXPECT_EQ(Put(*two, 7, 0, Content(7, 0, 50'000)), PutResult::kNoRoom);
+  EXPECT_EQ(Put(*two, 7, 0, Content(7, 0, 50'000)), PutResult::kFailed);
   setrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("open files"),
             std::string::npos);

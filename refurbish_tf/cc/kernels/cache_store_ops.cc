@@ -77,7 +77,7 @@ class HandleOp : public OpKernel {
     absl::StatusOr<std::shared_ptr<SampleStore>> store =
         SampleStore::GetOrCreate(ctx->input(0).scalar<tstring>()(),
                                  ctx->input(1).scalar<int64_t>()(),
-                                 ctx->input(2).scalar<bool>()());
+                                 ctx->input(2).scalar<tstring>()());
     OP_REQUIRES_OK(ctx, store.status());
     Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
     handle.scalar<tensorflow::Variant>()() =

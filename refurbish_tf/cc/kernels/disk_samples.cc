@@ -11,7 +11,7 @@ bool Decode(DiskStore& disk, RecordBuffer record, Sample* sample,
   *found = record.header().generation;
   if (DecodeSample(std::move(record), sample)) return true;
   // Whole, but not written by us.
-  disk.Remove(index, /*evict=*/false);
+  disk.Discard(index, *found);
   return false;
 }
 
@@ -48,7 +48,7 @@ PutResult DiskSamples::Put(uint64_t index, Generation generation,
                            Sample sample) {
   EncodedSample encoded;
   // What cannot be encoded was refused when the stage was built.
-  if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kNoRoom;
+  if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts().data(),
                     encoded.parts().size());
 }

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "refurbish_tf/cc/kernels/sample_store.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
@@ -32,6 +33,7 @@ class DiskSamples : public CacheStore<Sample> {
     return disk_->StoredGeneration(index);
   }
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
+  std::vector<uint64_t> Indices() const override { return disk_->Indices(); }
   bool Evict(uint64_t index) override { return disk_->Remove(index, true); }
   bool Remove(uint64_t index) override { return disk_->Remove(index, false); }
   void Clear() override { disk_->Clear(); }

@@ -218,7 +218,10 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
         component.rank > TensorShape::MaxDimensions() ||
         component.offset > payload_size ||
         component.size > payload_size - component.offset ||
-        !tensorflow::DataType_IsValid(component.dtype)) {
+        !tensorflow::DataType_IsValid(component.dtype) ||
+        tensorflow::IsRefType(static_cast<DataType>(component.dtype)) ||
+        (component.size >= kInPlace &&
+         Aligned(component.offset) != component.offset)) {
       return false;
     }
     TensorShape shape;
@@ -242,9 +245,9 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
       sample->push_back(std::move(tensor));
       continue;
     }
-    const int64_t element = tensorflow::DataTypeSize(dtype);
-    if (shape.num_elements() * element !=
-        static_cast<int64_t>(component.size)) {
+    const uint64_t element = tensorflow::DataTypeSize(dtype);
+    if (element == 0 || component.size % element != 0 ||
+        shape.num_elements() != static_cast<int64_t>(component.size / element)) {
       return false;
     }
     if (component.size < kInPlace) {

@@ -57,7 +57,8 @@ int64_t FixedSampleBytes(
 }
 
 absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
-    const std::string& id, int64_t max_bytes, bool overwrite) {
+    const std::string& id, int64_t max_bytes, const std::string& mode) {
+  const bool overwrite = mode == "overwrite";
   absl::Status status;
   bool created = false;
   std::shared_ptr<SampleStore> store =
@@ -70,6 +71,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             DiskStoreOptions options;
             options.max_bytes = max_bytes;
             options.overwrite = overwrite;
+            options.must_exist = mode == "inspect";
             auto disk = DiskStore::Open(id, std::move(options));
             if (!disk.ok()) {
               // For the user all of these are a wrong argument.
@@ -83,10 +85,10 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
   if (overwrite) {
     return absl::FailedPreconditionError(absl::StrCat(
         "The cache store ", id, " is in use in this process, so it cannot begin "
-        "anew with overwrite=True. Call clear() of the CacheStore, or drop "
-        "whatever uses it first."));
+        "anew with overwrite=True. Drop the CacheStore and the datasets that use "
+        "it first (del, gc.collect()), or give another directory."));
   }
-  if (store->store().max_bytes() != max_bytes) {
+  if (max_bytes != kUnlimited && store->store().max_bytes() != max_bytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         "The cache store ", id, " is in use in this process with max_bytes=",
         store->store().max_bytes(), ", got ", max_bytes,
@@ -144,9 +146,9 @@ absl::Status SampleStore::Agree(
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk.directory(),
       " were prepared in another way: ", status.message(),
-      ". Go back to what it was, give another directory, or begin anew with "
-      "store=rtf.CacheStore(path, overwrite=True). (version= is for telling "
-      "apart what cannot be seen here, such as another partial_fn.)"));
+      ". Make it what it was to go on with them, here or in version=; or begin "
+      "anew with store=rtf.CacheStore(path, overwrite=True) or in another "
+      "directory."));
 }
 
 absl::Status SamplesPutByHand() {
@@ -199,19 +201,20 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
     if (!status.ok()) return status;
     if (index >= Index::kMaxSamples) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "A cache store on disk takes indices below 2**32, got ", index,
+          "A cache store on disk takes indices below 2**28, got ", index,
           ". It is the position of the sample in the source."));
     }
     // It keeps what it has of the same generation.
     store_->Remove(index);
   }
-  if (store_->Put(index, generation, std::move(sample)) ==
-      PutResult::kNoRoom) {
-    if (store_->max_bytes() == kUnlimited) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "The sample of ", bytes, " bytes at index ", index,
-          " could not be written to the disk. Is it full?"));
-    }
+  const PutResult result = store_->Put(index, generation, std::move(sample));
+  if (result == PutResult::kFailed) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "The sample of ", bytes, " bytes at index ", index,
+        " could not be written to the disk. Is it full? A sample may have ",
+        kMaxRecord, " bytes at most."));
+  }
+  if (result == PutResult::kNoRoom) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "The sample of ", bytes, " bytes at index ", index,
         " does not fit: the CacheStore holds ", store_->Stats().bytes,

@@ -42,9 +42,11 @@ absl::Status SamplesPutByHand();
 class SampleStore {
  public:
   // Finds the store of this name in the process, or makes one: on disk when the
-  // name is an absolute path, else in memory. `overwrite` clears what is on disk.
+  // name is an absolute path, else in memory. On disk, the mode "overwrite" clears
+  // it, and with "inspect" it must be there.
   static absl::StatusOr<std::shared_ptr<SampleStore>> GetOrCreate(
-      const std::string& id, int64_t max_bytes, bool overwrite = false);
+      const std::string& id, int64_t max_bytes,
+      const std::string& mode = "open");
   static absl::StatusOr<std::shared_ptr<SampleStore>> Find(
       const std::string& id);
 

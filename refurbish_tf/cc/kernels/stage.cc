@@ -10,6 +10,7 @@
 #include "refurbish_tf/cc/kernels/registry.h"
 #include "refurbish_tf/cc/kernels/sample_codec.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
 namespace {
@@ -48,24 +49,27 @@ GenerationRange UsedGenerations::Wanted(uint32_t index,
                                         Generation generation) const {
   absl::MutexLock lock(&mu_);
   if (index >= uses_.size()) return {generation};
-  const Use& use = uses_[index];
-  if (use.count == 0 || use.generation < generation) return {generation};
-  return {use.generation + (use.count >= most_uses_)};
+  const Uses& uses = uses_[index];
+  if (uses.count == 0 || uses.generation < generation) return {generation};
+  return {uses.generation + (uses.count >= most_uses_)};
 }
 
-void UsedGenerations::Used(uint32_t index, Generation generation,
-                           Generation used) {
+bool UsedGenerations::Use(uint32_t index, Generation used) {
   absl::MutexLock lock(&mu_);
-  if (index >= uses_.size()) {
-    if (used <= generation) return;
-    uses_.resize(index + 1);
+  if (index >= uses_.size()) uses_.resize(index + 1);
+  Uses& uses = uses_[index];
+  if (uses.count == 0 || used > uses.generation) {
+    uses = {used, 1};
+    return true;
   }
-  Use& use = uses_[index];
-  if (use.count > 0 && use.generation == used) {
-    ++use.count;
-  } else {
-    use = {used, used > generation ? 1u : 0u};
-  }
+  if (used < uses.generation || uses.count >= most_uses_) return false;
+  ++uses.count;
+  return true;
+}
+
+void UsedGenerations::Clear() {
+  absl::MutexLock lock(&mu_);
+  uses_.clear();
 }
 
 Epoch::Epoch(uint64_t number, uint64_t seed,
@@ -175,9 +179,7 @@ Generation Epoch::PreparedGeneration(uint32_t index) const {
 
 GenerationRange Epoch::Wanted(uint32_t index) const {
   const Generation generation = GenerationOf(index);
-  if (shared_ == nullptr || number_ < shared_->exact_before) {
-    return {generation, generation};
-  }
+  if (Exact()) return {generation, generation};
   return shared_->generations.Wanted(index, generation);
 }
 
@@ -195,8 +197,12 @@ bool Epoch::ClaimedByOther(uint32_t index) {
 
 void Epoch::Ask(uint32_t index) {
   requested_[index] = true;
-  if (shared_ == nullptr) return;
-  const Generation least = Wanted(index).least;
+  if (Exact()) return;
+  // Another iterator may use it meanwhile.
+  Generation least;
+  do {
+    least = Wanted(index).least;
+  } while (!shared_->generations.Use(index, least));
   if (least != GenerationOf(index)) other_generations_[index] = least;
 }
 
@@ -305,13 +311,16 @@ bool Epoch::GetStored(uint32_t index, std::optional<uint32_t> position,
   Generation found;
   bool hit;
   if (read_ahead_ != nullptr) {
-    // Upstream goes on meanwhile, and leaves the sample to us.
+    // What is not there is upstream's, at its place in the order.
+    if (!store.Contains(index, wanted)) return false;
+    // Upstream goes on while we read, and leaves the sample to us.
     served_[index] = true;
     mu_.Unlock();
     hit = position.has_value()
               ? read_ahead_->Get({*position, index, wanted}, sample, &found)
               : store.Get(index, wanted, sample, &found);
     mu_.Lock();
+    hit = hit && (Exact() || shared_->generations.Use(index, found));
     served_[index] = hit;
   } else {
     // After its last use a sample would only lie there until its successor
@@ -324,9 +333,6 @@ bool Epoch::GetStored(uint32_t index, std::optional<uint32_t> position,
   if (hit) {
     Yield(index);
     ++counters_->cached;
-    if (shared_ != nullptr) {
-      shared_->generations.Used(index, GenerationOf(index), found);
-    }
   }
   return hit;
 }
@@ -423,13 +429,6 @@ uint32_t Epoch::Arrived(tensorflow::Tensor index) {
   if (emitted != emitted_.end()) emitted_.erase(emitted);
   // Whoever else refers to it must not see it change.
   if (index.RefCountIsOne()) spare_indices_.push_back(std::move(index));
-  if (shared_ != nullptr) {
-    const auto other = other_generations_.find(value);
-    const Generation generation = GenerationOf(value);
-    shared_->generations.Used(
-        value, generation,
-        other == other_generations_.end() ? generation : other->second);
-  }
   return value;
 }
 
@@ -483,6 +482,20 @@ absl::Status Stage::Configure(const StageOptions& options,
         " bytes, more than max_bytes=", max_bytes,
         " of the CacheStore, so none could be kept. Give it room for many "
         "samples, or use r=1, which keeps none."));
+  }
+  if (store->disk() != nullptr) {
+    if (options.num_samples > static_cast<int64_t>(Index::kMaxSamples)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The source has ", options.num_samples,
+          " elements; a cache store on disk takes at most ",
+          Index::kMaxSamples, ". Shard it, one stage and one store a shard."));
+    }
+    if (options.sample_bytes > static_cast<int64_t>(kMaxRecord)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "A partially augmented sample takes ", options.sample_bytes,
+          " bytes; a cache store on disk takes samples of at most ", kMaxRecord,
+          ". Keep them in memory with store=None, or make them smaller."));
+    }
   }
   if (store->disk() == nullptr) {
     absl::Status reserved = store->Reserve(id_, weak_from_this(), dtypes);
@@ -567,6 +580,11 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     absl::MutexLock lock(&mu_);
     absl::Status joined = JoinOthers();
     if (!joined.ok()) return joined;
+    // Another job may have ended its first pass meanwhile.
+    if (shared_ != nullptr && schedule_ == nullptr) {
+      absl::Status agreed = AgreeWithStore();
+      if (!agreed.ok()) return agreed;
+    }
     // The schedule of another job may have begun later than we are.
     if (shared_ != nullptr && schedule_ != nullptr) {
       next_epoch_ = std::max(next_epoch_, schedule_->origin());
@@ -659,6 +677,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     if (shared_ != nullptr) {
       shared_->exact_before =
           std::max<uint64_t>(shared_->exact_before, next_epoch_);
+      shared_->generations.Clear();
     }
     next_epoch_ = saved.next_epoch;
   }
@@ -701,11 +720,13 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
   kept_keys_.clear();
   if (store_->disk() != nullptr) {
     absl::Status agreed = AgreeWithStore();
-    if (!agreed.ok()) {
+    if (absl::IsFailedPrecondition(agreed)) {
       // Another job has ended its first pass before us. Its schedule is as good.
       schedule_ = nullptr;
       return AgreeWithStore();
     }
+    // On a full disk it is not written down; the next run begins anew.
+    if (!agreed.ok()) LOG(WARNING) << agreed.message();
   }
   return absl::OkStatus();
 }
@@ -761,9 +782,18 @@ void Stage::KeepWhatFits(Generation generation, uint32_t index,
   }
   const uint64_t key = EvictionKey(options_.schedule.seed, index);
   if (key >= key_limit_) return;
-  while (store.Put(index, generation, sample) == PutResult::kNoRoom) {
+  bool all_known = false;
+  PutResult result;
+  while ((result = store.Put(index, generation, sample)) ==
+         PutResult::kNoRoom) {
     kept_keys_.erase(key);
     if (kept_keys_.empty() || *kept_keys_.rbegin() < key) {
+      if (!all_known && store.shared()) {
+        all_known = true;
+        FindKeptKeys();
+        kept_keys_.erase(key);
+        continue;
+      }
       key_limit_ = key;
       return;
     }
@@ -772,7 +802,14 @@ void Stage::KeepWhatFits(Generation generation, uint32_t index,
     // The lower half of a key is the index.
     store.Evict(static_cast<uint32_t>(key_limit_));
   }
-  kept_keys_.insert(key);
+  if (result == PutResult::kStored) kept_keys_.insert(key);
+}
+
+void Stage::FindKeptKeys() {
+  for (const uint64_t index : store_->store().Indices()) {
+    kept_keys_.insert(
+        EvictionKey(options_.schedule.seed, static_cast<uint32_t>(index)));
+  }
 }
 
 int64_t Stage::num_samples() const {

@@ -44,8 +44,8 @@ struct EpochCounts {
 // On a store that others use, too, a job may meet a sample of a newer generation
 // than its schedule has come to, and uses it. So that it uses no partially
 // augmented sample more than r times, it may then want the next one earlier than
-// its schedule. This counts the uses where that is so; elsewhere the schedule is
-// all that is needed.
+// its schedule. This counts the uses of the newest generation of each sample that
+// the job has come to.
 //
 // Thread-safe.
 class UsedGenerations {
@@ -56,19 +56,20 @@ class UsedGenerations {
   // What may be used of a sample of which the schedule wants `generation`.
   GenerationRange Wanted(uint32_t index, Generation generation) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // That `used` was used of it.
-  void Used(uint32_t index, Generation generation, Generation used)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts a use, unless that generation was used up or passed meanwhile.
+  bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+  // Counts anew, from no use on.
+  void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Use {
-    Generation generation = 0;  // As long as the schedule is not beyond it.
-    uint32_t count = 0;         // 0 for none.
+  struct Uses {
+    Generation generation = 0;
+    uint32_t count = 0;  // 0 for none.
   };
   const uint32_t most_uses_;
   mutable absl::Mutex mu_;
-  // By sample, up to the last one that had an entry.
-  std::vector<Use> uses_ ABSL_GUARDED_BY(mu_);
+  // By sample, up to the last one that was used.
+  std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
 };
 
 // What a stage needs on a store that others use, too.
@@ -219,6 +220,10 @@ class Epoch {
     return schedule_.has_value() ? schedule_->Generation(index) : number_;
   }
   GenerationRange Wanted(uint32_t index) const;
+  // Whether only what the schedule wants may be used, and nothing newer.
+  bool Exact() const {
+    return shared_ == nullptr || number_ < shared_->exact_before;
+  }
   bool Reused(uint32_t index) const {
     return schedule_.has_value() && schedule_->Reused(index);
   }
@@ -357,6 +362,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status AgreeWithStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is in the store competes for its room, whoever has put it.
+  void FindKeptKeys() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepWhatFits(Generation generation, uint32_t index, const Sample& sample)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -102,11 +102,16 @@ REGISTER_OP("EchoCounts")
 REGISTER_OP("CacheStoreHandle")
     .Input("store: string")
     .Input("max_bytes: int64")
-    .Input("overwrite: bool")
+    .Input("mode: string")
     .Output("handle: variant")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
-    .Doc("Makes a cache store, which lives as long as the handle.");
+    .Doc(R"doc(
+Makes a cache store, which lives as long as the handle.
+
+mode: 'open'; 'overwrite', to clear one on disk; 'inspect', for one on disk that
+must be there.
+)doc");
 
 REGISTER_OP("CacheStoreAgree")
     .Input("store: string")

@@ -37,7 +37,9 @@ struct CacheStoreStats {
   int64_t evictions = 0;
 };
 
-enum class PutResult { kStored, kNoRoom, kNewerKept };
+// kNoRoom: the limit does not allow it. kFailed: it could not be written, or is of
+// a kind that is never kept.
+enum class PutResult { kStored, kNoRoom, kNewerKept, kFailed };
 
 // A sample to be read ahead. Tickets grow from one to the next.
 struct WantedSample {
@@ -76,6 +78,9 @@ class CacheStore {
 
   // The stored generation, or `kNoGeneration`. Counts nothing.
   virtual Generation StoredGeneration(uint64_t index) const = 0;
+
+  // The samples that are stored, for a store that is shared.
+  virtual std::vector<uint64_t> Indices() const { return {}; }
 
   // Keeps `sample` in place of an older generation or of the same. A sample for
   // which there is no room takes nothing else's place, but the older generation

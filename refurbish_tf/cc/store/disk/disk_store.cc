@@ -220,7 +220,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
     return settings.status();  // Of a newer package.
   }
   if (!settings.ok()) {
-    if (!alone) {
+    if (!alone || store->options_.must_exist) {
       return Unusable(directory, std::string(settings.status().message()));
     }
     // New, or damaged; then nothing is known of what is there.
@@ -379,6 +379,22 @@ DiskStore::ReadResult DiskStore::ReadRecord(uint64_t index, uint64_t word,
              : ReadResult::kWrong;
 }
 
+void DiskStore::Discard(uint64_t index, Generation generation) {
+  const uint64_t word = index_->Load(index);
+  if (GenerationOfWord(word) == generation) MakeAbsent(index, word);
+}
+
+std::vector<uint64_t> DiskStore::Indices() const {
+  std::vector<uint64_t> indices;
+  index_->ForEach([&](uint64_t index, uint64_t) {
+    indices.push_back(index);
+    return true;
+  });
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [index, pending] : pending_) indices.push_back(index);
+  return indices;
+}
+
 void DiskStore::MakeAbsent(uint64_t index, uint64_t word) {
   Recount();  // So that it does not miss this.
   // Not disposed of: if it is the word that is damaged, other records are there.
@@ -417,7 +433,14 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   const size_t record_size = sizeof(RecordHeader) + payload;
   if (index >= Index::kMaxSamples || generation > kMaxGeneration ||
       record_size > kMaxRecord) {
-    return PutResult::kNoRoom;
+    WarnOnce(&refused_warned_,
+             absl::StrCat("sample ", index, " of ", payload,
+                          " bytes and generation ", generation,
+                          " is beyond what can be kept: indices below ",
+                          Index::kMaxSamples, ", ", kMaxRecord,
+                          " bytes, generation ", kMaxGeneration,
+                          ". Such samples are prepared afresh."));
+    return PutResult::kFailed;
   }
   const Generation stored = StoredGeneration(index);
   if (stored != kNoGeneration && stored > generation) {
@@ -431,7 +454,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   if (options_.max_bytes != kUnlimited) Recount();
   if (!index_->Reserve(index)) {
     WriteFailed(errno);
-    return PutResult::kNoRoom;
+    return PutResult::kFailed;
   }
   uint32_t crc = 0;
   for (int i = 0; i < num_parts; ++i) {
@@ -532,7 +555,9 @@ PutResult DiskStore::PutLarge(const RecordHeader& header, uint64_t space,
   Segments::Place place;
   PutResult result = PutResult::kNoRoom;
   if (has_room) {
-    if (!Write(std::move(record), space, /*large=*/true, &place)) return result;
+    if (!Write(std::move(record), space, /*large=*/true, &place)) {
+      return PutResult::kFailed;
+    }
     uint64_t dead;
     result = Publish(
         header.index,
@@ -761,8 +786,9 @@ CacheStoreStats DiskStore::StoreStats() {
     // No flush is under way, which would count twice.
     std::lock_guard<std::mutex> write_lock(write_mu_);
     std::lock_guard<std::mutex> lock(mu_);
-    stats.entries = state_->entries() + pending_entries_;
-    stats.bytes = state_->bytes() + pending_bytes_;
+    // Damage to what the processes share must not make it negative.
+    stats.entries = std::max<int64_t>(0, state_->entries() + pending_entries_);
+    stats.bytes = std::max<int64_t>(0, state_->bytes() + pending_bytes_);
   }
   stats.hits = hits_;
   stats.misses = misses_;

@@ -39,6 +39,8 @@ struct DiskStoreOptions {
   int64_t max_bytes = kUnlimited;
   // Delete what is there.
   bool overwrite = false;
+  // Fail where there is no store, or a damaged one, and do not begin anew.
+  bool must_exist = false;
   uint64_t small_segment = kMaxSmallSegment;
   uint64_t large_segment = kMaxLargeSegment;
   // So much is held in memory before it is written, and for so long at most.
@@ -119,6 +121,13 @@ class DiskStore {
   Counts Stats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
   // Without a look at the files.
   CacheStoreStats StoreStats() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
+
+  // What is stored of the sample, if it is of this generation, was found to be of
+  // no use: it is absent, and counted as corrupt.
+  void Discard(uint64_t index, Generation generation);
+
+  // The samples that are stored, in memory or on disk; some of them twice.
+  std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Writes what is still in memory, for other processes to see.
   void Flush() ABSL_LOCKS_EXCLUDED(write_mu_, mu_);
@@ -302,6 +311,7 @@ class DiskStore {
   std::atomic<int64_t> failed_writes_{0};
   std::atomic<bool> corrupt_warned_{false};
   std::atomic<bool> failure_warned_{false};
+  std::atomic<bool> refused_warned_{false};
 
   std::thread background_;
 };

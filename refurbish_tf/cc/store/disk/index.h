@@ -22,7 +22,9 @@ namespace refurbish_tf {
 // Thread-safe.
 class Index {
  public:
-  static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
+  // Two gigabytes: the file has no holes, so a single sample with a far too large
+  // index must not fill a disk.
+  static constexpr uint64_t kMaxSamples = uint64_t{1} << 28;
 
   static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
   ~Index();
