@@ -50,7 +50,8 @@ def bare_reads(quick, directory, stores):
   for key, name, *_ in CASES:
     for cold in (False, True):
       done = subprocess.run(
-          [program, stores[key]["path"], "1", str(_rounds(quick, 5)), str(int(cold))], check=True, capture_output=True, text=True)
+          [program, stores[key]["path"], "1", str(_rounds(quick, 5)), str(int(cold))], check=True, capture_output=True,
+          text=True)
       kind, *lines = done.stdout.splitlines()
       times = [list(map(float, line.split())) for line in lines]
       pread, queue, store = ([1e-3 * value for value in column] for column in zip(*times))
@@ -113,8 +114,7 @@ def steady_epochs(quick, directory, stores):
   """Cost of a steady epoch on disk beside one in memory"""
   del stores
   count, batch = (1024 if quick else 20_000), 128
-  images = tf.data.Dataset.range(count).map(
-      lambda i: tf.cast(tf.random.stateless_uniform([32, 32, 3], [1, i], 0, 256, tf.int32), tf.uint8)).batch(count).get_single_element()
+  images = tf.cast(tf.random.stateless_uniform([count, 32, 32, 3], [1, 2], 0, 256, tf.int32), tf.uint8)
   source = tf.data.Dataset.from_tensor_slices(images)
   partial_fn, final_fn = rtf.augment.split(
       [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),

@@ -55,8 +55,9 @@ def _run(number, count, r):
     with context.Manager() as manager:
       barrier = manager.Barrier(number)
       with context.Pool(number) as pool:
+        path = os.path.join(directory, "store")
         return pool.starmap(
-            _job, [(os.path.join(directory, "store"), order_seed, count, r, barrier) for order_seed in range(number)], chunksize=1)
+            _job, [(path, order_seed, count, r, barrier) for order_seed in range(number)], chunksize=1)
   finally:
     shutil.rmtree(directory)
 

@@ -195,7 +195,8 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
     self.refurbish_stage = stage
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
-    if store is not None:
+    if store is not None and store.path is not None:
+      # First, so that a store which is refused keeps nothing of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     with arguments.build_errors():
       variant = native.ops().refurbished_samples_dataset(
@@ -204,6 +205,8 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
     super().__init__(input_dataset, variant)
+    if store is not None:
+      store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
 
   @property
   def element_spec(self):
