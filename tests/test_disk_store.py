@@ -219,7 +219,7 @@ def test_structure_is_kept_when_a_put_is_refused(root):
   """Nothing wrong is written where a stage would find it, now or in the next run."""
   path = new_path(root)
   early = rtf.CacheStore(path)
-  dataset = tf.data.Dataset.range(10).refurbish(lambda x: x + 1, r=10, store=path)
+  dataset = tf.data.Dataset.range(10).refurbish(lambda x: x + 1, r=1000, store=path)
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
   with pytest.raises(ValueError, match="Got a sample of structure"):
     early.put(3, tf.constant(1.5))
