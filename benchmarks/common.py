@@ -149,6 +149,16 @@ def quotients(measured, baseline):
   return [m / b for m, b in zip(measured, baseline)]
 
 
+def rounds(quick, number):
+  """How many rounds to measure."""
+  return 1 if quick else number
+
+
+def per_element(count, costs):
+  """Microseconds an element, of the seconds of epochs of `count` elements."""
+  return {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
+
+
 def cpu_of_epochs(datasets, rounds, turn=None):
   """CPU time of whole epochs, all datasets side by side.
 

@@ -50,7 +50,7 @@ def bare_reads(quick, directory, stores):
   for key, name, *_ in CASES:
     for cold in (False, True):
       done = subprocess.run(
-          [program, stores[key]["path"], "1", str(_rounds(quick, 5)), str(int(cold))], check=True, capture_output=True,
+          [program, stores[key]["path"], "1", str(common.rounds(quick, 5)), str(int(cold))], check=True, capture_output=True,
           text=True)
       kind, *lines = done.stdout.splitlines()
       times = [list(map(float, line.split())) for line in lines]
@@ -93,7 +93,7 @@ def peers(quick, directory, stores):
       _drain(dataset)
     for cold in (False, True):
       times = {way: [] for way in datasets}
-      for _ in range(_rounds(quick, 3)):
+      for _ in range(common.rounds(quick, 3)):
         for way, dataset in datasets.items():
           if cold:
             _drop_from_page_cache(paths[way])
@@ -127,8 +127,7 @@ def steady_epochs(quick, directory, stores):
   datasets = {
       "memory": source.refurbish(partial_fn, final_fn, r=3).batch(batch),
       "disk": source.refurbish(partial_fn, final_fn, r=3, store=directory / "steady").batch(batch)}
-  costs = common.cpu_of_epochs(datasets, rounds=_rounds(quick, 7), turn=50)
-  costs = {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
+  costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 7), turn=50))
   return common.Section(
       steady_epochs.__doc__,
       f"CPU time per image of {count:,} images of 3 KiB, r = 3, partial_fn two rand_augment_layer(), final_fn "
@@ -201,7 +200,3 @@ def _drop_from_page_cache(directory):
 
 def _count(quick, count):
   return max(64, count // 200) if quick else count
-
-
-def _rounds(quick, rounds):
-  return 1 if quick else rounds

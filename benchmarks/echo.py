@@ -40,7 +40,7 @@ def cost(quick):
       "repeat": source.repeat(FACTOR).batch(batch),
       "flat_map": source.flat_map(lambda t: tf.data.Dataset.from_tensors(t).repeat(FACTOR)).batch(batch),
   }, rounds=rounds)
-  costs = {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
+  costs = common.per_element(count, costs)
   return common.Section(
       cost.__doc__,
       f"CPU time per element that comes out, {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "

@@ -29,11 +29,11 @@ def hits(quick):
   """Cost of a hit"""
   count, batch = (4096 if quick else 200_000), 1024
   source = tf.data.Dataset.range(count)
-  costs = _per_element(count, common.cpu_of_epochs({
+  costs = common.per_element(count, common.cpu_of_epochs({
       "baseline": source.cache().shuffle(count).batch(batch),
       "hits": source.refurbish(identity, r=ONLY_HITS).batch(batch),
       "steady": source.refurbish(identity, r=3).batch(batch),
-  }, rounds=_rounds(quick, 9)))
+  }, rounds=common.rounds(quick, 9)))
   return common.Section(
       hits.__doc__,
       f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), whose own cost is in all of "
@@ -66,7 +66,7 @@ def steady_epochs(quick):
   reuse_factors = (2, 3, 4)
   source = tf.data.Dataset.from_tensor_slices(images)
   datasets |= {r: source.refurbish(partial_fn, final_fn, r=r).batch(batch) for r in reuse_factors}
-  costs = _per_element(count, common.cpu_of_epochs(datasets, rounds=_rounds(quick, 5), turn=50))
+  costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 5), turn=50))
   partial = [partial - source for partial, source in zip(costs["partial"], costs["source"])]
   limits = {r: [p / r + f for p, f in zip(partial, costs["final"])] for r in reuse_factors}
   return common.Section(
@@ -90,7 +90,7 @@ def first_batch(quick):
   datasets = {"baseline": source.cache().shuffle(count).batch(batch),
               "refurbish": source.refurbish(identity, r=3).batch(batch)}
   waits = {name: [] for name in datasets}
-  for epoch in range(1 + _rounds(quick, 5)):
+  for epoch in range(1 + common.rounds(quick, 5)):
     for name, dataset in datasets.items():
       began = time.perf_counter()
       iterator = iter(dataset)
@@ -118,7 +118,7 @@ def memory(quick):
   with common.fresh_processes() as call:
     for key, what, count, r, epochs in cases:
       cached, refurbished = [], []
-      for _ in range(_rounds(quick, 5)):
+      for _ in range(common.rounds(quick, 5)):
         cached.append(call(_resident_growth, key, count, None, 1) / count)
         refurbished.append(call(_resident_growth, key, count, r, epochs) / count)
       how = "all kept" if r == ONLY_HITS else f"r = {r}, after {epochs} epochs"
@@ -146,7 +146,7 @@ def plumbing(quick):
   for kind, source in sources.items():
     datasets[kind, "map"] = source.map(identity).batch(batch).with_options(unfused)
     datasets[kind, "refurbish"] = source.refurbish(identity, r=1, num_parallel_calls=None).batch(batch)
-  costs = _per_element(count, common.cpu_of_epochs(datasets, rounds=_rounds(quick, 9)))
+  costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 9)))
   rows = []
   for kind, name in (("access", "random access"), ("stream", "stream")):
     plain, refurbished = costs[kind, "map"], costs[kind, "refurbish"]
@@ -159,14 +159,6 @@ def plumbing(quick):
       f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), all of them fresh. Neither map "
       "is parallel, as the cost of waking threads would hide the difference. For information.",
       rows)
-
-
-def _rounds(quick, rounds):
-  return 1 if quick else rounds
-
-
-def _per_element(count, costs):
-  return {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
 
 
 def _images(count):

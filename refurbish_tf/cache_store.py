@@ -126,10 +126,10 @@ class CacheStore:
           store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED),
           mode="overwrite" if overwrite else "open")
     if path is not None:
-      # A store that was made without a version has the empty one.
-      if version is not None or "version" not in self._agree({}):
-        self._agree({"version": version or ""})
-      self._read_element_spec()
+      settings = self._agree({} if version is None else {"version": version})
+      if "version" not in settings:  # A store that was made without one has the empty one.
+        settings = self._agree({"version": ""})
+      self._read_element_spec(settings)
     if element_spec is not None:
       self._set_element_spec(element_spec)
 
@@ -164,7 +164,7 @@ class CacheStore:
     """
     index = _index(index)
     if self._element_spec is None and self._path is not None:
-      self._read_element_spec()  # Somebody else may have put the first sample.
+      self._read_element_spec(self._agree({}))  # Somebody else may have put the first sample.
     if self._element_spec is None:
       if tf.executing_eagerly():
         # Nothing was put yet; a wrong index is told all the same.
@@ -195,7 +195,7 @@ class CacheStore:
     spec = structure.type_spec_from_value(sample)
     # Before anything is written, where it would stay.
     if self._element_spec is None and self._path is not None:
-      self._read_element_spec()
+      self._read_element_spec(self._agree({}))
       if self._element_spec is None:
         self._set_element_spec(spec)
     if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
@@ -257,9 +257,8 @@ class CacheStore:
           store=self._id, names=list(settings), values=list(settings.values()))
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
-  def _read_element_spec(self):
+  def _read_element_spec(self, settings):
     """Takes the structure that a store on disk was written with, if it was."""
-    settings = self._agree({})
     if "structure" in settings:
       proto = struct_pb2.StructuredValue.FromString(bytes.fromhex(settings["structure"]))
       self._element_spec = nested_structure_coder.decode_proto(proto)

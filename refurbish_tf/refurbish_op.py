@@ -205,7 +205,7 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
           eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
     super().__init__(input_dataset, variant)
-    if store is not None:
+    if store is not None and store.path is None:
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
 
   @property

@@ -1,7 +1,7 @@
 // The lookup ops of `CacheStore`, and the name and the counts of a stage.
 #include <algorithm>
 #include <atomic>
-#include <iterator>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -103,6 +103,14 @@ class StoreOp : public OpKernel {
   static void SetScalarOutput(OpKernelContext* ctx, T value) {
     Tensor output(tensorflow::DataTypeToEnum<T>::value, TensorShape({}));
     output.scalar<T>()() = value;
+    ctx->set_output(0, output);
+  }
+
+  static void SetVectorOutput(OpKernelContext* ctx,
+                              std::initializer_list<int64_t> values) {
+    Tensor output(tensorflow::DT_INT64,
+                  TensorShape({static_cast<int64_t>(values.size())}));
+    std::copy(values.begin(), values.end(), output.vec<int64_t>().data());
     ctx->set_output(0, output);
   }
 };
@@ -220,16 +228,12 @@ class StatsOp : public StoreOp {
     } else {
       counts.store = store.store().Stats();
     }
-    const int64_t fields[] = {
+    SetVectorOutput(ctx, {
         counts.store.entries, counts.store.bytes,  counts.store.hits,
         counts.store.misses,  counts.store.evictions,
         counts.disk_bytes,    counts.segments,     counts.compactions,
         counts.bytes_moved,   counts.corrupt,      counts.foreign_hits,
-        counts.failed_writes};
-    Tensor output(tensorflow::DT_INT64, TensorShape({std::size(fields)}));
-    std::copy(std::begin(fields), std::end(fields),
-              output.vec<int64_t>().data());
-    ctx->set_output(0, output);
+        counts.failed_writes});
     return absl::OkStatus();
   }
 };
@@ -287,10 +291,7 @@ class VerifyOp : public DiskStoreOp {
  protected:
   absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
     const auto [right, wrong] = store.disk()->Verify();
-    Tensor counts(tensorflow::DT_INT64, TensorShape({2}));
-    counts.vec<int64_t>()(0) = right;
-    counts.vec<int64_t>()(1) = wrong;
-    ctx->set_output(0, counts);
+    SetVectorOutput(ctx, {right, wrong});
     return absl::OkStatus();
   }
 };

@@ -329,26 +329,21 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
                            absl::StrCat(reuse_factor.scalar<double>()()));
     }
     SavedEpoch saved;
-    int64_t value = 0;
-    const auto read = [&](const char* key) {
-      return reader->ReadScalar(prefix(), key, &value);
+    bool ended = false;
+    const auto read = [&](const char* key, auto* field) {
+      int64_t value = 0;
+      absl::Status status = reader->ReadScalar(prefix(), key, &value);
+      *field = value;
+      return status;
     };
-    TF_RETURN_IF_ERROR(read(kNextEpoch));
-    saved.next_epoch = value;
-    TF_RETURN_IF_ERROR(read(kEnded));
-    const bool ended = value;
-    TF_RETURN_IF_ERROR(read(kBegun));
-    saved.begun = value;
-    TF_RETURN_IF_ERROR(read(kNumber));
-    saved.number = value;
-    TF_RETURN_IF_ERROR(read(kNumSamples));
-    saved.num_samples = value;
-    TF_RETURN_IF_ERROR(read(kScheduled));
-    saved.scheduled = value;
-    TF_RETURN_IF_ERROR(read(kNumKept));
-    saved.num_kept = value;
-    TF_RETURN_IF_ERROR(read(kOrigin));
-    saved.origin = value;
+    TF_RETURN_IF_ERROR(read(kNextEpoch, &saved.next_epoch));
+    TF_RETURN_IF_ERROR(read(kEnded, &ended));
+    TF_RETURN_IF_ERROR(read(kBegun, &saved.begun));
+    TF_RETURN_IF_ERROR(read(kNumber, &saved.number));
+    TF_RETURN_IF_ERROR(read(kNumSamples, &saved.num_samples));
+    TF_RETURN_IF_ERROR(read(kScheduled, &saved.scheduled));
+    TF_RETURN_IF_ERROR(read(kNumKept, &saved.num_kept));
+    TF_RETURN_IF_ERROR(read(kOrigin, &saved.origin));
     TF_RETURN_IF_ERROR(
         reader->ReadTensor(ctx->flr(), prefix(), kYielded, &saved.yielded));
     TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kYieldedSince,

@@ -41,8 +41,9 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved) {
   return absl::InvalidArgumentError(absl::StrCat(
       "The checkpoint was saved by another pipeline: of refurbish ", what, " is ",
-      given, ", but it was ", saved, " when the checkpoint was saved. Build the pipeline as it was then, or "
-      "begin the epoch anew without this part of the checkpoint."));
+      given, ", but it was ", saved, " when the checkpoint was saved. Build the "
+      "pipeline as it was then, or begin the epoch anew without this part of the "
+      "checkpoint."));
 }
 
 GenerationRange UsedGenerations::Wanted(uint32_t index,
@@ -112,20 +113,18 @@ void Epoch::Resume(const SavedEpoch& saved) {
   yielded_.assign(yielded.data(), yielded.data() + yielded.size());
   const auto since = saved.yielded_since.vec<uint32_t>();
   for (int64_t i = 0; i < since.size(); ++i) Yield(since(i));
-  if (!schedule_.has_value()) {
+  if (schedule_.has_value()) {
+    yielded_.resize((schedule_->num_samples() + 7) / 8);
+  } else {
     served_.resize(8 * yielded_.size());
-    for (size_t i = 0; i < served_.size(); ++i) {
-      served_[i] = yielded_[i / 8] >> i % 8 & 1;
-    }
-    return;
   }
-  const uint32_t num_samples = schedule_->num_samples();
-  yielded_.resize((num_samples + 7) / 8);
   uint32_t num_yielded = 0;
-  for (uint32_t i = 0; i < num_samples; ++i) {
+  for (size_t i = 0; i < served_.size(); ++i) {
     served_[i] = yielded_[i / 8] >> i % 8 & 1;
     num_yielded += served_[i];
   }
+  if (!schedule_.has_value()) return;
+  const uint32_t num_samples = schedule_->num_samples();
   first_position_ = next_position_ = frontier_ = read_position_ = num_yielded;
   rest_.reserve(num_samples - num_yielded);
   uint32_t passed = 0;
@@ -735,11 +734,14 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
                          const Sample& sample) {
   absl::MutexLock lock(&mu_);
   CacheStore<Sample>& store = store_->store();
-  if (store.max_bytes() != kUnlimited &&
-      store_->Bytes(sample) > store.max_bytes()) {
+  // Of samples of one size this was seen when the stage was built.
+  const bool may_be_too_large =
+      store.max_bytes() != kUnlimited && options_.sample_bytes < 0;
+  if (const int64_t bytes = may_be_too_large ? store_->Bytes(sample) : 0;
+      bytes > store.max_bytes()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "The partially augmented sample ", index, " takes ",
-        store_->Bytes(sample), " bytes, more than max_bytes=", store.max_bytes(),
+        "The partially augmented sample ", index, " takes ", bytes,
+        " bytes, more than max_bytes=", store.max_bytes(),
         " of the CacheStore. Give it room for many samples, or use r=1, which "
         "keeps none."));
   }

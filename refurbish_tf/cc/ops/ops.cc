@@ -7,6 +7,12 @@ namespace {
 
 using tensorflow::shape_inference::ScalarShape;
 
+template <int size>
+absl::Status VectorShape(tensorflow::shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Vector(size));
+  return absl::OkStatus();
+}
+
 REGISTER_OP("RefurbishStageName")
     .Output("stage: string")
     .SetIsStateful()
@@ -93,10 +99,7 @@ REGISTER_OP("EchoCounts")
     .Input("stage: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Vector(2));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorShape<2>)
     .Doc("Fresh and repeated elements of an adaptive echo stage.");
 
 REGISTER_OP("CacheStoreHandle")
@@ -135,10 +138,7 @@ REGISTER_OP("CacheStoreVerify")
     .Input("store: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Vector(2));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorShape<2>)
     .Doc("Reads every sample of a store on disk. How many are right, and not.");
 
 REGISTER_OP("CacheStoreGet")
@@ -196,10 +196,7 @@ REGISTER_OP("CacheStoreStats")
     .Input("store: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Vector(12));
-      return absl::OkStatus();
-    })
+    .SetShapeFn(VectorShape<12>)
     .Doc("The fields of refurbish_tf.CacheStoreStats.");
 
 }  // namespace

@@ -5,8 +5,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <functional>
-#include <set>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -279,11 +277,6 @@ DiskStore::~DiskStore() {
     background_.join();
     Flush();
   }
-}
-
-int64_t DiskStore::Capacity(int64_t payload_bytes) const {
-  return options_.max_bytes / static_cast<int64_t>(RecordSpace(
-                                  sizeof(RecordHeader) + payload_bytes));
 }
 
 absl::Status DiskStore::Agree(const Settings& settings) {
@@ -570,22 +563,15 @@ PutResult DiskStore::PutLarge(const RecordHeader& header, uint64_t space,
 }
 
 void DiskStore::Flush() {
-  std::lock_guard<std::mutex> lock(write_mu_);
-  FlushLocked();
-}
-
-void DiskStore::FlushLocked() {
+  std::lock_guard<std::mutex> write_lock(write_mu_);
+  // Nobody changes `flushing_` while that is held.
+  std::vector<Queued> records;
+  iovec bytes;
   {
     std::lock_guard<std::mutex> lock(mu_);
     if (filling_.records.empty()) return;
     std::swap(filling_, flushing_);
     for (auto& [index, pending] : pending_) pending.flushing = true;
-  }
-  // Nobody changes `flushing_` while `write_mu_` is held.
-  std::vector<Queued> records;
-  iovec bytes;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
     records = flushing_.records;
     bytes = {flushing_.bytes.data(), flushing_.bytes.size()};
   }
@@ -868,8 +854,7 @@ int DiskStore::Compact() {
     return !cancelled_;
   });
   for (auto& [segment, records] : victims) {
-    // In the order in which they are in the file: of one segment and size class,
-    // that is what is below the generation.
+    // In the order in which they are in the file.
     std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) {
       return DecodeLocation(a.first).offset < DecodeLocation(b.first).offset;
     });

@@ -92,8 +92,6 @@ class DiskStore {
 
   int64_t max_bytes() const { return options_.max_bytes; }
   const std::string& directory() const { return directory_; }
-  // How many samples, each with a payload of so many bytes, `max_bytes` allows.
-  int64_t Capacity(int64_t payload_bytes) const;
 
   // Compares `settings` with those that the store was written under and adds
   // those that it lacks. Fails, naming them, when some differ.
@@ -231,8 +229,6 @@ class DiskStore {
   PutResult PutLarge(const RecordHeader& header, uint64_t space,
                      const iovec* parts, int num_parts)
       ABSL_LOCKS_EXCLUDED(write_mu_);
-  void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_)
-      ABSL_LOCKS_EXCLUDED(mu_);
   // Writes parts to a new place of a segment. False if it cannot.
   bool Write(std::vector<iovec> parts, uint64_t space, bool large,
              Segments::Place* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mu_)
