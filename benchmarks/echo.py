@@ -65,7 +65,7 @@ def speed(quick):
       shares["none"].append(train(upstream(ratio * T_DOWNSTREAM), num_steps=12) / alone)
       shares["R"].append(train(upstream(ratio * T_DOWNSTREAM).echo(ratio), ratio) / alone)
       shares["AUTOTUNE"].append(train(adaptive, ratio) / alone)
-    reached = rtf.stats(adaptive)[0].factor
+    reached = rtf.stats(adaptive)[0].total.factor
     rows += [
         common.Row(f"r{ratio}_none", f"R = {ratio}: no echo", "of t_downstream", shares["none"]),
         common.Row(f"r{ratio}_echo", f"R = {ratio}: echo({ratio})", "of t_downstream", shares["R"], limit=1.053),

@@ -12,9 +12,11 @@ Importing the package adds `refurbish` and `echo` to `tf.data.Dataset`; `dataset
 import tensorflow as tf
 
 from refurbish_tf import augment
+from refurbish_tf import keras
 from refurbish_tf import native
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
+from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import _echo
 from refurbish_tf.echo_op import echo
@@ -31,7 +33,7 @@ from refurbish_tf.stats import stats
 __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
-    "StageStats", "augment", "echo", "recommend_echo_factor", "refurbish", "stats"]
+    "StageStats", "augment", "describe", "echo", "keras", "recommend_echo_factor", "refurbish", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

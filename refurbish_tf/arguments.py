@@ -80,3 +80,8 @@ def stage_seed(seed):
     return int.from_bytes(uuid.uuid4().bytes[:7], "little")
   # Both are 31-bit numbers.
   return (global_seed << 31) ^ operation_seed
+
+
+def stage_title(kind, name):
+  """A stage as it is called in a description: by its kind and by the name that its user gave it, if any."""
+  return kind if name is None else f'{kind} "{name}"'

@@ -122,7 +122,7 @@ class CacheStore:
     # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
     # traced must outlive the tracing.
     with tf.init_scope(), arguments.build_errors():
-      self._handle = native.ops().cache_store_handle(
+      self._handle = native.ops().refurbish_tf_cache_store_handle(
           store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED),
           mode="overwrite" if overwrite else "open")
     if path is not None:
@@ -174,7 +174,7 @@ class CacheStore:
       raise ValueError(
           "A tf.function that gets a sample must know its structure, and nothing was put yet. Put a sample first, or "
           "make the store with CacheStore(element_spec=...).")
-    components = native.ops().cache_store_get(
+    components = native.ops().refurbish_tf_cache_store_get(
         store=self._id, index=index, output_types=structure.get_flat_tensor_types(self._element_spec),
         output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
     return structure.from_compatible_tensor_list(self._element_spec, components)
@@ -202,7 +202,7 @@ class CacheStore:
       raise ValueError(
           f"Got a sample of structure {spec}, but the samples of this CacheStore have {self._element_spec}. Use one "
           "CacheStore for one kind of sample.")
-    native.ops().cache_store_put(
+    native.ops().refurbish_tf_cache_store_put(
         store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
     if self._element_spec is None:
       self._set_element_spec(spec)
@@ -221,7 +221,7 @@ class CacheStore:
     Raises:
       tf.errors.InvalidArgumentError: `index` is negative.
     """
-    return native.ops().cache_store_remove(store=self._id, index=_index(index))
+    return native.ops().refurbish_tf_cache_store_remove(store=self._id, index=_index(index))
 
   def contains(self, index):
     """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`.
@@ -232,28 +232,28 @@ class CacheStore:
     Raises:
       tf.errors.InvalidArgumentError: `index` is negative.
     """
-    return native.ops().cache_store_contains(store=self._id, index=_index(index))
+    return native.ops().refurbish_tf_cache_store_contains(store=self._id, index=_index(index))
 
   def clear(self):
     """Removes all samples. The counts of `stats` go on."""
-    native.ops().cache_store_clear(store=self._id)
+    native.ops().refurbish_tf_cache_store_clear(store=self._id)
 
   def stats(self):
     """The counts of the store, as `CacheStoreStats`. Not in a `tf.function`."""
-    return CacheStoreStats(*map(int, native.ops().cache_store_stats(store=self._id)))
+    return CacheStoreStats(*map(int, native.ops().refurbish_tf_cache_store_stats(store=self._id)))
 
   def verify(self):
     """Reads every sample of a store on disk; returns how many are right and how many were not.
 
     Those that were not are absent from then on. Not in a `tf.function`.
     """
-    right, wrong = map(int, native.ops().cache_store_verify(store=self._id))
+    right, wrong = map(int, native.ops().refurbish_tf_cache_store_verify(store=self._id))
     return right, wrong
 
   def _agree(self, settings):
     """Adds settings to those of a store on disk and returns all of them; ValueError where one differs."""
     with tf.init_scope(), arguments.build_errors():
-      names, values = native.ops().cache_store_agree(
+      names, values = native.ops().refurbish_tf_cache_store_agree(
           store=self._id, names=list(settings), values=list(settings.values()))
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 

@@ -176,10 +176,14 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
   def __init__(self, input_dataset, e, seed, name):
     self._input_dataset = input_dataset
     self._name = name
+    self._e = e
     with arguments.build_errors():
-      variant = native.ops().echo_dataset(
+      variant = native.ops().refurbish_tf_echo_dataset(
           input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
+
+  def describe_stage(self):
+    return f"{arguments.stage_title('echo', self._name)}, e = {self._e:g}"
 
 
 class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
@@ -188,12 +192,17 @@ class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
   def __init__(self, input_dataset, max_e, name):
     self._input_dataset = input_dataset
     self._name = name
+    self._max_e = max_e
     # As in refurbish: names the counts in whatever graph the op ends up.
-    self.echo_stage = native.ops().refurbish_stage_name()
+    self.echo_stage = native.ops().refurbish_tf_stage_name()
     with arguments.build_errors():
-      variant = native.ops().adaptive_echo_dataset(
+      variant = native.ops().refurbish_tf_adaptive_echo_dataset(
           input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
+
+  def describe_stage(self):
+    title = arguments.stage_title("echo", self._name)
+    return f"{title}, e = AUTOTUNE: while nothing fresh is ready, at most {self._max_e:,} times"
 
 
 def _check_echoing_factor(e):

@@ -134,7 +134,7 @@ def _refurbish(
 
   # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
   # stage that is built in a function, such as that of `interleave`, is another one at each call.
-  stage = native.ops().refurbish_stage_name()
+  stage = native.ops().refurbish_tf_stage_name()
   partial_seed = arguments.takes_seed(partial_fn, self.element_spec)
   stale = _StaleSamplesDataset(self, stage, order_seed, shuffle_buffer_size or 0, partial_seed, name)
   in_order = deterministic is not False
@@ -175,7 +175,7 @@ class _StaleSamplesDataset(dataset_ops.UnaryDataset):
     if with_seed:
       self._element_spec += (tf.TensorSpec([2], tf.int32),)
     with arguments.build_errors():
-      variant = native.ops().stale_samples_dataset(
+      variant = native.ops().refurbish_tf_stale_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
           **self._common_args)
     super().__init__(input_dataset, variant)
@@ -190,6 +190,8 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
 
   def __init__(self, input_dataset, stage, seed, order_seed, r, store, eviction, shuffle, in_order, with_seed, name):
     self._name = name
+    self._r = r
+    self._order = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
     sample_spec, _ = input_dataset.element_spec
     self._element_spec = (sample_spec, tf.TensorSpec([2], tf.int32)) if with_seed else sample_spec
     self.refurbish_stage = stage
@@ -199,7 +201,7 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
       # First, so that a store which is refused keeps nothing of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     with arguments.build_errors():
-      variant = native.ops().refurbished_samples_dataset(
+      variant = native.ops().refurbish_tf_refurbished_samples_dataset(
           input_dataset._variant_tensor, stage=stage, seed=seed, order_seed=order_seed, reuse_factor=float(r),  # pylint: disable=protected-access
           store=stage if store is None else store._id,  # pylint: disable=protected-access
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
@@ -211,6 +213,32 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
   @property
   def element_spec(self):
     return self._element_spec
+
+  def describe_stage(self):
+    num_samples, num_kept, random_access = native.ops().refurbish_tf_refurbish_description(
+        stage=self.refurbish_stage).numpy().tolist()
+    if num_kept >= 0:
+      cached = num_kept * (1 - 1 / self._r)
+      epoch = (f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, "
+               f"{cached:,.0f} cached")
+    else:
+      known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not known yet"
+      epoch = f"{known}; reuse begins after the first epoch that is read to its end"
+    order = [f"{self._order['eviction'].replace('_', '-')} eviction",
+             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {self._order['seed']}"]
+    if self._order["order_seed"] != self._order["seed"]:
+      order.append(f"order_seed {self._order['order_seed']}")
+    store = self._store
+    place = "memory" if store is None or store.path is None else store.path
+    limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+    rows = [
+        ("epoch", epoch),
+        ("order", ", ".join(order)),
+        ("source", "random access: only what is prepared is read" if random_access else
+         "a stream: read through in every epoch"),
+        ("store", f"{place}, {limit}")]
+    title = f"{arguments.stage_title('refurbish', self._name)}, r = {self._r:g}"
+    return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
 
 def _check_arguments(

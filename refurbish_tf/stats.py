@@ -1,5 +1,6 @@
 """Counts of the reuse stages of a dataset."""
 import dataclasses
+from typing import Union
 
 import tensorflow as tf
 
@@ -8,7 +9,7 @@ from refurbish_tf import native
 
 @dataclasses.dataclass(frozen=True)
 class EpochStats:
-  """Counts of one epoch, or of all together.
+  """Counts of one epoch of a stage `refurbish`, or of all together.
 
   Attributes:
     fresh: samples that were prepared, cache misses.
@@ -17,12 +18,36 @@ class EpochStats:
     absent: how many of the fresh samples the schedule expected in the store. They were not there because an earlier
       epoch was stopped early, because they were removed, or because there was no room.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
+    fresh_wait: seconds that the stage waited for fresh samples, for their source and `partial_fn`. What waits for
+      the stage is not told: a `prefetch` behind it may hide all of this from the training step.
+    store_wait: seconds that the stage waited for a cache store on disk to be read. 0.0 for one in memory.
   """
   fresh: int
   cached: int
   evicted: int
   absent: int
   bytes: int
+  fresh_wait: float
+  store_wait: float
+
+
+@dataclasses.dataclass(frozen=True)
+class EchoStats:
+  """Counts of one iteration of a stage `echo(rtf.AUTOTUNE)`, or of all together.
+
+  Attributes:
+    fresh: elements that were yielded for the first time.
+    repeated: elements that were yielded again.
+    fresh_wait: seconds that the stage waited for a fresh element, as the newest one was used up.
+  """
+  fresh: int
+  repeated: int
+  fresh_wait: float
+
+  @property
+  def factor(self):
+    """The echoing factor reached: how often an element was yielded on average. 1.0 when there was none."""
+    return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,48 +55,37 @@ class StageStats:
   """Counts of one stage.
 
   Attributes:
-    name: the `name` that the stage was given, or "refurbish".
-    epochs: a tuple of `EpochStats`, one for each epoch that has begun.
-    total: `EpochStats` of all epochs together.
+    name: the `name` that the stage was given, else "refurbish" or "echo".
+    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun.
+    total: `EpochStats`, or `EchoStats`, of all epochs together.
   """
   name: str
   epochs: tuple
-  total: EpochStats
+  total: Union[EpochStats, EchoStats]
 
   def __str__(self):
-    columns = [field.name for field in dataclasses.fields(EpochStats)]
-    rows = [["epoch", *columns]]
-    rows += [[str(i), *(f"{getattr(epoch, c):,}" for c in columns)] for i, epoch in enumerate(self.epochs)]
-    rows += [["total", *(f"{getattr(self.total, c):,}" for c in columns)]]
+    columns = [field.name for field in dataclasses.fields(self.total)]
+    if isinstance(self.total, EchoStats):
+      columns.append("factor")
+    rows = [["epoch", *map(_heading, columns)]]
+    rows += [[str(i), *(_cell(epoch, c) for c in columns)] for i, epoch in enumerate(self.epochs)]
+    rows += [["total", *(_cell(self.total, c) for c in columns)]]
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
     return "\n".join([self.name, *lines])
 
 
-@dataclasses.dataclass(frozen=True)
-class EchoStats:
-  """Counts of one stage `echo(rtf.AUTOTUNE)`, all its iterations together.
+def _heading(column):
+  return f"{column} [s]" if column.endswith("_wait") else column
 
-  Attributes:
-    name: the `name` that the stage was given, or "echo".
-    fresh: elements that were yielded for the first time.
-    repeated: elements that were yielded again.
-  """
-  name: str
-  fresh: int
-  repeated: int
 
-  @property
-  def factor(self):
-    """The echoing factor reached: how often an element was yielded on average. 1.0 when there was none."""
-    return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
-
-  def __str__(self):
-    return f"{self.name}: {self.fresh:,} fresh, {self.repeated:,} repeated, echoing factor {self.factor:.2f}"
+def _cell(counts, column):
+  value = getattr(counts, column)
+  return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
 def stats(dataset):
-  """Counts of every reuse stage of `dataset`: of `refurbish` by epoch and in total, of `echo(rtf.AUTOTUNE)` in total.
+  """Counts of every reuse stage of `dataset` by epoch and in total: of `refurbish` and of `echo(rtf.AUTOTUNE)`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
   >>> for _ in range(3):
@@ -85,9 +99,9 @@ def stats(dataset):
   >>> train = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
   >>> num_yielded = len(list(train))
   >>> stage, = rtf.stats(train)
-  >>> stage.fresh
+  >>> stage.total.fresh
   3
-  >>> stage.factor == num_yielded / 3
+  >>> stage.total.factor == num_yielded / 3
   True
 
   An `echo` with a number repeats just as it was told and is not listed.
@@ -96,46 +110,71 @@ def stats(dataset):
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, for `refurbish`, and `EchoStats`, for `echo(rtf.AUTOTUNE)`, upstream first. Each prints well.
-    It is empty when `dataset` has no such stage, or has come as an argument of a `tf.function` or through a tf.data
-    service, which keep only what it yields.
+    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no such stage, or has
+    come as an argument of a `tf.function` or through a tf.data service, which keep only what it yields.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
     RuntimeError: called while a `tf.function` is traced.
   """
-  if not isinstance(dataset, tf.data.Dataset):
-    raise TypeError(f"rtf.stats takes a tf.data.Dataset, got {type(dataset).__name__}.")
-  if not tf.executing_eagerly():
-    raise RuntimeError("rtf.stats reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
-  return _stats(dataset, seen=set())
-
-
-def _stats(dataset, seen):
-  # A dataset may be the input of several others, as in zip.
-  if id(dataset) in seen:
-    return []
-  seen.add(id(dataset))
-  found = [stage for upstream in dataset._inputs() for stage in _stats(upstream, seen)]  # pylint: disable=protected-access
-  if (stage := _stage(dataset, "refurbish")) is not None:
-    rows = native.ops().refurbish_counts(stage=stage).numpy().tolist()
-    epochs = tuple(EpochStats(*row) for row in rows)
-    total = EpochStats(
-        *(sum(getattr(epoch, name) for epoch in epochs) for name in ("fresh", "cached", "evicted", "absent")),
-        bytes=epochs[-1].bytes if epochs else 0)
-    found.append(StageStats(dataset._name or "refurbish", epochs, total))  # pylint: disable=protected-access
-  if (stage := _stage(dataset, "echo")) is not None:
-    counts = native.ops().echo_counts(stage=stage).numpy().tolist()
-    found.append(EchoStats(dataset._name or "echo", *counts))  # pylint: disable=protected-access
+  # pylint: disable=protected-access
+  found = []
+  for upstream in datasets("rtf.stats", dataset):
+    if hasattr(upstream, "refurbish_stage"):
+      epochs = [_epoch_stats(EpochStats, row)
+                for row in native.ops().refurbish_tf_refurbish_counts(stage=upstream.refurbish_stage).numpy().tolist()]
+      total = _total(EpochStats, epochs)
+      total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
+      found.append(StageStats(upstream._name or "refurbish", tuple(epochs), total))
+    elif hasattr(upstream, "echo_stage"):
+      epochs = [_epoch_stats(EchoStats, row)
+                for row in native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage).numpy().tolist()]
+      found.append(StageStats(upstream._name or "echo", tuple(epochs), _total(EchoStats, epochs)))
   return found
 
 
-def _stage(dataset, kind):
-  """The name of the stage that `dataset` is the end of, or None when it is none of this kind."""
-  stage = getattr(dataset, f"{kind}_stage", None)
-  if stage is not None and tf.is_symbolic_tensor(stage):
-    article = "an" if kind == "echo" else "a"
+def datasets(function, dataset):
+  """`dataset` and all that it is made from, each once, upstream first and from left to right.
+
+  Args:
+    function: the name of the function that asks, for error messages.
+    dataset: a `tf.data.Dataset`.
+
+  Raises:
+    TypeError, RuntimeError: as `stats` does.
+  """
+  if not isinstance(dataset, tf.data.Dataset):
+    raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")
+  if not tf.executing_eagerly():
     raise RuntimeError(
-        f"rtf.stats cannot count for {article} {kind} stage that was built inside a tf.function: it is another stage at "
-        "each call. Build the dataset outside.")
-  return stage
+        f"{function} reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
+  found, seen = [], set()
+
+  def walk(dataset):
+    # A dataset may be the input of several others, as in zip.
+    if id(dataset) in seen:
+      return
+    seen.add(id(dataset))
+    for upstream in dataset._inputs():  # pylint: disable=protected-access
+      walk(upstream)
+    for kind in ("refurbish", "echo"):
+      stage = getattr(dataset, f"{kind}_stage", None)
+      if stage is not None and tf.is_symbolic_tensor(stage):
+        article = "an" if kind == "echo" else "a"
+        raise RuntimeError(
+            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function: it is another "
+            "stage at each call. Build the dataset outside.")
+    found.append(dataset)
+
+  walk(dataset)
+  return found
+
+
+def _epoch_stats(kind, row):
+  """The counts of a row in which times are in nanoseconds."""
+  names = [field.name for field in dataclasses.fields(kind)]
+  return kind(*(1e-9 * value if name.endswith("_wait") else value for name, value in zip(names, row)))
+
+
+def _total(kind, epochs):
+  return kind(*(sum((getattr(epoch, field.name) for epoch in epochs), field.type()) for field in dataclasses.fields(kind)))

@@ -33,7 +33,7 @@ def _store(parser, args):
       tf.config.list_logical_devices()
     # Held for as long as it is looked at. A damaged store is left for whoever trains on it to begin anew.
     with arguments.build_errors():
-      handle = native.ops().cache_store_handle(
+      handle = native.ops().refurbish_tf_cache_store_handle(
           store=os.path.realpath(args.path), max_bytes=cache_store.UNLIMITED, mode="inspect")
     store = cache_store.CacheStore(args.path)
   except ValueError as error:

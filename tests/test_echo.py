@@ -522,7 +522,7 @@ def test_refurbish_then_adaptive_echo():
     assert sorted({x for batch in contents(dataset) for x in batch}) == list(range(8))
   refurbished, echoed = rtf.stats(dataset)
   assert refurbished.total.fresh == 16
-  assert echoed.fresh == 12
+  assert [epoch.fresh for epoch in echoed.epochs] == [4, 4, 4] and echoed.total.fresh == 12
 
 
 def test_adaptive_echo_is_no_source_of_refurbish():
@@ -622,10 +622,14 @@ def test_adaptive_repeats_while_nothing_is_ready():
   rest = [int(x) for x in iterator]
   assert rest in ([], [14])
   stage, = rtf.stats(dataset)
-  assert stage.name == "adaptive" and stage.fresh == 5
-  assert stage.repeated == 6 + len(rest) - 1
-  assert stage.factor == (stage.fresh + stage.repeated) / 5
-  assert str(stage) == f"adaptive: 5 fresh, {stage.repeated} repeated, echoing factor {stage.factor:.2f}"
+  assert stage.name == "adaptive" and stage.epochs == (stage.total,)
+  total = stage.total
+  assert (total.fresh, total.repeated) == (5, 6 + len(rest) - 1)
+  assert total.factor == (total.fresh + total.repeated) / 5
+  lines = [line.split() for line in str(stage).splitlines()]
+  assert lines[0] == ["adaptive"]
+  assert lines[1] == ["epoch", "fresh", "repeated", "fresh_wait", "[s]", "factor"]
+  assert lines[-1] == ["total", "5", str(total.repeated), f"{total.fresh_wait:.2f}", f"{total.factor:.2f}"]
 
 
 def test_adaptive_with_a_fast_upstream_repeats_nothing():
@@ -719,9 +723,23 @@ def test_stats_of_echo():
   assert rtf.stats(tf.data.Dataset.range(3).echo(2)) == []
   dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE)
   stage, = rtf.stats(dataset)
-  assert stage == rtf.EchoStats("echo", 0, 0) and stage.factor == 1
-  contents(dataset.repeat(2).prefetch(1))
-  assert rtf.stats(dataset)[0].fresh == 6
+  assert stage == rtf.StageStats("echo", (), rtf.EchoStats(0, 0, 0.0)) and stage.total.factor == 1
+  yielded = contents(dataset.repeat(2).prefetch(1))
+  stage, = rtf.stats(dataset)
+  assert [epoch.fresh for epoch in stage.epochs] == [3, 3]
+  assert sum(epoch.fresh + epoch.repeated for epoch in stage.epochs) == len(yielded)
+
+
+def test_adaptive_echo_tells_how_long_it_waited():
+  """For the first element, as there is nothing to repeat, and after max_e repetitions; else it does not wait."""
+  def slow(x):
+    time.sleep(0.1)
+    return x
+
+  dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
+  contents(dataset)
+  stage, = rtf.stats(dataset)
+  assert stage.total.fresh_wait >= 0.25
 
 
 def test_in_a_function(recwarn):

@@ -1,9 +1,12 @@
 """rtf.stats: the counts are those of what really ran."""
+import collections
 import dataclasses
+import time
 
 from hypothesis import example, given, settings, strategies as st
 import pytest
 import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
 
@@ -105,7 +108,8 @@ def test_removed_samples_are_absent():
   store.remove(3)
   store.remove(7)
   list(stage.dataset)
-  assert dataclasses.astuple(stage.stats.epochs[1]) == (2, 10, 0, 2, 12 * 8)
+  epoch = stage.stats.epochs[1]
+  assert (epoch.fresh, epoch.cached, epoch.evicted, epoch.absent, epoch.bytes) == (2, 10, 0, 2, 12 * 8)
 
 
 def test_samples_without_room_are_absent_or_fresh():
@@ -170,12 +174,97 @@ def test_printing():
     list(stage.dataset)
   lines = str(stage.stats).splitlines()
   assert lines[0] == "train"
-  assert [line.split() for line in lines[1:]] == [
-      ["epoch", "fresh", "cached", "evicted", "absent", "bytes"],
-      ["0", "1,200", "0", "0", "0", "4,800"],
-      ["1", "600", "600", "600", "0", "4,800"],
-      ["total", "1,800", "600", "600", "0", "4,800"]]
+  assert lines[1].split() == [
+      "epoch", "fresh", "cached", "evicted", "absent", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
+  waits = [f"{epoch.fresh_wait:.2f}" for epoch in (*stage.stats.epochs, stage.stats.total)]
+  assert [line.split() for line in lines[2:]] == [
+      ["0", "1,200", "0", "0", "0", "4,800", waits[0], "0.00"],
+      ["1", "600", "600", "600", "0", "4,800", waits[1], "0.00"],
+      ["total", "1,800", "600", "600", "0", "4,800", waits[2], "0.00"]]
   assert len({len(line) for line in lines[1:]}) == 1  # In columns.
+
+
+def test_waits(tmp_path):
+  """Seconds that the stage waits for fresh samples, and for a store on disk; one in memory is not waited for."""
+  def slow(index):
+    time.sleep(0.02)
+    return index
+
+  for store in (None, tmp_path / "store"):
+    dataset = tf.data.Dataset.range(20).refurbish(
+        lambda index: tf.ensure_shape(tf.numpy_function(slow, [index], tf.int64), []), r=4, store=store,
+        num_parallel_calls=None)
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    for _ in range(2):
+      list(dataset.with_options(options))
+    first, second = rtf.stats(dataset)[0].epochs
+    assert first.fresh_wait >= 20 * 0.02 and first.store_wait == 0
+    assert 5 * 0.02 <= second.fresh_wait < first.fresh_wait
+    assert (second.store_wait > 0) == (store is not None)
+    total = rtf.stats(dataset)[0].total
+    assert total.fresh_wait == first.fresh_wait + second.fresh_wait and total.store_wait == second.store_wait
+
+
+def test_the_profiler_shows_the_stages(tmp_path):
+  """Their iterators carry what one wants to know of them, with the hit ratio so far."""
+  dataset = tf.data.Dataset.range(40).refurbish(lambda x: x, r=4, seed=1).echo(2).echo(rtf.AUTOTUNE)
+  list(dataset)
+  with tf.profiler.experimental.Profile(str(tmp_path)):
+    list(dataset)
+  file, = tmp_path.rglob("*.xplane.pb")
+  space = xplane_pb2.XSpace.FromString(file.read_bytes())
+  seen = collections.defaultdict(list)
+  for plane in space.planes:
+    names = {key: value.name for key, value in plane.stat_metadata.items()}
+    for line in plane.lines:
+      for event in line.events:
+        kind = plane.event_metadata[event.metadata_id].name.split("::")[-1]
+        values = {names[stat.metadata_id]: getattr(stat, stat.WhichOneof("value")) for stat in event.stats}
+        # A text is given by reference.
+        seen[kind].append({name: names.get(value, value) if name in ("source", "stage") else value
+                           for name, value in values.items()})
+  stage = dataset._input_dataset._input_dataset.refurbish_stage.numpy().decode()  # pylint: disable=protected-access
+  refurbished = seen["RefurbishedSamples"]
+  assert {call["stage"] for call in refurbished} == {stage}
+  assert {float(call["r"]) for call in refurbished} == {4}
+  # At the first call the epoch has not begun, and after the last element it is over. A call tells what came before it.
+  under_way = [call for call in refurbished if "epoch" in call]
+  assert len(under_way) == 39 and {int(call["epoch"]) for call in under_way} == {1}
+  # Of 39 elements 29 or 30 were cached, as the last one was fresh or not.
+  assert any(abs(39 * float(call["hit_ratio"]) - cached) < 1e-3 for call in under_way for cached in (29, 30))
+  assert {call["source"] for call in seen["StaleSamples"]} == {"random access"}
+  assert {float(call["e"]) for call in seen["Echo"]} == {2}
+  assert {int(call["max_e"]) for call in seen["AdaptiveEcho"]} == {8}
+  assert float(seen["AdaptiveEcho"][-1]["echoing_factor"]) >= 1
+
+
+def test_description(tmp_path):
+  """What each stage does, upstream first."""
+  dataset = tf.data.Dataset.range(600).refurbish(
+      lambda x: x, r=3, seed=7, order_seed=8, eviction="reference_count", shuffle="uniform", name="train",
+      store=rtf.CacheStore(max_bytes=8 * 300))
+  assert rtf.describe(dataset.batch(2).echo(1.5).echo(rtf.AUTOTUNE, max_e=4, name="adaptive").prefetch(1)).splitlines() == [
+      'refurbish "train", r = 3',
+      "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
+      "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
+      "  source  random access: only what is prepared is read",
+      "  store   memory, at most 2,400 bytes",
+      "echo, e = 1.5",
+      'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
+  stream = tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")
+  unread = [
+      "refurbish, r = 1.5",
+      "  epoch   number of samples not known yet; reuse begins after the first epoch that is read to its end",
+      "  order   balanced eviction, cache-aware shuffle, seed 7",
+      "  source  a stream: read through in every epoch",
+      f"  store   {tmp_path / 'store'}, without a limit"]
+  assert rtf.describe(stream).splitlines() == unread
+  list(stream)
+  read = rtf.describe(stream).splitlines()
+  assert read[1] == "  epoch   12 samples; after the first epoch about 8 fresh, 4 cached"
+  assert read[:1] + read[2:] == unread[:1] + unread[2:]
+  assert rtf.describe(tf.data.Dataset.range(3)) == "no reuse stages"
 
 
 def test_stats_are_a_snapshot():
@@ -194,6 +283,8 @@ def test_bad_arguments():
   for wrong in (None, 3, [tf.data.Dataset.range(2)], iter(tf.data.Dataset.range(2))):
     with pytest.raises(TypeError, match="takes a tf.data.Dataset, got"):
       rtf.stats(wrong)
+    with pytest.raises(TypeError, match="rtf.describe takes a tf.data.Dataset, got"):
+      rtf.describe(wrong)
   dataset = tf.data.Dataset.range(2).refurbish(tf.identity)
   with pytest.raises(RuntimeError, match="outside"):
     tf.function(lambda: len(rtf.stats(dataset)))()

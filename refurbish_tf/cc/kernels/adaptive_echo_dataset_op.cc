@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/registry.h"
+#include "refurbish_tf/cc/kernels/stopwatch.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/dataset.h"
@@ -47,6 +48,7 @@ using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::MemoryCheckpoint;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
+using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kDatasetType[] = "AdaptiveEcho";
@@ -61,10 +63,31 @@ constexpr char kMessage[] = "message";
 // the second spares the reading thread a wait when elements come in bursts.
 constexpr size_t kBufferSize = 2;
 
-// What the iterators of a stage have yielded. Outlives them.
+// What an iterator has yielded. Outlives it.
 struct EchoCounters {
   std::atomic<int64_t> fresh{0};
   std::atomic<int64_t> repeated{0};
+  std::atomic<int64_t> fresh_wait_nanos{0};
+};
+
+// The counts of a stage, an entry for each iterator that was read.
+class EchoStage {
+ public:
+  std::shared_ptr<EchoCounters> Begin() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    counters_.push_back(std::make_shared<EchoCounters>());
+    return counters_.back();
+  }
+
+  std::vector<std::shared_ptr<const EchoCounters>> Counters() const
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {counters_.begin(), counters_.end()};
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  std::vector<std::shared_ptr<EchoCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 
 class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
@@ -85,10 +108,10 @@ class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
           int64_t max_factor)
       : DatasetBase(DatasetContext(ctx)),
         input_(input),
-        stage_(std::move(stage)),
+        stage_id_(std::move(stage)),
         max_factor_(max_factor),
-        counters_(Registry<EchoCounters>::Global().GetOrCreate(
-            stage_, [] { return std::make_shared<EchoCounters>(); })) {
+        stage_(Registry<EchoStage>::Global().GetOrCreate(
+            stage_id_, [] { return std::make_shared<EchoStage>(); })) {
     input_->Ref();
   }
 
@@ -132,7 +155,7 @@ class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
     Node* input = nullptr;
     TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
     Node* stage = nullptr;
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(stage_), &stage));
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(stage_id_), &stage));
     Node* max_factor = nullptr;
     TF_RETURN_IF_ERROR(b->AddScalar(max_factor_, &max_factor));
     return b->AddDataset(this, {input, stage, max_factor}, output);
@@ -142,9 +165,9 @@ class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
   class Iterator;
 
   const DatasetBase* const input_;
-  const std::string stage_;
+  const std::string stage_id_;
   const int64_t max_factor_;
-  const std::shared_ptr<EchoCounters> counters_;
+  const std::shared_ptr<EchoStage> stage_;
 };
 
 // Lock order: `input_mu_` before `mu_`.
@@ -161,6 +184,22 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
   }
 
   bool SymbolicCheckpointCompatible() const override { return true; }
+
+  // For the profiler.
+  TraceMeMetadata GetTraceMeMetadata() const override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    TraceMeMetadata metadata = {
+        {"stage", dataset()->stage_id_},
+        {"max_e", absl::StrCat(dataset()->max_factor_)}};
+    absl::MutexLock lock(&mu_);
+    if (counters_ != nullptr && counters_->fresh > 0) {
+      const double fresh = counters_->fresh;
+      metadata.push_back(
+          {"echoing_factor",
+           absl::StrCat((fresh + counters_->repeated) / fresh)});
+    }
+    return metadata;
+  }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
@@ -198,6 +237,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    if (counters_ == nullptr) counters_ = dataset()->stage_->Begin();
     EnsureThread(ctx);
     *end_of_sequence = false;
     while (!cancelled_) {
@@ -209,12 +249,15 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
       }
       if (num_yields_ > 0 && num_yields_ < dataset()->max_factor_) {
         ++num_yields_;
-        ++dataset()->counters_->repeated;
+        ++counters_->repeated;
         *out_tensors = newest_;
         return absl::OkStatus();
       }
       RecordStop(ctx);
-      changed_.Wait(&mu_);
+      {
+        Stopwatch wait(&counters_->fresh_wait_nanos);
+        changed_.Wait(&mu_);
+      }
       RecordStart(ctx);
     }
     return absl::CancelledError("Iteration was cancelled.");
@@ -314,7 +357,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     RecordBufferDequeue(ctx, buffered.element);
     newest_ = std::move(buffered.element);
     num_yields_ = 1;
-    ++dataset()->counters_->fresh;
+    ++counters_->fresh;
     *out_tensors = newest_;
     return absl::OkStatus();
   }
@@ -376,8 +419,10 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
   absl::Mutex input_mu_ ABSL_ACQUIRED_BEFORE(mu_);
   std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(input_mu_);
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   absl::CondVar changed_;
+  // Null until an element is asked for.
+  std::shared_ptr<EchoCounters> counters_ ABSL_GUARDED_BY(mu_);
   std::deque<Buffered> buffer_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool input_ended_ ABSL_GUARDED_BY(mu_) = false;
@@ -412,21 +457,26 @@ class EchoCountsOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
-    const std::shared_ptr<EchoCounters> counters =
-        Registry<EchoCounters>::Global().Find(
-            ctx->input(0).scalar<tstring>()());
-    Tensor counts(tensorflow::DT_INT64, TensorShape({2}));
-    auto values = counts.vec<int64_t>();
-    values(0) = counters == nullptr ? 0 : counters->fresh.load();
-    values(1) = counters == nullptr ? 0 : counters->repeated.load();
+    const std::shared_ptr<EchoStage> stage = Registry<EchoStage>::Global().Find(
+        ctx->input(0).scalar<tstring>()());
+    std::vector<std::shared_ptr<const EchoCounters>> counters;
+    if (stage != nullptr) counters = stage->Counters();
+    Tensor counts(tensorflow::DT_INT64,
+                  TensorShape({static_cast<int64_t>(counters.size()), 3}));
+    auto values = counts.matrix<int64_t>();
+    for (size_t i = 0; i < counters.size(); ++i) {
+      values(i, 0) = counters[i]->fresh;
+      values(i, 1) = counters[i]->repeated;
+      values(i, 2) = counters[i]->fresh_wait_nanos;
+    }
     ctx->set_output(0, counts);
   }
 };
 
 REGISTER_KERNEL_BUILDER(
-    Name("AdaptiveEchoDataset").Device(tensorflow::DEVICE_CPU),
+    Name("RefurbishTf>AdaptiveEchoDataset").Device(tensorflow::DEVICE_CPU),
     AdaptiveEchoDatasetOp);
-REGISTER_KERNEL_BUILDER(Name("EchoCounts").Device(tensorflow::DEVICE_CPU),
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoCounts").Device(tensorflow::DEVICE_CPU),
                         EchoCountsOp);
 
 }  // namespace

@@ -1,6 +1,5 @@
-// The lookup ops of `CacheStore`, and the name and the counts of a stage.
+// The lookup ops of `CacheStore`.
 #include <algorithm>
-#include <atomic>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -8,14 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/sample_store.h"
-#include "refurbish_tf/cc/kernels/stage.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
-#include "tensorflow/core/lib/random/random.h"
 
 namespace refurbish_tf {
 namespace {
@@ -296,56 +293,16 @@ class VerifyOp : public DiskStoreOp {
   }
 };
 
-class StageNameOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    // The graph that carries the name may go to another process, as a worker of
-    // a tf.data service, which names stages of its own.
-    static const uint64_t process = tensorflow::random::New64();
-    static std::atomic<uint64_t> counter{0};
-    Tensor name(tensorflow::DT_STRING, TensorShape({}));
-    name.scalar<tstring>()() =
-        absl::StrCat("refurbish-", absl::Hex(process), "-", counter++);
-    ctx->set_output(0, name);
-  }
-};
-
-class CountsOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    const std::shared_ptr<Stage> stage =
-        Stage::Find(ctx->input(0).scalar<tstring>()());
-    std::vector<EpochCounts> counts;
-    if (stage != nullptr) counts = stage->Counts();
-    Tensor output(tensorflow::DT_INT64,
-                  TensorShape({static_cast<int64_t>(counts.size()), 5}));
-    auto values = output.matrix<int64_t>();
-    for (size_t i = 0; i < counts.size(); ++i) {
-      values(i, 0) = counts[i].fresh;
-      values(i, 1) = counts[i].cached;
-      values(i, 2) = counts[i].evicted;
-      values(i, 3) = counts[i].absent;
-      values(i, 4) = counts[i].bytes;
-    }
-    ctx->set_output(0, output);
-  }
-};
-
-REGISTER_KERNEL_BUILDER(Name("CacheStoreHandle").Device(DEVICE_CPU), HandleOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreAgree").Device(DEVICE_CPU), AgreeOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreVerify").Device(DEVICE_CPU), VerifyOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreGet").Device(DEVICE_CPU), GetOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStorePut").Device(DEVICE_CPU), PutOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreRemove").Device(DEVICE_CPU), RemoveOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreContains").Device(DEVICE_CPU),
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU), HandleOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU), AgreeOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreVerify").Device(DEVICE_CPU), VerifyOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreGet").Device(DEVICE_CPU), GetOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStorePut").Device(DEVICE_CPU), PutOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreRemove").Device(DEVICE_CPU), RemoveOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreContains").Device(DEVICE_CPU),
                         ContainsOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreClear").Device(DEVICE_CPU), ClearOp);
-REGISTER_KERNEL_BUILDER(Name("CacheStoreStats").Device(DEVICE_CPU), StatsOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishStageName").Device(DEVICE_CPU),
-                        StageNameOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishCounts").Device(DEVICE_CPU), CountsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU), ClearOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU), StatsOp);
 
 }  // namespace
 }  // namespace refurbish_tf

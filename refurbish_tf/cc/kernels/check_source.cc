@@ -57,11 +57,11 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
             "put refurbish before distribute, so that each worker of the "
             "service refurbishes what it prepares"};
   }
-  if (op == "RefurbishedSamplesDataset") {
+  if (op == "RefurbishTf>RefurbishedSamplesDataset") {
     return {"a refurbish stage",
             "put both partial augmentations into one partial_fn"};
   }
-  if (op == "AdaptiveEchoDataset") {
+  if (op == "RefurbishTf>AdaptiveEchoDataset") {
     return {"echo(e=AUTOTUNE), which repeats by the clock",
             "put it behind refurbish, or give echo a number"};
   }

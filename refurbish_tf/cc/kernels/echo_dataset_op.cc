@@ -40,6 +40,7 @@ using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::MemoryCheckpoint;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
+using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kDatasetType[] = "Echo";
@@ -194,6 +195,11 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
   bool SymbolicCheckpointCompatible() const override { return true; }
+
+  // For the profiler.
+  TraceMeMetadata GetTraceMeMetadata() const override {
+    return {{"e", absl::StrCat(dataset()->factor_)}};
+  }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -425,7 +431,7 @@ void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
   *output = new Dataset(ctx, input, factor, seed);
 }
 
-REGISTER_KERNEL_BUILDER(Name("EchoDataset").Device(tensorflow::DEVICE_CPU),
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoDataset").Device(tensorflow::DEVICE_CPU),
                         EchoDatasetOp);
 
 }  // namespace

@@ -39,6 +39,7 @@ using tensorflow::data::IteratorStateReader;
 using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
+using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kDatasetType[] = "RefurbishedSamples";
@@ -207,6 +208,24 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
   bool SymbolicCheckpointCompatible() const override { return true; }
+
+  // For the profiler.
+  TraceMeMetadata GetTraceMeMetadata() const override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    TraceMeMetadata metadata = {
+        {"stage", dataset()->arguments_.stage},
+        {"r", absl::StrCat(dataset()->arguments_.reuse_factor)}};
+    // An iterator that waits for its input holds the lock.
+    if (!mu_.TryLock()) return metadata;
+    if (epoch_ != nullptr) {
+      const double cached = epoch_->counters().cached;
+      const double all = epoch_->counters().fresh + cached;
+      metadata.push_back({"epoch", absl::StrCat(epoch_->number())});
+      metadata.push_back({"hit_ratio", absl::StrCat(all > 0 ? cached / all : 0)});
+    }
+    mu_.Unlock();
+    return metadata;
+  }
 
   // Nothing begins here: an iterator that is made but never read takes no epoch.
   absl::Status Initialize(IteratorContext*) override {
@@ -377,6 +396,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   absl::Status MakeInput(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     input_impl_.reset();
+    Stopwatch wait(&epoch_->counters().fresh_wait_nanos);
     EpochHandover handover(dataset()->stage_.get(), epoch_);
     IteratorContext input_ctx = InputContext(ctx);
     return dataset()->input_->MakeIterator(&input_ctx, this, prefix(),
@@ -387,8 +407,11 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
                           uint32_t* index, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     IteratorContext input_ctx = InputContext(ctx);
-    absl::Status status =
-        input_impl_->GetNext(&input_ctx, sample, end_of_sequence);
+    absl::Status status;
+    {
+      Stopwatch wait(&epoch_->counters().fresh_wait_nanos);
+      status = input_impl_->GetNext(&input_ctx, sample, end_of_sequence);
+    }
     if (!status.ok()) return AddIndex(ctx, status);
     if (*end_of_sequence) {
       if (!epoch_->scheduled_length()) return absl::OkStatus();
@@ -472,7 +495,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     return dataset()->stage_->EndEpoch(*epoch);
   }
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   // Null until an element is asked for, and again after the end.
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   // Null until a sample has to be prepared.
@@ -542,7 +565,7 @@ void RefurbishedSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
 }
 
 REGISTER_KERNEL_BUILDER(
-    Name("RefurbishedSamplesDataset").Device(tensorflow::DEVICE_CPU),
+    Name("RefurbishTf>RefurbishedSamplesDataset").Device(tensorflow::DEVICE_CPU),
     RefurbishedSamplesDatasetOp);
 
 }  // namespace

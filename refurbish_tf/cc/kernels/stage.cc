@@ -315,9 +315,12 @@ bool Epoch::GetStored(uint32_t index, std::optional<uint32_t> position,
     // Upstream goes on while we read, and leaves the sample to us.
     served_[index] = true;
     mu_.Unlock();
-    hit = position.has_value()
-              ? read_ahead_->Get({*position, index, wanted}, sample, &found)
-              : store.Get(index, wanted, sample, &found);
+    {
+      Stopwatch wait(&counters_->store_wait_nanos);
+      hit = position.has_value()
+                ? read_ahead_->Get({*position, index, wanted}, sample, &found)
+                : store.Get(index, wanted, sample, &found);
+    }
     mu_.Lock();
     hit = hit && (Exact() || shared_->generations.Use(index, found));
     served_[index] = hit;
@@ -825,10 +828,25 @@ std::vector<EpochCounts> Stage::Counts() const {
   counts.reserve(counters_.size());
   for (const auto& epoch : counters_) {
     counts.push_back({epoch->fresh, epoch->cached, epoch->evicted,
-                      epoch->absent, epoch->bytes});
+                      epoch->absent, epoch->bytes, epoch->fresh_wait_nanos,
+                      epoch->store_wait_nanos});
   }
   if (!counts.empty()) counts.back().bytes = store_->store().Stats().bytes;
   return counts;
+}
+
+StageDescription Stage::Describe() const {
+  absl::MutexLock lock(&mu_);
+  StageDescription description;
+  description.num_samples = options_.num_samples;
+  if (schedule_ != nullptr) description.num_kept = schedule_->capacity();
+  description.random_access = random_access_;
+  return description;
+}
+
+void Stage::SetRandomAccess(bool random_access) {
+  absl::MutexLock lock(&mu_);
+  random_access_ = random_access;
 }
 
 namespace {

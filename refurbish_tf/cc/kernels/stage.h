@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/kernels/stopwatch.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
@@ -39,6 +40,8 @@ struct EpochCounts {
   int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
   int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
   int64_t bytes = 0;    // Held by the store when the next epoch begins, or now.
+  int64_t fresh_wait_nanos = 0;  // Waited for fresh samples from upstream,
+  int64_t store_wait_nanos = 0;  // and for a store to read.
 };
 
 // On a store that others use, too, a job may meet a sample of a newer generation
@@ -90,6 +93,15 @@ struct EpochCounters {
   std::atomic<int64_t> evicted{0};
   std::atomic<int64_t> absent{0};
   std::atomic<int64_t> bytes{0};
+  std::atomic<int64_t> fresh_wait_nanos{0};
+  std::atomic<int64_t> store_wait_nanos{0};
+};
+
+// What there is to say of a stage without having counted anything.
+struct StageDescription {
+  int64_t num_samples = kUnknownSamples;
+  int64_t num_kept = kUnknownSamples;  // How many of them the store can hold.
+  bool random_access = false;          // Else the source is a stream.
 };
 
 // The error of a checkpoint that does not fit.
@@ -153,6 +165,7 @@ class Epoch {
   SavedEpoch Save() ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t number() const { return number_; }
+  EpochCounters& counters() { return *counters_; }
   uint64_t seed() const { return seed_; }
   // The generation of which the sample is prepared in this epoch.
   Generation PreparedGeneration(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
@@ -351,6 +364,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
   std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
+  StageDescription Describe() const ABSL_LOCKS_EXCLUDED(mu_);
+  void SetRandomAccess(bool random_access) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // `scheduled`: by the schedule, if there is one.
@@ -371,6 +386,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   StageOptions options_ ABSL_GUARDED_BY(mu_);
+  bool random_access_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
   // Null until the first epoch, and on a store of our own. Before `store_` goes.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);

@@ -41,6 +41,7 @@ using tensorflow::data::IteratorStateReader;
 using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
+using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kDatasetType[] = "StaleSamples";
@@ -76,12 +77,12 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
 // else is read as a stream, which is always right.
 bool SupportsRandomAccess(const DatasetBase* dataset) {
   static const auto* const kKnown = new std::unordered_set<std::string>{
-      "BatchDataset",         "BatchDatasetV2",     "ConcatenateDataset",
-      "EchoDataset",          "MapDataset",         "OptionsDataset",
-      "ParallelBatchDataset", "ParallelMapDatasetV2", "PrefetchDataset",
-      "RangeDataset",         "RepeatDataset",      "ShardDataset",
-      "SkipDataset",          "TakeDataset",        "TensorDataset",
-      "TensorSliceDataset",   "ZipDataset"};
+      "BatchDataset",       "BatchDatasetV2",       "ConcatenateDataset",
+      "MapDataset",         "OptionsDataset",       "ParallelBatchDataset",
+      "ParallelMapDatasetV2", "PrefetchDataset",    "RangeDataset",
+      "RefurbishTf>EchoDataset", "RepeatDataset",   "ShardDataset",
+      "SkipDataset",        "TakeDataset",          "TensorDataset",
+      "TensorSliceDataset", "ZipDataset"};
   if (kKnown->count(dataset->type_string()) == 0 ||
       !dataset->RandomIndexingCompatible().ok() ||
       dataset->Cardinality(CardinalityOptions()) < 0) {
@@ -110,6 +111,7 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
         output_types_(output_types),
         output_shapes_(output_shapes) {
     input_->Ref();
+    stage_->SetRandomAccess(random_access_);
   }
 
   ~Dataset() override { input_->Unref(); }
@@ -180,6 +182,10 @@ class StaleSamplesDatasetOp::Dataset::Iterator
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
   bool SymbolicCheckpointCompatible() const override { return true; }
+
+  TraceMeMetadata GetTraceMeMetadata() const override {
+    return {{"source", dataset()->random_access_ ? "random access" : "stream"}};
+  }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -410,7 +416,7 @@ void StaleSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
 }
 
 REGISTER_KERNEL_BUILDER(
-    Name("StaleSamplesDataset").Device(tensorflow::DEVICE_CPU),
+    Name("RefurbishTf>StaleSamplesDataset").Device(tensorflow::DEVICE_CPU),
     StaleSamplesDatasetOp);
 
 }  // namespace

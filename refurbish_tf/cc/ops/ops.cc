@@ -13,13 +13,13 @@ absl::Status VectorShape(tensorflow::shape_inference::InferenceContext* c) {
   return absl::OkStatus();
 }
 
-REGISTER_OP("RefurbishStageName")
+REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc("A name for a stage, another one at each execution and in each process.");
 
-REGISTER_OP("StaleSamplesDataset")
+REGISTER_OP("RefurbishTf>StaleSamplesDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("seed: int64")
@@ -37,7 +37,7 @@ Each is followed by its index (int64) and, when `output_types` has one more
 component, by a seed (int32 [2]) for the partial augmentation.
 )doc");
 
-REGISTER_OP("RefurbishedSamplesDataset")
+REGISTER_OP("RefurbishTf>RefurbishedSamplesDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("seed: int64")
@@ -62,17 +62,39 @@ An element of `input_dataset` is a partially augmented sample and its index
 seed (int32 [2]) for the final augmentation.
 )doc");
 
-REGISTER_OP("RefurbishCounts")
+REGISTER_OP("RefurbishTf>RefurbishCounts")
     .Input("stage: string")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 5));
+      c->set_output(0, c->Matrix(c->UnknownDim(), 7));
       return absl::OkStatus();
     })
-    .Doc("fresh, cached, evicted, absent, bytes: a row an epoch.");
+    .Doc(R"doc(
+A row an epoch: fresh, cached, evicted, absent, bytes, and the nanoseconds waited
+for fresh samples and for the store.
+)doc");
 
-REGISTER_OP("EchoDataset")
+REGISTER_OP("RefurbishTf>RefurbishDescription")
+    .Input("stage: string")
+    .Output("description: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorShape<3>)
+    .Doc(R"doc(
+The number of samples and how many of them the store can hold, both -1 while
+unknown, and whether the source has random access.
+)doc");
+
+REGISTER_OP("RefurbishTf>InputWait")
+    .Output("wait: double")
+    .SetIsStateful()
+    .SetShapeFn(VectorShape<2>)
+    .Doc(R"doc(
+How many elements the iterators of this process have been asked for, and how many
+seconds they took for them.
+)doc");
+
+REGISTER_OP("RefurbishTf>EchoDataset")
     .Input("input_dataset: variant")
     .Input("echoing_factor: double")
     .Input("seed: int64")
@@ -83,7 +105,7 @@ REGISTER_OP("EchoDataset")
     .SetShapeFn(ScalarShape)
     .Doc("Each element `echoing_factor` times, in expectation if not whole.");
 
-REGISTER_OP("AdaptiveEchoDataset")
+REGISTER_OP("RefurbishTf>AdaptiveEchoDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("max_echoing_factor: int64")
@@ -95,14 +117,20 @@ REGISTER_OP("AdaptiveEchoDataset")
     .SetShapeFn(ScalarShape)
     .Doc("Each element again while no newer one is ready.");
 
-REGISTER_OP("EchoCounts")
+REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<2>)
-    .Doc("Fresh and repeated elements of an adaptive echo stage.");
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Matrix(c->UnknownDim(), 3));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+A row for each iterator of an adaptive echo stage: fresh and repeated elements, and
+the nanoseconds waited for fresh ones.
+)doc");
 
-REGISTER_OP("CacheStoreHandle")
+REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .Input("store: string")
     .Input("max_bytes: int64")
     .Input("mode: string")
@@ -116,7 +144,7 @@ mode: 'open'; 'overwrite', to clear one on disk; 'inspect', for one on disk that
 must be there.
 )doc");
 
-REGISTER_OP("CacheStoreAgree")
+REGISTER_OP("RefurbishTf>CacheStoreAgree")
     .Input("store: string")
     .Input("names: string")
     .Input("values: string")
@@ -134,14 +162,14 @@ Adds settings to those that a store on disk was written under, and returns all.
 Fails when one differs.
 )doc");
 
-REGISTER_OP("CacheStoreVerify")
+REGISTER_OP("RefurbishTf>CacheStoreVerify")
     .Input("store: string")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn(VectorShape<2>)
     .Doc("Reads every sample of a store on disk. How many are right, and not.");
 
-REGISTER_OP("CacheStoreGet")
+REGISTER_OP("RefurbishTf>CacheStoreGet")
     .Input("store: string")
     .Input("index: int64")
     .Output("components: output_types")
@@ -161,7 +189,7 @@ REGISTER_OP("CacheStoreGet")
     })
     .Doc("The components of the sample at `index`.");
 
-REGISTER_OP("CacheStorePut")
+REGISTER_OP("RefurbishTf>CacheStorePut")
     .Input("store: string")
     .Input("index: int64")
     .Input("components: input_types")
@@ -170,7 +198,7 @@ REGISTER_OP("CacheStorePut")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Keeps a sample at `index`.");
 
-REGISTER_OP("CacheStoreRemove")
+REGISTER_OP("RefurbishTf>CacheStoreRemove")
     .Input("store: string")
     .Input("index: int64")
     .Output("removed: bool")
@@ -178,7 +206,7 @@ REGISTER_OP("CacheStoreRemove")
     .SetShapeFn(ScalarShape)
     .Doc("Removes the sample at `index`.");
 
-REGISTER_OP("CacheStoreContains")
+REGISTER_OP("RefurbishTf>CacheStoreContains")
     .Input("store: string")
     .Input("index: int64")
     .Output("present: bool")
@@ -186,13 +214,13 @@ REGISTER_OP("CacheStoreContains")
     .SetShapeFn(ScalarShape)
     .Doc("Whether there is a sample at `index`.");
 
-REGISTER_OP("CacheStoreClear")
+REGISTER_OP("RefurbishTf>CacheStoreClear")
     .Input("store: string")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Removes all samples.");
 
-REGISTER_OP("CacheStoreStats")
+REGISTER_OP("RefurbishTf>CacheStoreStats")
     .Input("store: string")
     .Output("counts: int64")
     .SetIsStateful()

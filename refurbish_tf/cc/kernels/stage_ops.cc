@@ -1,0 +1,124 @@
+// What there is to know of stages, found by their names, and of waiting for them.
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/stage.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/lib/monitoring/collected_metrics.h"
+#include "tensorflow/core/lib/monitoring/collection_registry.h"
+#include "tensorflow/core/lib/random/random.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+
+class StageNameOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    // The graph that carries the name may go to another process, as a worker of
+    // a tf.data service, which names stages of its own.
+    static const uint64_t process = tensorflow::random::New64();
+    static std::atomic<uint64_t> counter{0};
+    Tensor name(tensorflow::DT_STRING, TensorShape({}));
+    name.scalar<tstring>()() =
+        absl::StrCat("refurbish-", absl::Hex(process), "-", counter++);
+    ctx->set_output(0, name);
+  }
+};
+
+// The stage is gone when nothing of it has been made, or nothing is left.
+std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
+  return Stage::Find(ctx->input(0).scalar<tstring>()());
+}
+
+class RefurbishCountsOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<Stage> stage = FindStage(ctx);
+    std::vector<EpochCounts> counts;
+    if (stage != nullptr) counts = stage->Counts();
+    Tensor output(tensorflow::DT_INT64,
+                  TensorShape({static_cast<int64_t>(counts.size()), 7}));
+    auto values = output.matrix<int64_t>();
+    for (size_t i = 0; i < counts.size(); ++i) {
+      values(i, 0) = counts[i].fresh;
+      values(i, 1) = counts[i].cached;
+      values(i, 2) = counts[i].evicted;
+      values(i, 3) = counts[i].absent;
+      values(i, 4) = counts[i].bytes;
+      values(i, 5) = counts[i].fresh_wait_nanos;
+      values(i, 6) = counts[i].store_wait_nanos;
+    }
+    ctx->set_output(0, output);
+  }
+};
+
+class RefurbishDescriptionOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<Stage> stage = FindStage(ctx);
+    StageDescription description;
+    if (stage != nullptr) description = stage->Describe();
+    Tensor output(tensorflow::DT_INT64, TensorShape({3}));
+    auto values = output.vec<int64_t>();
+    values(0) = description.num_samples;
+    values(1) = description.num_kept;
+    values(2) = description.random_access;
+    ctx->set_output(0, output);
+  }
+};
+
+// TensorFlow measures how long each call takes that fetches an element from the
+// end of a pipeline, wherever in a graph it is called from, as in the training
+// step of Keras. It keeps this for those who monitor a process, and so do we
+// read it.
+class InputWaitOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
+    tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;
+    options.collect_metric_descriptors = false;
+    const auto metrics =
+        tensorflow::monitoring::CollectionRegistry::Default()->CollectMetrics(
+            options);
+    Tensor output(tensorflow::DT_DOUBLE, TensorShape({2}));
+    auto values = output.vec<double>();
+    values(0) = values(1) = 0;
+    const auto found = metrics->point_set_map.find(kMetric);
+    if (found != metrics->point_set_map.end()) {
+      for (const auto& point : found->second->points) {
+        values(0) += point->histogram_value.num();
+        values(1) += 1e-6 * point->histogram_value.sum();
+      }
+    }
+    ctx->set_output(0, output);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>StageName").Device(DEVICE_CPU),
+                        StageNameOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishCounts").Device(DEVICE_CPU),
+                        RefurbishCountsOp);
+REGISTER_KERNEL_BUILDER(
+    Name("RefurbishTf>RefurbishDescription").Device(DEVICE_CPU),
+    RefurbishDescriptionOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>InputWait").Device(DEVICE_CPU),
+                        InputWaitOp);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,442 @@
+"""rtf.keras: training goes on where it was stopped, killed at any time, and the logger tells what really was."""
+import collections
+import itertools
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+N, BATCH, EPOCHS = 20, 4, 4
+
+
+def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=False, seed=7, store=None):
+  def partial_fn(index, seed):
+    return index, tf.random.stateless_normal([4], seed)
+
+  def final_fn(index, x, seed):
+    return {"index": index, "x": x + tf.random.stateless_normal([4], seed, stddev=0.1)}, tf.cast(index % 2, tf.float32)
+
+  source = tf.data.Dataset.range(n)
+  if kind == "stream":
+    source = source.filter(lambda index: True)
+  if kind == "stream of known length":
+    source = source.filter(lambda index: True).apply(tf.data.experimental.assert_cardinality(n))
+  dataset = source.refurbish(partial_fn, final_fn, r, seed=seed, store=store)
+  if repeat:
+    dataset = dataset.repeat()
+  dataset = dataset.batch(batch).prefetch(2)
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  return dataset.with_options(options)
+
+
+def make_model(**options):
+  """A model with all that has a state: an optimizer with moments, dropout, a metric."""
+  keras.utils.set_random_seed(1)
+  indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
+  y = keras.layers.Dense(8, "relu")(Recorder()(x, indices))
+  y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(y))
+  model = keras.Model({"index": indices, "x": x}, y)
+  model.compile("adam", "mse", metrics=["mae"], **options)
+  return model
+
+
+# The indices of the batches trained on, for the steps of one execution.
+seen = []
+
+
+class Recorder(keras.layers.Layer):
+  def call(self, x, indices, training=None):
+    if not training or isinstance(x, keras.KerasTensor):
+      return x
+
+    def record(indices):
+      seen.append(indices.tolist())
+      return indices
+
+    recorded = tf.numpy_function(record, [indices], tf.int64)
+    with tf.control_dependencies([recorded]):
+      return tf.identity(x)
+
+
+class Steps(keras.callbacks.Callback):
+  """Remembers what was trained on in each step of each epoch, and stops training at one of them."""
+
+  def __init__(self, trained, stop=None):
+    super().__init__()
+    self.trained = trained
+    self.left = stop
+
+  def on_epoch_begin(self, epoch, logs=None):
+    self.epoch = epoch
+
+  def on_train_batch_begin(self, batch, logs=None):
+    seen.clear()
+
+  def on_train_batch_end(self, batch, logs=None):
+    if not seen:
+      return
+    self.trained[self.epoch, batch] = list(itertools.chain(*seen))
+    if self.left is not None:
+      self.left -= 1
+      if self.left == 0:
+        raise KeyboardInterrupt
+
+
+def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, **how):
+  """The history, or None when it was stopped, and the weights."""
+  model = make_model(**(compiled or {}))
+  callbacks = [rtf.keras.RestoreDataset(backup, save_freq=save_freq), Steps(trained, stop)]
+  try:
+    history = model.fit(make_dataset(**how), epochs=EPOCHS, steps_per_epoch=steps, verbose=0, callbacks=callbacks).history
+  except KeyboardInterrupt:
+    history = None
+  return history, model.get_weights()
+
+
+def assert_epochs_whole(trained):
+  for epoch in range(EPOCHS):
+    indices = [index for (e, _), batch in trained.items() if e == epoch for index in batch]
+    assert sorted(indices) == list(range(N)), epoch
+
+
+@pytest.mark.parametrize("how", [
+    {"save_freq": "epoch"}, {"save_freq": 1}, {"save_freq": 2, "symbolic": True}, {"save_freq": 3, "steps": 5, "repeat": True},
+    {"save_freq": 3, "compiled": {"steps_per_execution": 5}}, {"save_freq": 2, "kind": "stream"},
+    {"save_freq": 2, "kind": "stream of known length"}], ids=str)
+def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
+  unbroken = {}
+  expected, weights = train(tmp_path / "none", unbroken, **how)
+  assert_epochs_whole(unbroken)
+  # Counted in executions, of which an epoch has one where it is one of five steps.
+  for stops in ([1], [2, 1]) if "compiled" in how else ([1], [7, 3], [5, 1, 1, 8]):
+    backup, trained = tmp_path / "backup", {}
+    for stop in stops:
+      history, _ = train(backup, trained, stop, **how)
+      assert history is None
+    history, resumed = train(backup, trained, **how)
+    assert_epochs_whole(trained)
+    assert not backup.exists()
+    if "kind" in how:
+      # Of a stream, which of the fresh samples comes when depends on what is in the store.
+      continue
+    assert trained == unbroken
+    for a, b in zip(weights, resumed):
+      np.testing.assert_array_equal(a, b)
+    for name, values in history.items():
+      assert values == expected[name][-len(values):]
+
+
+def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
+  """The next fit, with another callback or none, is not followed by the one that was interrupted."""
+  model, trained = make_model(), {}
+  logger = rtf.keras.RefurbishLogger(make_dataset())
+  with pytest.raises(KeyboardInterrupt):
+    model.fit(make_dataset(), epochs=2, verbose=0, callbacks=[
+        rtf.keras.RestoreDataset(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
+  saved = (tmp_path / "first" / "latest" / "state.json").read_text()
+  for callbacks in ([], [rtf.keras.RestoreDataset(tmp_path / "second", save_freq=1)], [logger], []):
+    model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
+    assert (tmp_path / "first" / "latest" / "state.json").read_text() == saved
+  assert not isinstance(model.train_function, rtf.keras._Step)
+  assert not (tmp_path / "second").exists()
+
+
+def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
+  """With a training step of its own and metrics of its own."""
+  class Own(keras.Model):
+    def __init__(self):
+      super().__init__()
+      self.dense = keras.layers.Dense(1)
+      self.mean = keras.metrics.Mean(name="mean")
+
+    def call(self, x):
+      return self.dense(x)
+
+    def train_step(self, data):
+      x, y = data
+      with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((self(x["x"])[:, 0] - y) ** 2)
+      self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+      self.mean.update_state(loss)
+      return {"mean": self.mean.result()}
+
+  def run(stop, backup):
+    keras.utils.set_random_seed(1)
+    model = Own()
+    model(tf.zeros([1, 4]))
+    model.compile("adam")
+
+    class Stop(keras.callbacks.Callback):
+      left = stop
+
+      def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+          raise KeyboardInterrupt
+    try:
+      return model.fit(make_dataset(), epochs=3, verbose=0,
+                       callbacks=[rtf.keras.RestoreDataset(backup, save_freq=2), Stop()]).history, model.get_weights()
+    except KeyboardInterrupt:
+      return None, None
+
+  expected, weights = run(1000, tmp_path / "none")
+  assert run(8, tmp_path / "backup") == (None, None)
+  history, resumed = run(1000, tmp_path / "backup")
+  for a, b in zip(weights, resumed):
+    np.testing.assert_array_equal(a, b)
+  assert history["mean"][-1] == expected["mean"][-1]
+
+
+def interrupted(tmp_path, stop=7, **how):
+  train(tmp_path / "backup", {}, stop, save_freq=1, **how)
+  return tmp_path / "backup"
+
+
+@pytest.mark.parametrize("change, error, message", [
+    ({"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
+    ({"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
+    ({"n": 19}, tf.errors.InvalidArgumentError, "num_samples is 19, but it was 20"),
+    ({"batch": 5}, ValueError, "of a fit with steps 5, but this one has 4. Give fit the same dataset"),
+    ({"compiled": {"steps_per_execution": 5}}, ValueError, "steps_per_execution 1, but this one has 5")])
+def test_a_backup_of_another_fit_is_refused_and_the_model_untouched(tmp_path, change, error, message):
+  backup = interrupted(tmp_path)
+  model = make_model(**change.pop("compiled", {}))
+  before = model.get_weights()
+  with pytest.raises(error, match=message):
+    model.fit(make_dataset(**change), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  # The backup is still good.
+  trained = {}
+  train(backup, trained, save_freq=1)
+  assert min(trained) == (1, 1) and max(trained) == (3, 4)
+
+
+def test_epochs_and_versions_that_do_not_fit(tmp_path):
+  backup = interrupted(tmp_path)
+  def fit(**arguments):
+    make_model().fit(make_dataset(), verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)], **arguments)
+
+  with pytest.raises(ValueError, match="epochs of at least 2, but this one has 1. Ask for more epochs"):
+    fit(epochs=1)
+  state = backup / "latest" / "state.json"
+  text = state.read_text()
+  state.write_text(text.replace('"format": 1', '"format": 2'))
+  with pytest.raises(ValueError, match="format 2, but this one has 1. Use the refurbish_tf that wrote it"):
+    fit(epochs=4)
+  state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
+  with pytest.raises(ValueError, match="is of epoch 0, but fit begins with epoch 2. Leave initial_epoch out"):
+    fit(epochs=4, initial_epoch=2)
+
+
+def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
+  generated = tf.data.Dataset.from_generator(
+      lambda: iter([(np.zeros(4), 0.0)]), output_signature=(tf.TensorSpec([4]), tf.TensorSpec([])))
+  model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
+    model.fit(generated.batch(1), verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+  assert not (tmp_path / "backup" / "latest").exists()
+
+
+@pytest.mark.parametrize("arguments, error", [
+    ({"backup_dir": 3}, TypeError), ({"backup_dir": ""}, TypeError), ({"backup_dir": "x", "save_freq": 0}, ValueError),
+    ({"backup_dir": "x", "save_freq": "batch"}, ValueError), ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),
+    ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError))])
+def test_bad_arguments_of_restore_dataset(arguments, error):
+  with pytest.raises(error, match="must be"):
+    rtf.keras.RestoreDataset(**arguments)
+
+
+# Processes that are killed. ----------------------------------------------------
+
+
+def train_until_killed(directory, kind, events, store):
+  """In a process of its own: trains until that many things have happened, steps and renames of a backup."""
+  directory = pathlib.Path(directory)
+  left = events
+
+  def happen():
+    nonlocal left
+    left -= 1
+    if left == 0:
+      os.kill(os.getpid(), signal.SIGKILL)
+
+  rename = pathlib.Path.rename
+
+  def renamed(path, target):
+    happen()
+    return rename(path, target)
+
+  class Log(Steps):
+    def on_train_batch_end(self, batch, logs=None):
+      super().on_train_batch_end(batch, logs)
+      if not seen:
+        return
+      with open(directory / "trained", "a") as file:
+        file.write(json.dumps([self.epoch, batch, self.trained[self.epoch, batch]]) + "\n")
+      happen()
+
+  pathlib.Path.rename = renamed
+  model = make_model()
+  model.fit(make_dataset(kind, store=store), epochs=EPOCHS, verbose=0,
+            callbacks=[rtf.keras.RestoreDataset(directory / "backup", save_freq=3), Log({})])
+  np.savez(directory / "weights.npz", *model.get_weights())
+
+
+@pytest.mark.parametrize("kind, on_disk, kills", [("range", False, 20), ("stream", True, 5)])
+def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills):
+  """SIGKILL at random steps, and amid the renames of a backup: epochs are whole, and weights the same bit for bit."""
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["refurbish_tf"])
+  store = tmp_path / "store" if on_disk else None
+
+  def run(directory, events):
+    directory.mkdir(exist_ok=True)
+    process = context.Process(target=train_until_killed, args=(directory, kind, events, store))
+    process.start()
+    process.join(300)
+    assert not process.is_alive()
+    return process.exitcode
+
+  numbers = random.Random(1)
+  for _ in range(kills):
+    assert run(tmp_path / "killed", numbers.randint(1, 5)) == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "weights.npz").exists()
+  assert run(tmp_path / "killed", 10**6) == 0
+  # The steps since the last backup were done twice.
+  trained = {(epoch, batch): indices for epoch, batch, indices in map(
+      json.loads, (tmp_path / "killed" / "trained").read_text().splitlines())}
+  assert_epochs_whole(trained)
+  if kind == "range":
+    assert run(tmp_path / "unbroken", 10**6) == 0
+    with np.load(tmp_path / "killed" / "weights.npz") as killed, np.load(tmp_path / "unbroken" / "weights.npz") as unbroken:
+      for name in unbroken.files:
+        np.testing.assert_array_equal(killed[name], unbroken[name])
+
+
+# The logger. ------------------------------------------------------------------
+
+
+def test_history_agrees_with_counters_in_the_functions(tmp_path):
+  calls = collections.Counter()
+
+  def count(name):
+    def function(x):
+      calls[name] += 1
+      return x
+    return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64), [])
+
+  def counted(name, n, r):
+    return tf.data.Dataset.range(n).refurbish(count(f"{name} partial"), count(f"{name} final"), r, seed=1, name=name)
+
+  stages = tf.data.Dataset.zip(counted("first", N, 2), counted("second", N, 5), counted("second", N, 1))
+  dataset = stages.map(lambda x, *_: (tf.cast([x], tf.float32), 1.0)).batch(BATCH)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  by_epoch = []
+
+  class Epochs(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+      by_epoch.append(calls.copy())
+      calls.clear()
+
+  validation = tf.data.Dataset.from_tensors((tf.zeros([1, 1]), tf.zeros([1])))
+  history = model.fit(
+      dataset, epochs=EPOCHS, verbose=0, validation_data=validation,
+      callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]).history
+  assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
+  assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"])] == [
+      epoch["first final"] for epoch in by_epoch] == [20] * EPOCHS
+  # Two of one name are numbered; they count together here.
+  assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
+  assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"])] == [
+      epoch["second partial"] for epoch in by_epoch]
+  for name in ("evicted", "absent", "bytes", "fresh_wait", "store_wait"):
+    assert len(history[f"first_{name}"]) == EPOCHS
+  assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
+  # TensorBoard is told the same.
+  file, = (tmp_path / "train").iterdir()
+  written = collections.defaultdict(list)
+  for event in tf.compat.v1.train.summary_iterator(str(file)):
+    for value in event.summary.value:
+      assert value.metadata.plugin_data.plugin_name == "scalars"
+      written[value.tag].append((event.step, float(tf.make_ndarray(value.tensor))))
+  assert "input_wait/max" in written and "first/fresh" in written and "second_2/cached" in written
+  for tag, values in written.items():
+    group, name = tag.split("/")
+    assert [step for step, _ in values] == list(range(EPOCHS))
+    np.testing.assert_allclose([value for _, value in values], history[f"{group}_{name}"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_a_stall_of_the_input_is_seen(steps_per_execution):
+  """The wait of a training step for its input is what it is, though the step reads it within a graph."""
+  def slow(index):
+    if index == 12:
+      time.sleep(0.5)
+    return index
+
+  dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
+      lambda x: (tf.cast([x], tf.float32), 1.0)).batch(1)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+  for epoch in range(2):
+    assert history["input_wait_max"][epoch] > 0.25
+    assert history["input_wait_p50"][epoch] < 0.25
+  assert set(history) == {"loss", "input_wait_p50", "input_wait_p95", "input_wait_max"}
+
+
+def test_the_echoing_factor_of_each_epoch():
+  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2).echo(rtf.AUTOTUNE)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+  assert history["echo_fresh"] == [4, 4, 4]
+  assert history["echo_factor"] == [(4 + repeated) / 4 for repeated in history["echo_repeated"]]
+
+
+def test_bad_arguments_of_the_logger():
+  with pytest.raises(TypeError, match="takes a tf.data.Dataset, got list"):
+    rtf.keras.RefurbishLogger([1])
+  with pytest.raises(TypeError, match="log_dir must be"):
+    rtf.keras.RefurbishLogger(make_dataset(), 3)
+
+
+JAX = """
+import keras, tensorflow as tf
+import refurbish_tf as rtf
+dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=1).batch(2)
+model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early.
+assert history["refurbish_fresh"] == [6, 4, 4], history
+assert min(history["input_wait_max"]) > 0
+try:
+  model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])
+except RuntimeError as error:
+  print(error)
+"""
+
+
+def test_with_keras_on_jax():
+  pytest.importorskip("jax")
+  result = subprocess.run(
+      [sys.executable, "-c", JAX], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True, timeout=300)
+  assert result.returncode == 0, result.stderr
+  assert "works with Keras' TensorFlow backend, and this is jax" in result.stdout
