@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -49,6 +50,8 @@ class _Step:
   def __call__(self, *args):
     if self._model.history is not self._history:
       self.remove()
+      return self.function(*args)
+    if isinstance(args[-1], types.GeneratorType):  # From train_on_batch, after a fit that was interrupted.
       return self.function(*args)
     return self._callback.run_step(self.function, *args)
 
@@ -311,8 +314,8 @@ class RefurbishLogger(_StepCallback):
   - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
-  A stage with a `name` is called by it. With `log_dir` they are written for TensorBoard as well, with a slash in place of
-  the first underline, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training.
+  A stage with a `name` is called by it. With `log_dir` they are written for TensorBoard as well, as `refurbish/fresh`,
+  `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.

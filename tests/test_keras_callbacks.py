@@ -147,6 +147,7 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
     model.fit(make_dataset(), epochs=2, verbose=0, callbacks=[
         rtf.keras.RestoreDataset(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
   saved = (tmp_path / "first" / "latest" / "state.json").read_text()
+  model.train_on_batch(*next(iter(make_dataset())))
   for callbacks in ([], [rtf.keras.RestoreDataset(tmp_path / "second", save_freq=1)], [logger], []):
     model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
     assert (tmp_path / "first" / "latest" / "state.json").read_text() == saved
