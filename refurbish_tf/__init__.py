@@ -12,6 +12,7 @@ Importing the package adds `refurbish` and `echo` to `tf.data.Dataset`; `dataset
 import tensorflow as tf
 
 from refurbish_tf import augment
+from refurbish_tf import diversity
 from refurbish_tf import keras
 from refurbish_tf import native
 from refurbish_tf.cache_store import CacheStore
@@ -33,7 +34,7 @@ from refurbish_tf.stats import stats
 __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
-    "StageStats", "augment", "describe", "echo", "keras", "recommend_echo_factor", "refurbish", "stats"]
+    "StageStats", "augment", "describe", "diversity", "echo", "keras", "recommend_echo_factor", "refurbish", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

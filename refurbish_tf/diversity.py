@@ -1,0 +1,347 @@
+"""Sample diversity, how many different augmented samples a training run sees: `rtf.diversity`.
+
+>>> rtf.diversity.normalized_unique_samples(14 * 14 * 162, 162, epochs=90, r=[1, 2, 3, 5]).round(4)
+array([1.    , 0.997 , 0.994 , 0.9881])
+
+That is two RandAugment layers, cached, before a random crop with a padding of 4 and a random flip: r = 3 keeps 99.4 %
+of the unique samples of standard training.
+
+The augmentation A of Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4, is a set of |A| functions.
+Partial and final augmentation draw one of |A_P| and one of |A_F| outcomes, every one with the same probability
+(assumption 1), and all |A| = |A_P| * |A_F| pairs make different samples (assumption 3). Where outcomes coincide or are
+not equally likely, there are fewer unique samples than these functions say.
+
+**Theorem 1 and the schedule.** The theorem has k/r partially augmented samples made of a sample in k epochs, each of
+them used exactly r times (assumption 2, called balanced eviction). In a run that is so only with
+`eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, which is what `refurbish` does unless
+told otherwise, evicts N/r samples in every epoch from the second on, so the first partially augmented sample is used
+fewer than r times by most samples (section 5.2 of the paper excepts the first r epochs, too). Of N samples it makes
+N + (k - 1) * N/r partially augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1 the
+theorem says 1 unique sample, and 1 + 2/3 is right; in long training they differ little.
+
+The functions here follow the schedule that runs: a sample is first evicted after w epochs, and again after every r,
+with w = r for reference counts, and for balanced eviction with a w that is evenly spread over (0, r] among the samples.
+That is exact for any real r and any k, while Theorem 1 with an exponent k/r that is not whole is the expectation of no
+run. For a whole r it is a lower bound.
+"""
+import math
+import numbers
+
+import numpy as np
+
+from refurbish_tf import arguments
+from refurbish_tf.refurbish_op import EVICTION
+
+# Time grows with the epochs times the schedules that samples can have, of which there are up to as many as epochs.
+MAX_EPOCHS = 10_000
+# From here on not every whole number is a float.
+LARGEST_EXACT = 2**53
+
+
+def expected_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+  """The expected number of unique samples that are made of one sample of the data set.
+
+  >>> rtf.diversity.expected_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
+  88.89...
+  >>> rtf.diversity.expected_unique_samples(8, 2, epochs=12, r=3, eviction="reference_count")  # Theorem 1
+  5.019767761230469
+
+  Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, Theorem 1 (section 4):
+
+      E(U) = |A| * (1 - (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**r) ** (k/r))
+
+  to the letter with `eviction="reference_count"` where r is whole and k a multiple of r. In all other cases its
+  assumption that every partially augmented sample is used exactly r times does not hold of a run. What is returned then
+  is the expectation for the uses n_1, n_2, ... that there are, with a factor for each of them,
+
+      |A| * (1 - product of (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**n_j))
+
+  and with balanced eviction the average of that over the samples. It is for samples that are kept in the cache store;
+  one that `max_bytes` leaves no room for has r = 1. How many of N samples are first evicted in which epoch is rounded
+  to whole samples; but for that the average is exact, and where r is whole and divides N nothing is rounded.
+
+  Args:
+    num_outcomes: |A|, how many different samples the whole augmentation can make of one, a real number of at least 1.
+      Huge ones such as 1e12, for an augmentation with a continuous parameter, cost no accuracy.
+    num_final_outcomes: |A_F|, how many the final augmentation can make of one, from 1 (that is echoing) to |A|
+      (standard training). Need not divide |A|, so that curves over it are smooth; numbers that do not, interpolate.
+    epochs: k, for how many epochs is trained, a whole number of up to 10,000.
+    r: the reuse factor, a real number from 1 to `epochs`.
+    eviction: as in `tf.data.Dataset.refurbish`, "balanced" or "reference_count".
+
+  The numbers may be arrays, which broadcast as in NumPy.
+
+  Returns:
+    Samples, a float from 1 to min(|A|, k), or an array of them.
+
+  Raises:
+    TypeError: an argument is neither a real number nor an array of them.
+    ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is none of the two.
+  """
+  return _by_schedule(
+      _expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
+
+
+def normalized_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+  """The expected number of unique samples relative to that of standard training, between 0 and 1.
+
+  >>> rtf.diversity.normalized_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
+  0.990...
+  >>> split = np.array([0.2, 0.4, 0.6])                     # log|A_F| / log|A|, an axis of the figure
+  >>> rtf.diversity.normalized_unique_samples(1e5, 1e5**split, epochs=90, r=5).round(3)
+  array([0.823, 0.981, 0.998])
+
+  Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, Figure 4 (section 4): E(U) / E(U*) over r and
+  log|A_F| / log|A|, where U* is U with r = 1. The figure shows Theorem 1; see `expected_unique_samples` for how a run
+  differs.
+
+  Args:
+    num_outcomes: as in `expected_unique_samples`, and so are all others.
+    num_final_outcomes: likewise.
+    epochs: likewise.
+    r: likewise.
+    eviction: likewise.
+
+  Returns:
+    A fraction, 1 for r = 1 and for |A_F| = |A|, a float or an array.
+
+  Raises:
+    TypeError: as in `expected_unique_samples`.
+    ValueError: likewise.
+  """
+  outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
+  unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
+  return unique / _by_schedule(_expectation, outcomes, final_outcomes, epochs, np.ones_like(r), eviction)
+
+
+def expected_sample_diversity(num_samples, num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+  """The expectation of sample diversity: of the unique samples that a whole training run sees.
+
+  >>> round(rtf.diversity.expected_sample_diversity(50_000, 16, 16, epochs=2, r=1), 6)
+  96875.0
+
+  Kim et al., "FusionFlow", VLDB 2023, section 4.3.1: N samples, K epochs and an augmentation set A; X_i is the number
+  of unique samples made of the i-th of them, and the diversity X is their sum. Their N is `num_samples`, their K is
+  `epochs` (k in Lee et al.), |A| is `num_outcomes` (16 for RandAugment, 25 for AutoAugment there), and X_i is U
+  of Lee et al. Their standard approach is r = 1, where E(X) = N * |A| * (1 - ((|A| - 1) / |A|)**K). For any r it is N
+  times `expected_unique_samples`.
+
+  Args:
+    num_samples: N, the number of samples in the data set, a whole number of at least 1.
+    num_outcomes: as in `expected_unique_samples`, and so are all others.
+    num_final_outcomes: likewise.
+    epochs: likewise.
+    r: likewise.
+    eviction: likewise.
+
+  Returns:
+    Samples, a float or an array.
+
+  Raises:
+    TypeError: as in `expected_unique_samples`.
+    ValueError: likewise.
+  """
+  num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
+  return _plain(num_samples * _by_schedule(_expectation, *rest, eviction))
+
+
+def sample_diversity_variance(num_samples, num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+  """The variance of sample diversity: of the unique samples that a whole training run sees.
+
+  >>> rtf.diversity.sample_diversity_variance(50_000, 16, 16, epochs=2, r=1)
+  2929.6875
+  >>> rtf.diversity.sample_diversity_variance(50_000, 16, 4, epochs=2, r=2)
+  6152.34375
+
+  Kim et al., "FusionFlow", VLDB 2023, section 4.3.2; the symbols are those of `expected_sample_diversity`. As
+  `refurbish` draws for every sample by itself, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and Var(X)
+  is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many do so
+  when is fixed, so these differences add nothing. The paper gives no closed form of Var(X_i); it is worked out epoch by
+  epoch from terms that do not cancel, and so is accurate where nearly all samples are unique, too.
+
+  Their tiny-batches, samples that share what is drawn and are put together anew in every epoch, have no counterpart in
+  `refurbish`. Where the elements of its source are batches of b samples that share what is drawn, take the number of
+  batches for `num_samples`, and b**2 times the variance.
+
+  Args:
+    num_samples: N, the number of samples in the data set, a whole number of at least 1.
+    num_outcomes: as in `expected_unique_samples`, and so are all others; but it must be a whole number here.
+    num_final_outcomes: likewise, and must divide `num_outcomes`: in between there is nothing that varies.
+    epochs: likewise.
+    r: likewise.
+    eviction: likewise.
+
+  Returns:
+    Samples squared, a float or an array. Its square root is the standard deviation of the diversity.
+
+  Raises:
+    TypeError: as in `expected_unique_samples`.
+    ValueError: likewise, or `num_final_outcomes` does not divide `num_outcomes`.
+  """
+  num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
+  outcomes, final_outcomes, _, _ = rest
+  # What is left of a division tells nothing of numbers that had to be rounded.
+  exact = outcomes < LARGEST_EXACT
+  _check(
+      (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
+      {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
+      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as there is a "
+      "sample for each pair of a partial and a final outcome",
+      "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
+  return _plain(num_samples * _by_schedule(_variance, *rest, eviction))
+
+
+def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
+  """The average over the samples of `function`, which is called once for all numbers of one schedule."""
+  arguments.check_choice("eviction", eviction, EVICTION)
+  result = np.empty(outcomes.shape)
+  for schedule in sorted(set(zip(epochs.flat, r.flat))):
+    here = (epochs == schedule[0]) & (r == schedule[1])
+    first_evictions, weights = _first_evictions(*schedule, eviction)
+    result[here] = function(
+        outcomes[here][:, np.newaxis], final_outcomes[here][:, np.newaxis], *schedule, first_evictions) @ weights
+  return _plain(result)
+
+
+def _first_evictions(epochs, r, eviction):
+  """After how many epochs samples are first evicted, as far as that makes a difference, and what share of them."""
+  if eviction == "reference_count":
+    return np.array([r]), np.ones(1)
+  # Epoch t is the first of another generation if t modulo r comes to w or passes it, so nothing changes between two of
+  # these remainders. A remainder of floats is exact, as the schedule of the stage is.
+  remainders = np.unique(np.fmod(np.arange(epochs), r))
+  edges = np.append(remainders, r)
+  return edges[1:], np.diff(edges) / r
+
+
+def _fresh(epochs, r, first_evictions):
+  """Yields for every epoch which of the samples are prepared, as their indices in `first_evictions`."""
+  generation = np.full(first_evictions.shape, -1.0)
+  for epoch in range(int(epochs)):
+    before, generation = generation, epoch // r + (math.fmod(epoch, r) >= first_evictions)
+    yield np.flatnonzero(generation != before)
+
+
+def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
+  """Theorem 1 with the uses that there are. Shapes [numbers, 1], [numbers, 1], (), (), [samples]."""
+  uses = np.zeros(first_evictions.shape)
+  # The logarithm of the probability that a given outcome has never been drawn.
+  log_missed = np.zeros(np.broadcast_shapes(outcomes.shape, first_evictions.shape))
+
+  def add(evicted):
+    # A given final outcome is drawn at least once in so many uses.
+    drawn = -np.expm1(uses[evicted] * np.log1p(-1 / final_outcomes))
+    log_missed[:, evicted] += np.log1p(-final_outcomes / outcomes * drawn)
+
+  with np.errstate(divide="ignore"):  # The logarithm of 0: the only outcome is never missed.
+    for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
+      if epoch:
+        add(fresh)
+      uses[fresh] = 0
+      uses += 1
+    add(slice(None))
+  return -outcomes * np.expm1(log_missed)
+
+
+def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
+  """The variance of the number of unique samples, epoch by epoch. Shapes as in `_expectation`.
+
+  c is how many of the final outcomes have been drawn with the partial outcome that is in use, u how many pairs have
+  been drawn altogether. A use draws a new pair with probability 1 - c/|A_F|, which adds 1 to both; that and the laws of
+  total variance and covariance give every line.
+  """
+  shape = np.broadcast_shapes(outcomes.shape, first_evictions.shape)
+  partial_outcomes = outcomes / final_outcomes
+  # How many final outcomes have been drawn with any one given partial outcome, before the one in use came up.
+  mean, variance = np.zeros(shape), np.zeros(shape)
+  mean_c, variance_c, covariance, variance_u = (np.zeros(shape) for _ in range(4))
+  for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
+    if epoch:
+      # The one that was in use is the given one once in |A_P| times. The next one to use is drawn independently of all
+      # that was, so it is any given one, too, and is one of |A_P| that add up to u.
+      share = 1 / partial_outcomes
+      step = mean_c[:, fresh] - mean[:, fresh]
+      variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2
+      mean[:, fresh] += share * step
+      mean_c[:, fresh], variance_c[:, fresh] = mean[:, fresh], variance[:, fresh]
+      covariance[:, fresh] = share * variance_u[:, fresh]
+    drawn_before = mean_c / final_outcomes
+    spread = drawn_before * (1 - drawn_before)
+    variance_u += spread - 2 * covariance / final_outcomes
+    covariance = (1 - 1 / final_outcomes) * covariance - variance_c / final_outcomes + spread
+    variance_c = (1 - 2 / final_outcomes) * variance_c + spread
+    mean_c = (1 - 1 / final_outcomes) * mean_c + 1
+  # Where nothing varies, rounding leaves a little on either side of 0.
+  return np.maximum(variance_u, 0)
+
+
+def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
+  """The numbers as float arrays of one shape, `num_samples` first if it is given."""
+  named = {
+      **num_samples, "num_outcomes": num_outcomes, "num_final_outcomes": num_final_outcomes, "epochs": epochs, "r": r}
+  named = {name: _real(name, value) for name, value in named.items()}
+  shapes = {name: value.shape for name, value in named.items()}
+  try:
+    named = dict(zip(named, np.broadcast_arrays(*named.values())))
+  except ValueError:
+    raise ValueError(
+        "The arrays must broadcast as in NumPy, got the shapes "
+        f"{', '.join(f'{shape} of {name}' for name, shape in shapes.items())}. To have every combination, put them on "
+        "axes of their own: r[:, np.newaxis].") from None
+  outcomes, final_outcomes, epochs, r = (named[name] for name in ("num_outcomes", "num_final_outcomes", "epochs", "r"))
+  for name in named:
+    what = {
+        "num_samples": "num_samples, the number of samples in the data set,",
+        "num_outcomes": "num_outcomes (|A|)",
+        "num_final_outcomes": "num_final_outcomes (|A_F|)",
+        "epochs": "epochs (k)",
+        "r": "r, the reuse factor,"}[name]
+    advice = {
+        "num_outcomes": "For an augmentation with a continuous parameter give a huge number, such as 1e12.",
+        "num_final_outcomes": "With no final augmentation it is 1.",
+        "r": "r=1 is standard training."}.get(name, "")
+    _check(~((named[name] >= 1) & np.isfinite(named[name])), {name: named[name]},
+           f"{what} must be a finite number of at least 1", advice)
+    if name in ("num_samples", "epochs"):
+      _check(np.fmod(named[name], 1) != 0, {name: named[name]}, f"{what} must be a whole number", "Round it.")
+  _check(
+      epochs > MAX_EPOCHS, {"epochs": epochs}, f"epochs (k) must be at most {MAX_EPOCHS:,}",
+      "Take fewer, as the time that this takes grows with them.")
+  _check(
+      final_outcomes > outcomes, {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
+      "num_final_outcomes (|A_F|) must be at most num_outcomes (|A|), which is of the whole augmentation",
+      "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
+  _check(
+      r > epochs, {"epochs": epochs, "r": r},
+      "epochs (k) must be at least r, as a sample is used once in an epoch and so at most k times",
+      "Train for more epochs, or take a smaller reuse factor.")
+  return tuple(named.values())
+
+
+def _real(name, value):
+  """An array of floats."""
+  allowed = f"{name} must be a real number or an array of real numbers"
+  try:
+    array = np.asarray(value)
+  except ValueError:  # Lists in a list that are not equally long.
+    raise TypeError(f"{allowed}, got {value!r}.") from None
+  # An array of objects holds what NumPy has no type of its own for, such as whole numbers from 2**64 on.
+  if array.dtype.kind not in "iuf" and not (array.dtype.kind == "O" and all(
+      isinstance(item, numbers.Real) and not isinstance(item, bool) for item in array.flat)):
+    raise TypeError(f"{allowed}, got {value!r}.")
+  try:
+    return array.astype(np.float64)
+  except OverflowError:
+    raise ValueError(f"{name} must be below 1e308, got {value!r}.") from None
+
+
+def _check(is_wrong, named, allowed, advice):
+  """Raises ValueError with the first of the numbers that are wrong."""
+  if np.any(is_wrong):
+    got = ", ".join(f"{name}={np.asarray(array)[is_wrong].flat[0]:.17g}" for name, array in named.items())
+    raise ValueError(f"{allowed}, got {got}. {advice}".rstrip())
+
+
+def _plain(array):
+  """A float in place of an array without axes."""
+  return array if np.ndim(array) else float(array)
