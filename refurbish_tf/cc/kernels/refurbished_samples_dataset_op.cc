@@ -330,7 +330,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     int64_t version = 0;
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kVersion, &version));
+    TF_RETURN_IF_ERROR(Read(reader, kVersion, &version));
     if (version != kCheckpointVersion) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The checkpoint of refurbish has version ", version,
@@ -341,8 +341,11 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     TF_RETURN_IF_ERROR(CheckSaved(reader, kSeed, arguments.seed));
     TF_RETURN_IF_ERROR(CheckSaved(reader, kOrderSeed, arguments.order_seed));
     Tensor reuse_factor;
-    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kReuseFactor,
-                                          &reuse_factor));
+    TF_RETURN_IF_ERROR(Read(ctx, reader, kReuseFactor, &reuse_factor));
+    if (reuse_factor.dtype() != tensorflow::DT_DOUBLE ||
+        reuse_factor.dims() != 0) {
+      return DamagedCheckpoint("its reuse_factor is no number");
+    }
     if (reuse_factor.scalar<double>()() != arguments.reuse_factor) {
       return OtherPipeline("r", absl::StrCat(arguments.reuse_factor),
                            absl::StrCat(reuse_factor.scalar<double>()()));
@@ -351,7 +354,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     bool ended = false;
     const auto read = [&](const char* key, auto* field) {
       int64_t value = 0;
-      absl::Status status = reader->ReadScalar(prefix(), key, &value);
+      absl::Status status = Read(reader, key, &value);
       *field = value;
       return status;
     };
@@ -363,10 +366,8 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     TF_RETURN_IF_ERROR(read(kScheduled, &saved.scheduled));
     TF_RETURN_IF_ERROR(read(kNumKept, &saved.num_kept));
     TF_RETURN_IF_ERROR(read(kOrigin, &saved.origin));
-    TF_RETURN_IF_ERROR(
-        reader->ReadTensor(ctx->flr(), prefix(), kYielded, &saved.yielded));
-    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kYieldedSince,
-                                          &saved.yielded_since));
+    TF_RETURN_IF_ERROR(Read(ctx, reader, kYielded, &saved.yielded));
+    TF_RETURN_IF_ERROR(Read(ctx, reader, kYieldedSince, &saved.yielded_since));
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->Restore(saved);
     if (!epoch.ok()) return epoch.status();
@@ -378,10 +379,32 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   }
 
  private:
+  // What TensorFlow says of a key that is missing is only its name.
+  absl::Status Read(IteratorStateReader* reader, const char* key,
+                    int64_t* value) {
+    return Explain(key, reader->ReadScalar(prefix(), key, value));
+  }
+  absl::Status Read(IteratorContext* ctx, IteratorStateReader* reader,
+                    const char* key, Tensor* value) {
+    return Explain(key, reader->ReadTensor(ctx->flr(), prefix(), key, value));
+  }
+  absl::Status Explain(const char* key, const absl::Status& status) {
+    if (status.ok()) return status;
+    if (!absl::IsNotFound(status)) {
+      return DamagedCheckpoint(
+          absl::StrCat("its ", key, " cannot be read: ", status.message()));
+    }
+    return absl::NotFoundError(absl::StrCat(
+        "The checkpoint has no ", key, " for the refurbish stage at ", prefix(),
+        ", so it was saved by another pipeline or is damaged. Build the pipeline "
+        "as it was then, or begin the epoch anew without this part of the "
+        "checkpoint."));
+  }
+
   absl::Status CheckSaved(IteratorStateReader* reader, const char* key,
                           int64_t value) {
     int64_t saved = 0;
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), key, &saved));
+    TF_RETURN_IF_ERROR(Read(reader, key, &saved));
     if (saved == value) return absl::OkStatus();
     return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
   }
