@@ -154,6 +154,19 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
     return input_->CheckExternalState();
   }
 
+  absl::Status Get(OpKernelContext*, int64_t,
+                   std::vector<Tensor>*) const override {
+    return NoRandomAccess();
+  }
+  absl::Status Get(tensorflow::data::AnyContext, int64_t,
+                   std::vector<Tensor>*) const override {
+    return NoRandomAccess();
+  }
+
+  absl::Status RandomIndexingCompatible() const override {
+    return NoRandomAccess();
+  }
+
  protected:
   std::unique_ptr<IteratorBase> MakeIteratorInternal(
       const std::string& prefix) const override;
@@ -192,6 +205,13 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
 
  private:
   class Iterator;
+
+  static absl::Status NoRandomAccess() {
+    return absl::UnimplementedError(
+        "refurbish yields its samples in another order in each epoch, so none of "
+        "them can be asked for by its place. It shuffles by itself; for single "
+        "samples ask its source.");
+  }
 
   const DatasetBase* const input_;
   const Arguments arguments_;
@@ -330,7 +350,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     int64_t version = 0;
-    TF_RETURN_IF_ERROR(Read(reader, kVersion, &version));
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, kVersion, &version));
     if (version != kCheckpointVersion) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The checkpoint of refurbish has version ", version,
@@ -338,23 +358,20 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
           ". Use the refurbish_tf that saved it."));
     }
     const Dataset::Arguments& arguments = dataset()->arguments_;
-    TF_RETURN_IF_ERROR(CheckSaved(reader, kSeed, arguments.seed));
-    TF_RETURN_IF_ERROR(CheckSaved(reader, kOrderSeed, arguments.order_seed));
-    Tensor reuse_factor;
-    TF_RETURN_IF_ERROR(Read(ctx, reader, kReuseFactor, &reuse_factor));
-    if (reuse_factor.dtype() != tensorflow::DT_DOUBLE ||
-        reuse_factor.dims() != 0) {
-      return DamagedCheckpoint("its reuse_factor is no number");
-    }
-    if (reuse_factor.scalar<double>()() != arguments.reuse_factor) {
+    TF_RETURN_IF_ERROR(CheckSaved(ctx, reader, kSeed, arguments.seed));
+    TF_RETURN_IF_ERROR(
+        CheckSaved(ctx, reader, kOrderSeed, arguments.order_seed));
+    double reuse_factor = 0;
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, kReuseFactor, &reuse_factor));
+    if (reuse_factor != arguments.reuse_factor) {
       return OtherPipeline("r", absl::StrCat(arguments.reuse_factor),
-                           absl::StrCat(reuse_factor.scalar<double>()()));
+                           absl::StrCat(reuse_factor));
     }
     SavedEpoch saved;
     bool ended = false;
     const auto read = [&](const char* key, auto* field) {
       int64_t value = 0;
-      absl::Status status = Read(reader, key, &value);
+      absl::Status status = ReadNumber(ctx, reader, key, &value);
       *field = value;
       return status;
     };
@@ -379,21 +396,11 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   }
 
  private:
-  // What TensorFlow says of a key that is missing is only its name.
-  absl::Status Read(IteratorStateReader* reader, const char* key,
-                    int64_t* value) {
-    return Explain(key, reader->ReadScalar(prefix(), key, value));
-  }
   absl::Status Read(IteratorContext* ctx, IteratorStateReader* reader,
                     const char* key, Tensor* value) {
-    return Explain(key, reader->ReadTensor(ctx->flr(), prefix(), key, value));
-  }
-  absl::Status Explain(const char* key, const absl::Status& status) {
-    if (status.ok()) return status;
-    if (!absl::IsNotFound(status)) {
-      return DamagedCheckpoint(
-          absl::StrCat("its ", key, " cannot be read: ", status.message()));
-    }
+    absl::Status status = reader->ReadTensor(ctx->flr(), prefix(), key, value);
+    if (!absl::IsNotFound(status)) return status;
+    // It says no more than the key.
     return absl::NotFoundError(absl::StrCat(
         "The checkpoint has no ", key, " for the refurbish stage at ", prefix(),
         ", so it was saved by another pipeline or is damaged. Build the pipeline "
@@ -401,10 +408,27 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
         "checkpoint."));
   }
 
-  absl::Status CheckSaved(IteratorStateReader* reader, const char* key,
-                          int64_t value) {
+  // `ReadScalar` of the reader ends the process when it meets another shape.
+  template <class T>
+  absl::Status ReadNumber(IteratorContext* ctx, IteratorStateReader* reader,
+                          const char* key, T* value) {
+    Tensor tensor;
+    TF_RETURN_IF_ERROR(Read(ctx, reader, key, &tensor));
+    const tensorflow::DataType dtype = tensorflow::DataTypeToEnum<T>::v();
+    if (tensor.dtype() != dtype || tensor.dims() != 0) {
+      return DamagedCheckpoint(absl::StrCat(
+          "its ", key, " is ", tensorflow::DataTypeString(tensor.dtype()),
+          tensor.shape().DebugString(), ", but must be a scalar of ",
+          tensorflow::DataTypeString(dtype)));
+    }
+    *value = tensor.scalar<T>()();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSaved(IteratorContext* ctx, IteratorStateReader* reader,
+                          const char* key, int64_t value) {
     int64_t saved = 0;
-    TF_RETURN_IF_ERROR(Read(reader, key, &saved));
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, key, &saved));
     if (saved == value) return absl::OkStatus();
     return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
   }
