@@ -1,0 +1,123 @@
+"""What a checkpoint of an iterator over refurbish costs: time to save and to restore, and bytes, against N.
+
+Beside it, what the same costs for a pipeline of tf.data's own that only maps, and for one with a shuffle buffer, whose
+contents go into its checkpoints.
+"""
+import itertools
+import pathlib
+import tempfile
+import time
+
+import common
+import tensorflow as tf
+
+import refurbish_tf as rtf  # pylint: disable=unused-import
+
+SIZES = (10_000, 100_000, 1_281_167, 10_000_000)
+QUICK_SIZES = (1_000, 10_000)
+IMAGENET = 1_281_167
+BATCH = 1024
+# The samples of all pipelines: this many bytes, so that a shuffle buffer has something to save.
+SAMPLE_BYTES = 64
+BUFFER = 10_000
+
+
+def measure(quick):
+  """Yields the sections."""
+  for section in (against_n, beside_tf_data):
+    common.say(section.__doc__)
+    yield section(quick)
+
+
+def against_n(quick):
+  """Against the number of samples"""
+  rows = []
+  for count in QUICK_SIZES if quick else SIZES:
+    for symbolic in (False, True):
+      measured = _measure({"refurbish": lambda count=count: _refurbish(count)}, count, symbolic, common.rounds(quick, 5))
+      found = measured["refurbish"]
+      key, name = f"{count}_{'symbolic' if symbolic else 'plain'}", f"N = {count:,}{', symbolic' if symbolic else ''}"
+      # The bar is that of the bytes, of which ImageNet's are a promise.
+      bytes_limit = 1.0 if count <= IMAGENET else None
+      rows += [
+          common.Row(f"save_{key}", f"{name}: save", "ms", found["save"]),
+          common.Row(f"restore_{key}", f"{name}: restore, first batch", "ms", found["restore"]),
+          common.Row(f"bytes_{key}", f"{name}: bytes", "MB", found["bytes"], limit=bytes_limit)]
+  return common.Section(
+      against_n.__doc__,
+      "Time of tf.train.Checkpoint(iterator=...).write in the middle of the second epoch, which is half fresh and half "
+      "cached; time of iter, read and the first batch, in a dataset made anew as in a new process, whose store is empty; and "
+      f"the size of the checkpoint's files. r = 2, batches of {BATCH:,} samples of {SAMPLE_BYTES} bytes. With symbolic "
+      "checkpoints, an option of tf.data, the state is copied with every element.", rows)
+
+
+def beside_tf_data(quick):
+  """Beside tf.data's own"""
+  count = QUICK_SIZES[-1] if quick else 100_000
+  buffer = min(BUFFER, count // 4)
+  pipelines = {
+      "refurbish": lambda: _refurbish(count),
+      "map": lambda: _source(count).map(_sample, num_parallel_calls=tf.data.AUTOTUNE).batch(BATCH),
+      "shuffle": lambda: _source(count).map(_sample, num_parallel_calls=tf.data.AUTOTUNE).shuffle(buffer, seed=1).batch(BATCH),
+  }
+  found = _measure(pipelines, count, False, common.rounds(quick, 9))
+  names = {"map": "map, batch", "shuffle": f"map, shuffle({buffer:,}), batch"}
+  rows = []
+  for what, unit in (("save", "ms"), ("restore", "ms"), ("bytes", "MB")):
+    rows.append(common.Row(f"{what}_refurbish", f"{what}: refurbish", unit, found["refurbish"][what]))
+    for other, name in names.items():
+      rows.append(common.Row(f"{what}_{other}", f"{what}: {name}", unit, found[other][what]))
+      rows.append(common.Row(
+          f"{what}_to_{other}", f"{what}: refurbish to {name}", "×", common.quotients(found["refurbish"][what], found[other][what])))
+  return common.Section(
+      beside_tf_data.__doc__,
+      f"The same of {count:,} samples, each round all three one after the other. A checkpoint of tf.data's own holds what is "
+      "in the shuffle buffer and no bit for each sample.", rows)
+
+
+def _source(count):
+  return tf.data.Dataset.range(count)
+
+
+def _sample(index):
+  return tf.fill([SAMPLE_BYTES], tf.cast(index, tf.uint8))
+
+
+def _refurbish(count):
+  return _source(count).refurbish(_sample, r=2, seed=1).batch(BATCH)
+
+
+def _measure(pipelines, count, symbolic, rounds):
+  """By pipeline, and by "save", "restore" (milliseconds) and "bytes" (megabytes): a list with a value for each round."""
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  datasets = {name: make().with_options(options) for name, make in pipelines.items()}
+  batches = max(1, count // BATCH)
+  iterators = {}
+  for name, dataset in datasets.items():
+    for _ in dataset:
+      pass
+    iterators[name] = iter(dataset)
+    for _ in itertools.islice(iterators[name], batches // 2):
+      pass
+  found = {name: {"save": [], "restore": [], "bytes": []} for name in pipelines}
+  # The first round, which is not counted, makes what is made once.
+  for counted in [False] + [True] * rounds:
+    for name, make in pipelines.items():
+      with tempfile.TemporaryDirectory(prefix="refurbish-restart-") as directory:
+        began = time.perf_counter()
+        path = tf.train.Checkpoint(iterator=iterators[name]).write(f"{directory}/checkpoint")
+        saved = time.perf_counter() - began
+        size = sum(file.stat().st_size for file in pathlib.Path(directory).iterdir())
+        anew = make().with_options(options)
+        began = time.perf_counter()
+        iterator = iter(anew)
+        tf.train.Checkpoint(iterator=iterator).read(path)
+        next(iterator, None)
+        restored = time.perf_counter() - began
+        del iterator, anew
+      if counted:
+        found[name]["save"].append(1e3 * saved)
+        found[name]["restore"].append(1e3 * restored)
+        found[name]["bytes"].append(size / 1e6)
+  return found
