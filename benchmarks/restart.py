@@ -34,8 +34,8 @@ def against_n(quick):
   rows = []
   for count in QUICK_SIZES if quick else SIZES:
     for symbolic in (False, True):
-      measured = _measure({"refurbish": lambda count=count: _refurbish(count)}, count, symbolic, common.rounds(quick, 5))
-      found = measured["refurbish"]
+      found = _measure(
+          {"refurbish": lambda count=count: _refurbish(count)}, count, symbolic, common.rounds(quick, 5))["refurbish"]
       key, name = f"{count}_{'symbolic' if symbolic else 'plain'}", f"N = {count:,}{', symbolic' if symbolic else ''}"
       # What is promised of ImageNet holds for whatever is smaller.
       limit = 1.0 if count <= IMAGENET else None
@@ -45,10 +45,10 @@ def against_n(quick):
           common.Row(f"bytes_{key}", f"{name}: bytes", "MB", found["bytes"], limit=limit)]
   return common.Section(
       against_n.__doc__,
-      "Time of tf.train.Checkpoint(iterator=...).write in the middle of the second epoch, which is half fresh and half "
-      "cached; time of iter, read and the first batch, in a dataset made anew as in a new process, whose store is empty; and "
-      f"the size of the checkpoint's files. r = 2, batches of {BATCH:,} samples of {SAMPLE_BYTES} bytes. With symbolic "
-      "checkpoints, an option of tf.data, the state is copied with every element.", rows)
+      "Time of tf.train.Checkpoint(iterator=...).write in the middle of an epoch; time of iter, read and the first batch, "
+      "in a dataset made anew as in a new process, whose store is empty; and the size of the checkpoint's files. r = 2, "
+      f"batches of {BATCH:,} samples of {SAMPLE_BYTES} bytes. symbolic: with the option of tf.data that keeps a checkpoint "
+      "up to date with every element.", rows)
 
 
 def beside_tf_data(quick):
@@ -68,11 +68,12 @@ def beside_tf_data(quick):
     for other, name in names.items():
       rows.append(common.Row(f"{what}_{other}", f"{what}: {name}", unit, found[other][what]))
       rows.append(common.Row(
-          f"{what}_to_{other}", f"{what}: refurbish to {name}", "×", common.quotients(found["refurbish"][what], found[other][what])))
+          f"{what}_to_{other}", f"{what}: refurbish to {name}", "×",
+          common.quotients(found["refurbish"][what], found[other][what])))
   return common.Section(
       beside_tf_data.__doc__,
-      f"The same of {count:,} samples, each round all three one after the other. A checkpoint of tf.data's own holds what is "
-      "in the shuffle buffer and no bit for each sample.", rows)
+      f"The same of {count:,} samples, all three one after the other in each round. Their checkpoints hold a batch that was "
+      "read ahead, that of refurbish a bit for each sample, and that of shuffle its buffer.", rows)
 
 
 def _source(count):
@@ -95,13 +96,11 @@ def _measure(pipelines, count, symbolic, rounds):
   batches = max(1, count // BATCH)
   iterators = {}
   for name, dataset in datasets.items():
-    for _ in dataset:
-      pass
     iterators[name] = iter(dataset)
     for _ in itertools.islice(iterators[name], batches // 2):
       pass
   found = {name: {"save": [], "restore": [], "bytes": []} for name in pipelines}
-  # The first round, which is not counted, makes what is made once.
+  # The first round is not counted: it makes what is made once.
   for counted in [False] + [True] * rounds:
     for name, make in pipelines.items():
       with tempfile.TemporaryDirectory(prefix="refurbish-restart-") as directory:

@@ -78,7 +78,7 @@ def test_options_of_echo(name):
   dataset = Dataset.range(N).map(tf.identity, 2, deterministic=True).echo(rtf.AUTOTUNE, max_e=3).with_options(options)
   for _ in range(2):
     assert sorted(set(flat(dataset))) == list(range(N))
-  assert rtf.stats(dataset)[0].fresh == 2 * N
+  assert rtf.stats(dataset)[0].total.fresh == 2 * N
 
 
 # Around the stage. ------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def test_iterators_in_functions():
 
 def epochs_known(name):
   """How many epochs the stage of this name has begun; none when there is no such stage any more."""
-  return len(native.ops().refurbish_counts(stage=name))
+  return len(native.ops().refurbish_tf_refurbish_counts(stage=name))
 
 
 @pytest.mark.parametrize("use", [
