@@ -3,7 +3,7 @@
 >>> import tensorflow as tf
 >>> import refurbish_tf as rtf
 >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, lambda x: x + 1, r=3, seed=7)
->>> sorted(train.as_numpy_iterator())
+>>> sorted(map(int, train))
 [1, 11, 21, 31, 41, 51]
 
 Importing the package adds `refurbish` and `echo` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` and

@@ -18,7 +18,7 @@ def build_errors():
   except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
     # TensorFlow puts the name of the op before and after.
     message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
-    raise ValueError(re.sub(r"\s*\[Op:\w+\].*$", "", message, flags=re.DOTALL)) from None
+    raise ValueError(re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)) from None
 
 
 def call(function, element, **seed):

@@ -58,7 +58,7 @@ class CacheStore:
   >>> store.put(3, {"image": tf.zeros([2, 2]), "label": 1})
   >>> 3 in store, len(store)
   (True, 1)
-  >>> store.get(3)["label"].numpy()
+  >>> int(store.get(3)["label"])
   1
   >>> store.remove(3)
   <tf.Tensor: shape=(), dtype=bool, numpy=True>

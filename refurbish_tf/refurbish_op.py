@@ -117,6 +117,8 @@ def _refurbish(
         or is on disk and cannot be used or has samples that were prepared in another way.
     TypeError: an argument is of the wrong type.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
+    tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
+      source in one process or on one `store`.
     tf.errors.InvalidArgumentError: when it runs, a sample does not fit into `store` at all or is not of the structure
       that `partial_fn` was traced with.
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the

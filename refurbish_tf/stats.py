@@ -148,26 +148,25 @@ def datasets(function, dataset):
   if not tf.executing_eagerly():
     raise RuntimeError(
         f"{function} reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
-  found, seen = [], set()
-
-  def walk(dataset):
-    # A dataset may be the input of several others, as in zip.
-    if id(dataset) in seen:
-      return
-    seen.add(id(dataset))
-    for upstream in dataset._inputs():  # pylint: disable=protected-access
-      walk(upstream)
+  found = _upstream_first(dataset, seen=set())
+  for each in found:
     for kind in ("refurbish", "echo"):
-      stage = getattr(dataset, f"{kind}_stage", None)
+      stage = getattr(each, f"{kind}_stage", None)
       if stage is not None and tf.is_symbolic_tensor(stage):
         article = "an" if kind == "echo" else "a"
         raise RuntimeError(
             f"{function} cannot count for {article} {kind} stage that was built inside a tf.function: it is another "
             "stage at each call. Build the dataset outside.")
-    found.append(dataset)
-
-  walk(dataset)
   return found
+
+
+def _upstream_first(dataset, seen):
+  # A dataset may be the input of several others, as in zip.
+  if id(dataset) in seen:
+    return []
+  seen.add(id(dataset))
+  found = [each for upstream in dataset._inputs() for each in _upstream_first(upstream, seen)]  # pylint: disable=protected-access
+  return [*found, dataset]
 
 
 def _epoch_stats(kind, row):

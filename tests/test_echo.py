@@ -1,6 +1,5 @@
 """Data echoing: what comes out, how often and in which order; restarts, random access, errors and the adaptive stage."""
 import collections
-import doctest
 import math
 import queue
 import threading
@@ -820,10 +819,3 @@ def test_autotune_under_op_determinism(op_determinism):
     tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
   with pytest.raises(tf.errors.InvalidArgumentError, match="enable_op_determinism.*Give echo a number"):
     contents(built_before)
-
-
-def test_docstrings():
-  for name in ("echo_op", "recommend", "stats"):
-    module = __import__(f"refurbish_tf.{name}", fromlist=[name])
-    result = doctest.testmod(module, extraglobs={"tf": tf, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
-    assert result.failed == 0 and result.attempted > 2

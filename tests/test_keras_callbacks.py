@@ -252,6 +252,15 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
   assert not (tmp_path / "backup" / "latest").exists()
 
 
+def test_a_distribution_strategy_is_refused(tmp_path):
+  with tf.distribute.MirroredStrategy(["cpu:0"]).scope():
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
+  with pytest.raises(RuntimeError, match="DistributedIterator of a distribution strategy. Leave the strategy out"):
+    model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+
+
 @pytest.mark.parametrize("arguments, error", [
     ({"backup_dir": 3}, TypeError), ({"backup_dir": ""}, TypeError), ({"backup_dir": "x", "save_freq": 0}, ValueError),
     ({"backup_dir": "x", "save_freq": "batch"}, ValueError), ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),

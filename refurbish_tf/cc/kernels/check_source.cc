@@ -1,19 +1,24 @@
 #include "refurbish_tf/cc/kernels/check_source.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "tensorflow/core/data/dataset_utils.h"
 #include "tensorflow/core/data/serialization_utils.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/function.pb.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/framework/node_def.pb.h"
+#include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {
@@ -114,6 +119,32 @@ bool IsInfinite(const DatasetBase* dataset) {
   return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
 }
 
+Shards FindShards(const GraphDef& graph) {
+  std::unordered_map<std::string, const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
+  const auto value = [&nodes](const NodeDef& node, int input) -> int64_t {
+    tensorflow::Tensor tensor;
+    const auto found = nodes.find(node.input(input));
+    if (found == nodes.end() || found->second->op() != "Const" ||
+        !tensor.FromProto(found->second->attr().at("value").tensor())) {
+      return 0;
+    }
+    return tensor.scalar<int64_t>()();
+  };
+  Shards shards;
+  std::multiset<std::string> names;
+  for (const NodeDef& node : graph.node()) {
+    if (node.op() != "ShardDataset") continue;
+    const int64_t num_shards = value(node, 1);
+    shards.hinted |= num_shards == tensorflow::data::kShardHint;
+    // `shard(1, 0)` is the whole, and tf.data takes it out.
+    if (num_shards == 1) continue;
+    names.insert(absl::StrCat(value(node, 2), " of ", num_shards));
+  }
+  if (!shards.hinted) shards.names = absl::StrJoin(names, ", ");
+  return shards;
+}
+
 absl::Status CheckLength(const DatasetBase* source) {
   if (IsInfinite(source)) {
     return absl::InvalidArgumentError(
@@ -131,9 +162,7 @@ absl::Status CheckLength(const DatasetBase* source) {
 }  // namespace
 
 absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
-                         const DatasetBase* source) {
-  absl::Status length = CheckLength(source);
-  if (!length.ok()) return length;
+                         const DatasetBase* source, Shards* shards) {
   // As for a rewrite, so that no data is copied into the graph.
   std::vector<std::pair<std::string, tensorflow::Tensor>> tensors;
   GraphDef graph;
@@ -142,7 +171,12 @@ absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
   if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
                                               &output_node)
            .ok()) {
-    return absl::OkStatus();
+    return CheckLength(source);
+  }
+  *shards = FindShards(graph);
+  if (!shards->hinted) {
+    absl::Status length = CheckLength(source);
+    if (!length.ok()) return length;
   }
   std::vector<const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes.push_back(&node);

@@ -167,6 +167,19 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
     return NoRandomAccess();
   }
 
+  // Only dynamic sharding asks for them.
+  absl::Status MakeSplitProviders(
+      std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)
+      const override {
+    return absl::FailedPreconditionError(
+        "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") hands a "
+        "worker other parts of the source in every epoch, but refurbish knows a "
+        "sample by its position in the source. Use ShardingPolicy.OFF, with which "
+        "each worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
+        ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
+        "its share.");
+  }
+
  protected:
   std::unique_ptr<IteratorBase> MakeIteratorInternal(
       const std::string& prefix) const override;

@@ -22,6 +22,7 @@ constexpr char kReuseSetting[] = "r";
 constexpr char kSamplesSetting[] = "num_samples";
 constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
+constexpr char kShardSetting[] = "shard";
 
 // After so many, all that was yielded is copied for a checkpoint.
 constexpr size_t kMostYieldedSince = 1024;
@@ -539,11 +540,29 @@ std::shared_ptr<Stage> Stage::Find(const std::string& id) {
   return Registry<Stage>::Global().Find(id);
 }
 
+absl::Status Stage::SetShards(const std::string& shards) {
+  absl::MutexLock lock(&mu_);
+  if (!shards_.has_value()) shards_ = shards;
+  if (*shards_ == shards) return absl::OkStatus();
+  const auto name = [](const std::string& which) {
+    return which.empty() ? std::string("the whole source")
+                         : absl::StrCat("shard ", which, " of the source");
+  };
+  return absl::FailedPreconditionError(absl::StrCat(
+      "A refurbish stage in use on ", name(*shards_), " was made for ",
+      name(shards), ", too, but a sample is known by its position, so they "
+      "cannot share what is cached. Let each worker of a tf.data service be a "
+      "process of its own."));
+}
+
 absl::Status Stage::Configure(const StageOptions& options,
                               std::shared_ptr<SampleStore> store,
                               const tensorflow::DataTypeVector& dtypes) {
   absl::MutexLock lock(&mu_);
-  if (configured_) {
+  const bool length_became_known =
+      options.num_samples != kUnknownSamples &&
+      options_.num_samples == kUnknownSamples && counters_.empty();
+  if (configured_ && !length_became_known) {
     if (options.num_samples == kUnknownSamples ||
         options_.num_samples == kUnknownSamples ||
         options.num_samples == options_.num_samples) {
@@ -606,8 +625,10 @@ absl::Status Stage::Configure(const StageOptions& options,
   if (store_->disk() != nullptr) {
     absl::Status agreed = AgreeWithStore();
     if (!agreed.ok()) {
-      store_ = nullptr;
+      // As before this call.
+      if (!configured_) store_ = nullptr;
       schedule_ = nullptr;
+      options_.num_samples = kUnknownSamples;
       return agreed;
     }
   }
@@ -629,13 +650,19 @@ absl::Status Stage::AgreeWithStore() {
   if (options_.num_samples != kUnknownSamples) {
     settings[kSamplesSetting] = absl::StrCat(options_.num_samples);
   }
+  if (shards_.has_value() && !shards_->empty()) {
+    settings[kShardSetting] = *shards_;
+  }
   // All that keep samples must keep the same ones, from the same epoch on.
   if (schedule_ != nullptr) {
     settings[kKeptSetting] = absl::StrCat(schedule_->capacity());
     settings[kOriginSetting] = absl::StrCat(schedule_->origin());
   }
   absl::Status status = store_->Agree(settings);
-  if (!status.ok() || schedule_ != nullptr) return status;
+  // Without knowing which part of the source we are we know no schedule either.
+  if (!status.ok() || schedule_ != nullptr || !shards_.has_value()) {
+    return status;
+  }
   const std::map<std::string, std::string> agreed = store_->disk()->settings();
   const auto number = [&agreed](const char* name, uint64_t* value) {
     const auto setting = agreed.find(name);

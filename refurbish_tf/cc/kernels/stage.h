@@ -336,8 +336,16 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   explicit Stage(std::string id) : id_(std::move(id)) {}
 
-  // Called each time a dataset object is made for the stage; the first call
-  // counts.
+  const std::string& id() const { return id_; }
+
+  // Called before `Configure`, with what CheckSource says of the source. An error
+  // when it was another part of the source before: the samples of both have the
+  // same indices.
+  absl::Status SetShards(const std::string& shards) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Called each time a dataset object is made for the stage. The first call
+  // counts, or the first one that knows the number of samples if the stage has
+  // not been used by then: `shard` may be filled in after the stage was built.
   absl::Status Configure(const StageOptions& options,
                          std::shared_ptr<SampleStore> store,
                          const tensorflow::DataTypeVector& dtypes)
@@ -387,6 +395,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   const std::string id_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
+  // Empty until `shard` is filled in.
+  std::optional<std::string> shards_ ABSL_GUARDED_BY(mu_);
   StageOptions options_ ABSL_GUARDED_BY(mu_);
   bool random_access_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);

@@ -95,16 +95,18 @@ bool SupportsRandomAccess(const DatasetBase* dataset) {
 
 class StaleSamplesDatasetOp::Dataset : public DatasetBase {
  public:
-  Dataset(OpKernelContext* ctx, const DatasetBase* input, std::string stage,
-          int64_t seed, int64_t shuffle_buffer_size,
+  Dataset(OpKernelContext* ctx, const DatasetBase* input,
+          std::shared_ptr<Stage> stage, int64_t seed,
+          int64_t shuffle_buffer_size, bool hinted,
           const DataTypeVector& output_types,
           const std::vector<PartialTensorShape>& output_shapes)
       : DatasetBase(DatasetContext(ctx)),
         input_(input),
-        stage_id_(std::move(stage)),
-        stage_(Stage::GetOrCreate(stage_id_)),
+        stage_id_(stage->id()),
+        stage_(std::move(stage)),
         seed_(seed),
         shuffle_buffer_size_(shuffle_buffer_size),
+        hinted_(hinted),
         random_access_(SupportsRandomAccess(input)),
         with_seed_(output_types.size() ==
                    input->output_dtypes().size() + 2),
@@ -129,7 +131,9 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
   // That of the source, which is what the op downstream needs to know. How many
   // elements come out depends on the epoch.
   int64_t CardinalityInternal(CardinalityOptions options) const override {
-    return input_->Cardinality(options);
+    // What `shard` says of itself before it is filled in means nothing.
+    return hinted_ ? tensorflow::data::kUnknownCardinality
+                   : input_->Cardinality(options);
   }
 
   absl::Status InputDatasets(
@@ -170,6 +174,7 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
   const std::shared_ptr<Stage> stage_;
   const int64_t seed_;
   const int64_t shuffle_buffer_size_;
+  const bool hinted_;  // The source has a shard that is not filled in.
   const bool random_access_;
   const bool with_seed_;
   const DataTypeVector output_types_;
@@ -198,17 +203,18 @@ class StaleSamplesDatasetOp::Dataset::Iterator
     }
     random_.emplace(DeriveKey(static_cast<uint64_t>(dataset()->seed_),
                               Purpose::kShuffleBuffer, epoch_->number()));
+    // The stage may have been used before the source had a length.
+    random_access_ = dataset()->random_access_ && epoch_->scheduled_length();
     IteratorContext::Params params(ctx);
     // A thread of a random-access source must not begin to read before the first
     // request comes with its index mapper.
-    if (dataset()->random_access_) params.warm_start = false;
+    if (random_access_) params.warm_start = false;
     IteratorContext input_ctx(std::move(params));
     TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(
         &input_ctx, this, prefix(), &input_impl_));
     ctx->MergeCheckpoint(input_ctx.checkpoint());
-    epoch_->BeginInput(dataset()->random_access_
-                           ? Epoch::Source::kRandomAccess
-                           : Epoch::Source::kStream);
+    epoch_->BeginInput(random_access_ ? Epoch::Source::kRandomAccess
+                                      : Epoch::Source::kStream);
     return absl::OkStatus();
   }
 
@@ -221,9 +227,8 @@ class StaleSamplesDatasetOp::Dataset::Iterator
     if (!failed_.ok()) return failed_;
     std::optional<uint32_t> index;
     absl::Status status =
-        dataset()->random_access_
-            ? ReadRequested(ctx, out_tensors, &index)
-            : ReadShuffled(ctx, out_tensors, &index);
+        random_access_ ? ReadRequested(ctx, out_tensors, &index)
+                       : ReadShuffled(ctx, out_tensors, &index);
     if (!index.has_value()) {
       *end_of_sequence = status.ok();
       return status;
@@ -382,6 +387,7 @@ class StaleSamplesDatasetOp::Dataset::Iterator
   absl::Mutex mu_;
   std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
+  bool random_access_ ABSL_GUARDED_BY(mu_) = false;
   size_t num_read_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Element> buffer_ ABSL_GUARDED_BY(mu_);
   std::optional<RandomStream> random_ ABSL_GUARDED_BY(mu_);
@@ -399,8 +405,8 @@ StaleSamplesDatasetOp::Dataset::MakeIteratorInternal(
 void StaleSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
                                         DatasetBase* input,
                                         DatasetBase** output) {
-  tstring stage;
-  OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, kStage, &stage));
+  tstring stage_id;
+  OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, kStage, &stage_id));
   int64_t seed;
   OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kSeed, &seed));
   int64_t shuffle_buffer_size;
@@ -410,9 +416,12 @@ void StaleSamplesDatasetOp::MakeDataset(OpKernelContext* ctx,
               absl::InvalidArgumentError(absl::StrCat(
                   "shuffle_buffer_size must be at least 0, got ",
                   shuffle_buffer_size, ".")));
-  OP_REQUIRES_OK(ctx, CheckSource(ctx, input));
-  *output = new Dataset(ctx, input, stage, seed, shuffle_buffer_size,
-                        output_types_, output_shapes_);
+  Shards shards;
+  OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards));
+  std::shared_ptr<Stage> stage = Stage::GetOrCreate(stage_id);
+  if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
+  *output = new Dataset(ctx, input, std::move(stage), seed, shuffle_buffer_size,
+                        shards.hinted, output_types_, output_shapes_);
 }
 
 REGISTER_KERNEL_BUILDER(

@@ -1,0 +1,30 @@
+"""The examples of the documentation run and give what they say."""
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
+                             if not module.name.startswith("refurbish_tf.demo"))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+  module = importlib.import_module(name)
+  result = doctest.testmod(module, extraglobs={"tf": tf, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
+  assert not result.failed
+
+
+def test_what_is_public_has_an_example():
+  for name in rtf.__all__:
+    public = getattr(rtf, name)
+    # What is only returned is shown where it is returned.
+    if inspect.isfunction(public) or public is rtf.CacheStore:
+      assert ">>>" in public.__doc__, name
+  for callback in (rtf.keras.RestoreDataset, rtf.keras.RefurbishLogger):
+    assert ">>>" in callback.__doc__
