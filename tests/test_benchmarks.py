@@ -23,8 +23,8 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
   assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_disk_and_sharing_run(tmp_path):
-  for name, bars in (("disk", 25), ("sharing", 3)):
+def test_the_others_run(tmp_path):
+  for name, bars in (("disk", 25), ("sharing", 3), ("restart", 4)):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
         [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / "figure.png")],

@@ -311,6 +311,18 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     }
     TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kPosition, &position_));
     TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kLeft, &left_));
+    // Repetitions are left of the element before `position_` and of no other.
+    if (position_ < 0 || left_ < 0 ||
+        (left_ > 0 &&
+         (position_ == 0 ||
+          left_ >= dataset()->schedule_.Repetitions(position_ - 1)))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "The checkpoint of echo has ", left_, " repetitions left of element ",
+          position_ - 1, ", which e=", dataset()->factor_, " does not give: it "
+          "was saved with another e or seed, or is damaged. Build the pipeline "
+          "as it was then, or begin the epoch anew without this part of the "
+          "checkpoint."));
+    }
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
     element_.clear();
     if (left_ == 0) return absl::OkStatus();

@@ -154,6 +154,19 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
     return input_->CheckExternalState();
   }
 
+  absl::Status Get(OpKernelContext*, int64_t,
+                   std::vector<Tensor>*) const override {
+    return NoRandomAccess();
+  }
+  absl::Status Get(tensorflow::data::AnyContext, int64_t,
+                   std::vector<Tensor>*) const override {
+    return NoRandomAccess();
+  }
+
+  absl::Status RandomIndexingCompatible() const override {
+    return NoRandomAccess();
+  }
+
   // Only dynamic sharding asks for them.
   absl::Status MakeSplitProviders(
       std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)
@@ -205,6 +218,13 @@ class RefurbishedSamplesDatasetOp::Dataset : public DatasetBase {
 
  private:
   class Iterator;
+
+  static absl::Status NoRandomAccess() {
+    return absl::UnimplementedError(
+        "refurbish yields its samples in another order in each epoch, so none of "
+        "them can be asked for by its place. It shuffles by itself; for single "
+        "samples ask its source.");
+  }
 
   const DatasetBase* const input_;
   const Arguments arguments_;
@@ -343,7 +363,7 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     int64_t version = 0;
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kVersion, &version));
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, kVersion, &version));
     if (version != kCheckpointVersion) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The checkpoint of refurbish has version ", version,
@@ -351,20 +371,20 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
           ". Use the refurbish_tf that saved it."));
     }
     const Dataset::Arguments& arguments = dataset()->arguments_;
-    TF_RETURN_IF_ERROR(CheckSaved(reader, kSeed, arguments.seed));
-    TF_RETURN_IF_ERROR(CheckSaved(reader, kOrderSeed, arguments.order_seed));
-    Tensor reuse_factor;
-    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kReuseFactor,
-                                          &reuse_factor));
-    if (reuse_factor.scalar<double>()() != arguments.reuse_factor) {
+    TF_RETURN_IF_ERROR(CheckSaved(ctx, reader, kSeed, arguments.seed));
+    TF_RETURN_IF_ERROR(
+        CheckSaved(ctx, reader, kOrderSeed, arguments.order_seed));
+    double reuse_factor = 0;
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, kReuseFactor, &reuse_factor));
+    if (reuse_factor != arguments.reuse_factor) {
       return OtherPipeline("r", absl::StrCat(arguments.reuse_factor),
-                           absl::StrCat(reuse_factor.scalar<double>()()));
+                           absl::StrCat(reuse_factor));
     }
     SavedEpoch saved;
     bool ended = false;
     const auto read = [&](const char* key, auto* field) {
       int64_t value = 0;
-      absl::Status status = reader->ReadScalar(prefix(), key, &value);
+      absl::Status status = ReadNumber(ctx, reader, key, &value);
       *field = value;
       return status;
     };
@@ -376,10 +396,8 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     TF_RETURN_IF_ERROR(read(kScheduled, &saved.scheduled));
     TF_RETURN_IF_ERROR(read(kNumKept, &saved.num_kept));
     TF_RETURN_IF_ERROR(read(kOrigin, &saved.origin));
-    TF_RETURN_IF_ERROR(
-        reader->ReadTensor(ctx->flr(), prefix(), kYielded, &saved.yielded));
-    TF_RETURN_IF_ERROR(reader->ReadTensor(ctx->flr(), prefix(), kYieldedSince,
-                                          &saved.yielded_since));
+    TF_RETURN_IF_ERROR(Read(ctx, reader, kYielded, &saved.yielded));
+    TF_RETURN_IF_ERROR(Read(ctx, reader, kYieldedSince, &saved.yielded_since));
     absl::StatusOr<std::shared_ptr<Epoch>> epoch =
         dataset()->stage_->Restore(saved);
     if (!epoch.ok()) return epoch.status();
@@ -391,10 +409,39 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
   }
 
  private:
-  absl::Status CheckSaved(IteratorStateReader* reader, const char* key,
-                          int64_t value) {
+  absl::Status Read(IteratorContext* ctx, IteratorStateReader* reader,
+                    const char* key, Tensor* value) {
+    absl::Status status = reader->ReadTensor(ctx->flr(), prefix(), key, value);
+    if (!absl::IsNotFound(status)) return status;
+    // It says no more than the key.
+    return absl::NotFoundError(absl::StrCat(
+        "The checkpoint has no ", key, " for the refurbish stage at ", prefix(),
+        ", so it was saved by another pipeline or is damaged. Build the pipeline "
+        "as it was then, or begin the epoch anew without this part of the "
+        "checkpoint."));
+  }
+
+  // `ReadScalar` of the reader ends the process when it meets another shape.
+  template <class T>
+  absl::Status ReadNumber(IteratorContext* ctx, IteratorStateReader* reader,
+                          const char* key, T* value) {
+    Tensor tensor;
+    TF_RETURN_IF_ERROR(Read(ctx, reader, key, &tensor));
+    const tensorflow::DataType dtype = tensorflow::DataTypeToEnum<T>::v();
+    if (tensor.dtype() != dtype || tensor.dims() != 0) {
+      return DamagedCheckpoint(absl::StrCat(
+          "its ", key, " is ", tensorflow::DataTypeString(tensor.dtype()),
+          tensor.shape().DebugString(), ", but must be a scalar of ",
+          tensorflow::DataTypeString(dtype)));
+    }
+    *value = tensor.scalar<T>()();
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSaved(IteratorContext* ctx, IteratorStateReader* reader,
+                          const char* key, int64_t value) {
     int64_t saved = 0;
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), key, &saved));
+    TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, key, &saved));
     if (saved == value) return absl::OkStatus();
     return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
   }

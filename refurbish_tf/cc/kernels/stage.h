@@ -107,6 +107,8 @@ struct StageDescription {
 // The error of a checkpoint that does not fit.
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);
+// The error of a checkpoint that no pipeline has saved.
+absl::Status DamagedCheckpoint(const std::string& what);
 
 // What a checkpoint says of an epoch: enough to go on with it in another process,
 // and nothing that the cache store holds.
@@ -361,8 +363,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   // Sets the stage to where it was when the checkpoint was saved, and resumes its
   // epoch, if it had begun one; else returns null. Iterators that are under way
-  // go on with their epochs, and nothing is taken from them. Fails, and changes nothing, when the
-  // checkpoint is of another pipeline.
+  // go on with their epochs, and nothing is taken from them. Fails, and changes
+  // nothing, when the checkpoint is of another pipeline or damaged.
   absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
       ABSL_LOCKS_EXCLUDED(mu_);
 

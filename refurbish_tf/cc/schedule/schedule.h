@@ -30,8 +30,10 @@ struct ScheduleOptions {
 };
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
+inline constexpr uint64_t kMaxEpochs = uint64_t{1} << 44;
 
-// floor(count * samples / reuse_factor), exactly. `count` must be below 2^44.
+// floor(count * samples / reuse_factor), exactly. `count` must be below
+// kMaxEpochs.
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
 
 // The place of a sample in the eviction order, before it is known how many

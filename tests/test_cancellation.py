@@ -1,0 +1,303 @@
+"""An iterator can be destroyed at any time: it is gone when the calls under way have returned, and nothing is left of it."""
+import contextlib
+import faulthandler
+import functools
+import gc
+import os
+import queue
+import random
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+Dataset = tf.data.Dataset
+
+# Far more than anything here takes: a test that would hang fails instead.
+LIMIT = 30
+
+
+class Gate:
+  """A function of a dataset whose calls wait, from the `number`-th on, until `open` is called."""
+
+  def __init__(self, number):
+    self._number = number
+    self._lock = threading.Lock()
+    self._opened = threading.Event()
+    self._began = threading.Semaphore(0)
+    self.calls = 0
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, x):
+    return tf.ensure_shape(tf.numpy_function(self._wait, [x], tf.int64), [])
+
+  def _wait(self, x):
+    with self._lock:
+      self.calls += 1
+      waits = self.calls >= self._number
+    if waits:
+      self._began.release()
+      if not self._opened.wait(LIMIT):
+        raise RuntimeError("The gate was never opened.")
+    return x
+
+  def wait_until_blocked(self, calls):
+    """Until so many calls wait: not one more can be on its way."""
+    for _ in range(calls):
+      assert self._began.acquire(timeout=LIMIT)
+
+  def open(self):
+    self._opened.set()
+
+
+def alone(dataset):
+  """Without the prefetch that tf.data puts at the end, and without its autotuner, which would change how many calls run."""
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  options.autotune.enabled = False
+  return dataset.with_options(options)
+
+
+def stream(n):
+  return Dataset.range(n).filter(lambda x: True)
+
+
+def elements(number):
+  return lambda iterator: [next(iterator) for _ in range(number)]
+
+
+def until(value):
+  return lambda iterator: next(element for element in iterator if element == value)
+
+
+def destroy_while_blocked(dataset, gate, read, blocked):
+  """Drops an iterator after `read(iterator)`, while `blocked` calls wait in the gate.
+
+  Returns how many calls began after that.
+  """
+  # Whoever drops an iterator waits for its calls, so this is another thread.
+  commands = queue.Queue()
+  destroyed = threading.Event()
+
+  def live():
+    iterator = iter(dataset)
+    read(iterator)
+    commands.get(timeout=LIMIT)
+    del iterator
+    gc.collect()
+    destroyed.set()
+
+  thread = threading.Thread(target=live, daemon=True)
+  thread.start()
+  gate.wait_until_blocked(blocked)
+  before = gate.calls
+  commands.put(None)
+  # Destroying cannot end before the calls do that it waits for. That it has begun cannot be seen from outside; the pause
+  # makes it likely, and without it the test would be weaker and still right.
+  time.sleep(0.2)
+  waited = not destroyed.is_set()
+  gate.open()
+  thread.join(LIMIT)
+  assert destroyed.is_set(), "Destroying an iterator did not end with the calls that were under way."
+  assert waited
+  return gate.calls - before
+
+
+@pytest.mark.parametrize("source", [Dataset.range, stream], ids=["random access", "stream"])
+@pytest.mark.parametrize("parallel", [None, 2])
+@pytest.mark.parametrize("disk", [False, True])
+def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
+  n = 40
+  calls = parallel or 1
+  gate = Gate(10)
+  dataset = alone(source(n).refurbish(
+      gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1))
+  # Nine have been read, and the thread of `prefetch` waits for the tenth.
+  assert destroy_while_blocked(dataset, gate, elements(9), calls) == 0
+  # What was prepared is not lost, and no epoch is harmed.
+  made = gate.calls
+  for _ in range(2):
+    assert sorted(dataset.as_numpy_iterator()) == list(range(n))
+  assert gate.calls - made <= n + n // 2
+
+
+@pytest.mark.parametrize("parallel", [None, 2])
+@pytest.mark.parametrize("disk", [False, True])
+def test_refurbish_in_final_fn(tmp_path, parallel, disk):
+  n = 40
+  gate = Gate(n + 10)
+  dataset = alone(Dataset.range(n).refurbish(
+      tf.identity, gate, r=4, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1))
+  assert sorted(dataset.as_numpy_iterator()) == list(range(n))
+  # Now most samples come from the store.
+  assert destroy_while_blocked(dataset, gate, elements(9), parallel or 1) == 0
+  assert sorted(dataset.as_numpy_iterator()) == list(range(n))
+
+
+@pytest.mark.parametrize("upstream, read", [
+    (lambda gate: Dataset.range(40).map(gate), elements(9)),
+    # Four more are in the shuffle buffer.
+    (lambda gate: Dataset.range(40).map(gate).filter(lambda x: True), elements(5))], ids=["random access", "stream"])
+def test_refurbish_in_the_source(upstream, read):
+  gate = Gate(10)
+  dataset = alone(upstream(gate).refurbish(
+      tf.identity, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=5).prefetch(1))
+  assert destroy_while_blocked(dataset, gate, read, 1) == 0
+  assert sorted(dataset.as_numpy_iterator()) == list(range(40))
+
+
+# Of the adaptive stage it is unknown how often an element comes, but it reads two ahead of the newest one.
+@pytest.mark.parametrize("e, read", [(2, elements(10)), (rtf.AUTOTUNE, until(3))], ids=["number", "adaptive"])
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_echo(e, read, parallel):
+  gate = Gate(6)
+  dataset = alone(Dataset.range(40).map(gate, num_parallel_calls=parallel).echo(e, max_e=3).prefetch(1))
+  assert destroy_while_blocked(dataset, gate, read, parallel or 1) == 0
+  assert sorted(set(dataset.as_numpy_iterator())) == list(range(40))
+
+
+@pytest.mark.parametrize("many", [4])
+def test_several_at_once(many):
+  """Each by itself, though all are of one stage."""
+  gate = Gate(1)
+  dataset = alone(Dataset.range(20).refurbish(gate, r=2, seed=1, num_parallel_calls=None).prefetch(1))
+
+  def live():
+    iterator = iter(dataset)
+    with contextlib.suppress(tf.errors.CancelledError):
+      next(iterator)
+
+  threads = [threading.Thread(target=live, daemon=True) for _ in range(many)]
+  for thread in threads:
+    thread.start()
+  gate.wait_until_blocked(many)
+  gate.open()
+  for thread in threads:
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+  assert sorted(dataset.as_numpy_iterator()) == list(range(20))
+
+
+# At random. -------------------------------------------------------------------------------------------------------------
+
+
+def now_and_then(x):
+  """Sleeps for some samples, computes for others and fails for one: what is under way when it is dropped varies."""
+  if x % 7 == 3:
+    time.sleep(0.0005)
+  if x % 19 == 18 and FAILING.is_set():
+    raise ValueError("spoilt")
+  return x
+
+
+FAILING = threading.Event()
+# So many of `pipelines` yield each of their 40 samples once.
+EPOCHS_OF_40 = 6
+
+
+@tf.autograph.experimental.do_not_convert
+def slow(x):
+  return tf.ensure_shape(tf.numpy_function(now_and_then, [x], tf.int64), [])
+
+
+def pipelines(directory):
+  return [
+      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=None),
+      Dataset.range(40).refurbish(slow, slow, r=2, seed=1, num_parallel_calls=3).prefetch(2),
+      Dataset.range(40).refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "store").batch(4).prefetch(1),
+      stream(40).refurbish(slow, r=3, seed=1, num_parallel_calls=2, store=directory / "another store").prefetch(1),
+      stream(40).refurbish(slow, slow, r=1.5, seed=1, num_parallel_calls=2, shuffle_buffer_size=7).prefetch(3),
+      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=2, store=rtf.CacheStore(max_bytes=160)).prefetch(1),
+      Dataset.range(40).map(slow, num_parallel_calls=2).prefetch(2).refurbish(tf.identity, r=2, seed=1).repeat(3).prefetch(1),
+      Dataset.range(40).map(slow, num_parallel_calls=2).echo(1.5, seed=1).prefetch(2),
+      Dataset.range(40).map(slow, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3),
+      Dataset.range(40).refurbish(slow, r=2, seed=1, num_parallel_calls=2).echo(rtf.AUTOTUNE, max_e=3).prefetch(1),
+  ]
+
+
+def read_some(iterator, number):
+  for _ in range(number):
+    try:
+      next(iterator)
+    except StopIteration:
+      return
+    except tf.errors.InvalidArgumentError as error:
+      assert "spoilt" in str(error)
+
+
+def drop(iterators, how, commands):
+  """Destroys the iterators: here, in another thread, or there when it has read on from one of them."""
+  if how == "elsewhere":
+    commands.put(list(iterators).clear)
+  elif how == "reading":
+    commands.put(functools.partial(read_some, iterators.pop(), 5))
+  iterators.clear()
+
+
+def destroy_at_random(datasets, number, randomly):
+  """Makes `number` iterators, reads from them and destroys them, with the help of two threads."""
+  commands, failures = queue.Queue(maxsize=4), []
+
+  def work():
+    while (command := commands.get()) is not None:
+      try:
+        command()
+      except BaseException as error:  # pylint: disable=broad-exception-caught
+        failures.append(error)
+      del command
+
+  def repeat():
+    made = 0
+    while made < number:
+      (FAILING.set if randomly.random() < 0.3 else FAILING.clear)()
+      iterators = []
+      dataset = randomly.choice(datasets)
+      for _ in range(randomly.choice([1, 1, 1, 3])):
+        iterators.append(iter(dataset))
+        made += 1
+        read_some(iterators[-1], randomly.choice([0, 1, 3, 10, 60]))
+      drop(iterators, randomly.choice(["here", "here", "elsewhere", "reading"]), commands)
+    for _ in range(2):
+      commands.put(None)
+
+  threads = [threading.Thread(target=target, daemon=True) for target in (work, work, repeat)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(8 * LIMIT)
+    if thread.is_alive():
+      faulthandler.dump_traceback(all_threads=True)
+    assert not thread.is_alive(), "Deadlock."
+  FAILING.clear()
+  assert not failures, failures
+
+
+def settled_number_of_threads(most):
+  """Threads end a little later than what they worked for: at `most` now or soon, else how many stay."""
+  gc.collect()
+  deadline = time.monotonic() + LIMIT
+  while (number := len(os.listdir("/proc/self/task"))) > most and time.monotonic() < deadline:
+    time.sleep(0.05)
+  return number
+
+
+def test_1000_iterators_destroyed_at_random(tmp_path):
+  randomly = random.Random(1)
+  datasets = [alone(dataset) for dataset in pipelines(tmp_path)]
+  for dataset in datasets:
+    list(dataset)
+  # The pools that tf.data makes once have been made by now.
+  time.sleep(1)
+  base = len(os.listdir("/proc/self/task"))
+  destroy_at_random(datasets, 1000, randomly)
+  assert settled_number_of_threads(base) <= base
+  for _ in range(2):
+    for i, dataset in enumerate(datasets):
+      values = np.concatenate([np.ravel(value) for value in dataset.as_numpy_iterator()])
+      assert set(values) == set(range(40))
+      if i < EPOCHS_OF_40:
+        assert len(values) == 40

@@ -1,0 +1,352 @@
+"""What tf.data can put around a reuse stage: each works and keeps its epochs whole, or says why not. Nothing is left behind.
+
+Structures, options, functions and graphs of refurbish are in test_dataset.py.
+"""
+import gc
+import os
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
+from tensorflow.python.data.ops import dataset_ops
+
+import refurbish_tf as rtf
+from refurbish_tf import native
+from test_dataset import OPTIONS, call_in_python, fresh, resident, stream
+
+Dataset = tf.data.Dataset
+N = 12
+
+
+def flat(dataset):
+  return np.concatenate([np.ravel(element) for element in dataset.as_numpy_iterator()]).tolist()
+
+
+class Calls:
+  """A function of a dataset that counts its calls."""
+
+  def __init__(self):
+    self.number = 0
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, x):
+    return call_in_python(self._count, x)
+
+  def _count(self, x):
+    self.number += 1
+    return x
+
+  def taken(self):
+    number, self.number = self.number, 0
+    return number
+
+
+# Options. ---------------------------------------------------------------------------------------------------------------
+
+TOGETHER = {
+    "reproducible": ["deterministic", "warm start", "private thread pool"],
+    "bounded": ["ram budget", "private thread pool", "one intra-op thread", "warm start"],
+    "as written": ["no autotune", "no optimizations", "deterministic"],
+}
+
+
+@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("source", [Dataset.range, stream], ids=["range", "stream"])
+def test_options_together(names, source):
+  """N calls of partial_fn and then N / r, counted in the function itself; N of final_fn in every epoch."""
+  options = tf.data.Options()
+  for name in names:
+    OPTIONS[name](options)
+  partial_fn, final_fn = Calls(), Calls()
+  dataset = source(N).refurbish(partial_fn, final_fn, r=3, seed=1).batch(5).prefetch(tf.data.AUTOTUNE).with_options(options)
+  for calls in (N, N // 3, N // 3, N // 3):
+    assert sorted(flat(dataset)) == list(range(N))
+    assert partial_fn.taken() == calls and final_fn.taken() == N
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options_of_echo(name):
+  options = tf.data.Options()
+  OPTIONS[name](options)
+  dataset = Dataset.range(N).map(tf.identity, tf.data.AUTOTUNE, deterministic=True).echo(2).prefetch(2).with_options(options)
+  for _ in range(2):
+    assert flat(dataset) == [x for x in range(N) for _ in range(2)]
+  if name == "deterministic":
+    return
+  dataset = Dataset.range(N).map(tf.identity, 2, deterministic=True).echo(rtf.AUTOTUNE, max_e=3).with_options(options)
+  for _ in range(2):
+    assert sorted(set(flat(dataset))) == list(range(N))
+  assert rtf.stats(dataset)[0].total.fresh == 2 * N
+
+
+# Around the stage. ------------------------------------------------------------------------------------------------------
+
+
+def grouped(dataset):
+  return dataset.group_by_window(lambda x: x % 3, lambda key, window: window.batch(4), window_size=4)
+
+
+def bucketed(dataset):
+  return dataset.map(lambda x: tf.fill([x % 3 + 1], x)).bucket_by_sequence_length(
+      tf.size, [2, 3], [4, 4, 4]).map(lambda batch: batch[:, 0])
+
+
+def legacy_interleave(dataset):
+  return dataset.apply(tf.data.experimental.parallel_interleave(Dataset.from_tensors, cycle_length=2, sloppy=True))
+
+
+# Each yields the elements of what it is given, in some order and structure.
+AROUND = {
+    "assert_cardinality": lambda ds: ds.apply(tf.data.experimental.assert_cardinality(N)),
+    "batch, rebatch": lambda ds: ds.batch(4).rebatch(3),
+    "batch, unbatch": lambda ds: ds.batch(5).unbatch(),
+    "bucket_by_sequence_length": bucketed,
+    "choose_from_datasets": lambda ds: Dataset.choose_from_datasets(
+        [ds, Dataset.range(100, 100 + N)], Dataset.range(2).repeat(3 * N), stop_on_empty_dataset=False).filter(
+            lambda x: x < 100),
+    "copy_to_device": lambda ds: ds.apply(tf.data.experimental.copy_to_device("/cpu:0")),
+    "filter, take_while": lambda ds: ds.filter(lambda x: True).take_while(lambda x: True),
+    "flat_map": lambda ds: ds.flat_map(Dataset.from_tensors),
+    "group_by_window": grouped,
+    "interleave": lambda ds: ds.interleave(Dataset.from_tensors, cycle_length=3),
+    "interleave, parallel": lambda ds: ds.interleave(
+        Dataset.from_tensors, cycle_length=3, num_parallel_calls=2, deterministic=False),
+    "interleave, legacy": legacy_interleave,
+    "map_and_batch": lambda ds: ds.apply(tf.data.experimental.map_and_batch(lambda x: x, 5)),
+    "padded_batch": lambda ds: ds.padded_batch(5),
+    "prefetch": lambda ds: ds.prefetch(1).prefetch(tf.data.AUTOTUNE),
+    "prefetch_to_device": lambda ds: ds.apply(tf.data.experimental.prefetch_to_device("/cpu:0")),
+    "ragged_batch": lambda ds: ds.ragged_batch(5),
+    "sample_from_datasets": lambda ds: Dataset.sample_from_datasets(
+        [ds, Dataset.range(100, 100 + N)], [0.3, 0.7], seed=1, stop_on_empty_dataset=False).filter(lambda x: x < 100),
+    "scan": lambda ds: ds.scan(np.int64(0), lambda state, x: (state + x, x)),
+    "shuffle": lambda ds: ds.shuffle(3),
+    "shuffle_and_repeat": lambda ds: ds.apply(tf.data.experimental.shuffle_and_repeat(3, 1)),
+    "unique": lambda ds: ds.unique(),
+    "version 1": lambda ds: tf.compat.v1.data.Dataset.zip((ds,)).map(lambda x: x),
+    "window": lambda ds: ds.window(5).flat_map(lambda window: window),
+    "zip": lambda ds: Dataset.zip(ds, Dataset.counter(), Dataset.range(100)).map(lambda x, *_: x),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+@pytest.mark.parametrize("final", [False, True])
+def test_around_the_stage(name, final):
+  for source in (Dataset.range(N), stream(N)):
+    dataset = AROUND[name](source.refurbish(tf.identity, tf.identity if final else None, r=2, seed=1))
+    for _ in range(3):
+      assert sorted(flat(dataset)) == list(range(N))
+    assert fresh(dataset) == [N, N // 2, N // 2]
+
+
+@pytest.mark.parametrize("name", sorted(AROUND.keys() - {"assert_cardinality"}))
+def test_around_echo(name):
+  found = flat(AROUND[name](Dataset.range(N).echo(2)))
+  assert sorted(found) == sorted(list(range(N)) * (1 if name == "unique" else 2))
+
+
+def test_several_stages_side_by_side():
+  """Each keeps its own epochs, whoever takes turns between them; one that is read twice at once is in two epochs."""
+  stages = [Dataset.range(begin, begin + N).refurbish(lambda x: x, r=2, seed=begin) for begin in (0, N, 2 * N)]
+  everything = list(range(3 * N))
+  mixed = [
+      Dataset.sample_from_datasets(stages, seed=1),
+      Dataset.choose_from_datasets(stages, Dataset.range(3).repeat(N), stop_on_empty_dataset=False),
+      stages[0].concatenate(stages[1]).concatenate(stages[2]),
+      Dataset.zip(tuple(stages)).map(lambda *elements: tf.stack(elements)),
+  ]
+  for dataset in mixed:
+    assert sorted(flat(dataset)) == everything
+  for stage in stages:
+    assert fresh(stage) == [N] + [N // 2] * 3
+  twice = list(Dataset.zip(stages[0], stages[0]).as_numpy_iterator())
+  assert [sorted(side) for side in zip(*twice)] == [list(range(N))] * 2
+  assert len(fresh(stages[0])) == 6
+
+
+def test_a_stage_of_another_version():
+  """Sources of TensorFlow 1, and iterators of it."""
+  dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
+  for _ in range(2):
+    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+    assert sorted(int(iterator.get_next()) for _ in range(N)) == list(range(N))
+  assert fresh(dataset) == [N, N // 2]
+
+
+FREEZE = {
+    "cache": lambda ds, directory: ds.cache(),
+    "cache on disk": lambda ds, directory: ds.cache(str(directory / "cache")),
+    "snapshot": lambda ds, directory: ds.snapshot(str(directory / "snapshot")),
+}
+
+
+@pytest.mark.parametrize("kind", FREEZE)
+def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, kind):
+  """As documented: whole, and the same for ever, for the stage is never asked again. Before the stage they are fine."""
+  dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
+  epochs = [flat(dataset) for _ in range(3)]
+  assert sorted(epochs[0]) == list(range(N)) and epochs[1] == epochs[2]
+  assert fresh(dataset) == [N]
+  (tmp_path / "before").mkdir()
+  before = FREEZE[kind](Dataset.range(N), tmp_path / "before").refurbish(tf.identity, r=2, seed=1)
+  for _ in range(3):
+    assert sorted(flat(before)) == list(range(N))
+  assert fresh(before) == [N, N // 2, N // 2]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_save_and_load(tmp_path, final):
+  """What is saved is one epoch of the stage; the next time it is the next one."""
+  dataset = Dataset.range(N).refurbish(lambda x: 10 * x, tf.identity if final else None, r=2, seed=1)
+  orders = []
+  for number in range(2):
+    path = str(tmp_path / str(number))
+    dataset.save(path)
+    orders.append(flat(Dataset.load(path)))
+    assert sorted(orders[-1]) == [10 * x for x in range(N)]
+  assert orders[0] != orders[1]
+  assert fresh(dataset) == [N, N // 2]
+  # And what was saved can be refurbished.
+  again = Dataset.load(path).refurbish(lambda x: x + 1, r=2, seed=1)
+  assert [sorted(flat(again)) for _ in range(2)] == [[10 * x + 1 for x in range(N)]] * 2
+  assert fresh(again) == [N, N // 2]
+  Dataset.range(N).echo(2).save(str(tmp_path / "echo"))
+  assert flat(Dataset.load(str(tmp_path / "echo"))) == [x for x in range(N) for _ in range(2)]
+
+
+def test_no_random_access():
+  """A place means another sample in each epoch: who asks for one is told so."""
+  dataset = Dataset.range(N).refurbish(tf.identity)
+  asks = (
+      lambda: tf.data.experimental.at(dataset, 0), lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
+      lambda: list(global_shuffle_op._global_shuffle(dataset)))
+  for ask in asks:
+    with pytest.raises(tf.errors.OpError, match="refurbish yields its samples in another order in each epoch"):
+      ask()
+
+
+def test_iterators_in_functions():
+  """A function that is given an iterator, or a dataset, is traced once and reads on."""
+  traces = []
+
+  @tf.function
+  def three(iterator):
+    traces.append(iterator)
+    return tf.stack([next(iterator) for _ in range(3)])
+
+  @tf.function
+  def total(dataset):
+    traces.append(dataset)
+    return dataset.reduce(tf.constant(0, tf.int64), tf.add)
+
+  dataset = Dataset.range(N).refurbish(tf.identity, tf.identity, r=2, seed=1)
+  iterator = iter(dataset.repeat(2))
+  found = np.concatenate([three(iterator) for _ in range(2 * N // 3)])
+  assert sorted(found[:N]) == sorted(found[N:]) == list(range(N))
+  for _ in range(3):
+    assert int(total(dataset)) == N * (N - 1) // 2
+  assert len(traces) == 2
+  assert fresh(dataset) == [N] + 4 * [N // 2]
+
+
+# Nothing is left. -------------------------------------------------------------------------------------------------------
+
+
+def epochs_known(name):
+  """How many epochs the stage of this name has begun; none when there is no such stage any more."""
+  return len(native.ops().refurbish_tf_refurbish_counts(stage=name))
+
+
+@pytest.mark.parametrize("use", [
+    lambda ds: list(ds), lambda ds: list(ds.take(3)), lambda ds: next(iter(ds.repeat().prefetch(2))),
+    lambda ds: list(Dataset.zip(ds, ds.batch(3))), lambda ds: ds.reduce(np.int64(0), tf.add), lambda ds: rtf.stats(ds),
+    lambda ds: ds.cardinality()], ids=["epoch", "stopped", "repeated", "zipped", "reduced", "counted", "not read"])
+def test_a_dropped_stage_is_gone(use):
+  """At once, with its store, and not when some memory happens to be wanted."""
+  dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
+  name = dataset.refurbish_stage
+  use(dataset)
+  list(dataset)
+  assert epochs_known(name) > 0
+  del dataset
+  gc.collect()
+  assert epochs_known(name) == 0
+
+
+def test_whoever_uses_a_stage_keeps_it():
+  dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
+  name = dataset.refurbish_stage
+  batched = dataset.batch(2)
+  iterator = iter(batched)
+  next(iterator)
+  del dataset
+  gc.collect()
+  assert epochs_known(name) == 1
+  del batched
+  gc.collect()
+  assert epochs_known(name) == 1
+  assert len(list(iterator)) == N // 2 - 1
+  del iterator
+  gc.collect()
+  assert epochs_known(name) == 0
+
+
+def test_a_dropped_store_is_gone(tmp_path):
+  """Samples in memory go with the last of store and stage; a store on disk gives back its files."""
+  store = rtf.CacheStore()
+  dataset = Dataset.range(N).refurbish(tf.identity, r=100, seed=1, store=store)
+  list(dataset)
+  del dataset
+  gc.collect()
+  assert len(store) == N
+  files = len(os.listdir("/proc/self/fd"))
+  for _ in range(3):
+    dataset = Dataset.range(N).refurbish(tf.identity, r=100, seed=1, store=tmp_path / "store")
+    list(dataset)
+    assert len(os.listdir("/proc/self/fd")) > files
+    del dataset
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+LEAVING_NOTHING = {
+    "refurbish on disk": lambda source, path: source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=2, store=path),
+    "refurbish, parallel": lambda source, path: source.refurbish(tf.identity, tf.identity, r=2, seed=1).prefetch(1),
+    "echo": lambda source, path: source.echo(2).prefetch(1),
+    "adaptive echo": lambda source, path: source.echo(rtf.AUTOTUNE, max_e=2),
+}
+
+
+@pytest.mark.parametrize("kind", LEAVING_NOTHING)
+def test_many_datasets_leave_nothing(tmp_path, kind):
+  """Made, read, stopped and dropped: no thread, no file and no memory stays. (1,000 in test_dataset.py.)"""
+  options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
+  options.experimental_optimization.apply_default_optimizations = False
+  options.autotune.enabled = False
+  source = Dataset.range(4).map(lambda x: tf.fill([500_000], tf.cast(x, tf.uint8)))
+  dataset = LEAVING_NOTHING[kind](source, tmp_path / "store").with_options(options)
+  spec, graph = dataset.element_spec, dataset._as_serialized_graph()
+  del dataset
+
+  def make_and_read(number):
+    # From a graph, which leaves out the tracing: there only TensorFlow's memory is at stake.
+    for i in range(number):
+      dataset = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
+      iterator = iter(dataset)
+      for _ in range(1 + i % 4):
+        next(iterator)
+      del dataset, iterator
+    gc.collect()
+
+  make_and_read(100)
+  time.sleep(0.5)  # Threads end a little later than what they worked for.
+  before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
+  memory = resident()
+  make_and_read(200)
+  time.sleep(0.5)
+  assert len(os.listdir("/proc/self/task")) <= before["threads"]
+  assert len(os.listdir("/proc/self/fd")) <= before["files"]
+  # One element of each would be 100 MB.
+  assert resident() - memory < 40 * 2**20

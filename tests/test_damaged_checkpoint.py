@@ -1,0 +1,267 @@
+"""A checkpoint that is damaged, foreign or newer is refused with what is wrong in it, and changes nothing."""
+import pathlib
+import shutil
+
+from google.protobuf.internal import decoder
+from hypothesis import given, settings, strategies as st
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.framework import tensor_shape_pb2
+from tensorflow.python.ops import gen_dataset_ops
+
+import refurbish_tf as rtf
+from test_restart import make, restore, save, take
+
+STAGE = "RefurbishedSamples"
+N = 11
+KEYS = ("version", "seed", "order_seed", "reuse_factor", "next_epoch", "ended", "begun", "number", "num_samples", "scheduled",
+        "num_kept", "origin", "yielded", "yielded_since")
+TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32}
+
+
+class State:
+  """What an iterator's checkpoint holds, to be read and edited: what tf.data saves for the stage `kind`, by its keys."""
+
+  def __init__(self, serialized, kind=STAGE, types=None):
+    proto = tensor_pb2.TensorProto.FromString(tf.io.serialize_tensor(serialized).numpy())
+    # All lengths come first, then the messages.
+    lengths, position = [], 0
+    for _ in range(int(serialized.shape[0])):
+      length, position = decoder._DecodeVarint(proto.tensor_content, position)
+      lengths.append(length)
+    self._variants = []
+    for length in lengths:
+      self._variants.append(tensor_pb2.VariantTensorDataProto.FromString(
+          proto.tensor_content[position:position + length]))
+      position += length
+    types = TYPES if types is None else types
+    self._stage, = (variant for variant in self._variants if variant.metadata.split(b"@@")[0].decode().endswith(kind))
+    self._prefix, *keys = self._stage.metadata.decode().split("@@")
+    compressed = tf.io.parse_tensor(_proto_of_variants([
+        self._stage.tensors[0].variant_val[0]], []).SerializeToString(), tf.variant)
+    values = tf.raw_ops.UncompressElement(
+        compressed=compressed, output_types=[types.get(key, tf.int64) for key in keys],
+        output_shapes=[tf.TensorShape(None)] * len(keys))
+    self.values = {key: value.numpy() for key, value in zip(keys, values)}
+
+  def serialized(self):
+    self._stage.metadata = "@@".join([self._prefix, *self.values]).encode()
+    del self._stage.tensors[:]
+    self._stage.tensors.extend(tf.make_tensor_proto(value) for value in self.values.values())
+    return tf.io.parse_tensor(_proto_of_variants(self._variants, [len(self._variants)]).SerializeToString(), tf.variant)
+
+
+def _proto_of_variants(variants, shape):
+  dims = [tensor_shape_pb2.TensorShapeProto.Dim(size=size) for size in shape]
+  return tensor_pb2.TensorProto(
+      dtype=tf.variant.as_datatype_enum, tensor_shape=tensor_shape_pb2.TensorShapeProto(dim=dims), variant_val=variants)
+
+
+def state_of(iterator, *kind):
+  return State(gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1), *kind)
+
+
+def set_state(iterator, state):
+  gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state.serialized())
+
+
+def without_prefetch(dataset):
+  """tf.data puts one at the end of a pipeline, which reads ahead and is saved with what it has read."""
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  return dataset.with_options(options)
+
+
+def saved():
+  """The state in the middle of the second epoch."""
+  dataset = without_prefetch(make(n=N, epochs=None))
+  take(iter(dataset))
+  iterator = iter(dataset)
+  take(iterator, 4)
+  return state_of(iterator)
+
+
+def test_the_state_can_be_read_and_written():
+  """Else the tests below would show nothing: what is written as it was read is restored."""
+  expected = take(iter(make(n=N, epochs=2)))
+  state = saved()
+  assert tuple(state.values) == KEYS
+  iterator = iter(without_prefetch(make(n=N, epochs=None)))
+  set_state(iterator, state)
+  assert take(iterator) == expected[N + 4:]
+
+
+def assert_refused(state, message):
+  """An iterator is told what is wrong; its stage and another iterator go on as if nobody had asked.
+
+  (The iterator itself is of no more use: tf.data leaves it half restored.)
+  """
+  expected = take(iter(make(n=N)))
+  dataset = without_prefetch(make(n=N, epochs=None))
+  elements = take(iter(dataset))
+  other = iter(dataset)
+  elements += take(other, 4)
+  with pytest.raises(tf.errors.OpError, match=message):
+    set_state(iter(dataset), state)
+  elements += take(other)
+  elements += take(iter(dataset)) + take(iter(dataset))
+  assert elements == expected
+  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [11, 5, 6, 5]
+
+
+DAMAGE = {
+    "epoch below 0": ({"next_epoch": -1}, "next_epoch is -1, but must be at least 0"),
+    "epoch beyond all": ({"number": 2**50}, "number is 1125899906842624, but must be"),
+    "schedule beyond all": ({"origin": 2**44}, "origin is 17592186044416"),
+    "epoch before the schedule": ({"origin": 2}, "epoch 1 is before the first one that its schedule has, 2"),
+    "fewer than no samples": ({"num_samples": -7}, "num_samples is -7"),
+    "no samples": ({"num_samples": 0}, "num_samples is 0"),
+    "unknown samples of a schedule": ({"num_samples": -1}, "num_samples is -1"),
+    "too many samples": ({"num_samples": 2**32}, "num_samples is 4294967296"),
+    "kept more than there are": ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
+    "kept fewer than none": ({"num_kept": -1}, "num_kept is -1"),
+    "bits missing": ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes, which is not one bit for each of 11"),
+    "too many bits": ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
+    "bits without an epoch": ({"begun": 0}, "yielded has 2 bytes"),
+    "bit beyond the samples": ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded, but there are 11"),
+    "bits of another type": ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
+    "bits of another shape": ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
+    "bits as a scalar": ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
+    "bits as text": ({"yielded": np.array([b"12"])}, "yielded is string"),
+    "index beyond the samples": ({"yielded_since": np.array([N], np.uint32)}, "sample 11 was yielded"),
+    "index beyond all": ({"yielded_since": np.array([2**32 - 1], np.uint32)}, "sample 4294967295 was yielded"),
+    "indices of another type": ({"yielded_since": np.array([1], np.int64)}, "yielded_since is int64"),
+    "indices of another shape": ({"yielded_since": np.zeros([], np.uint32)}, r"yielded_since is uint32\[\]"),
+    "r of another type": ({"reuse_factor": np.float32(2)}, r"reuse_factor is float\[\], but must be a scalar of double"),
+    "r of another shape": ({"reuse_factor": np.array([2.0])}, r"reuse_factor is double\[1\]"),
+    "seed of another type": ({"seed": np.float64(1)}, r"seed is double\[\], but must be a scalar of int64"),
+    "seed of another shape": ({"seed": np.array([1, 2])}, r"seed is int64\[2\]"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_nonsense_is_refused(kind):
+  changes, message = DAMAGE[kind]
+  state = saved()
+  state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in changes.items()}
+  assert_refused(state, f"The checkpoint of refurbish is damaged: its? .*{message}")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_entry_is_named(key):
+  state = saved()
+  del state.values[key]
+  assert_refused(state, f"The checkpoint has no {key} for the refurbish stage at .*{STAGE}")
+
+
+def test_a_newer_version_is_refused(tmp_path, monkeypatch):
+  """From a checkpoint on disk, as it would be found there."""
+  state = saved()
+  state.values["version"] = np.int64(2)
+  with monkeypatch.context() as patch:
+    patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
+    path = save(iter(without_prefetch(make(n=N, epochs=None))), tmp_path)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="has version 2, but this refurbish_tf knows version 1. Use the"):
+    restore(without_prefetch(make(n=N, epochs=None)), path)
+  assert_refused(state, "has version 2")
+
+
+def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
+  path = save(iter(tf.data.Dataset.range(N).repeat(4)), tmp_path)
+  with pytest.raises(tf.errors.NotFoundError, match="has no version for the refurbish stage.*another pipeline"):
+    restore(make(n=N, epochs=None), path)
+
+
+@settings(max_examples=60, derandomize=True)
+@given(data=st.data())
+def test_anything_else_does_no_harm(data):
+  """Whatever numbers a checkpoint holds, it is refused or yields elements of the source: never another, never a crash."""
+  kind = data.draw(st.sampled_from(["range", "stream", "stream of known length"]))
+  dataset = without_prefetch(make(kind, N, epochs=None))
+  for _ in range(data.draw(st.integers(0, 3))):
+    take(iter(dataset))
+  iterator = iter(dataset)
+  take(iterator, data.draw(st.integers(0, N)))
+  state = state_of(iterator)
+  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, N - 1, N, N + 1, 1000, 2**44 - 1, 2**44, 2**63 - 1])
+  for key in data.draw(st.lists(st.sampled_from(KEYS[4:]), min_size=1, max_size=3, unique=True)):
+    dtype = TYPES.get(key, tf.int64).as_numpy_dtype
+    if key in TYPES:
+      most = np.iinfo(dtype).max
+      values = data.draw(st.lists(st.one_of(st.integers(0, N), st.integers(0, int(most))), max_size=4))
+      state.values[key] = np.array(values, dtype)
+    else:
+      state.values[key] = np.int64(data.draw(numbers))
+  iterator = iter(without_prefetch(make(kind, N, epochs=None)))
+  try:
+    set_state(iterator, state)
+  except tf.errors.OpError:
+    return
+  try:
+    elements = take(iterator, 2 * N)
+  except tf.errors.OpError:  # Of a source whose length is not known, that it is another one than was saved.
+    assert kind == "stream"
+    return
+  indices = [index for index, *_ in elements]
+  assert len(set(indices)) == len(indices) and set(indices) <= set(range(N))
+
+
+def test_damaged_files_change_nothing(tmp_path):
+  """Neither the weights nor the stage, wherever a file ends."""
+  (tmp_path / "whole").mkdir()
+  path = pathlib.Path(tf.train.Checkpoint(model=make_model(1), iterator=iter(make(n=N, epochs=None))).write(
+      str(tmp_path / "whole" / "checkpoint")))
+  for file in path.parent.iterdir():
+    for share in (0, 0.3, 0.9):
+      damaged = tmp_path / f"{file.suffix}-{share}"
+      shutil.copytree(path.parent, damaged)
+      content = file.read_bytes()
+      (damaged / file.name).write_bytes(content[:int(share * len(content))])
+      assert_unchanged_by(damaged / path.name)
+
+
+@pytest.mark.parametrize("change", [{"seed": 2}, {"r": 3}, {"n": 8}])
+def test_a_refused_checkpoint_leaves_the_weights(tmp_path, change):
+  iterator = iter(make(**{"n": N, "epochs": None, **change}))
+  take(iterator, 5)
+  assert_unchanged_by(tf.train.Checkpoint(model=make_model(1), iterator=iterator).write(str(tmp_path / "checkpoint")))
+
+
+def make_model(value):
+  model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3, kernel_initializer=keras.initializers.Constant(value))])
+  model.compile("adam", "mse")
+  return model
+
+
+def assert_unchanged_by(path):
+  model, dataset = make_model(5), make(n=N, epochs=None)
+  before = [np.array(weight) for weight in model.get_weights()]
+  elements = take(iter(dataset))
+  with pytest.raises((tf.errors.OpError, IndexError)):
+    tf.train.Checkpoint(model=model, iterator=iter(dataset)).read(str(path))
+  for weight, was in zip(model.get_weights(), before):
+    np.testing.assert_array_equal(weight, was)
+  assert elements + take(iter(dataset)) == take(iter(make(n=N, epochs=2)))
+
+
+ECHO = {
+    "before the first": {"position": -1},
+    "fewer than no repetitions": {"left": -1},
+    "more than there are": {"left": 3},
+    "of no element": {"position": 0},
+}
+
+
+@pytest.mark.parametrize("kind", ECHO)
+def test_nonsense_is_refused_by_echo(kind):
+  dataset = without_prefetch(tf.data.Dataset.range(5).echo(3))
+  iterator = iter(dataset)
+  take(iterator, 4)
+  state = state_of(iterator, "Echo", {})
+  assert state.values["left"] == 2
+  state.values |= {key: np.int64(value) for key, value in ECHO[kind].items()}
+  with pytest.raises(tf.errors.InvalidArgumentError, match="e=3 does not give: it was saved with another e or seed, or is"):
+    set_state(iter(dataset), state)
