@@ -186,11 +186,29 @@ def test_small_at_the_size_of_imagenet(tmp_path):
     np.testing.assert_array_equal(next(restored), next(iterator))
 
 
+def test_restoring_before_the_schedule_began(tmp_path):
+  """A stream's schedule begins when its length is known; there is no going back to before that."""
+  def epoch(iterator):
+    return sorted(index for index, *_ in take(iterator))
+
+  dataset = make("stream", 10, 2, epochs=None)
+  path = save(iter(dataset), tmp_path)
+  first, second = iter(dataset), iter(dataset)
+  begun = [take(first, 3), take(second, 3)]
+  for iterator, part in zip((first, second), begun):
+    assert sorted([index for index, *_ in part] + epoch(iterator)) == list(range(10))
+  assert epoch(restore(dataset, path)) == list(range(10))
+  for _ in range(3):
+    assert epoch(iter(dataset)) == list(range(10))
+  # The two first passes prepared all; after them five are prepared in each epoch.
+  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [10, 10, 0, 5, 5, 5]
+
+
 @pytest.mark.parametrize("change, message", [
-    ({"seed": 2}, "seed is 2, but it was 1"),
+    ({"seed": 2}, r"seed is 2, but it was 1 \(in every process another one, unless refurbish is given a seed"),
     ({"r": 3}, "r is 3, but it was 2"),
     ({"n": 8}, "num_samples is 8, but it was 7"),
-    ({"order_seed": 3}, "order_seed is 3, but it was 1")])
+    ({"order_seed": 3}, "order_seed is 3, but it was 1 ")])
 def test_checkpoint_of_another_pipeline(tmp_path, change, message):
   iterator = iter(make())
   next(iterator)

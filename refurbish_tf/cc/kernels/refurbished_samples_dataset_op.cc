@@ -443,7 +443,10 @@ class RefurbishedSamplesDatasetOp::Dataset::Iterator
     int64_t saved = 0;
     TF_RETURN_IF_ERROR(ReadNumber(ctx, reader, key, &saved));
     if (saved == value) return absl::OkStatus();
-    return OtherPipeline(key, absl::StrCat(value), absl::StrCat(saved));
+    return OtherPipeline(
+        key, absl::StrCat(value),
+        absl::StrCat(saved, " (in every process another one, unless refurbish is "
+                            "given a seed or tf.random.set_seed is called)"));
   }
 
   // Without symbolic checkpoints, as the input is made anew on restoring.
