@@ -139,6 +139,20 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
       assert values == expected[name][-len(values):]
 
 
+def test_with_the_backup_of_keras_itself_an_interrupted_epoch_begins_anew(tmp_path):
+  """As the README says: epochs are whole all the same, and samples are reused from the next one on."""
+  trained = {}
+  for stop in (7, None):
+    dataset = make_dataset()
+    callbacks = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup")), Steps(trained, stop)]
+    try:
+      make_model().fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+    except KeyboardInterrupt:
+      assert (1, 1) in trained
+  assert_epochs_whole(trained)
+  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 6, 7]
+
+
 def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   """The next fit, with another callback or none, is not followed by the one that was interrupted."""
   model, trained = make_model(), {}
