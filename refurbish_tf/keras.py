@@ -1,5 +1,6 @@
 """Callbacks for Keras: training that goes on where it was stopped, and a log of what the reuse stages do."""
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -26,46 +27,69 @@ class _StepCallback(keras.callbacks.Callback):
   each step.
   """
 
+  _step = None
+
+  def on_epoch_begin(self, epoch, logs=None):
+    if self._step is None:
+      self._step = _Step.of_this_fit(self.model)
+      self._join(self._step.callbacks)
+
+  def _join(self, callbacks):
+    """Takes its place in the list, whose first is the outermost."""
+    callbacks.append(self)
+
   def on_train_begin(self, logs=None):
-    self._step = _Step(self, self.model)
+    self._step = None  # It may be one of a fit that was interrupted.
 
   def on_train_end(self, logs=None):
-    self._step.remove()
+    if self._step is not None:
+      self._step.leave(self)
+      self._step = None
 
   def run_step(self, function, *args):
     raise NotImplementedError
 
 
 class _Step:
-  """Stands in for the training step of `model`, while the `fit` lasts that has begun."""
+  """Stands in for the training step of `model` during one `fit`, and lets callbacks be around it."""
 
-  def __init__(self, callback, model):
-    self._callback = callback
+  def __init__(self, model, function):
     self._model = model
-    # Every fit has one of its own. Of one that was interrupted nobody is told.
-    self._history = model.history
-    self.function = model.train_function
-    model.train_function = self
+    self._function = function
+    self._fit = _fit_of(model)
+    self.callbacks = []
+
+  @staticmethod
+  def of_this_fit(model):
+    step = model.train_function
+    if isinstance(step, _Step):
+      if step._fit is _fit_of(model):
+        return step
+      step = step._function  # Left behind by a fit that was interrupted.
+    model.train_function = _Step(model, step)
+    return model.train_function
 
   def __call__(self, *args):
-    if self._model.history is not self._history:
-      self.remove()
-      return self.function(*args)
-    if isinstance(args[-1], types.GeneratorType):  # From train_on_batch, after a fit that was interrupted.
-      return self.function(*args)
-    return self._callback.run_step(self.function, *args)
+    function = self._function
+    # Of a fit that was interrupted nobody is told: it may be another fit that calls.
+    if _fit_of(self._model) is self._fit:
+      for callback in reversed(self.callbacks):
+        function = functools.partial(callback.run_step, function)
+    return function(*args)
 
-  def remove(self):
-    holder = self._model
-    while (step := getattr(holder, "train_function", None) or getattr(holder, "function", None)) is not self:
-      if not isinstance(step, _Step):
-        return
-      holder = step
-    setattr(holder, "train_function" if holder is self._model else "function", self.function)
+  def leave(self, callback):
+    self.callbacks.remove(callback)
+    if not self.callbacks and self._model.train_function is self:
+      self._model.train_function = self._function
+
+
+def _fit_of(model):
+  """An object that the running `fit` of `model` has for itself: the list of epochs, new with every fit, in its history."""
+  return getattr(getattr(model, "history", None), "epoch", None)
 
 
 class RestoreDataset(_StepCallback):
-  """Goes on with an interrupted `model.fit` at the very step, with the position in the data and all else.
+  """Goes on with an interrupted `model.fit` at the very step, with the position in the data and the state of the model.
 
   >>> import keras, tempfile
   >>> backup_dir = tempfile.mkdtemp()
@@ -76,33 +100,42 @@ class RestoreDataset(_StepCallback):
 
   Run the same program again after it was killed: `fit` goes on in the epoch and at the step that was saved last. The
   rest of the epoch is just what was not yielded before; with functions that take a `seed` and a source with random
-  access, the finished run is the same as one without a break, weights, history of the resumed epochs and all. Keras'
-  own `BackupAndRestore`, which this takes the place of, begins an interrupted epoch anew.
+  access, the finished run is the same as one without a break: the weights, and the history of the resumed epochs.
+  Keras' own `BackupAndRestore`, which this takes the place of, knows nothing of the data: a resumed run is given the
+  data of the first epoch again.
 
-  It saves the weights of the model and the state of its optimizer, the metrics of the epoch so far and
-  `tf.train.Checkpoint(iterator=...)` of the iterator that `fit` reads, all at once: a process killed at any time leaves
-  a whole backup behind. The steps of the resumed epoch that were done before pass without being run, so that the
-  progress bar and the other callbacks count as if there had been no break. When `fit` ends, the backup is deleted.
+  It saves, before a training step, the weights of the model, the states of its optimizers and of its random layers such
+  as dropout, the metrics of the epoch so far, and the iterator that `fit` reads; all at once, so that a process killed
+  at any time leaves a whole backup behind. Not saved is what other callbacks know, as for how long `EarlyStopping` has
+  waited, nor global random states, as that of `keras.random` without a seed. The steps of the resumed epoch that were
+  done before pass without being run, so that the progress bar and the other callbacks count as if there had been no break.
+
+  When `fit` has done its last epoch, the backup is deleted, and the same program trains from the start. When it was
+  stopped before that by `model.stop_training`, as by `EarlyStopping`, the backup stays, and the program would go on.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep what `prefetch` and the like
-  hold out of the backup; a `shuffle` behind `refurbish` makes it large all the same.
+  hold out of the backup, and where `refurbish` stands in a function of `flat_map` or `interleave`; a `shuffle` behind
+  `refurbish` makes the backup large all the same.
 
   Implements restart (G7 of the design); in the paper training always runs to its end.
 
   Args:
-    backup_dir: a directory for the backup, a str or a `pathlib.Path`, of this run and nothing else. It is made where it
+    backup_dir: a directory for the backup, a str or a `pathlib.Path`, of this run and no other. It is made where it
       is missing. With several workers give each one of its own.
     save_freq: "epoch", to save when an epoch begins, or after how many batches to save, an int.
 
   Raises:
-    ValueError: `save_freq` is neither; when `fit` begins, the backup is of a fit with another number of batches in an
-      epoch or in an execution, or of more epochs than asked for, or of a newer version of this package.
+    ValueError: `save_freq` is neither; when `fit` begins, the backup is damaged, of a newer version of this package, of
+      more epochs than asked for, or of a fit with another number of batches in an epoch or in an execution; at the
+      first step, it is of another model or optimizer, or the model is not built. The model is not changed then.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: when `fit` begins, Keras runs on another backend than TensorFlow; at its first step, it reads through a
-      distribution strategy, whose iterators cannot be saved.
+    RuntimeError: when `fit` begins, Keras runs on another backend than TensorFlow, or there are two `RestoreDataset`; at
+      its first step, it reads through a distribution strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is not changed then.
-    tf.errors.FailedPreconditionError: at the first step, the pipeline cannot be saved, as it has a state of its own.
+    tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
+      it has a state of its own or reads from a tf.data service.
+    tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last one stays.
   """
 
   def __init__(self, backup_dir, save_freq="epoch"):
@@ -113,10 +146,12 @@ class RestoreDataset(_StepCallback):
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       arguments.check_whole_number("save_freq", save_freq, 1)
-    self._backup = _Backup(pathlib.Path(backup_dir))
+    # The program may go to another directory.
+    self._backup = _Backup(pathlib.Path(backup_dir).absolute())
     self._save_freq = save_freq
 
   def on_train_begin(self, logs=None):
+    super().on_train_begin(logs)
     if keras.backend.backend() != "tensorflow":
       raise RuntimeError(
           f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
@@ -124,39 +159,42 @@ class RestoreDataset(_StepCallback):
           "tf.train.Checkpoint(iterator=...) with the weights.")
     # What there is to go on with, until the first step of this fit.
     self._saved = self._backup.state()
-    if self._saved is not None:
-      self._check(self._saved)
-      self.model._initial_epoch = self._saved["epoch"]  # pylint: disable=protected-access
     self._first_step = True
     self._num_done = 0  # Batches of the epoch.
     self._num_resumed = 0  # Of them, how many were done before the break.
     self._num_unsaved = 0
-    super().on_train_begin(logs)
+    if self._saved is not None:
+      self._check(self._saved)
+      self.model._initial_epoch = self._saved["epoch"]  # pylint: disable=protected-access
 
   def _check(self, saved):
-    def refuse(what, given, was, way_out):
-      raise ValueError(
-          f"The backup in {self._backup.directory} is of a fit with {what} {was}, but this one has {given}. {way_out}, "
-          "or delete the backup to begin anew.")
-
-    if saved["format"] > _FORMAT:
-      refuse("a backup of format", _FORMAT, saved["format"], "Use the refurbish_tf that wrote it")
-    for name in ("steps", "steps_per_execution"):
+    for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled as then")):
       given = self._fit_arguments()[name]
       if given != saved[name] and None not in (given, saved[name]):
-        refuse(name, given, saved[name], "Give fit the same dataset and arguments as then")
+        self._backup.refuse(f"a fit with {name} {saved[name]}, but this one has {given}. Give fit {way_out}")
     epochs = self.params["epochs"]
     if saved["epoch"] >= epochs:
-      refuse("epochs of at least", epochs, saved["epoch"] + 1, "Ask for more epochs")
+      self._backup.refuse(f"epoch {saved['epoch']}, but this fit has {epochs} of them, from 0 on. Ask for more")
 
   def _fit_arguments(self):
     return {"steps": self.params["steps"], "steps_per_execution": self.model.steps_per_execution}
 
   def on_epoch_begin(self, epoch, logs=None):
+    # Keras has read it, and the next fit must not.
+    self.model._initial_epoch = None  # pylint: disable=protected-access
+    super().on_epoch_begin(epoch, logs)
     self._epoch = epoch
     self._num_done = 0
 
+  def _join(self, callbacks):
+    if any(isinstance(callback, RestoreDataset) for callback in callbacks):
+      raise RuntimeError("There are two RestoreDataset callbacks, and only one can say where fit goes on. Leave one out.")
+    # Nobody else is to see the steps that are not run.
+    callbacks.insert(0, self)
+
   def run_step(self, function, iterator):
+    if isinstance(iterator, types.GeneratorType):
+      return function(iterator)  # From train_on_batch, after this fit was interrupted.
     if self._first_step:
       self._begin(iterator)
     elif self._save_freq == "epoch":
@@ -177,17 +215,15 @@ class RestoreDataset(_StepCallback):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
           f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy out, "
-          "or use keras.callbacks.BackupAndRestore, which begins an interrupted epoch anew.")
-    _build(self.model, iterator.element_spec)
+          "or use keras.callbacks.BackupAndRestore, which knows nothing of the data.")
     if self._saved is None:
-      # Not only when the first epoch has gone by is it told that a pipeline cannot be saved.
-      self._save(iterator)
+      # Not only after an epoch is it told that a pipeline cannot be saved.
+      self._backup.check_that_it_can_be_saved(iterator)
     else:
       if self._saved["epoch"] != self._epoch:
-        raise ValueError(
-            f"The backup in {self._backup.directory} is of epoch {self._saved['epoch']}, but fit begins with epoch "
-            f"{self._epoch}. Leave initial_epoch out, or delete the backup.")
-      self._resumed_logs = self.model.get_metrics_result() if self._backup.restore(self.model, iterator) else {}
+        self._backup.refuse(
+            f"epoch {self._saved['epoch']}, but fit begins with epoch {self._epoch}. Leave initial_epoch out")
+      self._resumed_logs = self._backup.restore(self.model, iterator, self._saved)
       self._num_resumed = self._saved["step"]
       self._saved = None
     self._first_step = False
@@ -198,39 +234,66 @@ class RestoreDataset(_StepCallback):
 
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
-    self.model._initial_epoch = None  # pylint: disable=protected-access
-    self._backup.delete()
+    if not self.model.stop_training:
+      self._backup.delete()
 
 
 class _Backup:
   """A backup in a directory: whole, or not there at all.
 
   A new one is written beside the last one and then renamed. A process that is killed between the two renames leaves the
-  last one as "previous".
+  last one as the previous one.
   """
 
   def __init__(self, directory):
     self.directory = directory
-    self._new = directory / "new"
-    self._latest = directory / "latest"
-    self._previous = directory / "previous"
+    # The user may have files of his own there.
+    self._latest = directory / "refurbish_tf_backup"
+    self._previous = directory / "refurbish_tf_backup.previous"
+    self._new = directory / "refurbish_tf_backup.new"
 
-  def state(self):
-    """What was saved besides the model and the iterator, or None when there is no backup."""
-    path = self._path()
-    return json.loads((path / "state.json").read_text()) if path else None
+  def refuse(self, reason):
+    raise ValueError(f"The backup in {self.directory} is of {reason}, or delete it to begin anew.")
+
+  def _refuse_damaged(self, error):
+    raise ValueError(
+        f"The backup in {self._path()} is damaged ({type(error).__name__}: {error}). Delete it to begin anew.") from error
 
   def _path(self):
     return next((path for path in (self._latest, self._previous) if path.is_dir()), None)
 
+  def state(self):
+    """What was saved besides tensors, or None when there is no backup."""
+    path = self._path()
+    if path is None:
+      return None
+    try:
+      state = json.loads((path / "state.json").read_text())
+      newer = state["format"] > _FORMAT
+    except (OSError, ValueError, KeyError, TypeError) as error:
+      self._refuse_damaged(error)
+    if newer:
+      self.refuse(f"format {state['format']}, but this refurbish_tf knows {_FORMAT}. Use the one that wrote it")
+    return state
+
+  def check_that_it_can_be_saved(self, iterator):
+    shutil.rmtree(self._new, ignore_errors=True)
+    self._new.mkdir(parents=True)
+    try:
+      tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
+    finally:
+      shutil.rmtree(self._new, ignore_errors=True)
+
   def save(self, model, iterator, state):
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
+    variables = _variables(model)
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
-    model.save_weights(str(self._new / "model.weights.h5"))
-    np.savez(self._new / "random.npz", *(variable.numpy() for variable in _random_state(model)))
-    np.savez(self._new / "metrics.npz", *(variable.numpy() for variable in model.metrics_variables))
-    (self._new / "state.json").write_text(json.dumps({"format": _FORMAT, **state}) + "\n")
+    tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
+        str(self._new / "variables"))
+    (self._new / "state.json").write_text(json.dumps({
+        "format": _FORMAT, **state, "metrics": _metric_names(model),
+        "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
     # Against a loss of power: what is renamed is on disk.
     for path in [*self._new.iterdir(), self._new]:
       _synchronize(path)
@@ -241,18 +304,41 @@ class _Backup:
     _synchronize(self.directory)
     shutil.rmtree(self._previous, ignore_errors=True)
 
-  def restore(self, model, iterator):
-    """Returns whether the metrics of the epoch were restored, too."""
+  def restore(self, model, iterator, state):
+    """Restores all of it, or changes nothing of the model. Returns the logs of the epoch as they were."""
+    _build(model, iterator.element_spec)
+    variables = _variables(model)
+    for name in ("weights", "random states", "optimizer"):
+      if _specs(variables[name]) != state["variables"][name]:
+        self.refuse(
+            f"a model of which the {name} have other variables: {state['variables'][name]}, but they have "
+            f"{_specs(variables[name])}. Make and compile the model as then, and if it is one of your own class, call it "
+            "on a batch before fit")
     path = self._path()
-    # First, as it is the one that may not fit.
+    try:
+      reader = tf.train.load_checkpoint(str(path / "variables"))
+      number = sum(map(len, state["variables"].values()))
+      values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
+    except (OSError, ValueError, tf.errors.OpError, RuntimeError) as error:
+      self._refuse_damaged(error)
+    # Before anything is changed of the model, as it may be of another pipeline.
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
-    model.load_weights(str(path / "model.weights.h5"))
-    _assign(_random_state(model), path / "random.npz")
-    return _assign(model.metrics_variables, path / "metrics.npz")
+    for name in ("weights", "random states", "optimizer"):
+      for variable in variables[name]:
+        variable.assign(next(values))
+    if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
+      return {}  # They count from the break on.
+    for variable in variables["metrics"]:
+      variable.assign(next(values))
+    return model.get_metrics_result()
 
   def delete(self):
-    for path in (self._new, self._latest, self._previous):
-      shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(self._previous, ignore_errors=True)
+    # At once: half of it would not be a backup.
+    shutil.rmtree(self._new, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+      self._latest.rename(self._new)
+    shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(OSError):  # Not ours alone.
       self.directory.rmdir()
 
@@ -263,24 +349,38 @@ def _build(model, element_spec):
     # A model with a training step of its own may not be fit for this. If it has metrics that Keras makes for it, they
     # count from the break on.
     model._symbolic_build(data_batch=element_spec)  # pylint: disable=protected-access
-  if model.optimizer is not None and not model.optimizer.built:
-    model.optimizer.build(model.trainable_variables)
+  for optimizer in _optimizers(model):
+    if not optimizer.built and model.trainable_variables:
+      optimizer.build(model.trainable_variables)
 
 
-def _random_state(model):
-  """The states of random layers, such as dropout, which Keras does not count among the weights."""
+def _optimizers(model):
+  """That of `compile`, and those that the class of the model keeps itself."""
+  own = [value for value in vars(model).values() if isinstance(value, keras.Optimizer)]
+  optimizers = [model.optimizer, *own] if model.optimizer is not None else own
+  return list({id(optimizer): optimizer for optimizer in optimizers}.values())
+
+
+def _variables(model):
+  """All that training changes of a model. A list for each group, in an order that depends on the model alone."""
   weights = {id(variable) for variable in model.weights}
-  return [variable for variable in model.variables if id(variable) not in weights]
+  return {
+      "weights": model.weights,
+      # Of dropout and the like, which Keras does not count among the weights.
+      "random states": [variable for variable in model.variables if id(variable) not in weights],
+      "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
+      "metrics": model.metrics_variables}
 
 
-def _assign(variables, path):
-  """Assigns what was saved of `variables`, in their order. Returns False, and assigns nothing, if there are others."""
-  with np.load(path) as values:
-    if len(values.files) != len(variables):
-      return False
-    for variable, name in zip(variables, values.files):
-      variable.assign(values[name])
-  return True
+def _specs(variables):
+  return [f"{keras.backend.standardize_dtype(variable.dtype)}{list(variable.shape)}" for variable in variables]
+
+
+def _metric_names(model):
+  try:
+    return list(model.get_metrics_result())
+  except ValueError:
+    return []  # Not built, which is only before the first step.
 
 
 def _synchronize(path):
@@ -307,14 +407,15 @@ class RefurbishLogger(_StepCallback):
   The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
 
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
-    that a call of the training step waited for its input. They are what TensorFlow measures for all pipelines of the
-    process together. A median near 0 says that the input keeps up, and a maximum far above it that it stalled.
+    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. They are
+    what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum over its
+    devices. A median near 0 says that the input keeps up, and a maximum far above it that it stalled.
   - for each stage `refurbish` of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
     `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in `rtf.EpochStats`;
   - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
-  A stage with a `name` is called by it. With `log_dir` they are written for TensorBoard as well, as `refurbish/fresh`,
+  It takes some 0.1 ms a step. A stage with a `name` is called by it. With `log_dir` they are written for TensorBoard as well, as `refurbish/fresh`,
   `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training.
 
   Args:
@@ -340,6 +441,7 @@ class RefurbishLogger(_StepCallback):
     super().on_train_begin(logs)
 
   def on_epoch_begin(self, epoch, logs=None):
+    super().on_epoch_begin(epoch, logs)
     self._before = stats(self._dataset)
     self._waits = []
     self._waited = _waited()
@@ -379,7 +481,7 @@ class RefurbishLogger(_StepCallback):
 
 def _waited():
   """The seconds that the pipelines of this process have been waited for."""
-  return float(native.ops().refurbish_tf_input_wait()[1])
+  return float(native.ops().refurbish_tf_input_wait())
 
 
 def _difference(before, after):

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def make_model(**options):
   y = keras.layers.Dense(8, "relu")(Recorder()(x, indices))
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(y))
   model = keras.Model({"index": indices, "x": x}, y)
-  model.compile("adam", "mse", metrics=["mae"], **options)
+  model.compile(**{"optimizer": "adam", "loss": "mse", "metrics": ["mae"], **options})
   return model
 
 
@@ -139,8 +140,8 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
       assert values == expected[name][-len(values):]
 
 
-def test_with_the_backup_of_keras_itself_an_interrupted_epoch_begins_anew(tmp_path):
-  """As the README says: epochs are whole all the same, and samples are reused from the next one on."""
+def test_with_the_backup_of_keras_itself_the_data_begin_anew(tmp_path):
+  """As the README says: with the data of the first epoch. Epochs are whole, and samples reused from the next one on."""
   trained = {}
   for stop in (7, None):
     dataset = make_dataset()
@@ -149,7 +150,9 @@ def test_with_the_backup_of_keras_itself_an_interrupted_epoch_begins_anew(tmp_pa
       make_model().fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks)
     except KeyboardInterrupt:
       assert (1, 1) in trained
+      first = dict(trained)
   assert_epochs_whole(trained)
+  assert [trained[1, step] for step in range(5)] == [first[0, step] for step in range(5)]
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 6, 7]
 
 
@@ -160,11 +163,11 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     model.fit(make_dataset(), epochs=2, verbose=0, callbacks=[
         rtf.keras.RestoreDataset(tmp_path / "first", save_freq=1), logger, Steps(trained, stop=3)])
-  saved = (tmp_path / "first" / "latest" / "state.json").read_text()
+  saved = (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text()
   model.train_on_batch(*next(iter(make_dataset())))
   for callbacks in ([], [rtf.keras.RestoreDataset(tmp_path / "second", save_freq=1)], [logger], []):
     model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
-    assert (tmp_path / "first" / "latest" / "state.json").read_text() == saved
+    assert (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text() == saved
   assert not isinstance(model.train_function, rtf.keras._Step)
   assert not (tmp_path / "second").exists()
 
@@ -224,7 +227,7 @@ def interrupted(tmp_path, stop=7, **how):
     ({"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
     ({"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
     ({"n": 19}, tf.errors.InvalidArgumentError, "num_samples is 19, but it was 20"),
-    ({"batch": 5}, ValueError, "of a fit with steps 5, but this one has 4. Give fit the same dataset"),
+    ({"batch": 5}, ValueError, "of a fit with steps 5, but this one has 4. Give fit the same dataset, or delete it"),
     ({"compiled": {"steps_per_execution": 5}}, ValueError, "steps_per_execution 1, but this one has 5")])
 def test_a_backup_of_another_fit_is_refused_and_the_model_untouched(tmp_path, change, error, message):
   backup = interrupted(tmp_path)
@@ -240,17 +243,132 @@ def test_a_backup_of_another_fit_is_refused_and_the_model_untouched(tmp_path, ch
   assert min(trained) == (1, 1) and max(trained) == (3, 4)
 
 
+def scale(layer):
+  def build():
+    keras.utils.set_random_seed(1)
+    indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
+    model = keras.Model({"index": indices, "x": x}, keras.layers.Dense(1)(layer(x)))
+    model.compile("adam", "mse", metrics=["mae"])
+    return model
+  return build
+
+
+@pytest.mark.parametrize("make, message", [
+    (scale(keras.layers.Dense(7)), "a model of which the weights have other variables: .*call it on a batch before fit"),
+    (lambda: make_model(optimizer="sgd"), "of which the optimizer have other variables")])
+def test_a_backup_of_another_model_is_refused_and_nothing_changed(tmp_path, make, message):
+  backup = interrupted(tmp_path)
+  model, dataset = make(), make_dataset()
+  before = model.get_weights()
+  with pytest.raises(ValueError, match=message):
+    model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  # Neither is the stage set back, nor the next fit to begin elsewhere.
+  assert rtf.stats(dataset)[0].epochs == ()
+  assert len(model.fit(dataset, epochs=1, verbose=0).history["loss"]) == 1
+
+
+def test_other_metrics_count_from_the_break_on(tmp_path):
+  backup = interrupted(tmp_path)
+  model = make_model(metrics=["mse"])
+  history = model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)]).history
+  assert set(history) == {"loss", "mse"} and len(history["loss"]) == EPOCHS - 1
+
+
+@pytest.mark.parametrize("name", ["state.json", "variables.index", "variables.data-00000-of-00001"])
+@pytest.mark.parametrize("change", ["truncate", "remove"])
+def test_a_damaged_backup_is_refused_and_the_model_untouched(tmp_path, name, change):
+  backup = interrupted(tmp_path)
+  file = backup / "refurbish_tf_backup" / name
+  content = file.read_bytes()
+  file.unlink()
+  if change == "truncate":
+    file.write_bytes(content[:len(content) // 2])
+  model = make_model()
+  before = model.get_weights()
+  with pytest.raises(ValueError, match="is damaged .*Delete it to begin anew"):
+    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_with_the_logger_the_order_of_the_callbacks_is_the_same(tmp_path, reverse):
+  """Steps that are not run because they were done before are no steps that waited for nothing."""
+  backup = interrupted(tmp_path, stop=9)
+  dataset = make_dataset()
+  logger = rtf.keras.RefurbishLogger(dataset)
+  callbacks = [rtf.keras.RestoreDataset(backup), logger]
+  model = make_model()
+  history = model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
+  assert history["input_wait_p50"][0] > 0  # Of the resumed epoch one step was left.
+  assert len(history["refurbish_fresh"]) == EPOCHS - 1
+
+
+def test_two_at_once_are_refused(tmp_path):
+  callbacks = [rtf.keras.RestoreDataset(tmp_path / name) for name in "ab"]
+  with pytest.raises(RuntimeError, match="There are two RestoreDataset callbacks"):
+    make_model().fit(make_dataset(), verbose=0, callbacks=callbacks)
+
+
+def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path):
+  """As by a handler of SIGTERM; it may be a machine that is taken away."""
+  class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+      if self.model.optimizer.iterations >= 8:
+        self.model.stop_training = True
+
+  unbroken, trained = {}, {}
+  _, weights = train(tmp_path / "none", unbroken)
+  make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
+      rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=3), Steps(trained), Stop()])
+  _, resumed = train(tmp_path / "backup", trained)
+  assert trained == unbroken
+  for a, b in zip(weights, resumed):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+
+  class Leave(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+      (tmp_path / "elsewhere").mkdir()
+      os.chdir(tmp_path / "elsewhere")
+
+  with pytest.raises(KeyboardInterrupt):
+    make_model().fit(make_dataset(), epochs=2, verbose=0, callbacks=[
+        rtf.keras.RestoreDataset("backup", save_freq=1), Leave(), Steps({}, stop=3)])
+  assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
+
+
+def test_files_of_others_in_the_directory_stay(tmp_path):
+  (tmp_path / "latest").mkdir()
+  train(tmp_path, {}, save_freq=1)
+  assert [path.name for path in tmp_path.iterdir()] == ["latest"]
+
+
+def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(tmp_path):
+  interrupted(tmp_path, stop=12)
+  model = make_model()
+  with pytest.raises(KeyboardInterrupt):
+    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
+        rtf.keras.RestoreDataset(tmp_path / "backup"), Steps({}, stop=1)])
+  assert len(model.fit(make_dataset(), epochs=2, verbose=0).history["loss"]) == 2
+
+
 def test_epochs_and_versions_that_do_not_fit(tmp_path):
   backup = interrupted(tmp_path)
   def fit(**arguments):
     make_model().fit(make_dataset(), verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)], **arguments)
 
-  with pytest.raises(ValueError, match="epochs of at least 2, but this one has 1. Ask for more epochs"):
+  with pytest.raises(ValueError, match="of epoch 1, but this fit has 1 of them, from 0 on. Ask for more"):
     fit(epochs=1)
-  state = backup / "latest" / "state.json"
+  state = backup / "refurbish_tf_backup" / "state.json"
   text = state.read_text()
   state.write_text(text.replace('"format": 1', '"format": 2'))
-  with pytest.raises(ValueError, match="format 2, but this one has 1. Use the refurbish_tf that wrote it"):
+  with pytest.raises(ValueError, match="format 2, but this refurbish_tf knows 1. Use the one that wrote it"):
     fit(epochs=4)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   with pytest.raises(ValueError, match="is of epoch 0, but fit begins with epoch 2. Leave initial_epoch out"):
@@ -264,7 +382,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
   model.compile("sgd", "mse")
   with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
     model.fit(generated.batch(1), verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
-  assert not (tmp_path / "backup" / "latest").exists()
+  assert not (tmp_path / "backup" / "refurbish_tf_backup").exists()
 
 
 def test_a_distribution_strategy_is_refused(tmp_path):
@@ -289,7 +407,7 @@ def test_bad_arguments_of_restore_dataset(arguments, error):
 
 
 def train_until_killed(directory, kind, events, store):
-  """In a process of its own: trains until that many things have happened, steps and renames of a backup."""
+  """In a process of its own: trains until that many things have happened: steps, and what is done to files of a backup."""
   directory = pathlib.Path(directory)
   left = events
 
@@ -299,11 +417,18 @@ def train_until_killed(directory, kind, events, store):
     if left == 0:
       os.kill(os.getpid(), signal.SIGKILL)
 
-  rename = pathlib.Path.rename
+  rename, rmtree = pathlib.Path.rename, shutil.rmtree
 
   def renamed(path, target):
     happen()
     return rename(path, target)
+
+  def removed(path, **how):
+    happen()
+    for child in path.iterdir() if path.is_dir() else ():
+      child.unlink()
+      happen()
+    return rmtree(path, **how)
 
   class Log(Steps):
     def on_train_batch_end(self, batch, logs=None):
@@ -314,16 +439,16 @@ def train_until_killed(directory, kind, events, store):
         file.write(json.dumps([self.epoch, batch, self.trained[self.epoch, batch]]) + "\n")
       happen()
 
-  pathlib.Path.rename = renamed
+  pathlib.Path.rename, shutil.rmtree = renamed, removed
   model = make_model()
   model.fit(make_dataset(kind, store=store), epochs=EPOCHS, verbose=0,
             callbacks=[rtf.keras.RestoreDataset(directory / "backup", save_freq=3), Log({})])
   np.savez(directory / "weights.npz", *model.get_weights())
 
 
-@pytest.mark.parametrize("kind, on_disk, kills", [("range", False, 20), ("stream", True, 5)])
-def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills):
-  """SIGKILL at random steps, and amid the renames of a backup: epochs are whole, and weights the same bit for bit."""
+@pytest.mark.parametrize("kind, on_disk, kills, most", [("range", False, 20, 12), ("stream", True, 5, 25)])
+def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills, most):
+  """SIGKILL at random steps, and amid the writing of a backup: epochs are whole, and weights the same bit for bit."""
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf"])
   store = tmp_path / "store" if on_disk else None
@@ -338,7 +463,7 @@ def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills)
 
   numbers = random.Random(1)
   for _ in range(kills):
-    assert run(tmp_path / "killed", numbers.randint(1, 5)) == -signal.SIGKILL
+    assert run(tmp_path / "killed", numbers.randint(1, most)) == -signal.SIGKILL
     assert not (tmp_path / "killed" / "weights.npz").exists()
   assert run(tmp_path / "killed", 10**6) == 0
   # The steps since the last backup were done twice.

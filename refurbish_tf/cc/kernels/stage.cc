@@ -720,6 +720,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(uint64_t number, bool scheduled) {
   {
     absl::MutexLock lock(&mu_);
     if (shared_ != nullptr) shared_->job->BeginEpoch(number);
+    last_begun_ = std::max(last_begun_, number);
     shared = shared_;
     num_samples = options_.num_samples;
     options = options_.schedule;
@@ -834,7 +835,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
   // Counted from the epoch begun last, so that no generation is used by an
   // epoch of the time before the schedule and again by one after.
   schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples,
-                                         capacity, next_epoch_ - 1);
+                                         capacity, last_begun_);
   kept_keys_.clear();
   if (store_->disk() != nullptr) {
     absl::Status agreed = AgreeWithStore();

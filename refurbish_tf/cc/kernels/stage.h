@@ -402,7 +402,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
   // Null until the first epoch, and on a store of our own. Before `store_` goes.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
+  // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  // The highest of all epochs that were begun.
+  uint64_t last_begun_ ABSL_GUARDED_BY(mu_) = 0;
   // Those that iterators are in.
   std::vector<std::weak_ptr<Epoch>> epochs_ ABSL_GUARDED_BY(mu_);
   // By epoch.

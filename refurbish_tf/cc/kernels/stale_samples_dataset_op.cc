@@ -73,8 +73,9 @@ class StaleSamplesDatasetOp : public UnaryDatasetOpKernel {
 // Whether the elements of `dataset` can be asked for in any order, by an index
 // mapper, and some of them left out. `RandomIndexingCompatible` does not tell:
 // `cache` and `take` promise more than their inputs can do, so does whatever has
-// an infinite input, such as `enumerate`, and `assert_cardinality` counts. So this holds for what is known to keep the promise; everything
-// else is read as a stream, which is always right.
+// an infinite input, such as `enumerate`, and `assert_cardinality` counts. So this
+// holds for what is known to keep the promise; everything else is read as a
+// stream, which is always right.
 bool SupportsRandomAccess(const DatasetBase* dataset) {
   static const auto* const kKnown = new std::unordered_set<std::string>{
       "BatchDataset",       "BatchDatasetV2",       "ConcatenateDataset",

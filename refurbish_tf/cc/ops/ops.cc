@@ -86,13 +86,10 @@ unknown, and whether the source has random access.
 )doc");
 
 REGISTER_OP("RefurbishTf>InputWait")
-    .Output("wait: double")
+    .Output("seconds: double")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<2>)
-    .Doc(R"doc(
-How many elements the iterators of this process have been asked for, and how many
-seconds they took for them.
-)doc");
+    .SetShapeFn(ScalarShape)
+    .Doc("How long the iterators of this process have been waited for.");
 
 REGISTER_OP("RefurbishTf>EchoDataset")
     .Input("input_dataset: variant")
