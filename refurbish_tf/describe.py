@@ -18,8 +18,8 @@ def describe(dataset):
 
   Returns:
     A string of a few lines for each stage `refurbish` and `echo`, upstream first; one that says so where there is none,
-    or where the dataset has come as an argument of a `tf.function` or through a tf.data service, which keep only
-    what it yields.
+    or where it is in a function, as of `flat_map`, or the dataset has come as an argument of a `tf.function` or through
+    a tf.data service, which keep only what it yields.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

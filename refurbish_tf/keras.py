@@ -319,7 +319,7 @@ class _Backup:
       reader = tf.train.load_checkpoint(str(path / "variables"))
       number = sum(map(len, state["variables"].values()))
       values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
-    except (OSError, ValueError, tf.errors.OpError, RuntimeError) as error:
+    except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
     # Before anything is changed of the model, as it may be of another pipeline.
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()

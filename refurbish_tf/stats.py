@@ -56,7 +56,8 @@ class StageStats:
 
   Attributes:
     name: the `name` that the stage was given, else "refurbish" or "echo".
-    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun.
+    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun in this process. An epoch that
+      was resumed from a checkpoint is one of its own.
     total: `EpochStats`, or `EchoStats`, of all epochs together.
   """
   name: str
@@ -110,8 +111,9 @@ def stats(dataset):
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no such stage, or has
-    come as an argument of a `tf.function` or through a tf.data service, which keep only what it yields.
+    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no such stage, or has it
+    in a function, as of `flat_map`, or has come as an argument of a `tf.function` or through a tf.data service, which
+    keep only what it yields.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
