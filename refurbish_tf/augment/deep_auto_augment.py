@@ -228,7 +228,7 @@ def _layer(outcomes, position):
   graph_functions = [_graph_function(name) for name in different_names]
   numbers_of_choices = np.array([different_names.index(name) for name in names], np.int32)
   parameters = np.array(parameters, np.float64)
-  # Of the whole numbers below `end`, those up to an outcome's edge and above the one before it stand for it.
+  # Of the whole numbers below `end`, an outcome has those from the edge before it up to its own.
   end = 2**31 - 1
   edges = np.floor(np.cumsum(probabilities)[:-1] / sum(probabilities) * end).astype(np.int32)
 
