@@ -45,8 +45,8 @@ def _images():
 IMAGES = {name: image.astype(np.uint8) for name, image in _images().items()}
 
 
-def _affine(*matrix):
-  return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=GREY)
+def _affine(*matrix, fill=GREY):
+  return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=fill)
 
 
 def _enhanced(enhance, factor):
@@ -58,17 +58,21 @@ PILLOW = {
     "identity": lambda _: lambda image: image,
     "auto_contrast": lambda _: ImageOps.autocontrast,
     "equalize": lambda _: ImageOps.equalize,
-    "rotate": lambda degrees: lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=GREY),
+    "rotate": lambda degrees, fill=GREY: (
+        lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=fill)),
+    "invert": lambda _: ImageOps.invert,
     "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
     "color": functools.partial(_enhanced, ImageEnhance.Color),
     "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
     "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
     "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
     "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
-    "shear_x": lambda slope: _affine(1, slope, 0, 0, 1, 0),
-    "shear_y": lambda slope: _affine(1, 0, 0, slope, 1, 0),
-    "translate_x": lambda fraction: lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0)(image),
-    "translate_y": lambda fraction: lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height))(image),
+    "shear_x": lambda slope, **fill: _affine(1, slope, 0, 0, 1, 0, **fill),
+    "shear_y": lambda slope, **fill: _affine(1, 0, 0, slope, 1, 0, **fill),
+    "translate_x": lambda fraction, **fill: (
+        lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0, **fill)(image)),
+    "translate_y": lambda fraction, **fill: (
+        lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height), **fill)(image)),
 }
 FACTORS = (0.0, 0.1, 0.37, 0.55, 0.82, 1.0, 1.0001, 1.36, 1.72, 1.9, 7.0)
 SLOPES = (0.0, 0.03, 0.135, 0.27, -0.27, 0.3, -0.3, 1.0, -2.5)
@@ -77,6 +81,7 @@ PARAMETERS = {
     "identity": (None,),
     "auto_contrast": (None,),
     "equalize": (None,),
+    "invert": (None,),
     "rotate": (0, 3, -3.3, 15, 27, -27, 30, -30, 45, 90, -90, 123.4, 180, 270, 360),
     "solarize": (0, 1, 100, 128, 230, 255, 256),
     "color": FACTORS,
@@ -90,7 +95,8 @@ PARAMETERS = {
     "translate_y": FRACTIONS,
 }
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-# Parameters at magnitude 9, worked out by hand from the table in the paper's reference implementation.
+# RandAugment's distortions and their parameters at magnitude 9, worked out by hand from the table in the paper's
+# reference implementation.
 AT_NINE = {
     "identity": (None,), "auto_contrast": (None,), "equalize": (None,),
     "rotate": (27, -27),
@@ -108,8 +114,8 @@ def _distorted(name, parameter):
   return distortion if parameter is None else lambda image: distortion(image, parameter)
 
 
-def _by_pillow(name, parameter, image):
-  return np.asarray(PILLOW[name](parameter)(Image.fromarray(image)))
+def _by_pillow(name, parameter, image, **fill):
+  return np.asarray(PILLOW[name](parameter, **fill)(Image.fromarray(image)))
 
 
 def _assert_equal(actual, expected, what):
@@ -147,7 +153,7 @@ class TestDistortions:
   @pytest.mark.parametrize("height, width", [(None, None), (33, None), (None, 47)])
   def test_equals_pillow_with_unknown_sides(self, name, height, width):
     spec = tf.TensorSpec([height, width, 3], tf.uint8)
-    for parameter in AT_NINE[name]:
+    for parameter in AT_NINE.get(name, (None,)):
       function = tf.function(_distorted(name, parameter), [spec], autograph=False)
       for image_name, image in IMAGES.items():
         if spec.shape.is_compatible_with(image.shape):
@@ -158,9 +164,25 @@ class TestDistortions:
   def test_equals_pillow_in_a_dataset(self, name):
     # tf.data rewrites the graph of a function before it runs, and may refuse there what is right elsewhere.
     image = IMAGES["odd noise"]
-    for parameter in AT_NINE[name]:
+    for parameter in AT_NINE.get(name, (None,)):
       (actual,) = tf.data.Dataset.from_tensors(image).map(_distorted(name, parameter)).as_numpy_iterator()
       _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter})")
+
+  @pytest.mark.parametrize("shape", [(33, 47), (None, None)])
+  @pytest.mark.parametrize("name", [name for name, parameters in PARAMETERS.items() if None not in parameters])
+  def test_equals_pillow_with_a_parameter_not_known_while_tracing(self, name, shape):
+    image = IMAGES["odd noise"]
+    spec = tf.TensorSpec([*shape, 3], tf.uint8), tf.TensorSpec([], tf.float64)
+    function = tf.function(getattr(distortions, name), spec, autograph=False)
+    for parameter in PARAMETERS[name]:
+      actual = function(tf.constant(image), tf.constant(parameter, tf.float64)).numpy()
+      _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter})")
+
+  @pytest.mark.parametrize("name", SIGNED)
+  def test_fills_with_another_value(self, name):
+    for parameter in PARAMETERS[name]:
+      actual = getattr(distortions, name)(tf.constant(IMAGES["odd noise"]), parameter, fill=7).numpy()
+      _assert_equal(actual, _by_pillow(name, parameter, IMAGES["odd noise"], fill=(7, 7, 7)), f"{name}({parameter})")
 
   def test_auto_contrast_of_every_value_in_many_ranges(self):
     # Where 255 * (value - darkest) / (brightest - darkest) is whole, Pillow's float64 may still fall below it.
@@ -175,10 +197,10 @@ class TestDistortions:
       below += np.count_nonzero((expected < whole) & (brightest > darkest))
     assert below  # Otherwise the images tell nothing about the case that is hard.
 
-  def test_there_are_fourteen(self):
-    assert len(PILLOW) == 14
+  def test_all_are_compared_with_pillow(self):
     assert set(PILLOW) == {
-        name for name, value in vars(distortions).items() if inspect.isfunction(value) and not name.startswith("_")}
+        name for name, value in vars(distortions).items() if getattr(value, "__module__", "") == distortions.__name__
+        and not name.startswith("_")}
 
 
 # Every distortion at magnitude 9 makes something else of it.
@@ -202,9 +224,9 @@ def _drawn():
 class TestRandAugmentLayer:
 
   def test_takes_each_distortion_equally_often_at_its_magnitude(self):
-    assert len(_outcomes()) == 9 + 5 * 2
+    assert len(AT_NINE) == 14 and len(_outcomes()) == 9 + 5 * 2
     names = collections.Counter(name for name, _ in _drawn())
-    assert set(names) == set(PILLOW)
+    assert set(names) == set(AT_NINE)
     assert _chi_square(list(names.values())) < 34.5  # 13 degrees of freedom, p = 0.001
 
   def test_takes_each_sign_equally_often(self):
@@ -328,7 +350,14 @@ class TestRandomFlip:
     assert abs(drawn[image.tobytes()] - 1000) < 4 * 500 ** 0.5
 
 
+def _auto_augment(image, seed):
+  first, second = augment.auto_augment_layers("cifar10")
+  return second(first(image, seed), seed)
+
+
 LAYERS = {
+    "auto_augment_layers": _auto_augment,
+    "deep_auto_augment_layers": augment.deep_auto_augment_layers("cifar10")[0],
     "rand_augment_layer": augment.rand_augment_layer(9),
     "random_crop": augment.random_crop(2),
     "random_flip": augment.random_flip(),

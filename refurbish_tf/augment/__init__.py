@@ -10,12 +10,19 @@
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
 
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1; the `refurbish` stage
-takes the two functions and hands them their seeds, which all the randomness comes from.
+takes the two functions and hands them their seeds, which all the randomness comes from. `auto_augment_layers` and
+`deep_auto_augment_layers` return layers to put in place of `rand_augment_layer`; `random_crop_and_flip_batch` is the
+final augmentation for whole batches.
 """
+from .auto_augment import auto_augment_layers
+from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .deep_auto_augment import deep_auto_augment_layers
 from .layers import rand_augment_layer
 from .layers import random_crop
 from .layers import random_flip
 
-__all__ = ["compose", "rand_augment_layer", "random_crop", "random_flip", "split"]
+__all__ = [
+    "auto_augment_layers", "compose", "deep_auto_augment_layers", "rand_augment_layer", "random_crop",
+    "random_crop_and_flip_batch", "random_flip", "split"]

@@ -24,7 +24,7 @@ def compose(layers):
   do: `tf.image.stateless_random_contrast`, not `tf.image.random_contrast`.
 
   Args:
-    layers: a list or tuple of at least one callable.
+    layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -34,7 +34,8 @@ def compose(layers):
 
   Raises:
     TypeError: `layers` is not a list or tuple of callables. When the function is called: the seed has another dtype.
-    ValueError: `layers` is empty. When the function is called: the seed has another shape, or a dict has no `"image"`.
+    ValueError: `layers` is empty, or has one of AutoAugment's two layers alone. When the function is called: the seed
+      has another shape, or a dict has no `"image"`.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
@@ -66,7 +67,7 @@ def split(layers, at):
 
   Raises:
     TypeError: `layers` is not a list or tuple of callables, or `at` is not a whole number.
-    ValueError: `layers` is empty, or `at` is not between 1 and `len(layers)`.
+    ValueError: as for `compose`, or `at` is not between 1 and `len(layers)`.
 
   Implements the split into partial and final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC
   2021, section 4.
@@ -81,13 +82,13 @@ def _composed(layers, start, stop):
   taking_seed = [_takes_seed(layer) for layer in layers]
 
   def apply(element, rest, seeds):
-    image = _image_of(element)
+    image = image_of(element)
     for position in range(start, stop):
       if taking_seed[position]:
         image = layers[position](image, seed=seeds[position])
       else:
         image = layers[position](image)
-    element = _with_image(element, image)
+    element = with_image(element, image)
     return (element, *rest) if rest else element
 
   def with_seed(image, *rest, seed):
@@ -114,7 +115,8 @@ def _takes_seed(layer):
     return False
 
 
-def _image_of(element):
+def image_of(element):
+  """Returns the image of an element: its entry `"image"` if it is a dict."""
   if not isinstance(element, dict):
     return element
   if "image" not in element:
@@ -124,7 +126,8 @@ def _image_of(element):
   return element["image"]
 
 
-def _with_image(element, image):
+def with_image(element, image):
+  """Returns the element with another image."""
   if not isinstance(element, dict):
     return image
   element = copy.copy(element)
@@ -145,6 +148,13 @@ def _checked_layers(layers, whose):
       raise TypeError(
           f"{whose} was given {layer!r} at position {position} of layers; it must be callable as layer(image, seed) or "
           "layer(image). Pass what makes one image of another, such as random_flip().")
+  for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
+    handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
+    if handed_on != taken_over:
+      there = f"the {'second' if handed_on is None else 'first'} layer of {handed_on or taken_over}"
+      raise ValueError(
+          f"{whose} was given {there} at position {position - (handed_on is not None)} of layers without the other one "
+          "of them next to it; there must be both, in order. Pass [*auto_augment_layers(policy), ...].")
   return tuple(layers)
 
 

@@ -1,4 +1,4 @@
-"""The 14 distortions of RandAugment, each a plain deterministic function of an image.
+"""The distortions of AutoAugment and RandAugment, each a plain deterministic function of an image.
 
 >>> import tensorflow as tf
 >>> from refurbish_tf.augment import distortions
@@ -6,10 +6,11 @@
 >>> distortions.brightness(image, factor=2.0).numpy().tolist()
 [[[20, 40, 60], [80, 100, 120]]]
 
-Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, and parameters that are Python numbers,
-and returns an image of the same shape and dtype. The results are Pillow's, value for value: those of `PIL.ImageOps` and
+Each takes an image, uint8 `[height, width, 3]` with sides of 1 to 32767 pixels, and at most one parameter, and returns
+an image of the same shape and dtype. The parameter is a Python number, or a float64 scalar where it is not known while
+tracing, which costs a little more. The results are Pillow's, value for value: those of `PIL.ImageOps` and
 `PIL.ImageEnhance` for the colours, and for the geometry those of `PIL.Image.transform` with an affine matrix, the
-nearest pixel and grey from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
+nearest pixel and `fill` from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
 al., *AutoAugment*, CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
 What the code owes to TensorFlow's CPU kernels: an operation costs about 0.3 microseconds before it touches a pixel,
@@ -22,8 +23,11 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from .images import height_and_width
+from .images import rows_of
+
 # What shows where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
-FILL = np.uint8(128)
+FILL = 128
 
 # Pillow's weights of red, green and blue in the grey value, in units of 1 / 65536. Sums of whole multiples of them are
 # exact in float32, because 255 * 65536 + 32768 < 2**24.
@@ -46,14 +50,14 @@ def auto_contrast(image):
   span = brightest - darkest
   scale = tf.math.divide_no_nan(tf.constant(255, tf.float64), span)
   offset = tf.where(span > 0, darkest * scale, -darkest)
-  rows, width = _rows(image), _size(image)[1]
+  rows, width = rows_of(image), height_and_width(image)[1]
   stretched = tf.cast(rows, tf.float64) * tf.tile(scale, [width]) - tf.tile(offset, [width])
   return tf.reshape(tf.cast(stretched, tf.uint8), tf.shape(image))
 
 
 def equalize(image):
   """Spreads the values of each channel so that they are about equally frequent (`ImageOps.equalize`)."""
-  rows, width = _rows(image), _size(image)[1]
+  rows, width = rows_of(image), height_and_width(image)[1]
   # One histogram of 3 * 256 bins in place of three of 256.
   bins = tf.reshape(tf.cast(rows, tf.int32) + tf.tile([0, 256, 512], [width]), [-1])
   no_weights = tf.constant([], tf.int32)
@@ -69,17 +73,27 @@ def equalize(image):
   return tf.reshape(values, tf.shape(image))
 
 
+def invert(image):
+  """Turns every value into 255 less that value (`ImageOps.invert`)."""
+  return tf.bitwise.invert(image)
+
+
 def solarize(image, threshold):
   """Inverts the values from `threshold`, a whole number from 0 to 256, upwards (`ImageOps.solarize`)."""
-  if threshold > 255:
+  if tf.is_tensor(threshold):
+    bright = tf.cast(tf.cast(image, tf.int32) >= tf.cast(threshold, tf.int32), tf.uint8)
+  elif threshold > 255:
     return tf.identity(image)
-  bright = tf.cast(image >= np.uint8(max(threshold, 0)), tf.uint8)
+  else:
+    bright = tf.cast(image >= np.uint8(max(threshold, 0)), tf.uint8)
   # An exclusive or with 255 inverts: a quarter of the time of `tf.where`.
   return tf.bitwise.bitwise_xor(image, bright * np.uint8(255))
 
 
 def posterize(image, bits):
   """Keeps the `bits`, 1 to 8, most significant bits of every value (`ImageOps.posterize`)."""
+  if tf.is_tensor(bits):
+    return tf.bitwise.bitwise_and(image, tf.bitwise.left_shift(np.uint8(255), tf.cast(8 - bits, tf.uint8)))
   return tf.bitwise.bitwise_and(image, np.uint8(256 - 2 ** (8 - bits)))
 
 
@@ -92,7 +106,7 @@ def color(image, factor):
 def contrast(image, factor):
   """Moves the values away from (`factor` > 1) or towards (< 1) the mean grey value (`ImageEnhance.Contrast`)."""
   pixels = _float_pixels(image)
-  height, width = _size(image)
+  height, width = height_and_width(image)
   grey = _grey(pixels, columns=2)
   # float32 holds the sum of one row exactly (2 * 32767 * 255 < 2**24), but not that of all of them.
   row_sums = tf.reduce_sum(tf.reshape(grey, [height, width * 2]), axis=1)
@@ -102,8 +116,8 @@ def contrast(image, factor):
 
 def brightness(image, factor):
   """Multiplies every value by `factor`, which is at least 0 (`ImageEnhance.Brightness`)."""
-  scaled = tf.cast(image, tf.float32) * factor
-  if factor > 1:
+  scaled = tf.cast(image, tf.float32) * _float32(factor)
+  if tf.is_tensor(factor) or factor > 1:
     scaled = tf.minimum(scaled, 255.0)
   return tf.cast(scaled, tf.uint8)
 
@@ -113,7 +127,7 @@ def sharpness(image, factor):
 
   The outermost pixels have no full neighbourhood and stay as they are.
   """
-  rows = _rows(image)
+  rows = rows_of(image)
   values = tf.cast(rows, tf.float32)
   columns = values[:-2] + values[1:-1] + values[2:]
   around = columns[:, :-6] + columns[:, 3:-3] + columns[:, 6:]
@@ -126,57 +140,48 @@ def sharpness(image, factor):
   return tf.reshape(tf.concat([rows[:1], inner, rows[1:][-1:]], axis=0), tf.shape(image))
 
 
-def rotate(image, degrees):
+def rotate(image, degrees, fill=FILL):
   """Turns the image counterclockwise about its centre by `degrees` (`Image.rotate`)."""
-  # The matrix from an output place to an input place. Pillow rounds it like this, for right angles to be exact.
-  radians = math.radians(degrees % 360.0)
-  cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
-  height, width = _size(image)
+  # The matrix from an output place to an input place.
+  if tf.is_tensor(degrees):
+    cosine, sine = tf.cos(degrees * (math.pi / 180)), tf.sin(degrees * (math.pi / 180))
+  else:  # Pillow rounds it like this, for right angles to be exact.
+    radians = math.radians(degrees % 360.0)
+    cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
+  height, width = height_and_width(image)
   middle_x, middle_y = _float64(width) / 2, _float64(height) / 2
   first_x = _fixed((cosine * -middle_x + -sine * -middle_y) + middle_x + cosine * 0.5 + -sine * 0.5)
   first_y = _fixed((sine * -middle_x + cosine * -middle_y) + middle_y + sine * 0.5 + cosine * 0.5)
   x, y = _range(width), _range(height)[:, np.newaxis]
   input_x = _whole(tf.add(x * _fixed(cosine), y * _fixed(-sine) + first_x))
   input_y = _whole(tf.add(x * _fixed(sine), y * _fixed(cosine) + first_y))
-  return _take(image, input_y, input_x)
+  return _take(image, input_y, input_x, fill)
 
 
-def shear_x(image, slope):
+def shear_x(image, slope, fill=FILL):
   """Takes the pixel at (x, y) from (x + `slope` * y, y): positive slopes push lower rows to the left."""
-  height, width = _size(image)
+  height, width = height_and_width(image)
   y = _range(height)[:, np.newaxis]
   shift = _whole(y * _fixed(slope) + _fixed(0.5 + slope * 0.5))
-  return _take(image, y, tf.add(_range(width), shift))
+  return _take(image, y, tf.add(_range(width), shift), fill)
 
 
-def shear_y(image, slope):
+def shear_y(image, slope, fill=FILL):
   """Takes the pixel at (x, y) from (x, y + `slope` * x): positive slopes push columns to the right upwards."""
-  height, width = _size(image)
+  height, width = height_and_width(image)
   x = _range(width)
   shift = _whole(x * _fixed(slope) + _fixed(slope * 0.5 + 0.5))
-  return _take(image, tf.add(_range(height)[:, np.newaxis], shift), x)
+  return _take(image, tf.add(_range(height)[:, np.newaxis], shift), x, fill)
 
 
-def translate_x(image, fraction):
+def translate_x(image, fraction, fill=FILL):
   """Moves the image to the left by `fraction` of its width, rounded to whole pixels; to the right if negative."""
-  return _translate(image, fraction, axis=1)
+  return _translate(image, fraction, 1, fill)
 
 
-def translate_y(image, fraction):
+def translate_y(image, fraction, fill=FILL):
   """Moves the image upwards by `fraction` of its height, rounded to whole pixels; downwards if negative."""
-  return _translate(image, fraction, axis=0)
-
-
-def _size(image):
-  """Returns height and width, as Python numbers where they are known."""
-  dynamic = tf.shape(image)
-  return tuple(dynamic[axis] if size is None else size for axis, size in enumerate(image.shape[:2]))
-
-
-def _rows(image):
-  """Returns the image as `[height, width * 3]`: its innermost dimension is long, which is what makes passes cheap."""
-  height, width = _size(image)
-  return tf.reshape(image, [height, width * 3])
+  return _translate(image, fraction, 0, fill)
 
 
 def _float_pixels(image):
@@ -195,8 +200,8 @@ def _grey(pixels, columns):
 
 def _blend(degenerate, values, factor):
   """Returns `Image.blend(degenerate, values, factor)` of whole float32 values, in Pillow's order of operations."""
-  blended = degenerate + factor * (values - degenerate)
-  if not 0 <= factor <= 1:
+  blended = degenerate + _float32(factor) * (values - degenerate)
+  if tf.is_tensor(factor) or not 0 <= factor <= 1:
     blended = tf.maximum(tf.minimum(blended, 255.0), 0.0)
   return tf.cast(blended, tf.uint8)
 
@@ -208,6 +213,10 @@ def _blend(degenerate, values, factor):
 
 def _range(size):
   return tf.range(size) if tf.is_tensor(size) else np.arange(size, dtype=np.int32)
+
+
+def _float32(factor):
+  return tf.cast(factor, tf.float32) if tf.is_tensor(factor) else factor
 
 
 def _float64(size):
@@ -230,17 +239,17 @@ def _clip(values, lowest, highest):
   return clip(values, lowest, highest)
 
 
-def _take(image, input_y, input_x):
-  """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `FILL` outside."""
-  height, width = _size(image)
+def _take(image, input_y, input_x, fill):
+  """Returns the image whose pixel at (x, y) is the one at (`input_x`, `input_y`), or `fill` outside."""
+  height, width = height_and_width(image)
   # One pixel of border stands for everything outside.
-  bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=FILL), [-1, 3])
+  bordered = tf.reshape(tf.pad(image, [[1, 1], [1, 1], [0, 0]], constant_values=np.uint8(fill)), [-1, 3])
   places = _clip(input_y, -1, height) * (width + 2) + _clip(input_x, -1, width) + (width + 3)
   return tf.gather_nd(bordered, places[..., tf.newaxis])
 
 
-def _translate(image, fraction, axis):
-  size = _size(image)[axis]
+def _translate(image, fraction, axis, fill):
+  size = height_and_width(image)[axis]
   exact = fraction * _float64(size)
   pixels = tf.cast(tf.round(exact), tf.int32) if tf.is_tensor(exact) else round(exact)
   leaving, entering = _clip(pixels, 0, size), _clip(-pixels, 0, size)
@@ -248,4 +257,4 @@ def _translate(image, fraction, axis):
   kept = image[kept] if axis == 0 else image[:, kept]
   paddings = [[0, 0], [0, 0], [0, 0]]
   paddings[axis] = [entering, leaving]
-  return tf.pad(kept, paddings, constant_values=FILL)
+  return tf.pad(kept, paddings, constant_values=np.uint8(fill))

@@ -59,17 +59,8 @@ def rand_augment_layer(magnitude=9):
 
   @tf.autograph.experimental.do_not_convert
   def rand_augment(image, seed):
-    image, seed = _checked_image(image, "rand_augment_layer"), checked_seed(seed, "rand_augment_layer")
-    chosen = _draw([], len(choices), seed)
-    if tf.executing_eagerly():
-      return choices[int(chosen)](image)
-    # What `tf.switch_case` comes to, but for one thing: that has its branches spliced into the caller, where each
-    # operation of the distortions not chosen is still visited to be passed over. At 32 x 32 that takes longer than the
-    # one distortion chosen.
-    specification = tf.TensorSpec(image.shape, image.dtype)
-    return tf.raw_ops.StatelessCase(
-        branch_index=chosen, input=[image], Tout=[image.dtype], output_shapes=[image.shape],
-        branches=[function.get_concrete_function(specification) for function in graph_functions])[0]
+    image, seed = checked_image(image, "rand_augment_layer"), checked_seed(seed, "rand_augment_layer")
+    return switch(draw([], len(choices), seed), choices, graph_functions, image)
 
   return rand_augment
 
@@ -98,14 +89,14 @@ def random_crop(padding):
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, and so the right thing for the final augmentation.
   """
-  padding = _checked_padding(padding)
+  padding = checked_padding(padding, "random_crop")
 
   @tf.autograph.experimental.do_not_convert
   def crop(image, seed):
-    image, seed = _checked_image(image, "random_crop"), checked_seed(seed, "random_crop")
+    image, seed = checked_image(image, "random_crop"), checked_seed(seed, "random_crop")
     padded = tf.pad(image, [[padding, padding], [padding, padding], [0, 0]])
     # Three are drawn for two, because one operation fewer matters more than what it computes.
-    corner = _draw([3], 2 * padding + 1, seed) * [1, 1, 0]
+    corner = draw([3], 2 * padding + 1, seed) * [1, 1, 0]
     return tf.slice(padded, corner, tf.shape(image))
 
   return crop
@@ -129,10 +120,27 @@ def random_flip():
 
   @tf.autograph.experimental.do_not_convert
   def flip(image, seed):
-    image, seed = _checked_image(image, "random_flip"), checked_seed(seed, "random_flip")
-    return tf.cond(_draw([], 2, seed) > 0, lambda: tf.reverse(image, axis=[1]), lambda: image)
+    image, seed = checked_image(image, "random_flip"), checked_seed(seed, "random_flip")
+    return tf.cond(draw([], 2, seed) > 0, lambda: tf.reverse(image, axis=[1]), lambda: image)
 
   return flip
+
+
+def switch(chosen, choices, graph_functions, image, *rest):
+  """Returns what the function of number `chosen` makes of the image and the rest.
+
+  `graph_functions` are the same functions as `choices`, as `tf.function`s, for them to be shared by the layers.
+  """
+  if tf.executing_eagerly():
+    return choices[int(chosen)](image, *rest)
+  # What `tf.switch_case` comes to, but for one thing: that has its branches spliced into the caller, where each
+  # operation of the functions not chosen is still visited to be passed over. At 32 x 32 that takes longer than the one
+  # distortion chosen.
+  inputs = [image, *rest]
+  specifications = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
+  return tf.raw_ops.StatelessCase(
+      branch_index=chosen, input=inputs, Tout=[image.dtype], output_shapes=[image.shape],
+      branches=[function.get_concrete_function(*specifications) for function in graph_functions])[0]
 
 
 def checked_seed(seed, whose):
@@ -157,41 +165,60 @@ def _choices(level):
   needs no draw of its own and makes constants of the parameters. Layers of one magnitude share the functions, because
   each costs one to two milliseconds whenever an iterator is made.
   """
-  factor = 0.1 + 1.8 * level
-  without_sign = [
-      distortions.identity,
-      distortions.auto_contrast,
-      distortions.equalize,
-      functools.partial(distortions.color, factor=factor),
-      functools.partial(distortions.contrast, factor=factor),
-      functools.partial(distortions.brightness, factor=factor),
-      functools.partial(distortions.sharpness, factor=factor),
-      functools.partial(distortions.solarize, threshold=int(256 * level)),
-      functools.partial(distortions.posterize, bits=max(1, int(4 * level))),
-  ]
-  with_sign = []
-  for signed_level in (level, -level):
-    with_sign += [
-        functools.partial(distortions.rotate, degrees=30 * signed_level),
-        functools.partial(distortions.shear_x, slope=0.3 * signed_level),
-        functools.partial(distortions.shear_y, slope=0.3 * signed_level),
-        functools.partial(distortions.translate_x, fraction=_LARGEST_TRANSLATION * signed_level),
-        functools.partial(distortions.translate_y, fraction=_LARGEST_TRANSLATION * signed_level),
-    ]
-  choices = without_sign + without_sign + with_sign
+  pairs = distortions_at(level)
+  del pairs["invert"]
+  unsigned = [positive for positive, negative in pairs.values() if positive is negative]
+  signed = [pair for pair in pairs.values() if pair[0] is not pair[1]]
+  choices = unsigned + unsigned + [positive for positive, _ in signed] + [negative for _, negative in signed]
   graph_functions = {choice: tf.function(choice, autograph=False) for choice in choices}
   return choices, [graph_functions[choice] for choice in choices]
 
 
-def _draw(shape, end, seed):
-  """Returns int32 numbers drawn uniformly from 0 to `end - 1`.
+def distortions_at(level):
+  """Returns by name, in either direction, what each distortion does at a level from 0 to 1.
+
+  A pair of functions of an image; twice the same where there is but one direction.
+  """
+  factor = 0.1 + 1.8 * level
+  parameters = {
+      "identity": {},
+      "auto_contrast": {},
+      "equalize": {},
+      "invert": {},
+      "color": {"factor": factor},
+      "contrast": {"factor": factor},
+      "brightness": {"factor": factor},
+      "sharpness": {"factor": factor},
+      "solarize": {"threshold": int(256 * level)},
+      "posterize": {"bits": max(1, int(4 * level))},
+  }
+  signed = {
+      "rotate": ("degrees", 30),
+      "shear_x": ("slope", 0.3),
+      "shear_y": ("slope", 0.3),
+      "translate_x": ("fraction", _LARGEST_TRANSLATION),
+      "translate_y": ("fraction", _LARGEST_TRANSLATION),
+  }
+  pairs = {}
+  for name, keywords in parameters.items():
+    pairs[name] = (functools.partial(getattr(distortions, name), **keywords),) * 2
+  for name, (keyword, largest) in signed.items():
+    pairs[name] = tuple(
+        functools.partial(getattr(distortions, name), **{keyword: sign * largest * level}) for sign in (1, -1))
+  return pairs
+
+
+def draw(shape, end, seed):
+  """Returns int32 numbers, of a shape that is a list or a tensor, drawn uniformly from 0 to `end - 1`.
 
   One operation, where `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
   """
-  return tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant(shape, tf.int32), seed=seed, minval=0, maxval=end)
+  shape = tf.convert_to_tensor(shape, tf.int32)
+  return tf.raw_ops.StatelessRandomUniformInt(shape=shape, seed=seed, minval=0, maxval=end)
 
 
-def _checked_image(image, whose):
+def checked_image(image, whose):
+  """Returns `image` as a tensor if it is one that a layer can take."""
   image = tf.convert_to_tensor(image)
   if image.dtype != tf.uint8:
     raise TypeError(
@@ -218,13 +245,14 @@ def _checked_magnitude(magnitude):
   return float(magnitude)
 
 
-def _checked_padding(padding):
+def checked_padding(padding, whose):
+  """Returns `padding` as a Python integer if it is a whole number, at least 0."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
     raise TypeError(
-        f"random_crop was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
+        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
         "integer, such as 4.")
   if padding < 0:
     raise ValueError(
-        f"random_crop was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a "
-        "crop that changes nothing.")
+        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a crop "
+        "that changes nothing.")
   return operator.index(padding)

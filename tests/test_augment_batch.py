@@ -1,0 +1,171 @@
+"""Checks the batched crop, flip and normalisation against the layers for single images."""
+import collections
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment import batch
+from test_augment import IMAGES, _chi_square, _mapped, _seeds
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
+
+
+def _images(count, height, width, channels=3):
+  return np.random.RandomState(0).randint(0, 256, (count, height, width, channels)).astype(np.uint8)
+
+
+def _expected(image, padding, y, x, flip):
+  padded = np.pad(image, [(padding, padding), (padding, padding), (0, 0)])
+  cropped = padded[y:y + image.shape[0], x:x + image.shape[1]]
+  return cropped[:, ::-1] if flip else cropped
+
+
+class TestCroppedAndFlipped:
+
+  @pytest.mark.parametrize("padding, height, width, channels", [
+      (4, 32, 32, 3), (1, 5, 7, 1), (2, 7, 5, 4), (0, 6, 6, 3), (5, 2, 3, 3)])
+  @pytest.mark.parametrize("known", [True, False])
+  def test_does_to_each_image_what_was_drawn_for_it(self, padding, height, width, channels, known):
+    draws = list(itertools.product(range(2 * padding + 1), range(2 * padding + 1), (0, 1)))
+    images = _images(len(draws), height, width, channels)
+    spec = tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8)
+    function = tf.function(batch.cropped_and_flipped, autograph=False).get_concrete_function(
+        spec, padding, *[tf.TensorSpec([None], tf.int32)] * 3)
+    results = function(tf.constant(images), *(tf.constant(drawn) for drawn in zip(*draws)))
+    np.testing.assert_array_equal(
+        results, [_expected(image, padding, *drawn) for image, drawn in zip(images, draws)])
+
+
+class TestRandomCropAndFlipBatch:
+
+  @pytest.mark.parametrize("seeded", [True, False])
+  def test_gives_the_outcomes_of_the_layers_each_equally_often(self, seeded):
+    image = 1 + np.arange(3 * 5 * 4, dtype=np.uint8).reshape(5, 4, 3)
+    single = augment.compose([augment.random_crop(1), augment.random_flip()])
+    outcomes = {result.tobytes() for result in _mapped(single, image, _seeds(600))}
+    assert len(outcomes) == 9 * 2
+    batched = augment.random_crop_and_flip_batch(1)
+    images = np.stack([image] * 3600)
+    results = batched(images, seed=[7, 0]) if seeded else batched(images)
+    drawn = collections.Counter(result.tobytes() for result in results.numpy())
+    assert set(drawn) == outcomes
+    # 17 degrees of freedom, p = 0.000005, because the draws without a seed are other ones in each run.
+    assert _chi_square(list(drawn.values())) < 56
+
+  def test_depends_on_the_seed_alone(self):
+    batched = augment.random_crop_and_flip_batch(4)
+    images = _images(16, 8, 8)
+    first = batched(images, seed=[7, 0])
+    tf.random.set_seed(2)
+    np.testing.assert_array_equal(batched(images, seed=np.array([7, 0], np.int64)), first)
+    assert (batched(images, seed=[8, 0]) != first).numpy().any()
+
+  def test_without_seed_draws_anew_for_each_batch_and_epoch(self):
+    tf.random.set_seed(3)
+    images = np.stack([IMAGES["noise"]] * 8)
+    dataset = tf.data.Dataset.from_tensor_slices(images).batch(4).map(augment.random_crop_and_flip_batch(4))
+    assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
+
+  @pytest.mark.parametrize("mean, std, channels", [
+      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (0.5, STD, 3), (MEAN, 1, 3), (0, 1, 1),
+      ([0.5], [2], 5)])
+  @pytest.mark.parametrize("known", [True, False])
+  def test_normalises(self, mean, std, channels, known):
+    images = _images(6, 9, 7, channels)
+    cropped = augment.random_crop_and_flip_batch(2)(images, seed=[7, 0])
+    function = tf.function(augment.random_crop_and_flip_batch(2, mean, std), autograph=False)
+    function = function.get_concrete_function(
+        tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
+    results = function(tf.constant(images), seed=tf.constant([7, 0]))
+    assert results.dtype == tf.float32
+    expected = (cropped.numpy() / 255 - np.asarray(mean)) / np.asarray(std)
+    np.testing.assert_allclose(results, expected, rtol=1e-5, atol=2e-6)
+
+  @pytest.mark.parametrize("shape", [[None, 32, 48, 3], [4, None, 48, 3], [4, 32, None, None], [None] * 4])
+  @pytest.mark.parametrize("normalisation", [(), (0.5, 0.25)])
+  def test_keeps_the_static_shape(self, shape, normalisation):
+    batched = augment.random_crop_and_flip_batch(4, *normalisation)
+    spec = tf.function(batched).get_concrete_function(tf.TensorSpec(shape, tf.uint8)).structured_outputs
+    assert spec.shape.as_list() == shape and spec.dtype == (tf.float32 if normalisation else tf.uint8)
+
+  def test_of_no_images_is_none(self):
+    assert augment.random_crop_and_flip_batch(4, 0.5, 0.25)(tf.zeros([0, 8, 8, 3], tf.uint8)).shape == [0, 8, 8, 3]
+
+  def test_passes_labels_and_dicts_on(self):
+    batched = augment.random_crop_and_flip_batch(2)
+    images = _images(4, 8, 8)
+    alone = batched(images, seed=[7, 0])
+    result, labels = batched(images, [1, 2, 3, 4], seed=[7, 0])
+    assert labels == [1, 2, 3, 4]
+    np.testing.assert_array_equal(result, alone)
+    result = batched({"image": images, "label": 3}, seed=[7, 0])
+    assert result["label"] == 3
+    np.testing.assert_array_equal(result["image"], alone)
+
+  def test_behind_refurbish_with_a_seed_for_each_batch_is_reproducible(self):
+    batched = augment.random_crop_and_flip_batch(4, MEAN, STD)
+    partial_fn = augment.compose([augment.rand_augment_layer(9)])
+
+    def epochs():
+      train = tf.data.Dataset.from_tensor_slices((_images(12, 8, 8), np.arange(12)))
+      train = train.refurbish(partial_fn, None, r=2, seed=7).batch(5)
+      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+      train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
+      assert train.cardinality() == 3
+      return [list(train.unbatch().as_numpy_iterator()) for _ in range(2)]
+
+    first, second = epochs(), epochs()
+    for one, other in zip(itertools.chain(*first), itertools.chain(*second)):
+      np.testing.assert_array_equal(one[0], other[0])
+      assert one[1] == other[1]
+    assert all(sorted(label for _, label in epoch) == list(range(12)) for epoch in first)
+    one, other = ({label: image for image, label in epoch} for epoch in first)
+    assert any((one[label] != other[label]).any() for label in one)
+
+  def test_within_compose_it_is_given_a_seed(self):
+    batched = augment.random_crop_and_flip_batch(2)
+    images = _images(4, 8, 8)
+    fn = rtf.augment.compose([batched])
+    np.testing.assert_array_equal(fn(images, seed=[7, 0]), fn(images, seed=[7, 0]))
+
+
+class TestRefusal:
+
+  @pytest.mark.parametrize("images, error, said", [
+      (tf.zeros([2, 4, 4, 3]), TypeError, "dtype float32; they must be uint8.*mean and std"),
+      (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\); they must be \[batch, .*after batch"),
+      (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)")])
+  def test_of_images(self, images, error, said):
+    batched = augment.random_crop_and_flip_batch(4)
+    with pytest.raises(error, match=f"random_crop_and_flip_batch was given images of {said}"):
+      batched(images)
+    with pytest.raises(error, match=f"random_crop_and_flip_batch was given images of {said}"):
+      tf.data.Dataset.from_tensors(images).map(batched)
+
+  @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
+  def test_of_a_seed(self, seed, error):
+    with pytest.raises(error, match="random_crop_and_flip_batch was given a seed of"):
+      augment.random_crop_and_flip_batch(4)(_images(2, 4, 4), seed=seed)
+
+  @pytest.mark.parametrize("padding, error", [(-1, ValueError), (1.0, TypeError), (None, TypeError)])
+  def test_of_a_padding(self, padding, error):
+    with pytest.raises(error, match="random_crop_and_flip_batch was given padding=.*; it must be a whole number"):
+      augment.random_crop_and_flip_batch(padding)
+
+  @pytest.mark.parametrize("mean, std, error, said", [
+      (0.5, None, ValueError, "mean=0.5 and std=None; there must be both"), (None, 1, ValueError, "both or none"),
+      ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
+      (0.5, [1, None, 1], TypeError, "std=.*real number"),
+      (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
+      ((1, 2), (1, 2, 3), ValueError, "mean of 2 and std of 3 channels")])
+  def test_of_a_normalisation(self, mean, std, error, said):
+    with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
+      augment.random_crop_and_flip_batch(4, mean, std)
+
+  def test_of_images_with_another_number_of_channels(self):
+    with pytest.raises(ValueError, match="of 3 channels and images of 1; there must be as many"):
+      augment.random_crop_and_flip_batch(4, MEAN, STD)(_images(2, 4, 4, 1))

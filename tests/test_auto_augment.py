@@ -1,0 +1,243 @@
+"""Checks AutoAugment's layers: the policies against a second transcription, the draws by count and by frequency."""
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment import auto_augment
+from test_augment import IMAGES, TELLING, _assert_equal, _by_pillow, _chi_square, _mapped, _seeds
+
+# The tables as the authors' TensorFlow code has them: operation, probability, magnitude, twice a line. There even
+# operations that have none are given a magnitude.
+PUBLISHED = {
+    "cifar10": """
+        Invert 0.1 7 Contrast 0.2 6
+        Rotate 0.7 2 TranslateX 0.3 9
+        Sharpness 0.8 1 Sharpness 0.9 3
+        ShearY 0.5 8 TranslateY 0.7 9
+        AutoContrast 0.5 8 Equalize 0.9 2
+        ShearY 0.2 7 Posterize 0.3 7
+        Color 0.4 3 Brightness 0.6 7
+        Sharpness 0.3 9 Brightness 0.7 9
+        Equalize 0.6 5 Equalize 0.5 1
+        Contrast 0.6 7 Sharpness 0.6 5
+        Color 0.7 7 TranslateX 0.5 8
+        Equalize 0.3 7 AutoContrast 0.4 8
+        TranslateY 0.4 3 Sharpness 0.2 6
+        Brightness 0.9 6 Color 0.2 8
+        Solarize 0.5 2 Invert 0.0 3
+        Equalize 0.2 0 AutoContrast 0.6 0
+        Equalize 0.2 8 Equalize 0.6 4
+        Color 0.9 9 Equalize 0.6 6
+        AutoContrast 0.8 4 Solarize 0.2 8
+        Brightness 0.1 3 Color 0.7 0
+        Solarize 0.4 5 AutoContrast 0.9 3
+        TranslateY 0.9 9 TranslateY 0.7 9
+        AutoContrast 0.9 2 Solarize 0.8 3
+        Equalize 0.8 8 Invert 0.1 3
+        TranslateY 0.7 9 AutoContrast 0.9 1""",
+    "imagenet": """
+        Posterize 0.4 8 Rotate 0.6 9
+        Solarize 0.6 5 AutoContrast 0.6 5
+        Equalize 0.8 8 Equalize 0.6 3
+        Posterize 0.6 7 Posterize 0.6 6
+        Equalize 0.4 7 Solarize 0.2 4
+        Equalize 0.4 4 Rotate 0.8 8
+        Solarize 0.6 3 Equalize 0.6 7
+        Posterize 0.8 5 Equalize 1.0 2
+        Rotate 0.2 3 Solarize 0.6 8
+        Equalize 0.6 8 Posterize 0.4 6
+        Rotate 0.8 8 Color 0.4 0
+        Rotate 0.4 9 Equalize 0.6 2
+        Equalize 0.0 7 Equalize 0.8 8
+        Invert 0.6 4 Equalize 1.0 8
+        Color 0.6 4 Contrast 1.0 8
+        Rotate 0.8 8 Color 1.0 2
+        Color 0.8 8 Solarize 0.8 7
+        Sharpness 0.4 7 Invert 0.6 8
+        ShearX 0.6 5 Equalize 1.0 9
+        Color 0.4 0 Equalize 0.6 3
+        Equalize 0.4 7 Solarize 0.2 4
+        Solarize 0.6 5 AutoContrast 0.6 5
+        Invert 0.6 4 Equalize 1.0 8
+        Color 0.6 4 Contrast 1.0 8
+        Equalize 0.8 8 Equalize 0.6 3""",
+}
+# What a magnitude comes to, worked out by hand from the same code: the name in `PILLOW`, and the parameters.
+AT = {
+    "AutoContrast": ("auto_contrast", lambda _: (None, None)),
+    "Equalize": ("equalize", lambda _: (None, None)),
+    "Invert": ("invert", lambda _: (None, None)),
+    "Rotate": ("rotate", lambda m: (3 * m, -3 * m)),
+    "ShearX": ("shear_x", lambda m: (0.03 * m, -0.03 * m)),
+    "ShearY": ("shear_y", lambda m: (0.03 * m, -0.03 * m)),
+    "TranslateX": ("translate_x", lambda m: (15 * m / 331, -15 * m / 331)),
+    "TranslateY": ("translate_y", lambda m: (15 * m / 331, -15 * m / 331)),
+    "Color": ("color", lambda m: (0.1 + 0.18 * m,) * 2),
+    "Contrast": ("contrast", lambda m: (0.1 + 0.18 * m,) * 2),
+    "Brightness": ("brightness", lambda m: (0.1 + 0.18 * m,) * 2),
+    "Sharpness": ("sharpness", lambda m: (0.1 + 0.18 * m,) * 2),
+    "Solarize": ("solarize", lambda m: (256 * m // 10,) * 2),
+    "Posterize": ("posterize", lambda m: (4 * m // 10,) * 2),
+}
+
+
+def _published(policy):
+  """The sub-policies: pairs of the results of an operation on `TELLING`, as a distribution {bytes: probability}."""
+  sub_policies = []
+  for line in PUBLISHED[policy].strip().splitlines():
+    words = line.split()
+    sub_policies.append([_distribution(*words[:3]), _distribution(*words[3:])])
+  return sub_policies
+
+
+def _distribution(operation, probability, magnitude):
+  name, parameters = AT[operation]
+  distribution = collections.Counter({TELLING.tobytes(): 1 - float(probability)})
+  for parameter in parameters(int(magnitude)):
+    distribution[_by_pillow(name, parameter, TELLING).tobytes()] += float(probability) / 2
+  return distribution
+
+
+def _first_and_sub_policy(first, seeds):
+  dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: first(tf.constant(TELLING), seed))
+  images, sub_policies = zip(*dataset.as_numpy_iterator())
+  return [image.tobytes() for image in images], list(sub_policies)
+
+
+@pytest.mark.parametrize("policy", PUBLISHED)
+class TestPolicy:
+
+  @pytest.mark.parametrize("position", [0, 1])
+  def test_is_the_published_one(self, policy, position):
+    # Each of the cells is as likely as the others, so that their counts are the probabilities, exactly.
+    published = _published(policy)
+    assert len(published) == 25
+    operations = auto_augment._operations(policy)[position]  # pylint: disable=protected-access
+    cells = tf.data.Dataset.range(25 * 20).map(lambda cell: operations(tf.cast(cell, tf.int32), tf.constant(TELLING)))
+    results = [image.tobytes() for image in cells.as_numpy_iterator()]
+    for number, sub_policy in enumerate(published):
+      counted = collections.Counter(results[20 * number:20 * (number + 1)])
+      expected = {result: 20 * share for result, share in sub_policy[position].items() if share > 1e-9}
+      assert counted == pytest.approx(expected), f"operation {position} of sub-policy {number}"
+
+  def test_draws_each_sub_policy_equally_often_with_its_first_operation(self, policy):
+    published = _published(policy)
+    first, _ = augment.auto_augment_layers(policy)
+    results, sub_policies = _first_and_sub_policy(first, _seeds(5000))
+    assert set(sub_policies) == set(range(25))
+    assert _chi_square(list(collections.Counter(sub_policies).values())) < 51.2  # 24 degrees of freedom, p = 0.001
+    drawn = collections.Counter(zip(sub_policies, results))
+    squares = degrees = 0
+    for (number, result), count in drawn.items():
+      expected = 200 * published[number][0][result]
+      squares += (count - expected) ** 2 / expected  # A ZeroDivisionError were an operation of another sub-policy.
+      degrees += 1
+    assert squares < degrees + 4 * (2 * degrees) ** 0.5
+
+  def test_draws_the_second_operation_of_the_same_sub_policy(self, policy):
+    published = _published(policy)
+    _, second = augment.auto_augment_layers(policy)
+    for number in (0, 3, 5, 8, 17):
+      half = auto_augment.HalfAugmented(tf.constant(TELLING), tf.constant(number))
+      seeds = tf.data.Dataset.from_tensor_slices(_seeds(600, salt=number))
+      drawn = collections.Counter(
+          image.tobytes() for image in seeds.map(lambda seed: second(half, seed)).as_numpy_iterator())
+      assert set(drawn) <= set(published[number][1])
+      for result, probability in published[number][1].items():
+        tolerance = 4 * (600 * probability * (1 - probability)) ** 0.5
+        assert abs(drawn[result] - 600 * probability) <= tolerance + 1e-6, number
+
+  def test_eager_result_is_that_of_the_graph(self, policy):
+    fn = augment.compose(augment.auto_augment_layers(policy))
+    for seed, expected in zip(_seeds(20), _mapped(fn, TELLING, _seeds(20))):
+      _assert_equal(fn(TELLING, seed=seed).numpy(), expected, seed)
+
+
+PIPELINE = [*augment.auto_augment_layers("cifar10"), augment.random_crop(2), augment.random_flip()]
+
+
+class TestSplit:
+
+  @pytest.mark.parametrize("at", [1, 2, 3])
+  def test_parts_make_up_the_whole(self, at):
+    whole = _mapped(augment.compose(PIPELINE), TELLING, _seeds(40))
+    partial_fn, final_fn = augment.split(PIPELINE, at)
+    parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, _seeds(40))
+    np.testing.assert_array_equal(parts, whole)
+
+  @pytest.mark.parametrize("on_disk", [False, True])
+  def test_sub_policy_travels_through_the_cache_store(self, on_disk, tmp_path):
+    first_results = [set(firsts) for firsts, _ in _published("cifar10")]
+    partial_fn, _ = augment.split(PIPELINE, 1)
+    images = tf.data.Dataset.from_tensor_slices(np.stack([TELLING] * 60))
+    dataset = images.refurbish(partial_fn, None, r=3, seed=7, store=str(tmp_path) if on_disk else None)
+    for _ in range(3):
+      drawn = list(dataset.as_numpy_iterator())
+      assert all(image.tobytes() in first_results[sub_policy] for image, sub_policy in drawn)
+      assert len({sub_policy for _, sub_policy in drawn}) > 15
+    assert rtf.stats(dataset)[0].total.cached
+
+  @pytest.mark.parametrize("element", ["image", "tuple", "dict"])
+  def test_between_the_two_layers_any_element_passes(self, element):
+    images = tf.data.Dataset.from_tensor_slices(np.stack([TELLING] * 30))
+    numbers = tf.data.Dataset.range(30)
+    source = {
+        "image": images, "tuple": tf.data.Dataset.zip(images, numbers),
+        "dict": tf.data.Dataset.zip({"image": images, "number": numbers})}[element]
+    dataset = source.refurbish(*augment.split(PIPELINE, 1), r=2, seed=7)
+    assert dataset.element_spec == source.element_spec
+    for _ in range(2):
+      assert len(list(dataset)) == 30
+
+  def test_partially_augmented_sample_is_one_component_of_the_element(self):
+    partial_fn, _ = augment.split(PIPELINE, 1)
+    images = tf.data.Dataset.from_tensors(TELLING)
+    spec = images.map(lambda image: partial_fn(image, seed=[7, 0])).element_spec
+    assert isinstance(spec, auto_augment.HalfAugmented)
+    assert spec.image == tf.TensorSpec([33, 47, 3], tf.uint8) and spec.sub_policy == tf.TensorSpec([], tf.int32)
+
+
+class TestRefusal:
+
+  @pytest.mark.parametrize("policy", ["svhn", "CIFAR10", "", None, 9, ["cifar10"]])
+  def test_of_a_policy(self, policy):
+    with pytest.raises(ValueError, match=r"policy=.*; it must be one of \['cifar10', 'imagenet'\]. Pass") as raised:
+      augment.auto_augment_layers(policy)
+    assert repr(policy) in str(raised.value)
+
+  @pytest.mark.parametrize("positions, said", [
+      ("f", "first layer of .* at position 0"), ("s", "second layer of .* at position 0"),
+      ("sf", "second layer of .* at position 0"), ("fcs", "first layer of .* at position 0"),
+      ("cf", "first layer of .* at position 1"), ("cs", "second layer of .* at position 1"),
+      ("fsf", "first layer of .* at position 2"), ("fss", "second layer of .* at position 2"),
+      ("ff", "first layer of .* at position 0"), ("fi", "first layer of .*'cifar10'.* at position 0")])
+  def test_of_one_layer_without_the_other(self, positions, said):
+    first, second = augment.auto_augment_layers("cifar10")
+    layer = {"f": first, "s": second, "c": augment.random_crop(1), "i": augment.auto_augment_layers("imagenet")[1]}
+    for whose in (augment.compose, lambda layers: augment.split(layers, 1)):
+      with pytest.raises(ValueError, match=f"was given the {said} of layers without the other one .*Pass \\[\\*auto"):
+        whose([layer[position] for position in positions])
+
+  def test_of_an_image_that_has_no_sub_policy(self):
+    _, second = augment.auto_augment_layers("cifar10")
+    with pytest.raises(TypeError, match="The second layer of auto_augment_layers was given an image of type ndarray"):
+      second(IMAGES["noise"], [7, 0])
+
+
+def test_two_pairs_and_pairs_of_two_calls_go_together():
+  first, _ = augment.auto_augment_layers("cifar10")
+  _, second = augment.auto_augment_layers("cifar10")
+  fn = augment.compose([first, second, *augment.auto_augment_layers("imagenet")])
+  assert fn(TELLING, seed=[7, 0]).shape == TELLING.shape
+
+
+def test_with_refurbish_as_in_the_paper():
+  partial_fn, final_fn = rtf.augment.split(PIPELINE, at=2)
+  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
+  dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
+  epochs = [sorted(int(label) for _, label in dataset.as_numpy_iterator()) for _ in range(3)]
+  assert epochs == [list(range(6))] * 3

@@ -1,0 +1,249 @@
+"""Checks Deep AutoAugment's layers: operations against Pillow, draws by frequency, the tables by what is published."""
+import collections
+import math
+
+import numpy as np
+from PIL import Image
+from PIL import ImageDraw
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment import deep_auto_augment_policies as policies
+from test_augment import IMAGES, TELLING, _assert_equal, _by_pillow, _chi_square, _mapped, _seeds
+
+MEAN_COLOR = (125, 123, 114)
+BLACK = {"fill": (0, 0, 0)}
+# What a magnitude from 0 to 12 comes to, worked out by hand from the authors' implementation.
+PARAMETERS = {
+    "identity": None, "auto_contrast": None, "invert": None, "equalize": None,
+    "shear_x": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
+    "shear_y": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
+    "translate_x": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
+    "translate_y": lambda m: (0.075 * m - 0.45, 0.45 - 0.075 * m),
+    "rotate": lambda m: (5 * m - 30, 30 - 5 * m),
+    "solarize": lambda m: (256 * m / 12,),
+    "posterize": lambda m: (4 + m // 3,),
+    "contrast": lambda m: (0.1 + 0.15 * m,), "color": lambda m: (0.1 + 0.15 * m,),
+    "brightness": lambda m: (0.1 + 0.15 * m,), "sharpness": lambda m: (0.1 + 0.15 * m,),
+}
+SIGNED = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+RANDOM = ("random_flip", "random_crop_4", "random_cutout_16", "random_cutout_60", "random_resized_crop")
+
+
+def _results(name, magnitude):
+  """What Pillow makes of `TELLING`, each as likely as the others."""
+  if magnitude is None:
+    return [_by_pillow(name, None, TELLING).tobytes()]
+  fill = BLACK if name in SIGNED else {}
+  return [_by_pillow(name, parameter, TELLING, **fill).tobytes() for parameter in PARAMETERS[name](magnitude)]
+
+
+def _single(name):
+  """A layer that does nothing but the operation, which has no magnitude."""
+  return augment.deep_auto_augment_layers([[(name, None, 1.0)]])[0]
+
+
+def _published(table):
+  """Returns `(name, magnitude, probability)` of all that a layer of a published policy can do."""
+  for name, millionths in table.items():
+    if isinstance(millionths, int):
+      yield name, None, millionths / 1e6
+    else:
+      magnitudes = [m for m in range(13) if m != (12 if name in ("solarize", "posterize") else 6)]
+      assert len(magnitudes) == len(millionths)
+      for magnitude, probability in zip(magnitudes, millionths):
+        yield name, magnitude, probability / 1e6
+
+
+class TestOperations:
+
+  def test_equal_pillow_at_every_magnitude_with_both_signs(self):
+    outcomes = [
+        (name, magnitude) for name, parameters in PARAMETERS.items()
+        for magnitude in (range(13) if parameters else [None])]
+    assert len(outcomes) == 4 + 11 * 13
+    layer, = augment.deep_auto_augment_layers([[(*outcome, 1 / len(outcomes)) for outcome in outcomes]])
+    expected = collections.Counter()
+    for outcome in outcomes:
+      results = _results(*outcome)
+      for result in results:
+        expected[result] += 1 / len(outcomes) / len(results)
+    drawn = collections.Counter(image.tobytes() for image in _mapped(layer, TELLING, _seeds(6000)))
+    assert set(drawn) == set(expected)
+    squares = sum((drawn[result] - 6000 * p) ** 2 / (6000 * p) for result, p in expected.items())
+    assert squares < len(expected) + 4 * (2 * len(expected)) ** 0.5
+
+  def test_flip_mirrors_half_of_the_time(self):
+    drawn = collections.Counter(image.tobytes() for image in _mapped(_single("random_flip"), TELLING, _seeds(1000)))
+    assert set(drawn) == {TELLING.tobytes(), TELLING[:, ::-1].tobytes()}
+    assert abs(drawn[TELLING.tobytes()] - 500) < 4 * 250 ** 0.5
+
+  @pytest.mark.parametrize("identity", [0.0, 0.5])
+  def test_crop_takes_each_place_equally_often(self, identity):
+    image = IMAGES["noise"]
+    padded = Image.new("RGB", (40, 40), color=MEAN_COLOR)
+    padded.paste(Image.fromarray(image), (4, 4))
+    expected = {
+        np.asarray(padded.crop((x, y, x + 32, y + 32))).tobytes(): (y, x) for y in range(9) for x in range(9)}
+    outcomes = [("random_crop_4", None, 1 - identity)] + [("identity", None, identity)] * bool(identity)
+    layer, = augment.deep_auto_augment_layers([outcomes])
+    drawn = collections.Counter(crop.tobytes() for crop in _mapped(layer, image, _seeds(8100)))
+    unmoved = next(crop for crop, place in expected.items() if place == (4, 4))
+    if identity:  # Whether it crops and where must not hang together.
+      assert abs(drawn.pop(unmoved) - 4050 - 50) < 4 * 2050 ** 0.5
+    assert set(drawn) == set(expected) - ({unmoved} if identity else set())
+    assert _chi_square(list(drawn.values())) < 124.8  # 80 degrees of freedom, p = 0.001
+
+  @pytest.mark.parametrize("name, width, size", [
+      ("random_cutout_16", 16, (32, 32)), ("random_cutout_16", 16, (5, 9)), ("random_cutout_60", 60, (70, 64))])
+  def test_cutout_covers_a_square_about_any_pixel(self, name, width, size):
+    height, columns = size
+    image = np.full((*size, 3), 7, np.uint8)
+    expected = collections.Counter()
+    for y in range(height):
+      for x in range(columns):
+        cut = Image.fromarray(image)
+        corners = (max(0, x - width // 2), max(0, y - width // 2),
+                   min(columns, x + width // 2), min(height, y + width // 2))
+        ImageDraw.Draw(cut).rectangle(corners, MEAN_COLOR)
+        expected[np.asarray(cut).tobytes()] += 1 / (height * columns)
+    drawn = collections.Counter(cut.tobytes() for cut in _mapped(_single(name), image, _seeds(4000)))
+    assert set(drawn) <= set(expected)
+    squares = sum((drawn[cut] - 4000 * p) ** 2 / (4000 * p) for cut, p in expected.items())
+    # Where few are expected, the statistic varies more than its degrees of freedom say.
+    variance = sum(2 + 1 / (4000 * p) for p in expected.values())
+    assert squares < len(expected) + 4 * variance ** 0.5
+
+  @pytest.mark.parametrize("size", [(224, 224), (40, 61), (120, 50), (50, 120)])
+  def test_resized_crop_is_pillows_of_the_drawn_box(self, size):
+    height, width = size
+    y, x = np.mgrid[:height, :width] / 9
+    waves = np.stack([120 * np.sin(x + y / 3), 120 * np.cos(y), 60 * np.sin(x - y)], axis=2)
+    image = (127 + waves).astype(np.uint8)
+    layer = _single("random_resized_crop")
+    fallbacks = 0
+    for seed, actual in zip(_seeds(60), _mapped(layer, image, _seeds(60))):
+      draws = tf.raw_ops.StatelessRandomUniform(shape=[4], seed=~seed).numpy()
+      area = np.float32(height * width) * (np.float32(0.08) + np.float32(0.92) * draws[0])
+      ratio = math.exp(math.log(3 / 4) + draws[1] * (math.log(4 / 3) - math.log(3 / 4)))
+      assert 0.08 <= area / (height * width) <= 1 and 3 / 4 <= ratio <= 4 / 3
+      part_width, part_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+      if part_width <= width and part_height <= height:
+        top, left = int(draws[2] * (height - part_height + 1)), int(draws[3] * (width - part_width + 1))
+      else:
+        fallbacks += 1
+        part_width, part_height = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+        top, left = (height - part_height) // 2, (width - part_width) // 2
+      box = (left, top, left + part_width, top + part_height)
+      expected = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC, box))
+      # Pillow rounds after each of the two directions, and clips there, which shows at steeper edges than these.
+      assert np.abs(actual.astype(int) - expected).max() <= 2, (seed, box)
+    assert 0 < fallbacks < 40
+
+
+class TestPublishedPolicies:
+
+  @pytest.mark.parametrize("name, table, count", [("cifar10", policies.CIFAR, 6), ("imagenet", policies.IMAGENET, 5)])
+  def test_layers_have_all_outcomes_that_were_searched(self, name, table, count):
+    assert len(table) == count == len(augment.deep_auto_augment_layers(name))
+    for layer in table:
+      outcomes = list(_published(layer))
+      assert len(outcomes) == 139 and len(layer) == 18
+      assert sum(probability for _, _, probability in outcomes) == pytest.approx(1, abs=1e-5)
+      assert all(len(layer[operation]) == 12 for operation, of in PARAMETERS.items() if of)
+      assert set(layer) - set(PARAMETERS) < set(RANDOM)
+
+  @pytest.mark.parametrize("table, likeliest", [
+      # The paper's figure of the operations' distribution, in numbers.
+      (policies.CIFAR, [("translate_x", 0.1642), ("random_cutout_16", 0.9177), ("random_crop_4", 0.8975),
+                        ("random_flip", 0.7309), ("color", 0.5778), ("identity", 0.9653)]),
+      (policies.IMAGENET, [("random_resized_crop", 0.1987), ("random_resized_crop", 0.7426), ("random_flip", 0.2996),
+                           ("sharpness", 0.2560), ("random_flip", 0.2692)])])
+  def test_likeliest_operation_of_each_layer(self, table, likeliest):
+    for layer, expected in zip(table, likeliest):
+      sums = {name: np.sum(millionths) / 1e6 for name, millionths in layer.items()}
+      name = max(sums, key=sums.get)
+      assert (name, round(sums[name], 4)) == expected
+
+  @pytest.mark.parametrize("name, table, number", [
+      ("cifar10", policies.CIFAR, 0), ("cifar10", policies.CIFAR, 4), ("imagenet", policies.IMAGENET, 3)])
+  def test_layer_draws_with_the_published_probabilities(self, name, table, number):
+    expected = collections.Counter()
+    for operation, magnitude, probability in _published(table[number]):
+      results = ["random"] if operation in RANDOM else _results(operation, magnitude)
+      for result in results:
+        expected[result] += probability / len(results)
+    layer = augment.deep_auto_augment_layers(name)[number]
+    drawn = collections.Counter(
+        result if result in expected else "random"
+        for result in (image.tobytes() for image in _mapped(layer, TELLING, _seeds(4000))))
+    if number == 4:  # Half of the flips leave the image as it is, and some of the crops.
+      same = TELLING.tobytes()
+      drawn["random"] += drawn.pop(same)
+      expected["random"] += expected.pop(same)
+    elif number == 3:
+      same, flips = TELLING.tobytes(), table[number]["random_flip"] / 1e6
+      expected[same] += flips / 2
+      expected["random"] -= flips / 2
+    rare = [result for result, probability in expected.items() if probability < 0.002]
+    for counter in (drawn, expected):
+      counter["rare"] = sum(counter.pop(result, 0) for result in rare)
+    squares = sum((drawn[result] - 4000 * p) ** 2 / (4000 * p) for result, p in expected.items() if p)
+    assert squares < len(expected) + 4 * (2 * len(expected)) ** 0.5
+
+  @pytest.mark.parametrize("name", ["cifar10", "imagenet"])
+  def test_parts_make_up_the_whole_wherever_it_is_split(self, name):
+    layers = augment.deep_auto_augment_layers(name)
+    whole = _mapped(augment.compose(layers), TELLING, _seeds(20))
+    for at in (1, len(layers) - 1):
+      partial_fn, final_fn = augment.split(layers, at)
+      parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, _seeds(20))
+      np.testing.assert_array_equal(parts, whole)
+    for seed, expected in zip(_seeds(5), whole):
+      _assert_equal(augment.compose(layers)(TELLING, seed=seed).numpy(), expected, seed)
+
+  def test_with_refurbish(self):
+    partial_fn, final_fn = rtf.augment.split(augment.deep_auto_augment_layers("cifar10"), at=2)
+    images = np.stack([IMAGES["noise"]] * 6)
+    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
+    epochs = [sorted(int(label) for _, label in dataset.as_numpy_iterator()) for _ in range(3)]
+    assert epochs == [list(range(6))] * 3
+
+
+class TestPolicyOfOnesOwn:
+
+  def test_only_operations_of_a_layer_are_traced(self):
+    layer, = augment.deep_auto_augment_layers([[("rotate", 3, 0.3), ("rotate", 9, 0.3), ("invert", None, 0.4)]])
+    graph = tf.function(layer).get_concrete_function(
+        tf.TensorSpec([8, 8, 3], tf.uint8), tf.TensorSpec([2], tf.int32)).graph
+    case, = [node for node in graph.get_operations() if node.type == "StatelessCase"]
+    assert len(case.get_attr("branches")) == 2
+
+  def test_may_have_any_number_of_layers(self):
+    layers = augment.deep_auto_augment_layers([[("invert", None, 1.0)]] * 7)
+    image = IMAGES["noise"]
+    _assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
+
+  @pytest.mark.parametrize("policy, error, said", [
+      ("svhn", ValueError, r"policy='svhn'; it must be one of \['cifar10', 'imagenet'\], or a list"),
+      (None, TypeError, "policy=None; it must be 'cifar10', 'imagenet' or a list"), (3, TypeError, "policy=3"),
+      ([], ValueError, "policy=\\[\\]; there must be at least one layer"),
+      ([[]], ValueError, r"as layer 0 of policy, \[\]; it must be a list of tuples"),
+      ([[("invert", None, 1.0)], "invert"], ValueError, "as layer 1 of policy, 'invert'; it must be a list"),
+      ([[("invert", 1.0)]], ValueError, r"\('invert', 1.0\); it must be \(operation, magnitude, probability\)"),
+      ([[("blur", None, 1.0)]], ValueError, "the operation 'blur'; it must be one of .*'auto_contrast'"),
+      ([[("invert", 3, 1.0)]], ValueError, r"\('invert', 3, 1.0\); invert has no magnitude. Pass None"),
+      ([[("rotate", None, 1.0)]], ValueError, "the magnitude of rotate must be a real number from 0 to 12"),
+      ([[("rotate", 12.5, 1.0)]], ValueError, "the magnitude of rotate must be"),
+      ([[("rotate", True, 1.0)]], ValueError, "the magnitude of rotate must be"),
+      ([[("invert", None, 0.0), ("identity", None, 1.0)]], ValueError, "the probability must be a number above 0"),
+      ([[("invert", None, "1")]], ValueError, "the probability must be"),
+      ([[("invert", None, float("nan"))]], ValueError, "the probability must be"),
+      ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities that add up to 0.9; they must")])
+  def test_refuses_a_policy(self, policy, error, said):
+    with pytest.raises(error, match=f"deep_auto_augment_layers was given.* {said}"):
+      augment.deep_auto_augment_layers(policy)
+
+
