@@ -323,6 +323,7 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path):
   _, weights = train(tmp_path / "none", unbroken)
   make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
       rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=3), Steps(trained), Stop()])
+  assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
   _, resumed = train(tmp_path / "backup", trained)
   assert trained == unbroken
   for a, b in zip(weights, resumed):
@@ -341,6 +342,36 @@ def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
     make_model().fit(make_dataset(), epochs=2, verbose=0, callbacks=[
         rtf.keras.RestoreDataset("backup", save_freq=1), Leave(), Steps({}, stop=3)])
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
+
+
+def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(tmp_path, monkeypatch):
+  backup = interrupted(tmp_path)
+  files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
+  left = 0
+
+  def killed_at_the_last(function):
+    def call(*args, **how):
+      nonlocal left
+      left -= 1
+      if left == 0:
+        raise KeyboardInterrupt
+      return function(*args, **how)
+    return call
+
+  for name in ("rename", "unlink", "rmdir"):
+    monkeypatch.setattr(os, name, killed_at_the_last(getattr(os, name)))
+  for number in itertools.count(1):
+    copy = tmp_path / f"copy {number}"
+    shutil.copytree(backup, copy)
+    left = number
+    try:
+      rtf.keras._Backup(copy).delete()
+      break
+    except KeyboardInterrupt:
+      left = 0
+      if rtf.keras._Backup(copy).state() is not None:
+        assert {path.name for path in (copy / "refurbish_tf_backup").iterdir()} == files
+  assert number > len(files) and not copy.exists()
 
 
 def test_files_of_others_in_the_directory_stay(tmp_path):
