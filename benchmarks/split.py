@@ -10,8 +10,10 @@ import refurbish_tf as rtf
 
 EPOCHS = 90
 SAMPLING_RATE = 16_000
-# Elements that are taken at a time, without copying them as batch() does.
+# What is taken at a time, without copying it as batch() does: at most so many elements and bytes, as what is larger is
+# given back to the operating system each time and must be asked for again.
 WINDOW = 256
+WINDOW_BYTES = 2**23
 
 
 def measure(quick):
@@ -70,9 +72,9 @@ def _section(key, title, source_text, source, layers, quick):
   standard, predicted, measured, picks = [], [], [], set()
   before = recommend()
   for _ in range(common.rounds(quick, 3)):
-    costs = common.cpu_of_epochs({"run": source.refurbish(**before).window(WINDOW)}, rounds=2 if quick else 5)
-    # As recommend_split takes it of its turns.
-    measured.append(statistics.quantiles(common.per_element(len(source), costs)["run"], method="inclusive")[0])
+    window = min(WINDOW, int(WINDOW_BYTES / before.layers[-1].sample_bytes))
+    costs = common.cpu_of_epochs({"run": source.refurbish(**before).window(window)}, rounds=2 if quick else 5)
+    measured.append(statistics.median(common.per_element(len(source), costs)["run"]))
     after, pick = recommend(), (before.best.split, before.r)
     same, = (row for row in after.predictions if (row.split, row.r) == pick)
     predicted.append(5e5 * (before.best.time + same.time))
@@ -85,7 +87,7 @@ def _section(key, title, source_text, source, layers, quick):
       title,
       f"{source_text} Layers: {', '.join(layer.name for layer in after.layers)}. Recommended: "
       f"{'; '.join(sorted(picks))}. CPU time per sample. Predicted: t_p / r + t_f and reading, the mean of what is said "
-      "before and after each run. Measured: of five epochs of refurbish(**choice) after the first, the lower quartile, "
+      "before and after each run. Measured: of five epochs of refurbish(**choice) after the first, the median, "
       "without batching.",
       [common.Row(f"{key}_standard", "standard training, predicted", "µs", standard),
        common.Row(f"{key}_predicted", "recommended, predicted", "µs", predicted),

@@ -17,13 +17,15 @@ from refurbish_tf import diversity
 from refurbish_tf import native
 from refurbish_tf.augment import composition
 
-# What is measured side by side takes so many turns.
+# What is measured side by side takes so many turns, to take the median of.
 ROUNDS = 7
 # Samples that tell how many can be measured in the time.
 PROBE_SAMPLES = 4
 # Of the samples that are kept for measuring, before and behind every layer.
 MAX_BYTES = 2**29
+# What is taken from a pipeline at a time. More is given back to the operating system and asked for anew each time.
 MAX_WINDOW = 256
+MAX_WINDOW_BYTES = 2**23
 # Seeds that outcomes are counted with, whatever the time. If no two draws are the same, there are hundreds of outcomes.
 FEWEST_DRAWS = 64
 # If no two of these are the same, there are many thousands.
@@ -348,10 +350,13 @@ class _Measurement:
 
   def _windows(self, dataset, samples):
     """The dataset and how many of its elements it yields at a time, without copying them as `batch` does."""
-    size = min(MAX_WINDOW, samples.num_samples, max(1, int(MAX_BYTES / 8 / max(1, samples.sample_bytes))))
+    size = min(MAX_WINDOW, samples.num_samples, max(1, int(MAX_WINDOW_BYTES / max(1, samples.sample_bytes))))
     while samples.num_samples % size:
       size -= 1
-    return dataset.window(size), size
+    options = tf.data.Options()
+    # Else a window is computed ahead: as much as a turn takes, and maybe in another one's time.
+    options.experimental_optimization.inject_prefetch = False
+    return dataset.window(size).with_options(options), size
 
   def count_outcomes(self, position):
     """Returns how many different outputs a layer has for one input, and whether that is only the least there are."""
@@ -466,17 +471,16 @@ def _cpu_seconds(pipelines, num_samples, max_seconds):
       # What works ahead in the background must not do so at another's cost.
       _wait_until_idle()
       costs[name].append((time.process_time() - began) / (passes[name] * size))
-  # Not the median, as what else the machine does only ever adds, and not the least, as that is also the turn with the
-  # cheapest random draws.
-  return {name: statistics.quantiles(seconds, method="inclusive")[0] for name, seconds in costs.items()}
+  return {name: statistics.median(seconds) for name, seconds in costs.items()}
 
 
 def _wait_until_idle():
-  # A process that has other work to do never is.
+  """Until the stages have computed the few elements that they work ahead."""
+  # A process that has other work to do is never idle.
   for _ in range(50):
     began = time.process_time()
-    time.sleep(0.005)
-    if time.process_time() - began < 0.00025:
+    time.sleep(0.01)
+    if time.process_time() - began < 0.0005:
       return
 
 
