@@ -86,9 +86,9 @@ def _section(key, title, source_text, source, layers, quick):
   return common.Section(
       title,
       f"{source_text} Layers: {', '.join(layer.name for layer in after.layers)}. Recommended: "
-      f"{'; '.join(sorted(picks))}. CPU time per sample. Predicted: t_p / r + t_f and reading, the mean of what is said "
-      "before and after each run. Measured: of five epochs of refurbish(**choice) after the first, the "
-      "median, without batching.",
+      f"{'; '.join(sorted(picks))}. CPU time per sample. Predicted: t_p / r + t_f and reading, the mean of what is "
+      "said before and after each run. Measured: of five epochs of refurbish(**choice) after the first, the median, "
+      "without batching.",
       [common.Row(f"{key}_standard", "standard training, predicted", "µs", standard),
        common.Row(f"{key}_predicted", "recommended, predicted", "µs", predicted),
        common.Row(f"{key}_measured", "recommended, measured", "µs", measured),
