@@ -24,6 +24,10 @@ from refurbish_tf.echo_op import echo
 from refurbish_tf.recommend import EchoPrediction
 from refurbish_tf.recommend import EchoRecommendation
 from refurbish_tf.recommend import recommend_echo_factor
+from refurbish_tf.recommend_split import SplitLayer
+from refurbish_tf.recommend_split import SplitPrediction
+from refurbish_tf.recommend_split import SplitRecommendation
+from refurbish_tf.recommend_split import recommend_split
 from refurbish_tf.refurbish_op import _refurbish
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats
@@ -34,7 +38,8 @@ from refurbish_tf.stats import stats
 __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
-    "StageStats", "augment", "describe", "diversity", "echo", "keras", "recommend_echo_factor", "refurbish", "stats"]
+    "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe", "diversity", "echo",
+    "keras", "recommend_echo_factor", "recommend_split", "refurbish", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

@@ -71,6 +71,14 @@ def check_whole_number(name, value, least):
     raise ValueError(f"{name} must be a whole number below 2**63 and of at least {least}, got {value!r}.")
 
 
+def check_real(name, value, is_allowed, allowed):
+  """Raises TypeError or ValueError when `value` is not a real number of those that are allowed."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    raise TypeError(f"{name} must be {allowed}, got {value!r}.")
+  if not is_allowed(value):
+    raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+
+
 def stage_seed(seed):
   """The seed of a stage: `seed`, or one derived from `tf.random.set_seed`, or a random one where that was not called."""
   if seed is not None:

@@ -1,7 +1,6 @@
 """Which echoing factor a pipeline can do with: `rtf.recommend_echo_factor`."""
 import dataclasses
 import math
-import numbers
 import statistics
 import time
 
@@ -135,7 +134,7 @@ def recommend_echo_factor(
   if step_fn is not None:
     arguments.check_callable("step_fn", step_fn)
   else:
-    _check_real("step_time", step_time, lambda value: 0 < value < math.inf, "the seconds of a step, a positive number")
+    arguments.check_real("step_time", step_time, lambda value: 0 < value < math.inf, "the seconds of a step, a positive number")
   arguments.check_whole_number("max_e", max_e, 1)
   arguments.check_whole_number("num_elements", num_elements, 1)
   arguments.check_whole_number("num_steps", num_steps, 1)
@@ -145,7 +144,7 @@ def recommend_echo_factor(
     raise TypeError(
         f"factors must be a list of real numbers of at least 1, such as [1, 2, 4], got {factors!r}.") from None
   for factor in factors:
-    _check_real("factors", factor, lambda value: 1 <= value < math.inf, "real numbers of at least 1")
+    arguments.check_real("factors", factor, lambda value: 1 <= value < math.inf, "real numbers of at least 1")
 
   t_upstream, element = _measure_upstream(upstream, num_elements, clock)
   t_downstream = float(step_time) if step_fn is None else _measure_step(step_fn, element, num_steps, clock)
@@ -202,10 +201,3 @@ def _wait(result):
     if hasattr(value, "block_until_ready"):  # JAX.
       value.block_until_ready()
   tf.test.experimental.sync_devices()
-
-
-def _check_real(name, value, is_allowed, allowed):
-  if isinstance(value, bool) or not isinstance(value, numbers.Real):
-    raise TypeError(f"{name} must be {allowed}, got {value!r}.")
-  if not is_allowed(value):
-    raise ValueError(f"{name} must be {allowed}, got {value!r}.")

@@ -24,14 +24,15 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
 
 
 def test_the_others_run(tmp_path):
-  for name, bars in (("disk", 25), ("sharing", 3), ("restart", 4)):
+  # Of split, one is of photographs that may not be here.
+  for name, bars in (("disk", [25]), ("sharing", [3]), ("restart", [4]), ("split", [2, 3])):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
         [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / "figure.png")],
         capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     rows = [row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]]
-    assert sum(row["limit"] is not None for row in rows) == bars
+    assert sum(row["limit"] is not None for row in rows) in bars
 
 
 def test_unknown_benchmarks_are_refused():

@@ -39,8 +39,8 @@ def compose(layers):
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
-  layers = _checked_layers(layers, "compose")
-  return _composed(layers, 0, len(layers))
+  layers = checked_layers(layers, "compose")
+  return compose_part(layers, 0, len(layers))
 
 
 def split(layers, at):
@@ -72,13 +72,13 @@ def split(layers, at):
   Implements the split into partial and final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC
   2021, section 4.
   """
-  layers = _checked_layers(layers, "split")
+  layers = checked_layers(layers, "split")
   at = _checked_at(at, len(layers))
-  return _composed(layers, 0, at), _composed(layers, at, len(layers)) if at < len(layers) else None
+  return compose_part(layers, 0, at), compose_part(layers, at, len(layers)) if at < len(layers) else None
 
 
-def _composed(layers, start, stop):
-  """Returns what `layers[start:stop]` do. The other layers count, for the seeds not to depend on the split."""
+def compose_part(layers, start, stop):
+  """Returns a function of what `layers[start:stop]` do. The others count, for the seeds not to depend on the split."""
   taking_seed = [_takes_seed(layer) for layer in layers]
 
   def apply(element, rest, seeds):
@@ -135,7 +135,7 @@ def with_image(element, image):
   return element
 
 
-def _checked_layers(layers, whose):
+def checked_layers(layers, whose):
   if not isinstance(layers, (list, tuple)):
     raise TypeError(
         f"{whose} was given layers={layers!r}; it must be a list or tuple of callables. Put even a single layer into a "
