@@ -407,7 +407,9 @@ def _specs(layers, dataset):
       dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(tf.zeros([2], tf.int32)))).map(
           functools.partial(_call, composition.compose_part(layers, position, position + 1)))
       returned = _image_spec(dataset.element_spec)
-    if not _same_structure(given, returned):
+    # The two layers of AutoAugment agree on what goes between them.
+    in_a_pair = hasattr(layers[position], "hands_on") or hasattr(layers[position], "takes_over")
+    if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
           f"Layer {position + 1} of {len(layers)}, {_name(layers[position])}, was given {given} and returned "
           f"{returned}; a layer must return the same structure that it is given, one image for one image, for the "
