@@ -238,7 +238,8 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
     path = new_path(root)
     for stop in stops:
       store = rtf.CacheStore(path, max_bytes=20_000)
-      pipeline = Pipeline("range", n, 2, sizes=sizes, store=store)
+      # One by one, for few to be read ahead of a stop.
+      pipeline = Pipeline("range", n, 2, sizes=sizes, store=store, num_parallel_calls=None)
       pipeline.epoch(stop)
       drop(pipeline)
       del store
@@ -246,7 +247,9 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
 
   kept = run([None])
   assert 10 < kept < n
-  assert run([30, None]) == kept
+  # So that the store is about full, but has not had to choose.
+  for stop in range(20, 40, 2):
+    assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
 
 

@@ -418,6 +418,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Before that, under a limit: the samples with the smallest eviction keys are
   // kept, as many as fit. Keys from `key_limit_` on did not fit.
   std::set<uint64_t> kept_keys_ ABSL_GUARDED_BY(mu_);
+  // Whether it has had those that others have put.
+  bool others_found_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t key_limit_ ABSL_GUARDED_BY(mu_) =
       std::numeric_limits<uint64_t>::max();
 };
