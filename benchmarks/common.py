@@ -33,7 +33,7 @@ class Row:
     key: what it is called in the JSON.
     name: what it is called everywhere else.
     unit: of the values; with a bar, what they are a multiple of.
-    values: the measurements.
+    values: the measurements. None at all where it cannot be measured here; the name says why.
     limit: the bar, which the median is to stay at or below. None: for information.
   """
   key: str
@@ -44,15 +44,17 @@ class Row:
 
   @property
   def median(self):
-    return statistics.median(self.values)
+    return statistics.median(self.values) if self.values else None
 
   @property
   def met(self):
-    return None if self.limit is None else self.median <= self.limit
+    return None if self.limit is None or not self.values else self.median <= self.limit
 
   def cells(self):
     number = "{:,.3f}".format if self.limit is not None else "{:,.2f}".format
-    figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
+    figures = ["-"] * 3
+    if self.values:
+      figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
     verdict = {None: ["", ""], True: [f"{self.limit}", "met"], False: [f"{self.limit}", "MISSED"]}[self.met]
     return [self.name, *figures, self.unit, *verdict]
 
@@ -88,7 +90,7 @@ class Report:
     self._sections.append(section)
 
   def bars(self):
-    return [row for section in self._sections for row in section.rows if row.limit is not None]
+    return [row for section in self._sections for row in section.rows if row.met is not None]
 
   def heading(self):
     machine = self._machine
@@ -113,8 +115,8 @@ class Report:
   def write_json(self, path):
     sections = [
         {"title": section.title, "definition": section.definition,
-         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values), "max": max(row.values),
-                   "met": row.met} for row in section.rows]}
+         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values, default=None),
+                   "max": max(row.values, default=None), "met": row.met} for row in section.rows]}
         for section in self._sections]
     content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
     path.write_text(json.dumps(content, indent=2) + "\n")

@@ -1,7 +1,7 @@
 """Runs a benchmark: `python benchmarks/run.py NAME`.
 
 Prints a table and writes it as JSON, with every single measurement, and its bars as a picture. Every module beside this
-file is a benchmark, except the one that they share.
+file is a benchmark, except those that they share.
 """
 import argparse
 import ast
@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common")
+SHARED = ("run", "common", "samples")
 
 
 def main():
