@@ -1,7 +1,7 @@
 """How many images come out per second, with refurbish and with other libraries that augment on the CPU.
 
-Each runs in a process of its own, see peer_pipelines/, with the same images in memory and both cores. They are installed
-by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
+Each runs in a process of its own, see peer_pipelines/, with the same images in memory and all cores. They are
+installed by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
 """
 import contextlib
 import importlib.util
@@ -37,8 +37,8 @@ def measure(quick):
   images, whence = samples.small(4 * BATCH if quick else 200 * BATCH)
   yield _section(
       quick, "small", "32x32", images, whence,
-      "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip. tf.data and refurbish crop and flip whole "
-      "batches")
+      "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip. tf.data and refurbish crop and flip "
+      "whole batches")
   files, whence = samples.photographs(BATCH if quick else 10 * BATCH)
   yield _section(
       quick, "large", "224x224", files, whence,
@@ -64,10 +64,10 @@ def _section(quick, kind, size, images, whence, augmentation):
         for key, values in speed.items() if key != REFURBISH]
   return common.Section(
       f"{size}: images per second and per CPU second",
-      f"{whence}, from memory, in random order: {augmentation}. uint8 batches of {BATCH}, read without a model. Each pipeline "
-      "is written as its own documentation recommends and has a thread or a process for each core. They take turns, epoch "
-      "by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch lasts until as "
-      "many batches are ready as were at its beginning. Where a peer is above 1, it is ahead of refurbish.", rows)
+      f"{whence}, from memory, in random order: {augmentation}. uint8 batches of {BATCH}, read without a model. Each "
+      "pipeline is written as its own documentation recommends and has a thread or a process for each core. They take "
+      "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
+      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows)
 
 
 def _run(kind, images, rounds):
@@ -95,15 +95,15 @@ def _run(kind, images, rounds):
 
 
 @contextlib.contextmanager
-def _started(key, kind, path, errors):
+def _started(key, kind, images_path, errors):
   """The process of a pipeline, which runs an epoch for each line it is given."""
   # For it to find refurbish_tf where that is not installed, and in this directory what is shared.
-  environment = {
-      **os.environ, "PYTHONPATH": os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])}
+  path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
-        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key}.py"), kind, str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment)
+        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key}.py"), kind, str(images_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
+        env={**os.environ, "PYTHONPATH": path})
   try:
     yield process
   finally:

@@ -1,6 +1,6 @@
 """How many images come out per second, with refurbish and with what else one could do, against the limit.
 
-Images per CPU second do not depend on who else uses the machine, and are what the limit is about; images per second are
+Images per CPU second depend little on who else uses the machine, and are what the limit is about; images per second are
 what a training sees. Both are of whole epochs after the first, which fills caches and the store.
 """
 import dataclasses
@@ -114,31 +114,26 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
                      [len(images) / s for s in seconds])
           for name, seconds in measured.items()]
     gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
-  layers = "; ".join(
-      f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)} layers" for augmentation in augmentations)
-  what = (
-      f"{whence}. All lie in memory; each pipeline shuffles, augments with AUTOTUNE, ends in .batch({BATCH}) and a "
-      "prefetch, and is read without a model, all cores used. ")
-  batches = (
-      "Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4). " if key == "32" else "")
-  decoding = (
-      "decoding with a random resized crop, then two layers, " if key == "224" else "two layers of RandAugment or "
-      "AutoAugment, ")
+  splits = "; ".join(
+      f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
+  layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
+  batched = " Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4)." if key == "32" else ""
   yield common.Section(
       f"{size}: images per CPU second",
-      what + f"The augmentation is {decoding}random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with "
-      f"it. {batches}Partial augmentation: {layers}. Echo has e = {ECHOING_FACTOR} and reads half of the images for as many steps. "
-      "Simplified leaves out one or both RandAugment layers; what is frozen by the cache after augmentation never "
-      "changes.", speeds)
+      f"{whence}. All lie in memory; each pipeline shuffles, augments with AUTOTUNE, ends in .batch({BATCH}) and a "
+      f"prefetch, and is read without a model, all cores used. The augmentation is {layers} of RandAugment or "
+      f"AutoAugment, random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with it.{batched} Layers "
+      f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
+      "one or both RandAugment layers; what a cache after the augmentation holds never changes.", speeds)
   yield common.Section(
       f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
   yield common.Section(
       f"{size}: the gain, and its limit",
       "CPU time of standard over that of refurbish, of the epochs of the same round. The limit is (t_p + t_f) / "
-      "(t_p / r + t_f): t_p + t_f is all that a standard epoch costs, with both parts in one map; t_f all that an epoch "
-      "of the final augmentation alone costs, from a cache() of partially augmented samples, with its shuffling, map, "
-      "batching and iteration; t_p is the difference, so that what a second map costs refurbish is not in the limit. "
-      f"The bar, {LARGEST_QUOTIENT}, is 1 / 0.95.", gains)
+      "(t_p / r + t_f): t_p + t_f is all that a standard epoch costs, with both parts in one map; t_f all that an "
+      "epoch of the final augmentation alone costs, from a cache() of partially augmented samples, with its shuffling, "
+      "map, batching and iteration; t_p is the difference, so that what a second map costs refurbish is not in the "
+      f"limit. The bar, {LARGEST_QUOTIENT}, is 1 / 0.95.", gains)
 
 
 def _gains(key, name, count, cpu):

@@ -15,8 +15,8 @@ BATCH = 128
 def serve(**make):
   """Answers every line of the standard input with one epoch: its images, wall and CPU seconds, as a line of JSON.
 
-  Some of the pipelines work ahead into the next epoch, by several batches. So an epoch lasts until nothing runs any more
-  and as much is ready as was at its beginning.
+  Some of the pipelines work ahead into the next epoch, by several batches. So an epoch lasts until nothing runs any
+  more and as much is ready as was at its beginning.
 
   Args:
     **make: for each kind of images, a function from a sequence of them to `epoch()`, which yields one epoch's batches.

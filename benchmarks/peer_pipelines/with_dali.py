@@ -1,4 +1,4 @@
-"""NVIDIA DALI's CPU operators: a pipeline with `enable_conditionals` and its own `rand_augment`, a thread for each core.
+"""NVIDIA DALI's CPU operators: a pipeline with `enable_conditionals` and DALI's `rand_augment`, two threads.
 
 As in the "Automatic Augmentations" and "External Source" chapters of its documentation.
 """

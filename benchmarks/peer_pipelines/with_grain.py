@@ -1,4 +1,4 @@
-"""Grain: a `MapDataset` with a worker process for each core.
+"""Grain: a `MapDataset` with two worker processes.
 
 Grain has no augmentations of its own; its documentation has users bring theirs, on arrays. These are the operations of
 RandAugment, and the others, with Pillow.

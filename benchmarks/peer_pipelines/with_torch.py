@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors, with a worker process for each core.
+"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors, with two worker processes.
 
 As "Getting started with transforms v2" has it: v2, tensors rather than PIL images, uint8.
 """
