@@ -61,10 +61,19 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """Rows that belong together, and what exactly they mean."""
+  """Rows that belong together, and what exactly they mean.
+
+  Attributes:
+    title: what was measured.
+    definition: how, in sentences.
+    rows: a list of `Row`s.
+    pictures: by name, functions that draw into an empty figure of matplotlib and set its size. For what the picture of
+      the bars does not show.
+  """
   title: str
   definition: str
   rows: list
+  pictures: dict = dataclasses.field(default_factory=dict)
 
   def __str__(self):
     table = [["", "median", "min", "max", "", "limit", ""]] + [row.cells() for row in self.rows]
@@ -121,8 +130,23 @@ class Report:
     content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
     path.write_text(json.dumps(content, indent=2) + "\n")
 
-  def write_png(self, path):
-    """Every bar as a share of its limit."""
+  def write_pngs(self, path):
+    """Draws every bar as a share of its limit, and the sections' pictures beside it. Returns the paths."""
+    paths = []
+    if self.bars():
+      self._draw_bars(path)
+      paths.append(path)
+    for section in self._sections:
+      for name, draw in section.pictures.items():
+        with pyplot.rc_context({"font.size": 15}):
+          figure = pyplot.figure(layout="constrained")
+          draw(figure)
+          paths.append(path.with_name(f"{path.stem}_{name}{path.suffix}"))
+          figure.savefig(paths[-1], dpi=110)
+          pyplot.close(figure)
+    return paths
+
+  def _draw_bars(self, path):
     bars = self.bars()[::-1]
     # Blue and vermilion of Okabe and Ito, which colour-blind people tell apart; the hatching says it once more.
     styles = {True: {"color": "#0072B2"}, False: {"color": "#D55E00", "hatch": "//", "edgecolor": "white"}}
