@@ -5,6 +5,7 @@ what a training sees. Both are of whole epochs after the first, which fills cach
 """
 import dataclasses
 import random
+import re
 import time
 from typing import Callable, Optional
 
@@ -133,7 +134,8 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       "(t_p / r + t_f): t_p + t_f is all that a standard epoch costs, with both parts in one map; t_f all that an "
       "epoch of the final augmentation alone costs, from a cache() of partially augmented samples, with its shuffling, "
       "map, batching and iteration; t_p is the difference, so that what a second map costs refurbish is not in the "
-      f"limit. The bar, {LARGEST_QUOTIENT}, is 1 / 0.95.", gains)
+      f"limit. The bar, {LARGEST_QUOTIENT}, is 1 / 0.95.", gains,
+      {key: lambda figure: _draw(figure, size, augmentations, speeds, gains)})
 
 
 def _gains(key, name, count, cpu):
@@ -154,6 +156,47 @@ def _gains(key, name, count, cpu):
              common.Row(f"{key}_r{r}", f"{name} {key.rpartition('_')[2]}: limit over gain, r = {r}", "of the gain",
                         common.quotients(limits, measured), limit=LARGEST_QUOTIENT if r > 1 else None)]
   return rows
+
+
+def _draw(figure, size, augmentations, speeds, gains):
+  """All ways with the first augmentation; and the gains of all augmentations beside their limits."""
+  figure.set_size_inches(17, 7.5)
+  left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+  first = augmentations[0]
+  prefix = f"{first.name}: "
+  rows = [row for row in speeds if row.name.startswith(prefix)][::-1]
+  for place, row in enumerate(rows):
+    # Blue and vermilion of Okabe and Ito, as for the bars.
+    style = {"color": "#0072B2", "marker": "o"} if "refurbish" in row.name else {"color": "#D55E00", "marker": "s"}
+    left.hlines(place, min(row.values), max(row.values), color=style["color"], lw=2)
+    left.plot(row.median, place, markersize=11, **style)
+    left.annotate(f"{row.median:,.0f}", (max(row.values), place), (10, 0), textcoords="offset points", va="center")
+  left.set_yticks(range(len(rows)), [row.name.removeprefix(prefix) for row in rows])
+  left.set_xscale("log")
+  left.xaxis.set_major_formatter("{x:,.0f}")
+  # Room for the last number.
+  left.set_xlim(right=left.get_xlim()[1] * 3)
+  left.grid(axis="y", color="0.9")
+  left.set(xlabel="images per CPU second (logarithmic)", title=f"{first.name}, {size}")
+  medians = {row.key: row.median for row in gains}
+  markers = zip(augmentations, ("o", "D", "^", "v"), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"))
+  for number, (augmentation, marker, color) in enumerate(markers):
+    # Side by side, for each to be seen below its own limit.
+    aside = 0.18 * (number - (len(augmentations) - 1) / 2)
+    points = {}
+    for r in REUSE_FACTORS:
+      gain = next((row for row in gains if re.fullmatch(rf"{augmentation.key}_\d+_gain_r{r}", row.key)), None)
+      if gain:
+        points[r] = gain.median, medians[gain.key.replace("_gain_", "_limit_")]
+    places, (measured, limits) = [r + aside for r in points], zip(*points.values())
+    right.plot(places, limits, "--_", color="black", markersize=15, markeredgewidth=2.5, lw=1.2)
+    right.plot(places, measured, marker, color=color, markersize=10, label=augmentation.name)
+  right.plot([], [], "--_", color="black", label="its limit", markersize=15, markeredgewidth=2.5, lw=1.2)
+  right.set(xlabel="reuse factor r", ylabel="gain, times standard (CPU time)", ylim=(0, None), xticks=REUSE_FACTORS,
+            title=f"The gain and its limit, {size}")
+  right.legend(frameon=False, loc="lower right")
+  for axes in (left, right):
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def pipelines(images, augmentation, complete):
