@@ -33,7 +33,7 @@ class Row:
     key: what it is called in the JSON.
     name: what it is called everywhere else.
     unit: of the values; with a bar, what they are a multiple of.
-    values: the measurements.
+    values: the measurements. None at all where it cannot be measured here; the name says why.
     limit: the bar, which the median is to stay at or below. None: for information.
   """
   key: str
@@ -44,25 +44,36 @@ class Row:
 
   @property
   def median(self):
-    return statistics.median(self.values)
+    return statistics.median(self.values) if self.values else None
 
   @property
   def met(self):
-    return None if self.limit is None else self.median <= self.limit
+    return None if self.limit is None or not self.values else self.median <= self.limit
 
   def cells(self):
     number = "{:,.3f}".format if self.limit is not None else "{:,.2f}".format
-    figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
+    figures = ["-"] * 3
+    if self.values:
+      figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
     verdict = {None: ["", ""], True: [f"{self.limit}", "met"], False: [f"{self.limit}", "MISSED"]}[self.met]
     return [self.name, *figures, self.unit, *verdict]
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """Rows that belong together, and what exactly they mean."""
+  """Rows that belong together, and what exactly they mean.
+
+  Attributes:
+    title: what was measured.
+    definition: how, in sentences.
+    rows: a list of `Row`s.
+    pictures: by name, functions that draw into an empty figure of matplotlib and set its size. For what the picture of
+      the bars does not show.
+  """
   title: str
   definition: str
   rows: list
+  pictures: dict = dataclasses.field(default_factory=dict)
 
   def __str__(self):
     table = [["", "median", "min", "max", "", "limit", ""]] + [row.cells() for row in self.rows]
@@ -88,7 +99,7 @@ class Report:
     self._sections.append(section)
 
   def bars(self):
-    return [row for section in self._sections for row in section.rows if row.limit is not None]
+    return [row for section in self._sections for row in section.rows if row.met is not None]
 
   def heading(self):
     machine = self._machine
@@ -113,14 +124,29 @@ class Report:
   def write_json(self, path):
     sections = [
         {"title": section.title, "definition": section.definition,
-         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values), "max": max(row.values),
-                   "met": row.met} for row in section.rows]}
+         "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values, default=None),
+                   "max": max(row.values, default=None), "met": row.met} for row in section.rows]}
         for section in self._sections]
     content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
     path.write_text(json.dumps(content, indent=2) + "\n")
 
-  def write_png(self, path):
-    """Every bar as a share of its limit."""
+  def write_pngs(self, path):
+    """Draws every bar as a share of its limit, and the sections' pictures beside it. Returns the paths."""
+    paths = []
+    if self.bars():
+      self._draw_bars(path)
+      paths.append(path)
+    for section in self._sections:
+      for name, draw in section.pictures.items():
+        with pyplot.rc_context({"font.size": 15}):
+          figure = pyplot.figure(layout="constrained")
+          draw(figure)
+          paths.append(path.with_name(f"{path.stem}_{name}{path.suffix}"))
+          figure.savefig(paths[-1], dpi=110)
+          pyplot.close(figure)
+    return paths
+
+  def _draw_bars(self, path):
     bars = self.bars()[::-1]
     # Blue and vermilion of Okabe and Ito, which colour-blind people tell apart; the hatching says it once more.
     styles = {True: {"color": "#0072B2"}, False: {"color": "#D55E00", "hatch": "//", "edgecolor": "white"}}

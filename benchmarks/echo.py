@@ -2,14 +2,13 @@
 
 The first is measured for real. The second is shown with a simulated upstream, a `map` that sleeps, and a simulated
 downstream, a loop that holds each batch for a fixed time: so R = t_upstream / t_downstream is known, and nothing else is
-measured than how the stages overlap. Writes echo_time.png, as Figures 2 and 4 of the paper, to the current directory.
+measured than how the stages overlap. The picture "time" is as Figures 2 and 4 of the paper.
 """
 import math
 import statistics
 import time
 
 import common
-from matplotlib import pyplot
 import tensorflow as tf
 
 import refurbish_tf as rtf
@@ -91,13 +90,13 @@ def curve(quick):
     rows += [common.Row(f"time_{e}", f"e = {e}: predicted {1000 * predicted:.1f}", "ms", [1000 * t for t in found]),
              common.Row(f"off_{e}", f"e = {e}: off the prediction by", "of it", [abs(measured[e] / predicted - 1)],
                         limit=0.05)]
-  if not quick:
-    _draw("echo_time.png", t_upstream, t_downstream, measured, {e: _timeline(e) for e in (1, 2)})
+  timelines = {e: _timeline(e) for e in (1, 2)}
   return common.Section(
       curve.__doc__,
       f"One upstream step and its e downstream steps, R = {CURVE_RATIO}, simulated as above, against the paper's equation "
       f"1: max(t_upstream, e * t_downstream), with t_upstream = {1000 * t_upstream:.1f} ms and t_downstream = "
-      f"{1000 * t_downstream:.1f} ms, each measured alone.", rows)
+      f"{1000 * t_downstream:.1f} ms, each measured alone.", rows,
+      {"time": lambda figure: _draw(figure, t_upstream, t_downstream, measured, timelines)})
 
 
 def upstream(t_upstream, record=None):
@@ -141,8 +140,9 @@ def _timeline(e, ratio=2, num_steps=8):
           for spans in (up, down)]
 
 
-def _draw(path, t_upstream, t_downstream, measured, timelines):
-  figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+def _draw(figure, t_upstream, t_downstream, measured, timelines):
+  figure.set_size_inches(16, 6)
+  left, right = figure.subplots(1, 2)
   for row, (e, (up, down)) in enumerate(timelines.items()):
     for spans, y, colour, label in ((up, 1.0, "#D55E00", "upstream"), (down, 0.6, "#0072B2", "downstream")):
       left.broken_barh(
@@ -162,6 +162,4 @@ def _draw(path, t_upstream, t_downstream, measured, timelines):
   right.legend(frameon=False)
   milliseconds = f"{1000 * T_DOWNSTREAM:.0f} ms"
   figure.suptitle(
-      f"Simulated: reading sleeps for R x {milliseconds}, a step holds its batch for {milliseconds}", fontsize=10)
-  figure.savefig(path, dpi=130)
-  pyplot.close(figure)
+      f"Simulated: reading sleeps for R x {milliseconds}, a step holds its batch for {milliseconds}", fontsize=15)

@@ -1,7 +1,7 @@
 """Runs a benchmark: `python benchmarks/run.py NAME`.
 
 Prints a table and writes it as JSON, with every single measurement, and its bars as a picture. Every module beside this
-file is a benchmark, except the one that they share.
+file is a benchmark, except those that they share.
 """
 import argparse
 import ast
@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common")
+SHARED = ("run", "common", "samples")
 
 
 def main():
@@ -23,7 +23,9 @@ def main():
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("name", choices=names, metavar="NAME", help="one of: " + ", ".join(names))
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
-  parser.add_argument("--png", type=pathlib.Path, metavar="PATH", help="default: NAME.png in the current directory")
+  parser.add_argument(
+      "--png", type=pathlib.Path, metavar="PATH",
+      help="of the bars, others get its name and a word more; default: NAME.png in the current directory")
   parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
   arguments = parser.parse_args()
   # Before the minutes of measuring, not after.
@@ -44,8 +46,8 @@ def main():
     print(f"\n{section}", flush=True)
   print(f"\n{report.verdict()}")
   report.write_json(paths["json"])
-  report.write_png(paths["png"])
-  print(f"\nWritten: {paths['json']} and {paths['png']}. The exit status is 0, as everything ran.")
+  written = [paths["json"], *report.write_pngs(paths["png"])]
+  print(f"\nWritten: {', '.join(map(str, written))}. The exit status is 0, as everything ran.")
 
 
 def _summary(name):

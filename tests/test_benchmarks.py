@@ -1,4 +1,5 @@
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -25,7 +26,8 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
 
 def test_the_others_run(tmp_path):
   # Of split, one is of photographs that may not be here.
-  for name, bars in (("disk", [25]), ("sharing", [3]), ("restart", [4]), ("split", [2, 3])):
+  for name, bars in (
+      ("disk", [25]), ("sharing", [3]), ("restart", [4]), ("split", [2, 3]), ("throughput", [13])):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
         [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / "figure.png")],
@@ -33,6 +35,40 @@ def test_the_others_run(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = [row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]]
     assert sum(row["limit"] is not None for row in rows) in bars
+
+
+def test_peers_that_do_not_run_are_marked(tmp_path):
+  for module in ("torch", "torchvision"):
+    package = tmp_path / "broken" / module
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('built for another machine')")
+  figures = tmp_path / "peers.json"
+  path = os.pathsep.join([str(tmp_path / "broken"), os.environ.get("PYTHONPATH", "")])
+  done = subprocess.run(
+      [sys.executable, str(RUN), "peers", "--quick", "--json", str(figures), "--png", str(tmp_path / "figure.png")],
+      capture_output=True, text=True, timeout=300, env={**os.environ, "PYTHONPATH": path})
+  assert done.returncode == 0, done.stderr
+  rows = {row["key"]: row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]}
+  for kind in ("small", "large"):
+    assert rows[f"{kind}_refurbish_wall"]["median"] > 0
+    assert rows[f"{kind}_tf_data"]["limit"] == 1
+    broken = rows[f"{kind}_torch_wall"]
+    assert broken["median"] is None and broken["values"] == []
+    assert "failed: ImportError: built for another machine" in broken["name"]
+    for name in ("dali", "grain"):
+      row = rows[f"{kind}_{name}_wall"]
+      assert row["values"] or "not installed" in row["name"]
+
+
+def test_photographs_are_generated_where_there_are_none(tmp_path):
+  script = "import samples; files, whence = samples.photographs(100); print(len(files), whence)"
+  done = subprocess.run(
+      [sys.executable, "-c", script], capture_output=True, text=True, timeout=300,
+      env={**os.environ, "TFDS_DATA_DIR": str(tmp_path),
+           "PYTHONPATH": os.pathsep.join([str(RUN.parent), os.environ.get("PYTHONPATH", "")])})
+  assert done.returncode == 0, done.stderr
+  assert "none of tf_flowers" in done.stderr and "tfds build tf_flowers" in done.stderr
+  assert done.stdout.startswith("100 100 generated pictures")
 
 
 def test_unknown_benchmarks_are_refused():

@@ -1,0 +1,68 @@
+"""Runs epochs of one pipeline in this process, whenever asked, and tells what each took.
+
+Imports nothing that one of the peers would not have imported itself.
+"""
+import json
+import os
+import pathlib
+import pickle
+import sys
+import time
+
+BATCH = 128
+
+
+def serve(**make):
+  """Answers every line of the standard input with one epoch: its images, wall and CPU seconds, as a line of JSON.
+
+  Some of the pipelines work ahead into the next epoch, by several batches. So an epoch lasts until nothing runs any
+  more and as much is ready as was at its beginning.
+
+  Args:
+    **make: for each kind of images, a function from a sequence of them to `epoch()`, which yields one epoch's batches.
+  """
+  # What libraries print must not stand among the answers.
+  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+  kind, path = sys.argv[1:]
+  epoch = make[kind](pickle.loads(pathlib.Path(path).read_bytes()))
+  for _ in sys.stdin:
+    wall, cpu = time.perf_counter(), _cpu_seconds()
+    count = sum(len(batch) for batch in epoch())
+    wall_at_end, cpu_at_end = _wait_until_idle()
+    answer = {"count": count, "wall": wall_at_end - wall, "cpu": cpu_at_end - cpu}
+    print(json.dumps(answer), file=answers, flush=True)
+
+
+def _wait_until_idle():
+  """Returns the time and the CPU seconds when the last work was done."""
+  ended = last = time.perf_counter(), _cpu_seconds()
+  # Longer than work that is ready waits for a core.
+  while last[0] - ended[0] < 0.3:
+    time.sleep(0.05)
+    now = time.perf_counter(), _cpu_seconds()
+    # Below it is the looking itself.
+    if now[1] - last[1] > 0.025:
+      ended = now
+    last = now
+  return ended
+
+
+def _cpu_seconds():
+  """User and system time of this process and of all below it: those that live, and those that have ended."""
+  children, ticks = {}, {}
+  for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+    try:
+      # The name, in parentheses, may hold anything.
+      fields = stat.read_text().rpartition(")")[2].split()
+    except OSError:  # It has ended meanwhile.
+      continue
+    pid = int(stat.parent.name)
+    children.setdefault(int(fields[1]), []).append(pid)
+    ticks[pid] = sum(map(int, fields[11:15]))
+  total, below = 0, [os.getpid()]
+  while below:
+    pid = below.pop()
+    total += ticks[pid]
+    below += children.get(pid, [])
+  return total / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,36 @@
+"""`refurbish`, otherwise the same as `tf.data` alone."""
+import tensorflow as tf
+
+import epochs
+import refurbish_tf as rtf
+import throughput
+
+REUSE_FACTOR = 3
+
+
+def small(images):
+  partial_fn = rtf.augment.compose(throughput.rand_augment())
+  crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
+  return _epochs(
+      tf.data.Dataset.from_tensor_slices(images)
+      .refurbish(partial_fn, None, r=REUSE_FACTOR)
+      .batch(epochs.BATCH)
+      .map(crop_and_flip, tf.data.AUTOTUNE))
+
+
+def large(files):
+  partial_fn, final_fn = rtf.augment.split(
+      [throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()], at=3)
+  return _epochs(
+      tf.data.Dataset.from_tensor_slices(files)
+      .refurbish(partial_fn, final_fn, r=REUSE_FACTOR)
+      .batch(epochs.BATCH))
+
+
+def _epochs(dataset):
+  dataset = dataset.prefetch(tf.data.AUTOTUNE)
+  return lambda: dataset
+
+
+if __name__ == "__main__":
+  epochs.serve(small=small, large=large)

@@ -1,0 +1,34 @@
+"""`tf.data` alone, with the layers of refurbish_tf as its map."""
+import tensorflow as tf
+
+import epochs
+import refurbish_tf as rtf
+import throughput
+
+
+def small(images):
+  augment = rtf.augment.compose(throughput.rand_augment())
+  # For small images crop and flip of whole batches are much cheaper.
+  crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
+  return _epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE))
+
+
+def large(files):
+  augment = rtf.augment.compose([
+      throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
+  return _epochs(_augmented(files, augment).batch(epochs.BATCH))
+
+
+def _augmented(images, augment):
+  source = tf.data.Dataset.from_tensor_slices(images).shuffle(len(images))
+  seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+  return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), tf.data.AUTOTUNE)
+
+
+def _epochs(dataset):
+  dataset = dataset.prefetch(tf.data.AUTOTUNE)
+  return lambda: dataset
+
+
+if __name__ == "__main__":
+  epochs.serve(small=small, large=large)

@@ -1,0 +1,53 @@
+"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors, with two worker processes.
+
+As "Getting started with transforms v2" has it: v2, tensors rather than PIL images, uint8.
+"""
+import torch
+from torch.utils import data
+from torchvision import io
+from torchvision.transforms import v2
+
+import epochs
+
+# Magnitude 9 of 10, in torchvision's bins from 0 to 30.
+MAGNITUDE = 27
+
+
+class Images(data.Dataset):
+  """What `read` makes of each sample, transformed."""
+
+  def __init__(self, samples, read, transforms):
+    self._samples = samples
+    self._read = read
+    self._transforms = v2.Compose(transforms)
+
+  def __len__(self):
+    return len(self._samples)
+
+  def __getitem__(self, place):
+    return self._transforms(self._read(self._samples[place]))
+
+
+def small(images):
+  return _epochs(Images(images, lambda image: torch.from_numpy(image).permute(2, 0, 1), _augmentation(32)))
+
+
+def large(files):
+  def read(file):
+    return io.decode_jpeg(torch.frombuffer(bytearray(file), dtype=torch.uint8), io.ImageReadMode.RGB)
+
+  return _epochs(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224)]))
+
+
+def _augmentation(side):
+  return [v2.RandAugment(num_ops=2, magnitude=MAGNITUDE), v2.RandomCrop(side, padding=4), v2.RandomHorizontalFlip()]
+
+
+def _epochs(dataset):
+  loader = data.DataLoader(
+      dataset, batch_size=epochs.BATCH, shuffle=True, num_workers=2, persistent_workers=True, drop_last=True)
+  return lambda: loader
+
+
+if __name__ == "__main__":
+  epochs.serve(small=small, large=large)

@@ -1,0 +1,171 @@
+"""How many images come out per second, with refurbish and with other libraries that augment on the CPU.
+
+Each runs in a process of its own, see peer_pipelines/, with the same images in memory and all cores. They are
+installed by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
+"""
+import contextlib
+import importlib.util
+import json
+import os
+import pathlib
+import pickle
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import common
+import samples
+
+DIRECTORY = pathlib.Path(__file__).resolve().parent
+REFURBISH = "refurbish"
+# Each with the modules that it needs besides refurbish_tf's own.
+PIPELINES = {
+    REFURBISH: ("refurbish, r = 3", ()),
+    "tf_data": ("tf.data alone", ()),
+    "dali": ("NVIDIA DALI", ("nvidia.dali",)),
+    "grain": ("Grain", ("grain", "PIL")),
+    "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
+}
+ROUNDS = 5
+# As in peer_pipelines/epochs.py. Of whole ones, for nobody to have fewer images because it drops a smaller one.
+BATCH = 128
+
+
+def measure(quick):
+  """Yields the sections."""
+  images, whence = samples.small(4 * BATCH if quick else 200 * BATCH)
+  yield _section(
+      quick, "small", "32x32", images, whence,
+      "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip. tf.data and refurbish crop and flip "
+      "whole batches")
+  files, whence = samples.photographs(BATCH if quick else 10 * BATCH)
+  yield _section(
+      quick, "large", "224x224", files, whence,
+      "decoding with a random resized crop, two RandAugment operations at M = 9 of 10, crop with padding 4 and flip")
+
+
+def _section(quick, kind, size, images, whence, augmentation):
+  common.say(f"{size}: all take turns")
+  epochs, absent = _run(kind, images, common.rounds(quick, ROUNDS))
+  speed = {key: [epoch["count"] / epoch["wall"] for epoch in measured] for key, measured in epochs.items()}
+  cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
+  rows = []
+  for speeds, suffix, unit in ((speed, "wall", "images / s"), (cpu_speed, "cpu", "images / CPU s")):
+    for key, (name, _) in PIPELINES.items():
+      if key in absent:
+        rows.append(common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}", unit, []))
+      else:
+        rows.append(common.Row(f"{kind}_{key}_{suffix}", name, unit, speeds[key]))
+  if REFURBISH in speed:
+    rows += [
+        common.Row(f"{kind}_{key}", f"{PIPELINES[key][0]}, {size}", "of refurbish's images/s",
+                   common.quotients(values, speed[REFURBISH]), limit=1)
+        for key, values in speed.items() if key != REFURBISH]
+  return common.Section(
+      f"{size}: images per second and per CPU second",
+      f"{whence}, from memory, in random order: {augmentation}. uint8 batches of {BATCH}, read without a model. Each "
+      "pipeline is written as its own documentation recommends and has a thread or a process for each core. They take "
+      "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
+      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
+      {size: lambda figure: _draw(figure, size, speed, cpu_speed, absent)})
+
+
+def _draw(figure, size, speed, cpu_speed, absent):
+  figure.set_size_inches(13, 6.5)
+  axes = figure.subplots()
+  names = [PIPELINES[key][0] for key in PIPELINES]
+  # Colours of Okabe and Ito; the hatching says it once more.
+  for offset, speeds, style in (
+      (-0.2, speed, {"color": "#0072B2", "label": "images per second, all cores"}),
+      (0.2, cpu_speed, {"color": "#E69F00", "hatch": "//", "edgecolor": "white", "label": "images per CPU second"})):
+    places = [place + offset for place, key in enumerate(PIPELINES) if key in speeds]
+    medians = [statistics.median(values) for values in speeds.values()]
+    below = [median - min(values) for median, values in zip(medians, speeds.values())]
+    above = [max(values) - median for median, values in zip(medians, speeds.values())]
+    axes.barh(places, medians, height=0.38, **style)
+    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", capsize=4)
+    for place, median, more in zip(places, medians, above):
+      axes.annotate(f"{median:,.0f}", (median + more, place), (8, 0), textcoords="offset points", va="center")
+  for place, key in enumerate(PIPELINES):
+    if key in absent:
+      axes.annotate(absent[key], (0, place), (8, 0), textcoords="offset points", va="center", style="italic")
+  axes.set_yticks(range(len(names)), names)
+  axes.set_ylim(len(names) - 0.5, -0.5)
+  axes.set_xlim(right=axes.get_xlim()[1] * 1.1)
+  axes.xaxis.set_major_formatter("{x:,.0f}")
+  axes.set(xlabel="images (bar: median; whisker: least and greatest)", title=f"RandAugment, crop and flip, {size}")
+  figure.legend(frameon=False, loc="outside lower center", ncols=2)
+  axes.spines[["top", "right"]].set_visible(False)
+
+
+def _run(kind, images, rounds):
+  """Epochs of all pipelines in turns.
+
+  Returns:
+    A dict of lists of what `epochs.serve` tells of each epoch; and a dict of why there is none of the other pipelines.
+  """
+  absent = {key: "not installed" for key, (_, modules) in PIPELINES.items() if not all(map(_installed, modules))}
+  epochs = {key: [] for key in PIPELINES if key not in absent}
+  with tempfile.TemporaryDirectory(prefix="refurbish-peers-") as directory, contextlib.ExitStack() as stack:
+    path = pathlib.Path(directory, "images")
+    path.write_bytes(pickle.dumps(images))
+    started = {key: stack.enter_context(_started(key, kind, path, pathlib.Path(directory, key))) for key in epochs}
+    for counted in [False] + [True] * rounds:
+      for key in random.sample(list(epochs), len(epochs)):
+        answer = _epoch(started[key])
+        if answer is None:
+          absent[key] = "failed: " + _last_line(pathlib.Path(directory, key))
+          del epochs[key]
+          common.say(f"{PIPELINES[key][0]} {absent[key]}")
+        elif counted:
+          epochs[key].append(answer)
+  return epochs, absent
+
+
+@contextlib.contextmanager
+def _started(key, kind, images_path, errors):
+  """The process of a pipeline, which runs an epoch for each line it is given."""
+  # For it to find refurbish_tf where that is not installed, and in this directory what is shared.
+  path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
+  with open(errors, "w") as stderr:
+    process = subprocess.Popen(
+        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key}.py"), kind, str(images_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
+        env={**os.environ, "PYTHONPATH": path})
+  try:
+    yield process
+  finally:
+    # At the end of its input it ends by itself, and its workers with it.
+    with contextlib.suppress(BrokenPipeError):
+      process.stdin.close()
+    try:
+      process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+      process.kill()
+      process.wait()
+    process.stdout.close()
+
+
+def _epoch(process):
+  """What the process tells of an epoch, None if it has failed."""
+  try:
+    process.stdin.write("\n")
+    process.stdin.flush()
+  except BrokenPipeError:
+    return None
+  line = process.stdout.readline()
+  return json.loads(line) if line else None
+
+
+def _last_line(path):
+  lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+  return lines[-1].strip()[:60] if lines else "without a word"
+
+
+def _installed(module):
+  try:
+    return importlib.util.find_spec(module) is not None
+  except ModuleNotFoundError:  # Not even the package that it would be in.
+    return False

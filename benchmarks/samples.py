@@ -1,0 +1,53 @@
+"""The images that the benchmarks of augmentation share: small ones as arrays, photographs as JPEG."""
+import numpy as np
+import tensorflow as tf
+
+import common
+from refurbish_tf.demo import images as demo_images
+
+# Data sets of photographs, as JPEG; the first that TFDS has prepared on this machine is taken.
+PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
+
+
+def small(count):
+  """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and in words where they come from.
+
+  CIFAR-10, or drawn shapes where TFDS can neither find nor download it, or where they are so few that it is only to see
+  that everything runs.
+  """
+  images = demo_images.load("cifar10" if count >= 1000 else "shapes", count)
+  if images.note:
+    common.say(images.note)
+  decoded = images.train.map(lambda record, label: images.decode(record), tf.data.AUTOTUNE).batch(len(images.train))
+  array = next(iter(decoded)).numpy()
+  return array, f"{len(array):,} images of {images.title.partition(':')[0]}"
+
+
+def photographs(count):
+  """Photographs: a list of JPEG files as bytes, `count` of them, and in words where they come from."""
+  import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
+  for name in PHOTOGRAPHS if count >= 100 else ():
+    try:
+      builder = tfds.builder(name)
+    except tfds.core.DatasetNotFoundError:
+      continue
+    if builder.is_prepared():
+      records = builder.as_dataset(
+          split="all", decoders={"image": tfds.decode.SkipDecoding()}, shuffle_files=False).take(count)
+      files = [element["image"].numpy() for element in records]
+      return files, _described(files, f"photographs of {builder.info.full_name} (TFDS)")
+  if count >= 100:
+    common.say(
+        f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
+        f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one")
+  shapes, _ = demo_images.draw_shapes(count)
+  large = tf.cast(tf.clip_by_value(tf.image.resize(shapes, [375, 500], "bicubic"), 0, 255), tf.uint8)
+  files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in large]
+  return files, _described(files, "generated pictures")
+
+
+def _described(files, what):
+  sizes = np.array([tf.io.extract_jpeg_shape(file).numpy()[:2] for file in files])
+  height, width = np.median(sizes, axis=0).astype(int)
+  kilobytes = np.mean([len(file) for file in files]) / 1000
+  return f"{len(files):,} {what}, mostly {width}x{height} pixels and {kilobytes:.0f} kB"

@@ -1,0 +1,268 @@
+"""How many images come out per second, with refurbish and with what else one could do, against the limit.
+
+Images per CPU second depend little on who else uses the machine, and are what the limit is about; images per second are
+what a training sees. Both are of whole epochs after the first, which fills caches and the store.
+"""
+import dataclasses
+import random
+import re
+import time
+from typing import Callable, Optional
+
+import common
+import samples
+import numpy as np
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+BATCH = 128
+SIDE = 224
+REUSE_FACTORS = (1, 2, 3, 4, 5)
+ECHOING_FACTOR = 2
+MAGNITUDE = 9
+# Of the measured gain, the acceptance is 0.95 of the limit.
+LARGEST_QUOTIENT = 1.053
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+  """An augmentation of one kind of images.
+
+  Attributes:
+    key, name: what it is called in the JSON, and elsewhere.
+    layers: all of them, in order.
+    at: how many are the partial augmentation.
+    removable: the positions of the layers that "simplified" leaves out, one after the other.
+    on_batches: what comes behind batch, for all ways alike; without it the final augmentation is the other layers.
+  """
+  key: str
+  name: str
+  layers: list
+  at: int
+  removable: tuple = ()
+  on_batches: Optional[Callable] = None
+
+
+def measure(quick):
+  """Yields the sections."""
+  # So many that what it takes to make an iterator, some 50 ms of graph functions, does not count.
+  images, whence = samples.small(512 if quick else 25_000)
+  yield from _sections(quick, "32", "32x32", images, whence, small_augmentations(), rounds=5)
+  files, whence = samples.photographs(32 if quick else 1500)
+  yield from _sections(quick, "224", f"{SIDE}x{SIDE}", np.array(files, object), whence, large_augmentations(), rounds=4)
+
+
+def small_augmentations():
+  final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  return [
+      Augmentation("rand", "RandAugment", [*rand_augment(), *final], at=2, removable=(0, 1)),
+      Augmentation("batched", "RandAugment, batched", rand_augment(), at=2,
+                   on_batches=rtf.augment.random_crop_and_flip_batch(4)),
+      Augmentation("auto", "AutoAugment", [*rtf.augment.auto_augment_layers("cifar10"), *final], at=2),
+      # Its later layers are the crop and flip.
+      Augmentation("deep", "Deep AutoAugment", rtf.augment.deep_auto_augment_layers("cifar10"), at=2)]
+
+
+def large_augmentations():
+  final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  return [
+      Augmentation("rand", "RandAugment", [decode_part, *rand_augment(), *final], at=3, removable=(1, 2)),
+      Augmentation("auto", "AutoAugment", [decode_part, *rtf.augment.auto_augment_layers("imagenet"), *final], at=3),
+      Augmentation("deep", "Deep AutoAugment", [decode_part, *rtf.augment.deep_auto_augment_layers("imagenet")], at=3)]
+
+
+def decode_part(record, seed):
+  """A random resized crop of a JPEG file, of which no more than that part is decoded."""
+  window = _random_window(tf.io.extract_jpeg_shape(record), seed)
+  return _resized(tf.io.decode_and_crop_jpeg(record, window, channels=3))
+
+
+def _part(image, seed):
+  """As `decode_part`, of an image that is decoded already."""
+  top, left, height, width = tf.unstack(_random_window(tf.shape(image), seed))
+  return _resized(image[top:top + height, left:left + width])
+
+
+def _random_window(shape, seed):
+  begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+      shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
+      use_image_if_no_bounding_boxes=True)
+  return tf.concat([begin[:2], size[:2]], axis=0)
+
+
+def _resized(image):
+  resized = tf.image.resize(image, [SIDE, SIDE])
+  return tf.ensure_shape(tf.cast(resized + 0.5, tf.uint8), [SIDE, SIDE, 3])
+
+
+def rand_augment():
+  return [rtf.augment.rand_augment_layer(MAGNITUDE), rtf.augment.rand_augment_layer(MAGNITUDE)]
+
+
+def _sections(quick, key, size, images, whence, augmentations, rounds):
+  speeds, clock, gains = [], [], []
+  for number, augmentation in enumerate(augmentations):
+    # The others only to see that nothing hangs on the augmentation.
+    complete = number == 0
+    common.say(f"{size}: {augmentation.name}")
+    epochs = _measure(pipelines(images, augmentation, complete), common.rounds(quick, rounds))
+    cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
+    wall = {name: [seconds for seconds, _ in measured] for name, measured in epochs.items()}
+    for rows, measured, unit, kind in ((speeds, cpu, "images / CPU s", "cpu"), (clock, wall, "images / s", "wall")):
+      rows += [
+          common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", f"{augmentation.name}: {name}", unit,
+                     [len(images) / s for s in seconds])
+          for name, seconds in measured.items()]
+    gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
+  splits = "; ".join(
+      f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
+  layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
+  batched = " Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4)." if key == "32" else ""
+  yield common.Section(
+      f"{size}: images per CPU second",
+      f"{whence}. All lie in memory; each pipeline shuffles, augments with AUTOTUNE, ends in .batch({BATCH}) and a "
+      f"prefetch, and is read without a model, all cores used. The augmentation is {layers} of RandAugment or "
+      f"AutoAugment, random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with it.{batched} Layers "
+      f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
+      "one or both RandAugment layers; what a cache after the augmentation holds never changes.", speeds)
+  yield common.Section(
+      f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
+  yield common.Section(
+      f"{size}: the gain, and its limit",
+      "CPU time of standard over that of refurbish, of the epochs of the same round. The limit is (t_p + t_f) / "
+      "(t_p / r + t_f): t_p + t_f is all that a standard epoch costs, with both parts in one map; t_f all that an "
+      "epoch of the final augmentation alone costs, from a cache() of partially augmented samples, with its shuffling, "
+      "map, batching and iteration; t_p is the difference, so that what a second map costs refurbish is not in the "
+      f"limit. The bar, {LARGEST_QUOTIENT}, is 1 / 0.95.", gains,
+      {key: lambda figure: _draw(figure, size, augmentations, speeds, gains)})
+
+
+def _gains(key, name, count, cpu):
+  """Rows of the measured gain over its limit, for every reuse factor in `cpu`."""
+  standard, final = cpu["standard"], cpu["final augmentation only"]
+  partial = [s - f for s, f in zip(standard, final)]
+  rows = [common.Row(f"{key}_t_p", f"{name}: t_p", "µs", [1e6 * t / count for t in partial]),
+          common.Row(f"{key}_t_f", f"{name}: t_f", "µs", [1e6 * t / count for t in final])]
+  for r in REUSE_FACTORS:
+    if f"refurbish, r = {r}" not in cpu:
+      continue
+    refurbished = cpu[f"refurbish, r = {r}"]
+    limits = [s / (p / r + f) for s, p, f in zip(standard, partial, final)]
+    measured = common.quotients(standard, refurbished)
+    # With r = 1 there is no gain, and so no bar: it is what refurbish costs where it brings nothing.
+    rows += [common.Row(f"{key}_gain_r{r}", f"{name}: gain, r = {r}", "times standard", measured),
+             common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", "times standard", limits),
+             common.Row(f"{key}_r{r}", f"{name} {key.rpartition('_')[2]}: limit over gain, r = {r}", "of the gain",
+                        common.quotients(limits, measured), limit=LARGEST_QUOTIENT if r > 1 else None)]
+  return rows
+
+
+def _draw(figure, size, augmentations, speeds, gains):
+  """All ways with the first augmentation; and the gains of all augmentations beside their limits."""
+  figure.set_size_inches(17, 7.5)
+  left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
+  first = augmentations[0]
+  prefix = f"{first.name}: "
+  rows = [row for row in speeds if row.name.startswith(prefix)][::-1]
+  for place, row in enumerate(rows):
+    # Blue and vermilion of Okabe and Ito, as for the bars.
+    style = {"color": "#0072B2", "marker": "o"} if "refurbish" in row.name else {"color": "#D55E00", "marker": "s"}
+    left.hlines(place, min(row.values), max(row.values), color=style["color"], lw=2)
+    left.plot(row.median, place, markersize=11, **style)
+    left.annotate(f"{row.median:,.0f}", (max(row.values), place), (10, 0), textcoords="offset points", va="center")
+  left.set_yticks(range(len(rows)), [row.name.removeprefix(prefix) for row in rows])
+  left.set_xscale("log")
+  left.xaxis.set_major_formatter("{x:,.0f}")
+  # Room for the last number.
+  left.set_xlim(right=left.get_xlim()[1] * 3)
+  left.grid(axis="y", color="0.9")
+  left.set(xlabel="images per CPU second (logarithmic)", title=f"{first.name}, {size}")
+  medians = {row.key: row.median for row in gains}
+  markers = zip(augmentations, ("o", "D", "^", "v"), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"))
+  for number, (augmentation, marker, color) in enumerate(markers):
+    # Side by side, for each to be seen below its own limit.
+    aside = 0.18 * (number - (len(augmentations) - 1) / 2)
+    points = {}
+    for r in REUSE_FACTORS:
+      gain = next((row for row in gains if re.fullmatch(rf"{augmentation.key}_\d+_gain_r{r}", row.key)), None)
+      if gain:
+        points[r] = gain.median, medians[gain.key.replace("_gain_", "_limit_")]
+    places, (measured, limits) = [r + aside for r in points], zip(*points.values())
+    right.plot(places, limits, "--_", color="black", markersize=15, markeredgewidth=2.5, lw=1.2)
+    right.plot(places, measured, marker, color=color, markersize=10, label=augmentation.name)
+  right.plot([], [], "--_", color="black", label="its limit", markersize=15, markeredgewidth=2.5, lw=1.2)
+  right.set(xlabel="reuse factor r", ylabel="gain, times standard (CPU time)", ylim=(0, None), xticks=REUSE_FACTORS,
+            title=f"The gain and its limit, {size}")
+  right.legend(frameon=False, loc="lower right")
+  for axes in (left, right):
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def pipelines(images, augmentation, complete):
+  """Returns batched datasets by name; with `complete` all, else the three that the limit takes."""
+  layers, at, count = augmentation.layers, augmentation.at, len(images)
+  partial_fn, final_fn = rtf.augment.split(layers, at)
+  source = tf.data.Dataset.from_tensor_slices(images)
+  # The cheapest seeds there are: the functions need some, and only refurbish makes its own.
+  seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
+  seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
+
+  def batched(dataset):
+    dataset = dataset.batch(BATCH)
+    return dataset.map(augmentation.on_batches, tf.data.AUTOTUNE) if augmentation.on_batches else dataset
+
+  def standard(layers):
+    fn = rtf.augment.compose(layers)
+    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE))
+
+  def without(positions):
+    return [layer for position, layer in enumerate(layers) if position not in positions]
+
+  datasets = {"standard": standard(layers)}
+  for r in REUSE_FACTORS if complete else (3,):
+    datasets[f"refurbish, r = {r}"] = batched(source.refurbish(partial_fn, final_fn, r=r))
+  if complete:
+    part = source.take(count // ECHOING_FACTOR)
+    for where in ("before_augment", "after_augment", "after_batch"):
+      # Where what is read is compressed, the earliest echo is of what is decoded.
+      decoded = where == "before_augment" and layers[0] is decode_part
+      echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), tf.data.AUTOTUNE) if decoded else part
+      datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
+          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose([_part, *layers[1:]] if decoded else layers),
+          batch_size=BATCH, shuffle_buffer_size=count)
+    full_fn = rtf.augment.compose(layers)
+    datasets["cache after augmentation"] = batched(
+        seeded.map(lambda image, seed: full_fn(image, seed=seed), tf.data.AUTOTUNE).cache().shuffle(count))
+    for number in range(1, 1 + len(augmentation.removable)):
+      datasets[f"simplified by {number}"] = standard(without(augmentation.removable[:number]))
+  if augmentation.on_batches:
+    final = seeded.map(lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE).cache().shuffle(count)
+  else:
+    final = seeded.map(lambda image, seed: (partial_fn(image, seed=seed), seed), tf.data.AUTOTUNE).cache().shuffle(
+        count).map(lambda image, seed: final_fn(image, seed=seed), tf.data.AUTOTUNE)
+  datasets["final augmentation only"] = batched(final)
+  return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
+
+
+def _measure(datasets, rounds):
+  """Wall and CPU seconds of whole epochs: a list of pairs for each dataset.
+
+  Every round takes one epoch of each, in random order, for a time in which the machine is slower to be nobody's own. A
+  first round is not counted.
+  """
+  epochs = {name: [] for name in datasets}
+  for counted in [False] + [True] * rounds:
+    for name in random.sample(list(datasets), len(datasets)):
+      wall, cpu = time.perf_counter(), time.process_time()
+      for _ in datasets[name]:
+        pass
+      # The iterator is gone, and with it its threads: at the end of an epoch nothing works ahead.
+      measured = time.perf_counter() - wall, time.process_time() - cpu
+      if counted:
+        epochs[name].append(measured)
+  return epochs
+
+
+def _key(name):
+  return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
