@@ -25,16 +25,18 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
 
 
 def test_the_others_run(tmp_path):
-  # Of split, one is of photographs that may not be here.
-  for name, bars in (
-      ("disk", [25]), ("sharing", [3]), ("restart", [4]), ("split", [2, 3]), ("throughput", [13])):
+  for name, bars, pictures in (
+      ("disk", 25, []), ("sharing", 3, []), ("restart", 4, []), ("split", 1, []), ("throughput", 13, ["224", "32"]),
+      ("balance", 2, ["batches", "rates"]), ("memory", 9, ["shares"])):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
-        [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / "figure.png")],
+        [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / f"{name}.png")],
         capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    drawn = sorted(path.name for path in tmp_path.glob(f"{name}*.png"))
+    assert drawn == [f"{name}.png", *(f"{name}_{picture}.png" for picture in pictures)]
     rows = [row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]]
-    assert sum(row["limit"] is not None for row in rows) in bars
+    assert sum(row["limit"] is not None for row in rows) == bars
 
 
 def test_peers_that_do_not_run_are_marked(tmp_path):

@@ -1,0 +1,155 @@
+"""What a bound on the memory of the cache store costs: resident bytes and throughput over max_bytes.
+
+As Figure 11 of Kim et al. (FusionFlow, VLDB 2023), which has throughput over the size of Revamper's cache in memory.
+What is not kept is prepared in every epoch, so that a sample costs t_f + t_p * (share not kept + share kept / r).
+"""
+import itertools
+import statistics
+import time
+
+import common
+import numpy as np
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+R = 3
+BATCH = 128
+SHARES = (0, 0.25, 0.5, 0.75, 1)
+SAMPLE_BYTES = 32 * 32 * 3
+# Of Okabe and Ito, which colour-blind people tell apart; markers and dashes say it once more.
+BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
+
+
+def measure(quick):
+  """Yields the sections."""
+  common.say("Each share in a process of its own")
+  count, epochs = (1024, 1) if quick else (32_768, 3)
+  kinds = ["standard", "cache", *SHARES]
+  found = {kind: [] for kind in kinds}
+  with common.fresh_processes() as call:
+    for _ in range(common.rounds(quick, 3)):
+      for kind in kinds:
+        found[kind].append(call(_train, kind, count, epochs))
+  names = {"standard": "standard", "cache": "cache()", **{share: f"max_bytes = {share:.0%} of all" for share in SHARES}}
+  yield _throughput(found, names, count, epochs)
+  yield _resident(found, names, count)
+
+
+def _throughput(found, names, count, epochs):
+  rows = []
+  for kind, name in names.items():
+    rows += [common.Row(f"cpu_{kind}", name, "images/CPU s", [1 / run["cpu"] for run in found[kind]]),
+             common.Row(f"wall_{kind}", name, "images/s", [1 / run["wall"] for run in found[kind]])]
+  rows += [
+      common.Row(f"expected_{share}", f"CPU time, {names[share]}", "of what is expected",
+                 [run["cpu"] / _expected(share, standard["cpu"], cached["cpu"])
+                  for run, standard, cached in zip(found[share], found["standard"], found["cache"])], limit=1.053)
+      for share in SHARES]
+  return common.Section(
+      "Throughput",
+      f"{count:,} random images of 32x32, r = {R}, over {epochs} epochs after the first: two rand_augment_layer(), "
+      f"what is kept, and .batch({BATCH}).map(random_crop_and_flip_batch(4), AUTOTUNE). With cache() in that place no "
+      "sample is ever prepared again, so its CPU time is t_f, and t_p is what standard takes more. Expected is t_f + "
+      "t_p * (share not kept + share kept / r); the limit is 1 / 0.95. 0% is one sample, as less than that is refused.",
+      rows,
+      {"shares": lambda figure: _draw(figure, found, count)})
+
+
+def _resident(found, names, count):
+  data = count * SAMPLE_BYTES
+  rows = [common.Row(f"bytes_{kind}", name, "MB", [run["bytes"] / 1e6 for run in found[kind]])
+          for kind, name in names.items()]
+  rows += [
+      common.Row(f"kept_{share}", f"Memory, {names[share]}", "of max_bytes",
+                 [(run["bytes"] - nothing["bytes"]) / (share * data) for run, nothing in zip(found[share], found[0])],
+                 limit=1.1)
+      for share in SHARES[1:]]
+  return common.Section(
+      "Memory",
+      "Growth of the resident memory from before the first epoch to after the last. The samples' data are "
+      f"{data / 1e6:.1f} MB. With a limit: how much more than with 0%, where only the pipeline's own buffers grow. Among "
+      "those of standard is that of shuffle, which holds all images, and so does that behind cache().", rows)
+
+
+def _expected(share, standard, cached):
+  """Seconds a sample of the cost model."""
+  return cached + (standard - cached) * (1 - share + share / R)
+
+
+def _train(kind, count, epochs):
+  """By "cpu", "wall" (seconds an image) and "bytes" (growth of the process). To be run in a fresh one."""
+  batches = count // BATCH
+  dataset = _dataset(kind, count)
+  # Libraries are loaded and threads begun before.
+  for _ in _dataset(kind, 4 * BATCH).take(12):
+    pass
+  before = common.resident_bytes()
+  iterator = iter(dataset)
+  for _ in itertools.islice(iterator, batches):
+    pass
+  cpu, wall = time.process_time(), time.perf_counter()
+  for _ in itertools.islice(iterator, epochs * batches):
+    pass
+  cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+  return {"cpu": cpu / (epochs * batches * BATCH), "wall": wall / (epochs * batches * BATCH),
+          "bytes": common.resident_bytes() - before}
+
+
+def _dataset(kind, count):
+  """Endless batches of the kind "standard", "cache" or a share of the samples that is kept."""
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  random_numbers = np.random.default_rng(7)
+  images = random_numbers.integers(256, size=[count, 32, 32, 3], dtype=np.uint8)
+  if kind in ("standard", "cache"):
+    seeds = random_numbers.integers(2**31, size=[count, 2], dtype=np.int32)
+    source = tf.data.Dataset.from_tensor_slices((images, seeds))
+    prepare = lambda image, seed: partial_fn(image, seed=seed)
+    if kind == "standard":
+      epoch = source.shuffle(count).map(prepare, tf.data.AUTOTUNE)
+    else:
+      epoch = source.map(prepare, tf.data.AUTOTUNE).cache().shuffle(count)
+  else:
+    store = rtf.CacheStore(max_bytes=max(SAMPLE_BYTES, round(kind * count * SAMPLE_BYTES)))
+    epoch = tf.data.Dataset.from_tensor_slices(images).refurbish(partial_fn, None, r=R, store=store)
+  return (epoch.repeat()
+          .batch(BATCH)
+          .map(rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE)
+          .prefetch(tf.data.AUTOTUNE))
+
+
+def _draw(figure, found, count):
+  figure.set_size_inches(14, 6.5)
+  speed, memory = figure.subplots(1, 2)
+  cpu = {kind: statistics.median(run["cpu"] for run in runs) for kind, runs in found.items()}
+  grid = [k / 100 for k in range(101)]
+  speed.plot([100 * share for share in grid],
+             [1 / _expected(share, cpu["standard"], cpu["cache"]) for share in grid],
+             color="black", lw=2, label="expected of refurbish")
+  _draw_points(speed, found, lambda run: 1 / run["cpu"])
+  # Its own line would be so far above that all others were one.
+  speed.text(0.97, 0.04, f"cache(), never prepared again: {1 / cpu['cache']:,.0f}", transform=speed.transAxes,
+             ha="right")
+  speed.set(ylabel="images per CPU second", title="Throughput")
+  speed.yaxis.set_major_formatter("{x:,.0f}")
+  memory.plot([0, 100], [0, count * SAMPLE_BYTES / 1e6], color="black", lw=2, label="max_bytes")
+  _draw_points(memory, found, lambda run: run["bytes"] / 1e6)
+  memory.axhline(statistics.median(run["bytes"] / 1e6 for run in found["cache"]), color=GREEN, ls="-.", lw=2.5,
+                 label="cache(), with shuffle")
+  memory.set(ylabel="growth of resident memory, MB", title="Memory")
+  for axes in (speed, memory):
+    axes.set_xlabel("max_bytes, % of all samples")
+    axes.set_ylim(0, 1.45 * axes.get_ylim()[1])
+    axes.legend(loc="upper left", frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_points(axes, found, value):
+  values = [[value(run) for run in found[share]] for share in SHARES]
+  middle = [statistics.median(of_one) for of_one in values]
+  around = [[m - min(of_one) for m, of_one in zip(middle, values)],
+            [max(of_one) - m for m, of_one in zip(middle, values)]]
+  axes.errorbar([100 * share for share in SHARES], middle, yerr=around, fmt="o", color=BLUE, ms=11, capsize=5,
+                label=f"refurbish, r = {R}", zorder=3)
+  axes.axhline(statistics.median(map(value, found["standard"])), color=VERMILION, ls="--", lw=2.5,
+               label="standard, with shuffle")
