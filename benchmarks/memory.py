@@ -68,8 +68,8 @@ def _resident(found, names, count):
   return common.Section(
       "Memory",
       "Growth of the resident memory from before the first epoch to after the last. The samples' data are "
-      f"{data / 1e6:.1f} MB. With a limit: how much more than with 0%, where only the pipeline's own buffers grow. Among "
-      "those of standard is that of shuffle, which holds all images, and so does that behind cache().", rows)
+      f"{data / 1e6:.1f} MB. With a limit: how much more than with 0%, where only the pipeline's own buffers grow. "
+      "Among those of standard is that of shuffle, which holds all images, and so does that behind cache().", rows)
 
 
 def _expected(share, standard, cached):
