@@ -23,6 +23,8 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # pylint: disable=wrong-import-position
 
 WIDTH = 120
+# Of a limit, in percent.
+MOST_DRAWN = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,8 +164,13 @@ class Report:
       axes.errorbar(share, range(len(bars)), xerr=reach, fmt="none", ecolor="black", capsize=5, lw=1.8)
       axes.axvline(100, color="black", lw=2.5, ls="--")
       axes.set_yticks(range(len(bars)), [f"{row.name}\nlimit {row.limit:g}" for row in bars])
-      axes.set_xlim(0, max(115, *(1.05 * (s + r) for s, r in zip(share, reach[1]))))
-      axes.set_xlabel("share of the limit used, % (bar: median; whisker: least and greatest)")
+      # One that is far off would leave nothing to see of the others.
+      end = min(MOST_DRAWN, max(115, *(1.05 * (s + r) for s, r in zip(share, reach[1]))))
+      beyond = [i for i, s in enumerate(share) if s + reach[1][i] > end]
+      axes.plot([0.99 * end] * len(beyond), beyond, ">", color="black", ms=12)
+      axes.set_xlim(0, end)
+      axes.set_xlabel("share of the limit used, % (bar: median; whisker: least and greatest)" +
+                      ("\n(arrow: goes on to the right)" if beyond else ""))
       axes.set_title(f"{self._name}: what it may cost and what it costs" + (" (--quick)" if self._quick else ""))
       axes.spines[["top", "right"]].set_visible(False)
       figure.savefig(path, dpi=110)
