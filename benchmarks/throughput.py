@@ -46,7 +46,7 @@ class Augmentation:
 
 def measure(quick):
   """Yields the sections."""
-  images, whence = samples.small(512 if quick else 25_000)
+  images, whence = samples.small(512 if quick else 12_800)
   yield from _sections(quick, "32", "32x32", images, whence, small_augmentations(), rounds=5)
   files, whence = samples.photographs(32 if quick else 1500)
   yield from _sections(quick, "224", f"{SIDE}x{SIDE}", np.array(files, object), whence, large_augmentations(), rounds=3)
