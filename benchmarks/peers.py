@@ -35,7 +35,7 @@ BATCH = 128
 
 def measure(quick):
   """Yields the sections."""
-  images, whence = samples.small(4 * BATCH if quick else 200 * BATCH)
+  images, whence = samples.small(4 * BATCH if quick else 100 * BATCH)
   yield _section(
       quick, "small", "32x32", images, whence,
       "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip. tf.data and refurbish crop and flip "

@@ -1,4 +1,6 @@
 """`refurbish`, otherwise the same as `tf.data` alone."""
+import itertools
+
 import tensorflow as tf
 
 import epochs
@@ -15,7 +17,7 @@ def small(images):
       tf.data.Dataset.from_tensor_slices(images)
       .refurbish(partial_fn, None, r=REUSE_FACTOR)
       .batch(epochs.BATCH)
-      .map(crop_and_flip, tf.data.AUTOTUNE))
+      .map(crop_and_flip, tf.data.AUTOTUNE), len(images))
 
 
 def large(files):
@@ -24,12 +26,13 @@ def large(files):
   return _epochs(
       tf.data.Dataset.from_tensor_slices(files)
       .refurbish(partial_fn, final_fn, r=REUSE_FACTOR)
-      .batch(epochs.BATCH))
+      .batch(epochs.BATCH), len(files))
 
 
-def _epochs(dataset):
-  dataset = dataset.prefetch(tf.data.AUTOTUNE)
-  return lambda: dataset
+def _epochs(dataset, count):
+  # One iterator, as the others have: to make it takes as long for any number of images.
+  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE))
+  return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 
 if __name__ == "__main__":

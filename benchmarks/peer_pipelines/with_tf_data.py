@@ -1,4 +1,6 @@
 """`tf.data` alone, with the layers of refurbish_tf as its map."""
+import itertools
+
 import tensorflow as tf
 
 import epochs
@@ -10,13 +12,13 @@ def small(images):
   augment = rtf.augment.compose(throughput.rand_augment())
   # For small images crop and flip of whole batches are much cheaper.
   crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
-  return _epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE))
+  return _epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE), len(images))
 
 
 def large(files):
   augment = rtf.augment.compose([
       throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
-  return _epochs(_augmented(files, augment).batch(epochs.BATCH))
+  return _epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
 
 
 def _augmented(images, augment):
@@ -25,9 +27,10 @@ def _augmented(images, augment):
   return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), tf.data.AUTOTUNE)
 
 
-def _epochs(dataset):
-  dataset = dataset.prefetch(tf.data.AUTOTUNE)
-  return lambda: dataset
+def _epochs(dataset, count):
+  # One iterator, as the others have: to make it takes as long for any number of images.
+  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE))
+  return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 
 if __name__ == "__main__":
