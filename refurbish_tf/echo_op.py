@@ -1,6 +1,5 @@
 """The `echo` stage: `tf.data.Dataset.echo`."""
 import inspect
-import math
 import numbers
 
 import tensorflow as tf

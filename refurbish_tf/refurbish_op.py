@@ -6,7 +6,6 @@ import os
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.util import structure
 
 from refurbish_tf import arguments
 from refurbish_tf import native

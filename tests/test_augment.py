@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.augment import composition
 from refurbish_tf.augment import distortions
 from refurbish_tf.augment import layers
 
