@@ -7,6 +7,7 @@ import tensorflow as tf
 from . import layers
 from .composition import image_of
 from .composition import with_image
+from .images import sizes
 
 
 def random_crop_and_flip_batch(padding, mean=None, std=None):
@@ -81,8 +82,7 @@ def cropped_and_flipped(images, padding, y, x, flip):
   Pixels are looked up in the padded batch as a list of them all. `gather` takes almost twice as long for that as
   `gather_nd`, and `pad` three times as long where the innermost dimension is that of the channels.
   """
-  batch_size, height, width, channels = (
-      dynamic if size is None else size for size, dynamic in zip(images.shape, tf.unstack(tf.shape(images), num=4)))
+  batch_size, height, width, channels = sizes(images)
   rows = tf.reshape(images, [batch_size, height, width * channels])
   padded = tf.pad(rows, [[0, 0], [padding, padding], [padding * channels, padding * channels]])
   padded_height, padded_width = height + 2 * padding, width + 2 * padding
@@ -94,20 +94,18 @@ def cropped_and_flipped(images, padding, y, x, flip):
 
 
 def _normalised(images, mean, std):
-  width, channels = images.shape[2:]
-  if channels is not None and len(mean) not in (1, channels):
+  known = images.shape[3]
+  if known is not None and len(mean) not in (1, known):
     raise ValueError(
-        f"random_crop_and_flip_batch was given mean and std of {len(mean)} channels and images of {channels}; there "
+        f"random_crop_and_flip_batch was given mean and std of {len(mean)} channels and images of {known}; there "
         "must be as many. Pass one number for all channels, or one for each.")
-  dynamic = tf.shape(images)
-  width = dynamic[2] if width is None else width
-  channels = dynamic[3] if channels is None else channels
+  _, _, width, channels = shape = sizes(images)
   # In rows: to broadcast along the few channels takes four times as long.
   scale, shift = (
       tf.tile(tf.broadcast_to(values, [channels]), [width])
       for values in (np.float32(1 / (255 * std)), np.float32(mean / std)))
   rows = tf.cast(tf.reshape(images, [-1, width * channels]), tf.float32)
-  return tf.ensure_shape(tf.reshape(rows * scale - shift, dynamic), images.shape)
+  return tf.ensure_shape(tf.reshape(rows * scale - shift, shape), images.shape)
 
 
 def _checked_images(images, whose):

@@ -2,10 +2,15 @@
 import tensorflow as tf
 
 
+def sizes(images):
+  """Returns the size of each dimension, as Python numbers where they are known."""
+  dynamic = tf.shape(images)
+  return tuple(dynamic[axis] if size is None else size for axis, size in enumerate(images.shape))
+
+
 def height_and_width(image):
   """Returns height and width, as Python numbers where they are known."""
-  dynamic = tf.shape(image)
-  return tuple(dynamic[axis] if size is None else size for axis, size in enumerate(image.shape[:2]))
+  return sizes(image)[:2]
 
 
 def rows_of(image):

@@ -909,20 +909,16 @@ void Stage::KeepWhatFits(Generation generation, uint32_t index,
   while ((result = store.Put(index, generation, sample)) ==
          PutResult::kNoRoom) {
     kept_keys_.erase(key);
-    if (store.shared() && !others_found_) {
-      // What is there already competes from the beginning. Else a sample of our
-      // own would go before one with a larger key of an earlier run.
+    const bool is_largest =
+        kept_keys_.empty() || *kept_keys_.rbegin() < key;
+    // What others have put competes from the beginning. Else a sample of our own
+    // would go before one with a larger key of an earlier run.
+    if (store.shared() && !all_known && (is_largest || !others_found_)) {
       others_found_ = all_known = true;
       FindKeptKeys();
-      kept_keys_.erase(key);
+      continue;
     }
-    if (kept_keys_.empty() || *kept_keys_.rbegin() < key) {
-      if (!all_known && store.shared()) {
-        all_known = true;
-        FindKeptKeys();
-        kept_keys_.erase(key);
-        continue;
-      }
+    if (is_largest) {
       key_limit_ = key;
       return;
     }

@@ -103,7 +103,6 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
           const std::vector<PartialTensorShape>& output_shapes)
       : DatasetBase(DatasetContext(ctx)),
         input_(input),
-        stage_id_(stage->id()),
         stage_(std::move(stage)),
         seed_(seed),
         shuffle_buffer_size_(shuffle_buffer_size),
@@ -157,7 +156,7 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
     Node* input = nullptr;
     TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
     Node* stage = nullptr;
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(stage_id_), &stage));
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(stage_->id()), &stage));
     Node* seed = nullptr;
     TF_RETURN_IF_ERROR(b->AddScalar(seed_, &seed));
     Node* shuffle_buffer_size = nullptr;
@@ -171,7 +170,6 @@ class StaleSamplesDatasetOp::Dataset : public DatasetBase {
   class Iterator;
 
   const DatasetBase* const input_;
-  const std::string stage_id_;
   const std::shared_ptr<Stage> stage_;
   const int64_t seed_;
   const int64_t shuffle_buffer_size_;
