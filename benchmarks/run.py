@@ -1,4 +1,4 @@
-"""Runs a benchmark: `python benchmarks/run.py NAME`.
+"""Runs a benchmark: `python benchmarks/run.py NAME`, or all of them, `python benchmarks/run.py all`.
 
 Prints a table and writes it as JSON, with every single measurement, and its bars as a picture. Every module beside this
 file is a benchmark, except those that they share.
@@ -8,6 +8,7 @@ import ast
 import importlib
 import os
 import pathlib
+import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
@@ -19,15 +20,20 @@ def main():
   parser = argparse.ArgumentParser(
       description="Measures side by side with a baseline and compares the quotient with its bar.",
       epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
+      f"\n  {'all':<12} One after the other, each in a process of its own: about an hour."
       "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
       formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("name", choices=names, metavar="NAME", help="one of: " + ", ".join(names))
+  parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
   parser.add_argument(
       "--png", type=pathlib.Path, metavar="PATH",
       help="of the bars, others get its name and a word more; default: NAME.png in the current directory")
   parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
   arguments = parser.parse_args()
+  if arguments.name == "all":
+    if arguments.json or arguments.png:
+      parser.error("--json and --png name the files of one benchmark; with all they are NAME.json and NAME.png here")
+    return _run_all(names, ["--quick"] if arguments.quick else [])
   # Before the minutes of measuring, not after.
   paths = {"json": arguments.json or pathlib.Path(f"{arguments.name}.json"),
            "png": arguments.png or pathlib.Path(f"{arguments.name}.png")}
@@ -48,6 +54,14 @@ def main():
   report.write_json(paths["json"])
   written = [paths["json"], *report.write_pngs(paths["png"])]
   print(f"\nWritten: {', '.join(map(str, written))}. The exit status is 0, as everything ran.")
+  return 0
+
+
+def _run_all(names, options):
+  failed = [name for name in names
+            if subprocess.run([sys.executable, __file__, name, *options], check=False).returncode]
+  print(f"\n{len(names) - len(failed)} of {len(names)} benchmarks ran." + (f" Failed: {', '.join(failed)}." if failed else ""))
+  return 1 if failed else 0
 
 
 def _summary(name):

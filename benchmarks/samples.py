@@ -3,7 +3,7 @@ import numpy as np
 import tensorflow as tf
 
 import common
-from refurbish_tf.demo import images as demo_images
+from refurbish_tf.experiments import images as image_sets
 
 # Data sets of photographs, as JPEG; the first that TFDS has prepared on this machine is taken.
 PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
@@ -15,7 +15,7 @@ def small(count):
   CIFAR-10, or drawn shapes where TFDS can neither find nor download it, or where they are so few that it is only to see
   that everything runs.
   """
-  images = demo_images.load("cifar10" if count >= 1000 else "shapes", count)
+  images = image_sets.load("cifar10" if count >= 1000 else "shapes", count)
   if images.note:
     common.say(images.note)
   decoded = images.train.map(lambda record, label: images.decode(record), tf.data.AUTOTUNE).batch(len(images.train))
@@ -40,7 +40,7 @@ def photographs(count):
     common.say(
         f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
         f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one")
-  shapes, _ = demo_images.draw_shapes(count)
+  shapes, _ = image_sets.draw_shapes(count)
   large = tf.cast(tf.clip_by_value(tf.image.resize(shapes, [375, 500], "bicubic"), 0, 255), tf.uint8)
   files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in large]
   return files, _described(files, "generated pictures")

@@ -14,6 +14,8 @@ from refurbish_tf.cache_store import UNLIMITED
 
 EVICTION = ("balanced", "reference_count")
 SHUFFLE = ("cache_aware", "uniform")
+# What tf.data.AUTOTUNE stands for.
+PARALLEL_CALLS = max(16, 2 * len(os.sched_getaffinity(0)))
 
 
 def refurbish(partial_fn, final_fn=None, r=2, **options):
@@ -103,7 +105,10 @@ def _refurbish(
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
-    num_parallel_calls: of both functions, as in `tf.data.Dataset.map`.
+    num_parallel_calls: of both functions, as in `tf.data.Dataset.map`. `tf.data.AUTOTUNE` stands for 16, or twice the
+      number of processors where that is more. tf.data's own autotuner goes no further than the number of processors;
+      threads then run out of work and are woken again for one sample after the other, which for small images costs as
+      much CPU time as the augmentation.
     deterministic: of both functions, as in `tf.data.Dataset.map`.
     name: a name for the stage, shown by `rtf.stats`.
 
@@ -126,6 +131,8 @@ def _refurbish(
   _check_arguments(
       partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
       deterministic, name)
+  if num_parallel_calls is not None and not tf.is_tensor(num_parallel_calls) and num_parallel_calls == tf.data.AUTOTUNE:
+    num_parallel_calls = PARALLEL_CALLS
   if isinstance(store, (str, os.PathLike)):
     store = CacheStore(store)
   if seed is None and store is not None and store.path is not None:

@@ -13,7 +13,8 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from refurbish_tf import demo
-from refurbish_tf.demo import experiment, images, report
+from refurbish_tf.demo import experiment, report
+from refurbish_tf.experiments import images
 
 NAMES = [
     "standard", "refurbish r=2", "refurbish r=3", "echo decoded", "echo augmented", "echo batches",

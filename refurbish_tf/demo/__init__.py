@@ -66,7 +66,8 @@ def _demo(parser, args):
   except OSError as error:
     parser.error(f"argument --output: {error}")
   with stderr_held_back():
-    from refurbish_tf.demo import experiment, images, report
+    from refurbish_tf.demo import experiment, report
+    from refurbish_tf.experiments import images
     experiment.start_tensorflow()
 
   progress = report.Progress()

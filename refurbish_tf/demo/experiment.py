@@ -11,8 +11,11 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf.experiments.pipelines import BATCH_SIZE
+from refurbish_tf.experiments.pipelines import Pipelines
+from refurbish_tf.experiments.pipelines import decoded
+from refurbish_tf.experiments.pipelines import measure_input
 
-BATCH_SIZE = 128
 MAGNITUDE = 9
 PADDING = 4
 LEARNING_RATE = 4e-3
@@ -108,101 +111,47 @@ def run(images, settings, progress):
 
   Rows take turns, epoch by epoch, so that whatever else the machine does meanwhile falls upon all of them alike.
   """
-  layers = [
-      images.decode, augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
-      augment.random_crop(PADDING), augment.random_flip()]
-  partial_fn, final_fn = augment.split(layers, at=3)
-  full_fn = augment.compose(layers)
-  source, seed, buffer_size, e = images.train, settings.seed, len(images.train), ECHOING_FACTOR
+  ways = Pipelines(
+      images,
+      [augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE), augment.random_crop(PADDING),
+       augment.random_flip()], at=2, seed=settings.seed)
+  e = ECHOING_FACTOR
 
-  def batched(dataset):
-    return dataset.batch(BATCH_SIZE).prefetch(tf.data.AUTOTUNE)
-
-  def standard():
-    return batched(_map(source.shuffle(buffer_size, seed=seed), full_fn, seed))
-
-  def refurbished(r):
-    # A buffer as large as that of standard, for a source that is read as a stream.
-    return batched(source.refurbish(partial_fn, final_fn, r=r, seed=seed, shuffle_buffer_size=buffer_size))
-
-  def echoed(where):
-    # The others' number of samples and steps: each epoch reads a random one of e parts. Every e-th image, and not a
-    # shuffled selection, so that the only shuffle is the echo's own.
-    count = len(source) // e
-    part = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).take(1).flat_map(
-        lambda number: source.shard(e, number % e).take(count))
-    part = part.apply(tf.data.experimental.assert_cardinality(count))
-    return _decoded(part, images).echo(
-        e, where, augment_fn=augment.compose(layers[1:]), batch_size=BATCH_SIZE, shuffle_buffer_size=buffer_size,
-        seed=seed).prefetch(tf.data.AUTOTUNE)
-
-  def frozen():
-    return batched(_map(source, full_fn, seed).cache().shuffle(buffer_size, seed=seed))
-
-  rows = [Row("standard", "standard", 1, standard, lambda costs: costs.refurbished(1))]
+  rows = [Row("standard", "standard", 1, ways.standard, lambda costs: costs.refurbished(1))]
   rows += [
-      Row(f"refurbish r={r:g}", "refurbish", r, lambda r=r: refurbished(r), lambda costs, r=r: costs.refurbished(r))
+      Row(f"refurbish r={r:g}", "refurbish", r, lambda r=r: ways.refurbished(r),
+          lambda costs, r=r: costs.refurbished(r))
       for r in settings.reuse]
   rows += [
-      Row(name, "echo", e, lambda where=where: echoed(where), lambda costs, where=where: costs.echoed(e, where))
+      Row(name, "echo", e, lambda where=where: ways.echoed(e, where),
+          lambda costs, where=where: costs.echoed(e, where))
       for name, where in (
           ("echo decoded", "before_augment"), ("echo augmented", "after_augment"), ("echo batches", "after_batch"))]
-  rows += [Row("frozen cache*", "frozen", None, frozen)]
+  rows += [Row("frozen cache*", "frozen", None, ways.cached)]
 
-  decode, partial, final = "decode", "partial_fn", "final_fn"
-  pipelines = {row.name: row.make() for row in rows}
-  pipelines[decode] = batched(_decoded(source.cache(), images))
-  pipelines[partial] = batched(_map(source.cache(), partial_fn, seed))
-  pipelines[final] = batched(_map(_map(source, partial_fn, seed).cache(), final_fn, seed))
-  progress.begin((1 + STEADY_EPOCHS) * len(pipelines) + 2 * settings.epochs * len(rows))
-  alone = _measure_input(pipelines, len(images.train), progress)
-  del pipelines  # And what they have cached.
+  alone = {row.name: row.make() for row in rows} | ways.parts()
+  progress.begin((1 + STEADY_EPOCHS) * len(alone) + 2 * settings.epochs * len(rows))
+  measured = measure_input(
+      alone, 1 + STEADY_EPOCHS, on_batch=progress.within, on_epoch=lambda epoch, name: progress.step(
+          1, "input alone", f"epoch {epoch + 1} of {1 + STEADY_EPOCHS}, {name}"))
+  del alone  # And what is cached there.
+  # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only
+  # ever adds.
+  best = {name: np.min(seconds[1:], axis=0) / len(images.train) for name, seconds in measured.items()}
   for row in rows:
-    wall, row.input_cpu = alone[row.name]
+    wall, row.input_cpu = best[row.name]
     row.input_rate = 1 / wall
-  _train(rows, images, settings, progress)
+  _train(rows, ways, settings, progress)
   return Result(
-      rows, Costs(*(alone[name][1] for name in (decode, partial, final))), train_images=len(images.train),
+      rows, Costs(*(best[name][1] for name in ("decode", "partial_fn", "final_fn"))), train_images=len(images.train),
       validation_images=len(images.validation))
 
 
-def _map(dataset, function, seed):
-  """Maps a function that takes a stateless seed, another one for every element and epoch, as `refurbish` gives it."""
-  seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
-  return tf.data.Dataset.zip((dataset, seeds)).map(
-      lambda element, seed: function(*element, seed=seed), num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _decoded(dataset, images):
-  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _measure_input(pipelines, count, progress):
-  """Iterates over each pipeline without a model; returns wall and CPU seconds per image by name."""
-  measured = {name: [] for name in pipelines}
-  for epoch in range(1 + STEADY_EPOCHS):
-    for name, pipeline in pipelines.items():
-      progress.step(1, "input alone", f"epoch {epoch + 1} of {1 + STEADY_EPOCHS}, {name}")
-      measured[name].append(_drain(pipeline, progress))
-  # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only
-  # ever adds.
-  return {name: np.min(times[1:], axis=0) / count for name, times in measured.items()}
-
-
-def _drain(pipeline, progress):
-  """Iterates over all batches; returns wall and CPU seconds, the latter those of os.times, with more digits."""
-  wall, cpu = time.perf_counter(), time.process_time()
-  batches = len(pipeline)
-  for batch, _ in enumerate(pipeline):
-    progress.within((batch + 1) / batches)
-  return time.perf_counter() - wall, time.process_time() - cpu
-
-
-def _train(rows, images, settings, progress):
+def _train(rows, ways, settings, progress):
   """Trains a model for every row and sets the rest of it."""
-  count = len(images.train)
+  images, count = ways.images, len(ways.images.train)
   # Decoded once and kept: what is compared is the training.
-  validation = _decoded(images.validation, images).batch(500).cache()
+  validation = decoded(images.validation, images).batch(500).cache()
   pipelines = [row.make() for row in rows]
   models = [_model(images, settings, len(pipelines[0])) for _ in rows]
   clocks = [_Clock(progress) for _ in rows]

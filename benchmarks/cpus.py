@@ -1,0 +1,130 @@
+"""Throughput over the number of processors for one accelerator (Figure 13 of Lee et al., 2021): measured, and modelled.
+
+Measured is what this machine has, one processor and up. For more there is a model, calibrated on the measurements and
+marked as such: an image takes s + p / c seconds on c processors, and never less than the downstream takes for it.
+"""
+import os
+import random
+import statistics
+import time
+
+import common
+import samples
+import numpy as np
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+BATCH = 128
+REUSE_FACTORS = (1, 2, 3)
+MODELLED = (3, 4, 6, 8)
+# The rate of the downstream, over what standard input yields with one processor.
+DOWNSTREAM = 3.5
+# By r; of Okabe and Ito, which colour-blind people tell apart.
+STYLES = {1: {"color": "black", "marker": "X"}, 2: {"color": "#009E73", "marker": "^"},
+          3: {"color": "#0072B2", "marker": "o"}}
+NAMES = {1: "standard", **{r: f"refurbish, r = {r}" for r in REUSE_FACTORS[1:]}}
+
+
+def measure(quick):
+  """Yields the section."""
+  processors = sorted(os.sched_getaffinity(0))
+  counts = [1, *([2] if len(processors) > 1 else [])]
+  images, whence = samples.small(512 if quick else 12_800)
+  seconds = {(count, r): [] for count in counts for r in REUSE_FACTORS}
+  with common.fresh_processes() as call:
+    for number in range(common.rounds(quick, 5)):
+      common.say(f"round {number + 1}: 1 and {counts[-1]} processors, each in a process of its own")
+      for count in random.sample(counts, len(counts)):
+        for r, measured in call(_seconds_per_image, processors[:count], images, 1 if quick else 2).items():
+          seconds[count, r].append(measured)
+  yield _section(seconds, counts, whence, len(processors))
+
+
+def _section(seconds, counts, whence, available):
+  middle = {key: statistics.median(measured) for key, measured in seconds.items()}
+  hold = middle[1, 1] / DOWNSTREAM
+  rows = []
+  for count in counts:
+    rows += [common.Row(f"input_{count}_r{r}", f"{count}: {NAMES[r]}, input alone", "images/s",
+                        [1 / s for s in seconds[count, r]]) for r in REUSE_FACTORS]
+    rows += [common.Row(f"gain_{count}_r{r}", f"{count}: {NAMES[r]} over standard", "×",
+                        common.quotients(seconds[count, 1], seconds[count, r])) for r in REUSE_FACTORS[1:]]
+  if len(counts) > 1:
+    rows += [common.Row(f"scaling_r{r}", f"2 over 1: {NAMES[r]}", "×", common.quotients(seconds[1, r], seconds[2, r]))
+             for r in REUSE_FACTORS]
+    for count in MODELLED:
+      rates = {r: 1 / max(_modelled(middle[1, r], middle[2, r], count), hold) for r in REUSE_FACTORS}
+      rows += [common.Row(f"modelled_{count}_r{r}", f"{count}, MODELLED: {NAMES[r]}, training", "images/s", [rates[r]])
+               for r in REUSE_FACTORS]
+  else:
+    rows.append(common.Row("modelled", "no model: it takes two processors to calibrate, and here is one", "", []))
+  return common.Section(
+      "Throughput over processors",
+      f"{whence}; two rand_augment_layer() before the store, .batch({BATCH}).map(random_crop_and_flip_batch(4)) behind "
+      f"it, after the first epoch. Measured with 1 and {counts[-1]} of {available} processors, input alone. Modelled: "
+      f"training with a downstream that takes {1 / hold:,.0f} images/s, {DOWNSTREAM} times what standard input yields "
+      "with one processor. The model is s + p / c seconds an image on c processors, through the two medians, and knows "
+      "nothing of memory bandwidth, other sockets or hyperthreads.", rows,
+      {"processors": lambda figure: _draw(figure, middle, hold, counts)} if len(counts) > 1 else {})
+
+
+def _modelled(one, two, count):
+  """Seconds an image on `count` processors, of those on one and on two."""
+  # Two noisy measurements may say more than twice as fast, which would go below nothing.
+  parallel = min(2 * (one - two), one)
+  return one - parallel + parallel / count
+
+
+def _seconds_per_image(processors, images, epochs):
+  """By r. To be run in a process of its own, for TensorFlow to make as many threads as it may use processors."""
+  os.sched_setaffinity(0, processors)
+  steps = epochs * (len(images) // BATCH)
+  iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}
+  seconds = dict.fromkeys(iterators, 0.0)
+  for r, iterator in iterators.items():
+    for _ in range(max(REUSE_FACTORS) * len(images) // BATCH):
+      next(iterator)
+  # By turns, a tenth each, so that a time in which the machine is slower is the same to all.
+  for _ in range(10):
+    for r in random.sample(list(iterators), len(iterators)):
+      began = time.perf_counter()
+      for _ in range(max(1, steps // 10)):
+        next(iterators[r])
+      seconds[r] += time.perf_counter() - began
+  return {r: total / (10 * max(1, steps // 10) * BATCH) for r, total in seconds.items()}
+
+
+def _dataset(images, r):
+  """Endless batches."""
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  if r == 1:
+    seeds = np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32)
+    epoch = tf.data.Dataset.from_tensor_slices((images, seeds)).shuffle(len(images)).map(
+        lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE)
+  else:
+    epoch = tf.data.Dataset.from_tensor_slices(images).refurbish(partial_fn, None, r=r)
+  return (epoch.repeat()
+          .batch(BATCH, drop_remainder=True)
+          .map(rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE)
+          # Not AUTOTUNE: a buffer that grows would be filled in the turn of another one.
+          .prefetch(1))
+
+
+def _draw(figure, middle, hold, counts):
+  figure.set_size_inches(11, 7.5)
+  axes = figure.subplots()
+  grid = [1 + k / 20 for k in range(20 * (MODELLED[-1] - 1) + 1)]
+  for r, style in STYLES.items():
+    rate = lambda count, r=r: 1 / max(_modelled(middle[1, r], middle[2, r], count), hold)
+    axes.plot(grid, [rate(count) / 1000 for count in grid], ls="--", lw=2, color=style["color"])
+    axes.plot(MODELLED, [rate(count) / 1000 for count in MODELLED], ls="none", ms=11, mfc="white", mew=2, **style)
+    axes.plot(counts, [1 / max(middle[count, r], hold) / 1000 for count in counts], ls="-", lw=3, ms=12, label=NAMES[r],
+              **style)
+  axes.axhline(1 / hold / 1000, color="0.6", lw=1.5, zorder=0)
+  axes.text(MODELLED[-1], 1.015 / hold / 1000, "what the downstream takes", ha="right", color="0.35")
+  axes.plot([], [], ls="--", lw=2, color="0.4", marker="o", mfc="white", mew=2, ms=11, label="MODELLED, not measured")
+  axes.set(xlabel="processors for one accelerator", ylabel="thousand images per second", ylim=(0, 1.12 / hold / 1000),
+           title="Training over the number of processors")
+  axes.legend(loc="lower right", frameon=False)
+  axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,28 @@
+"""The experiments of the papers, rerun with this package: what the notebooks in `notebooks/` show.
+
+    python -m refurbish_tf.experiments.accuracy
+    python -m refurbish_tf.experiments.echoing
+    python -m refurbish_tf.experiments.speed
+
+Each writes a table into `results/`, a row for each training or measurement, and goes on where it was stopped: what stands
+in the table is not done again. Beyond TensorFlow they need Keras and TensorFlow Datasets.
+"""
+import numbers
+
+
+def check_parameters(**parameters):
+  """Checks the parameters of a notebook, each given as a pair of its value and the least that it may be.
+
+  >>> check_parameters(IMAGES=(1536, 768), EPOCHS=(6, 2))
+
+  Raises:
+    TypeError: a value is not a whole number.
+    ValueError: a value is less than it may be.
+  """
+  for name, (value, least) in parameters.items():
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+      raise TypeError(
+          f"The parameters cell has {name} = {value!r}; it must be a whole number of at least {least}. Change it there.")
+    if value < least:
+      raise ValueError(
+          f"The parameters cell has {name} = {value!r}; it must be a whole number of at least {least}. Change it there.")

@@ -1,0 +1,135 @@
+"""Accuracy beside speed: standard, refurbished, echoed, cached and simplified (Lee et al., 2021, Figures 9 to 12, 14).
+
+    python -m refurbish_tf.experiments.accuracy
+    python -m refurbish_tf.experiments.accuracy --images 50000 --epochs 200 --seeds 3 --width 64
+
+Trains a small ResNet on CIFAR-10 in every setting with every seed, all for the same number of optimizer steps, and writes
+a row for each training. The learning rate was tuned for standard training and is the same for all.
+"""
+import argparse
+import pathlib
+import sys
+import time
+
+import keras
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.experiments import images as image_sets
+from refurbish_tf.experiments import results
+from refurbish_tf.experiments import training
+from refurbish_tf.experiments.pipelines import BATCH_SIZE
+from refurbish_tf.experiments.pipelines import Pipelines
+from refurbish_tf.experiments.pipelines import decoded
+
+MAGNITUDE = 9
+PADDING = 4
+KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
+AUGMENTATIONS = ("RandAugment", "AutoAugment")
+# Those of the paper's comparison; with RandAugment those of its Figure 12, the split, and of Figure 14, the order, too.
+SETTINGS = {
+    "standard": Pipelines.standard,
+    "refurbish r=2": lambda ways: ways.refurbished(2),
+    "refurbish r=3": lambda ways: ways.refurbished(3),
+    "echo augmented e=2": lambda ways: ways.echoed(2, "after_augment"),
+    "echo augmented e=3": lambda ways: ways.echoed(3, "after_augment"),
+    "echo batches e=2": lambda ways: ways.echoed(2, "after_batch"),
+    "echo batches e=3": lambda ways: ways.echoed(3, "after_batch"),
+    "cache after augmentation": Pipelines.cached,
+    "simplified by 1": Pipelines.standard,
+    "simplified by 2": Pipelines.standard,
+}
+MORE_SETTINGS = {
+    **{f"refurbish r=3 split {at}": lambda ways: ways.refurbished(3) for at in (1, 3, 4)},
+    "refurbish r=3 balanced only": lambda ways: ways.refurbished(3, shuffle="uniform"),
+    "refurbish r=3 naive": lambda ways: ways.refurbished(3, eviction="reference_count", shuffle="uniform"),
+}
+
+
+def main(argv=None):
+  """Runs what is missing in the table."""
+  parser = argparse.ArgumentParser(
+      description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
+  parser.add_argument("--images", type=int, default=1_536, help="train on the first so many, rounded to whole batches")
+  parser.add_argument("--epochs", type=int, default=50)
+  parser.add_argument("--seeds", type=int, default=3, help="trainings in each setting")
+  parser.add_argument("--width", type=int, default=16, help="channels of the first stage of the network")
+  parser.add_argument("--learning-rate", type=float, default=training.LEARNING_RATE)
+  parser.add_argument("--settings", nargs="+", choices=[*SETTINGS, *MORE_SETTINGS], default=[*SETTINGS, *MORE_SETTINGS])
+  parser.add_argument("--augmentations", nargs="+", choices=AUGMENTATIONS, default=AUGMENTATIONS)
+  parser.add_argument("--output", type=pathlib.Path, default=results.DIRECTORY / "accuracy.csv")
+  args = parser.parse_args(argv)
+  table = results.Table(args.output, KEY)
+  rows = [
+      {"dataset": args.dataset, "images": whole_batches(args.images), "epochs": args.epochs, "width": args.width,
+       "learning_rate": args.learning_rate, "augmentation": augmentation, "setting": setting, "seed": seed}
+      for seed in range(args.seeds) for augmentation in args.augmentations for setting in settings(augmentation)
+      if setting in args.settings]
+  missing = [row for row in rows if not table.has(row)]
+  print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
+  for number, row in enumerate(missing):
+    found = run(**row)
+    table.add({**row, **found})
+    print(f"{number + 1} of {len(missing)}: {row['augmentation']}, {row['setting']}, seed {row['seed']}: "
+          f"{found['accuracy']:.4f} after {found['seconds']:.0f} s", flush=True)
+
+
+def whole_batches(images):
+  """Not more images than `images`, so many that echoing by 2 and by 3 leaves whole batches: the same steps for all."""
+  return max(1, images // (6 * BATCH_SIZE)) * 6 * BATCH_SIZE
+
+
+def settings(augmentation):
+  """Those that an augmentation is trained in."""
+  return [*SETTINGS, *MORE_SETTINGS] if augmentation == "RandAugment" else [*SETTINGS]
+
+
+def pipeline(images, augmentation, setting, seed):
+  """The pipeline of a setting, from `Images`."""
+  number = int(setting.rpartition(" ")[2]) if "simplified" in setting or "split" in setting else 0
+  simplified, at = (number, 2 - number) if "simplified" in setting else (0, number or 2)
+  ways = Pipelines(images, layers(augmentation, simplified), max(1, at), seed)
+  return {**SETTINGS, **MORE_SETTINGS}[setting](ways)
+
+
+def layers(augmentation, simplified=0):
+  """Two expensive layers, but for the `simplified` ones that are left out, a random crop and a random flip."""
+  if augmentation == "AutoAugment":
+    first, second = augment.auto_augment_layers("cifar10")
+    # What the first one hands on to the second is more than the image.
+    expensive = [[first, second], [lambda image, seed: first(image, seed).image], []][simplified]
+  else:
+    expensive = [augment.rand_augment_layer(MAGNITUDE)] * (2 - simplified)
+  return [*expensive, augment.random_crop(PADDING), augment.random_flip()]
+
+
+def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed):
+  """Trains once. Returns what was found, as columns of the table."""
+  keras.utils.set_random_seed(seed)
+  loaded = image_sets.load(dataset, images, seed)
+  train = pipeline(loaded, augmentation, setting, seed)
+  # Decoded once and kept.
+  validation = decoded(loaded.validation, loaded).batch(500).cache()
+  model = training.compiled(training.small_resnet(loaded, width), epochs * len(train), learning_rate)
+  began = time.perf_counter()
+  history = model.fit(
+      train, epochs=epochs, validation_data=validation, validation_freq=[*range(epochs, 0, -max(1, epochs // 5))],
+      shuffle=False, verbose=0).history
+  seconds = time.perf_counter() - began
+  stages = rtf.stats(train)
+  if stages:
+    fresh = stages[0].total.fresh
+  else:
+    # Without `refurbish` there is nothing that counts them.
+    fresh = images if setting.startswith("cache") else images * epochs // (int(setting[-1]) if setting.startswith("echo") else 1)
+  keras.backend.clear_session()
+  return {
+      "steps": int(model.optimizer.iterations), "fresh": fresh, "accuracy": round(history["val_accuracy"][-1], 4),
+      "train_accuracy": round(history["accuracy"][-1], 4),
+      "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in history["val_accuracy"]),
+      "validation_images": len(loaded.validation), "parameters": model.count_params(), "seconds": round(seconds, 1)}
+
+
+if __name__ == "__main__":
+  sys.exit(main())

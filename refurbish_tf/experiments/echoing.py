@@ -1,0 +1,148 @@
+"""Fresh samples to a target accuracy with data echoing (Choi et al., 2019, Figures 3 and 5 to 7).
+
+    python -m refurbish_tf.experiments.echoing
+
+Trains a small network on CIFAR-10 until it reaches the target on the validation images, and counts the samples that were
+read. All is alike but the echo, and there is one shuffle buffer of the same size in each pipeline. The learning rate was
+tuned for the baseline and is the same for all.
+"""
+import argparse
+import pathlib
+import sys
+import time
+
+import keras
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.experiments import images as image_sets
+from refurbish_tf.experiments import results
+from refurbish_tf.experiments import training
+from refurbish_tf.experiments.pipelines import decoded
+
+PADDING = 4
+KEY = ("dataset", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "seed")
+PLACES = ("before_augment", "after_augment", "after_batch")
+SHUFFLE_BUFFER_SIZE = 10_000
+VALIDATION_IMAGES = 5_000
+MOST_STEPS = 6_000
+# The paper's figures: what is varied. Each has the baseline, e = 1, with the same batch and shuffle buffer.
+BATCH_SIZES = {128: (2, 4, 8), 512: (2,)}
+SHUFFLE_BUFFER_SIZES = (1, 1_000)
+
+
+def main(argv=None):
+  """Runs what is missing in the table."""
+  parser = argparse.ArgumentParser(
+      description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+  parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
+  parser.add_argument("--target", type=float, default=0.6, help="accuracy on the validation images")
+  parser.add_argument("--learning-rate", type=float, default=training.ECHOING_LEARNING_RATE)
+  parser.add_argument("--seeds", type=int, default=3, help="trainings of each pipeline")
+  parser.add_argument("--output", type=pathlib.Path, default=results.DIRECTORY / "echoing.csv")
+  args = parser.parse_args(argv)
+  table = results.Table(args.output, KEY)
+  rows = [
+      {"dataset": args.dataset, "target": args.target, "learning_rate": args.learning_rate, **setting, "seed": seed}
+      for seed in range(args.seeds) for setting in settings()]
+  missing = [row for row in rows if not table.has(row)]
+  print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
+  loaded = image_sets.load(args.dataset, sys.maxsize)
+  for number, row in enumerate(missing):
+    found = fresh_samples_to_target(loaded, **{name: value for name, value in row.items() if name != "dataset"})
+    table.add({**row, **found})
+    print(f"{number + 1} of {len(missing)}: {row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
+          f"{row['shuffle_buffer_size']}, seed {row['seed']}: {found['fresh']} fresh samples", flush=True)
+
+
+def settings():
+  """The pipelines, as arguments of `pipeline`."""
+  chosen = []
+  for batch_size, factors in BATCH_SIZES.items():
+    chosen += [_setting("baseline", 1, batch_size)]
+    chosen += [_setting(where, e, batch_size) for e in factors for where in PLACES]
+  for size in SHUFFLE_BUFFER_SIZES:
+    chosen += [_setting("baseline", 1, buffer_size=size)]
+    chosen += [_setting(where, 2, buffer_size=size) for where in PLACES]
+  return chosen
+
+
+def of_figure(rows, by):
+  """The rows that differ in `by`, "e", "batch_size" or "shuffle_buffer_size", and are as usual in the others."""
+  usual = {"batch_size": 128, "shuffle_buffer_size": SHUFFLE_BUFFER_SIZE}
+  return [row for row in rows if (by == "e" or row["e"] <= 2) and all(
+      row[column] == value for column, value in usual.items() if column != by)]
+
+
+def _setting(where, e, batch_size=128, buffer_size=SHUFFLE_BUFFER_SIZE):
+  return {"where": where, "e": e, "batch_size": batch_size, "shuffle_buffer_size": buffer_size}
+
+
+def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
+  """Endless batches; "baseline" is an echo by 1."""
+  return decoded(images.train, images).repeat().echo(
+      e, "before_augment" if where == "baseline" else where, augment_fn=augment.compose(
+          [augment.random_crop(PADDING), augment.random_flip()]),
+      batch_size=batch_size, shuffle_buffer_size=shuffle_buffer_size, seed=seed).prefetch(tf.data.AUTOTUNE)
+
+
+def fresh_samples_to_target(
+    images, where, e, batch_size, shuffle_buffer_size, seed, *, target, learning_rate=training.ECHOING_LEARNING_RATE,
+    most_steps=MOST_STEPS, samples_between=4096):
+  """Trains until the target is reached, or for `most_steps`.
+
+  Args:
+    images: `Images`, or what has its attributes.
+    where, e, batch_size, shuffle_buffer_size, seed: as of `pipeline`.
+    target: accuracy on the validation images, from 0 to 1.
+    learning_rate: of SGD with Nesterov momentum, constant.
+    most_steps: optimizer steps after which the training ends.
+    samples_between: samples that the network is trained on from one look at the validation images to the next.
+
+  Returns:
+    A dict: "fresh", the samples read until the target was reached, and "steps", the optimizer's; both are -1 if it was
+    not. "accuracies", one of each look at the validation images. "seconds".
+
+  Raises:
+    ValueError: the target is not more than 0 and at most 1, or as of `Dataset.echo`.
+  """
+  if not 0 < target <= 1:
+    raise ValueError(
+        f"fresh_samples_to_target was given target={target!r}; it must be an accuracy of more than 0 and at most 1. Pass "
+        "one that the baseline reaches, such as 0.6 for CIFAR-10.")
+  keras.utils.set_random_seed(seed)
+  validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
+  model = training.small_cnn(images)
+  model.compile(
+      keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
+      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=False,
+      # Keras itself costs a millisecond a call, a good part of a step of such a network.
+      steps_per_execution=4)
+  steps = max(4, samples_between // batch_size)
+  began = time.perf_counter()
+  accuracies = model.fit(
+      pipeline(images, where, e, batch_size, shuffle_buffer_size, seed), steps_per_epoch=steps,
+      epochs=max(1, most_steps // steps), validation_data=validation, callbacks=[_StopAt(target)], shuffle=False,
+      verbose=0).history["val_accuracy"]
+  seconds = time.perf_counter() - began
+  reached = accuracies[-1] >= target
+  taken = steps * len(accuracies)
+  keras.backend.clear_session()
+  return {"fresh": taken * batch_size // e if reached else -1, "steps": taken if reached else -1,
+          "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in accuracies), "seconds": round(seconds, 1)}
+
+
+class _StopAt(keras.callbacks.Callback):
+  """Ends a training when the validation accuracy is at the target."""
+
+  def __init__(self, target):
+    super().__init__()
+    self._target = target
+
+  def on_epoch_end(self, epoch, logs=None):
+    if logs["val_accuracy"] >= self._target:
+      self.model.stop_training = True
+
+
+if __name__ == "__main__":
+  sys.exit(main())

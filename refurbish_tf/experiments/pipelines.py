@@ -1,0 +1,131 @@
+"""The input pipelines that the experiments compare."""
+import dataclasses
+import random
+import time
+
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.experiments.images import Images
+
+BATCH_SIZE = 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Pipelines:
+  """The same images and the same augmentation, fed to a training in all the ways there are.
+
+  Every method returns a pipeline of (image, label), batched and prefetched, of as many samples and batches an epoch as
+  the others (exactly so where the number of images is divisible by the factors and by `batch_size`).
+
+  >>> from refurbish_tf.experiments.images import shapes
+  >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(4), rtf.augment.random_flip()], at=1, seed=1)
+  >>> [len(pipeline) for pipeline in (pipelines.standard(), pipelines.refurbished(3), pipelines.echoed(3, "after_batch"))]
+  [3, 3, 3]
+
+  Attributes:
+    images: decoded by the first layer, which is not one of `layers`.
+    layers: of the augmentation, for `rtf.augment.split`.
+    at: how many of `layers` are the partial augmentation; the decoding always is.
+    seed: of the order and of all that is random.
+    batch_size: of the training.
+  """
+  images: Images
+  layers: list
+  at: int
+  seed: int
+  batch_size: int = BATCH_SIZE
+
+  def standard(self):
+    """Shuffle, then augment every sample in every epoch."""
+    return self._batched(self._mapped(self._shuffled(self.images.train), self._full_fn))
+
+  def refurbished(self, r, **options):
+    """`Dataset.refurbish` with reuse factor `r`; `options` are others of its arguments."""
+    partial_fn, final_fn = self._split
+    # A shuffle buffer as large as that of standard, for a source that is read as a stream.
+    return self._batched(self.images.train.refurbish(
+        partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options))
+
+  def echoed(self, e, where):
+    """`Dataset.echo` with the whole echoing factor `e`; each epoch reads a random one of `e` parts of the images."""
+    # Every e-th image, and not a shuffled selection, so that the only shuffle is the echo's own.
+    count = self._count // e
+    part = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).take(1).flat_map(
+        lambda number: self.images.train.shard(e, number % e).take(count))
+    part = part.apply(tf.data.experimental.assert_cardinality(count))
+    return decoded(part, self.images).echo(
+        e, where, augment_fn=rtf.augment.compose(self.layers), batch_size=self.batch_size,
+        shuffle_buffer_size=self._count, seed=self.seed).prefetch(tf.data.AUTOTUNE)
+
+  def cached(self):
+    """`Dataset.cache` behind the augmentation: fast, and each image is augmented once for the whole training."""
+    return self._batched(self._shuffled(self._mapped(self.images.train, self._full_fn).cache()))
+
+  def parts(self):
+    """Pipelines of the parts of the augmentation, each alone in a map of its own, by name."""
+    partial_fn, final_fn = self._split
+    source = self.images.train.cache()
+    return {"decode": self._batched(decoded(source, self.images)),
+            "partial_fn": self._batched(self._mapped(source, partial_fn)),
+            "final_fn": self._batched(self._mapped(self._mapped(self.images.train, partial_fn).cache(), final_fn))}
+
+  @property
+  def _split(self):
+    return rtf.augment.split([self.images.decode, *self.layers], 1 + self.at)
+
+  @property
+  def _full_fn(self):
+    return rtf.augment.compose([self.images.decode, *self.layers])
+
+  @property
+  def _count(self):
+    return len(self.images.train)
+
+  def _shuffled(self, dataset):
+    return dataset.shuffle(self._count, seed=self.seed)
+
+  def _mapped(self, dataset, function):
+    # A function that takes a stateless seed gets another one for every element and epoch, as from `refurbish`.
+    seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
+    return tf.data.Dataset.zip((dataset, seeds)).map(
+        lambda element, seed: function(*element, seed=seed), num_parallel_calls=tf.data.AUTOTUNE)
+
+  def _batched(self, dataset):
+    return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def decoded(dataset, images):
+  """The decoded images of `dataset`, which is a part of `images`, with their labels."""
+  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def measure_input(pipelines, rounds, on_epoch=None, on_batch=None):
+  """Iterates over each pipeline, epoch by epoch in turns.
+
+  >>> import tensorflow as tf
+  >>> measured = measure_input({"some": tf.data.Dataset.range(10).batch(2)}, rounds=3)
+  >>> len(measured["some"]), all(wall > 0 for wall, _ in measured["some"])
+  (3, True)
+
+  Args:
+    pipelines: a dict of datasets whose length is known.
+    rounds: how many epochs of each, the one that fills caches among them.
+    on_epoch: called with the number of the round and the name before each epoch.
+    on_batch: called with the share of the epoch that is done, after each batch.
+
+  Returns:
+    By name, for each epoch: seconds by the clock, and seconds of CPU time of all threads.
+  """
+  measured = {name: [] for name in pipelines}
+  for number in range(rounds):
+    for name in random.sample(list(pipelines), len(pipelines)):
+      if on_epoch:
+        on_epoch(number, name)
+      wall, cpu = time.perf_counter(), time.process_time()
+      batches = len(pipelines[name])
+      for batch, _ in enumerate(pipelines[name]):
+        if on_batch:
+          on_batch((batch + 1) / batches)
+      measured[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+  return measured

@@ -1,0 +1,177 @@
+"""The figures of the experiments, drawn the same in the notebooks and in the README.
+
+    python -m refurbish_tf.experiments.plots --output docs
+
+Colours are those of Okabe and Ito, which colour-blind people tell apart; markers say everything once more.
+"""
+import argparse
+import pathlib
+import sys
+
+import matplotlib
+from matplotlib import pyplot
+
+from refurbish_tf.experiments import results
+
+STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
+# By the beginning of the name of a setting.
+SETTINGS = {
+    "standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^"), "echo batches": (VERMILION, "v"),
+    "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
+PLACES = {
+    "baseline": (BLACK, "X"), "before_augment": (BLUE, "o"), "after_augment": (ORANGE, "^"), "after_batch": (VERMILION, "v")}
+PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing\nbefore augmentation",
+               "after_augment": "example echoing\nafter augmentation", "after_batch": "batch echoing"}
+
+
+def accuracy_over_speed(axes, accuracy, speed):
+  """Validation accuracy over images per second of the input, a point for each setting (Lee et al., 2021, Figures 9 to 11).
+
+  Args:
+    axes: of Matplotlib.
+    accuracy: rows of one augmentation with "setting" and "accuracy", one for each training.
+    speed: rows with "setting" and "images_per_second".
+  """
+  accuracies = results.summary(accuracy, "setting", "accuracy")
+  rates = results.summary(speed, "setting", "images_per_second")
+  shown = [setting for setting in accuracies if setting in rates]
+  for kind, (color, marker) in SETTINGS.items():
+    of_kind = [setting for setting in shown if setting.startswith(kind)]
+    if not of_kind:
+      continue
+    axes.errorbar(
+        [rates[setting][0] for setting in of_kind], [100 * accuracies[setting][0] for setting in of_kind],
+        yerr=[100 * accuracies[setting][1] for setting in of_kind], color=color, marker=marker, markersize=11, lw=1.2,
+        capsize=4, elinewidth=1.5, ls="-" if len(of_kind) > 1 else "none", label=kind)
+    for setting in of_kind:
+      number = setting[len(kind):].replace("by ", "−").replace("after augmentation", "").strip()
+      axes.annotate(number, (rates[setting][0], 100 * accuracies[setting][0]), xytext=(8, 7),
+                    textcoords="offset points", color=color, fontsize=12)
+  mean, spread, _ = accuracies["standard"]
+  axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0)
+  axes.set_xscale("log")
+  axes.xaxis.set_major_formatter("{x:,.0f}")
+  axes.set(xlabel="images per second, input alone (logarithmic)", ylabel="validation accuracy, %")
+
+
+def accuracies_over_epochs(axes, rows, names):
+  """Validation accuracy over the epochs, the mean and the spread of the trainings (Lee et al., 2021, Figure 14).
+
+  Args:
+    axes: of Matplotlib.
+    rows: with "setting", "accuracies", separated by spaces, and "epochs".
+    names: of the settings to draw, and what to call them.
+  """
+  for (setting, name), color, marker in zip(names.items(), (BLACK, BLUE, GREEN, VERMILION), "Xo^s"):
+    curves = [[float(text) for text in str(row["accuracies"]).split()] for row in rows if row["setting"] == setting]
+    if not curves:
+      continue
+    epochs = next(row["epochs"] for row in rows if row["setting"] == setting)
+    every = max(1, epochs // 5)
+    at = range(epochs - every * (len(curves[0]) - 1), epochs + 1, every)
+    middle = [100 * _mean_and_spread(values)[0] for values in zip(*curves)]
+    around = [100 * _mean_and_spread(values)[1] for values in zip(*curves)]
+    axes.errorbar(at, middle, yerr=around, color=color, marker=marker, markersize=8, lw=2, capsize=3, label=name)
+  axes.set(xlabel="epoch", ylabel="validation accuracy, %")
+  axes.grid(color="0.92")
+  axes.legend(frameon=False, loc="lower right")
+
+
+def fresh_samples(axes, rows, by, names=None):
+  """Fresh samples to the target for each place of the echo, as bars in groups (Choi et al., 2019, Figures 3, 5 to 7).
+
+  A dashed line is what would be needed if repeated samples were as useful as fresh ones: the baseline over e.
+
+  Args:
+    axes: of Matplotlib.
+    rows: with "where", "e", "fresh" and `by`. Those that did not reach the target (-1) are left out, and so is the bar
+      of a pipeline of which not all did.
+    by: the column that the groups differ in: "e", "batch_size" or "shuffle_buffer_size".
+    names: what to call the groups, by value.
+  """
+  groups = sorted({row[by] for row in rows if row["where"] != "baseline"})
+  width = 0.8 / len(PLACES)
+  for number, (where, (color, marker)) in enumerate(PLACES.items()):
+    for place, group in enumerate(groups):
+      fresh = [row["fresh"] for row in rows if row["where"] == where and (
+          row[by] == group or (by == "e" and where == "baseline"))]
+      x = place + (number - 1.5) * width
+      label = PLACE_NAMES[where].replace("\n", " ") if place == 0 else None
+      if not fresh or min(fresh) < 0:
+        axes.bar(x, 0, color=color, label=label)
+        axes.text(x, 0, " not\n reached" if fresh else "", rotation=90, ha="center", va="bottom", color=color, fontsize=11)
+        continue
+      middle, spread = _mean_and_spread([one / 1000 for one in fresh])
+      axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, label=label, error_kw={"ecolor": "0.35"})
+      axes.plot(x, 0.06 * middle, marker, color="white", ms=7)
+      if where == "baseline":
+        e = group if by == "e" else 2
+        axes.plot([x + 0.5 * width, x + 3.5 * width], [middle / e] * 2, "--", color="0.3", lw=1.8,
+                  label="baseline / e" if place == 0 else None)
+  axes.set_xticks(range(len(groups)), [(names or {}).get(group, f"{group:,}") for group in groups])
+  axes.set_ylabel("fresh samples to the target, thousands")
+  axes.set_ylim(0, None)
+
+
+def split_policy(axes, accuracy, speed):
+  """Accuracy and speed over how many layers are the final augmentation (Lee et al., 2021, Figure 12).
+
+  Args:
+    axes: of Matplotlib; gets a second y axis.
+    accuracy, speed: as for `accuracy_over_speed`; the settings are "refurbish r=3 split 1" and so on.
+  """
+  layers = 4
+  name = lambda at: "refurbish r=3" if at == 2 else f"refurbish r=3 split {at}"
+  accuracies = results.summary(accuracy, "setting", "accuracy")
+  rates = results.summary(speed, "setting", "images_per_second")
+  splits = [at for at in range(layers, 0, -1) if name(at) in accuracies and name(at) in rates]
+  x = [layers - at for at in splits]
+  axes.bar(x, [rates[name(at)][0] / 1000 for at in splits], 0.55, color=SKY, label="images/s")
+  axes.set(xlabel="layers of the final augmentation, of 4", ylabel="thousand images per second, input alone (bars)")
+  axes.set_xticks(x)
+  right = axes.twinx()
+  right.spines["right"].set_visible(True)
+  right.errorbar(
+      x, [100 * accuracies[name(at)][0] for at in splits], yerr=[100 * accuracies[name(at)][1] for at in splits],
+      color=BLUE, marker="o", markersize=10, lw=2.5, capsize=4)
+  mean, spread, _ = accuracies["standard"]
+  right.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.85", alpha=0.6, zorder=0)
+  right.set_ylabel("validation accuracy, % (line; grey: standard)")
+  return right
+
+
+def _mean_and_spread(values):
+  return results.summary([{"all": 0, "value": value} for value in values], "all", "value")[0][:2]
+
+
+def main(argv=None):
+  """Draws the figures of the README from the tables that come with the package."""
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"), help="a directory")
+  args = parser.parse_args(argv)
+  matplotlib.use("Agg")
+  # Not for those who only draw.
+  from refurbish_tf.experiments import accuracy  # pylint: disable=import-outside-toplevel
+  from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
+  trained, speed, echoed = (results.read(name) for name in ("accuracy", "speed", "echoing"))
+  with pyplot.rc_context(STYLE):
+    figure, both = pyplot.subplots(1, 2, figsize=(13, 5.6), sharey=True, layout="constrained")
+    for axes, augmentation in zip(both, ("RandAugment", "AutoAugment")):
+      accuracy_over_speed(
+          axes, *([row for row in rows if row["augmentation"] == augmentation and row["setting"] in accuracy.SETTINGS]
+                  for rows in (trained, speed)))
+      axes.set_title(augmentation, loc="left")
+    both[1].set_ylabel("")
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
+    figure.savefig(args.output / "accuracy.png")
+    figure, axes = pyplot.subplots(figsize=(10, 5.2), layout="constrained")
+    fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
+    axes.set_xlabel("echoing factor e")
+    axes.legend(frameon=False, loc="upper right")
+    figure.savefig(args.output / "echoing.png")
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,149 @@
+"""The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
+import csv
+import importlib.metadata
+import os
+import pathlib
+import platform
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+DIRECTORY = pathlib.Path(__file__).parent / "results"
+
+
+class Table:
+  """A CSV file of rows that are known by some of their columns.
+
+  >>> import tempfile
+  >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"))
+  >>> table.add({"r": 2, "seed": 1, "accuracy": 0.5})
+  >>> table.has({"r": 2, "seed": 1}), table.has({"r": 2, "seed": 2})
+  (True, False)
+  >>> read(table.path)[0]["accuracy"]
+  0.5
+
+  A row is on disk as soon as `add` returns, so a program that was stopped goes on with the rows that are missing.
+
+  Attributes:
+    path: of the file.
+  """
+
+  def __init__(self, path, key):
+    self.path = pathlib.Path(path)
+    self._key = key
+    self._rows = read(self.path) if self.path.exists() else []
+
+  def has(self, row):
+    """Whether there is one with the same values in all columns of the key."""
+    return any(all(str(known[name]) == str(row[name]) for name in self._key) for known in self._rows)
+
+  def add(self, row):
+    """Appends a row, with what made it: command, commit, machine and versions.
+
+    Raises:
+      ValueError: it has other columns than the file.
+    """
+    row = {**row, **_provenance()}
+    if self._rows and list(self._rows[0]) != list(row):
+      raise ValueError(
+          f"{self.path} has the columns {', '.join(self._rows[0])}, the new row has {', '.join(row)}; they must be the "
+          "same. Give another --output.")
+    new = not self._rows
+    with self.path.open("a", newline="", encoding="utf-8") as file:
+      writer = csv.DictWriter(file, list(row), lineterminator="\n")
+      if new:
+        writer.writeheader()
+      writer.writerow(row)
+    self._rows.append(row)
+
+
+def read(path):
+  """The rows of a table, as dicts; what looks like a number is one.
+
+  Args:
+    path: of a CSV file, or the name of one that comes with the package, as "accuracy".
+  """
+  if isinstance(path, str) and not path.endswith(".csv"):
+    path = DIRECTORY / f"{path}.csv"
+  with open(path, newline="", encoding="utf-8") as file:
+    return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+
+
+def summary(rows, by, column):
+  """The mean and the spread of a column over the rows that are alike in `by`.
+
+  >>> rows = [{"r": 1, "accuracy": 0.5}, {"r": 1, "accuracy": 0.7}, {"r": 2, "accuracy": 0.4}]
+  >>> for r, (mean, spread, count) in summary(rows, "r", "accuracy").items():
+  ...   print(r, round(mean, 2), round(spread, 2), count)
+  1 0.6 0.14 2
+  2 0.4 0.0 1
+
+  Returns:
+    By the value of `by`: the mean, the standard deviation of the sample, 0 of a single value, and how many there are.
+  """
+  groups = {}
+  for row in rows:
+    groups.setdefault(row[by], []).append(row[column])
+  return {value: (statistics.mean(group), statistics.stdev(group) if len(group) > 1 else 0.0, len(group))
+          for value, group in groups.items()}
+
+
+def markdown(heads, rows):
+  """A table for Markdown, the first column to the left and the others to the right.
+
+  >>> print(markdown(["r", "accuracy"], [["1", "50 %"]]))
+  | r | accuracy |
+  | --- | ---: |
+  | 1 | 50 % |
+  """
+  lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
+  return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _value(text):
+  for number in (int, float):
+    try:
+      return number(text)
+    except ValueError:
+      pass
+  return text
+
+
+def _provenance():
+  cpuinfo = pathlib.Path("/proc/cpuinfo")
+  model = re.search(r"^model name\s*:\s*(.*)", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if (
+      cpuinfo.exists()) else None
+  devices = [
+      tf.config.experimental.get_device_details(device).get("device_name", "GPU")
+      for device in tf.config.list_physical_devices("GPU")]
+  program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
+  return {
+      "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
+      "commit": _commit(),
+      "machine": ", ".join(
+          [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),
+      "refurbish_tf": rtf.__version__,
+      "tensorflow": tf.__version__,
+      "keras": importlib.metadata.version("keras"),
+      "python": platform.python_version(),
+  }
+
+
+def _commit():
+  """Of the checkout that the package is in, with a plus where its code has been changed; "" if there is none."""
+  package = pathlib.Path(__file__).parent.parent
+
+  def git(*arguments):
+    return subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True).stdout
+
+  try:
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", str(package), ":(exclude,glob)**/*.csv")
+    return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
+  except (OSError, subprocess.CalledProcessError):
+    return ""

@@ -1,0 +1,160 @@
+"""The experiments run, go on where they were stopped, and count what they say they count."""
+import csv
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, speed, training
+
+SETTINGS = [*accuracy.SETTINGS, *accuracy.MORE_SETTINGS]
+
+
+@pytest.fixture(scope="module")
+def shapes():
+  return images.shapes(768)
+
+
+@pytest.mark.parametrize("augmentation, setting", [
+    (augmentation, setting) for augmentation in accuracy.AUGMENTATIONS for setting in accuracy.settings(augmentation)])
+def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
+  """The samples of an epoch: as many steps for all, whole batches, and each label as often as it is to be."""
+  pipeline = accuracy.pipeline(shapes, augmentation, setting, seed=1)
+  assert pipeline.element_spec[0].shape.as_list() == [None, 32, 32, 3]
+  labels = [batch.numpy() for _, batch in pipeline]
+  assert [len(batch) for batch in labels] == [128] * 6
+  if setting.startswith("echo"):
+    e = int(setting[-1])
+    # Each sample of a part, and each of them e times.
+    assert all(count % e == 0 for count in np.bincount(np.concatenate(labels)))
+  else:
+    assert np.bincount(np.concatenate(labels)).tolist() == np.bincount(list(
+        shapes.train.map(lambda _, label: label).as_numpy_iterator())).tolist()
+
+
+def test_simplified_leaves_out_the_expensive_layers():
+  image = tf.constant(np.random.default_rng(1).integers(256, size=[32, 32, 3]), tf.uint8)
+  for augmentation in accuracy.AUGMENTATIONS:
+    for simplified, expected in ((0, 4), (1, 3), (2, 2)):
+      layers = accuracy.layers(augmentation, simplified)
+      assert len(layers) == expected
+      assert augment.compose(layers)(image, seed=[1, 2]).shape == [32, 32, 3]
+
+
+def test_whole_batches():
+  assert accuracy.whole_batches(10_000) == 9984
+  assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == accuracy.whole_batches(1) == 768
+
+
+def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
+  path = tmp_path / "accuracy.csv"
+  arguments = ["--dataset", "shapes", "--images", "768", "--epochs", "2", "--width", "2", "--augmentations",
+               "RandAugment", "--output", str(path), "--settings", "standard", "refurbish r=3", "echo batches e=2"]
+  accuracy.main([*arguments, "--seeds", "1"])
+  rows = results.read(path)
+  assert [row["setting"] for row in rows] == ["standard", "refurbish r=3", "echo batches e=2"]
+  assert [row["steps"] for row in rows] == [12, 12, 12]
+  assert [row["fresh"] for row in rows] == [1536, 768 + 256, 768]
+  assert all(0 <= row["accuracy"] <= 1 and row["tensorflow"] == tf.__version__ for row in rows)
+  assert all(len(row["accuracies"].split()) == 2 for row in rows)
+  before = path.read_text(encoding="utf-8")
+  ran = []
+  monkeypatch.setattr(accuracy, "run", lambda **row: ran.append(row) or {
+      name: rows[0][name] for name in list(rows[0])[8:15]})
+  accuracy.main([*arguments, "--seeds", "1"])
+  assert not ran and path.read_text(encoding="utf-8") == before
+  assert "3 of 3 trainings are in" in capsys.readouterr().out
+  accuracy.main([*arguments, "--seeds", "2"])
+  assert [row["seed"] for row in ran] == [1, 1, 1]
+  assert path.read_text(encoding="utf-8").startswith(before)
+
+
+def test_a_table_of_other_columns_is_left_alone(tmp_path):
+  path = tmp_path / "some.csv"
+  results.Table(path, ("seed",)).add({"seed": 1, "accuracy": 0.5})
+  before = path.read_text(encoding="utf-8")
+  with pytest.raises(ValueError, match="must be the same. Give another --output"):
+    results.Table(path, ("seed",)).add({"seed": 2, "loss": 0.5})
+  assert path.read_text(encoding="utf-8") == before
+
+
+def test_fresh_samples_to_the_target(shapes):
+  how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
+  found = echoing.fresh_samples_to_target(shapes, "after_batch", 2, **how, target=1e-9)
+  assert (found["fresh"], found["steps"]) == (128, 4)
+  found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0, most_steps=8)
+  assert (found["fresh"], found["steps"]) == (-1, -1) and len(found["accuracies"].split()) == 2
+  for target in (0, 40, float("nan")):
+    with pytest.raises(ValueError, match="more than 0 and at most 1"):
+      echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=target)
+
+
+def test_echoing_settings_and_figures():
+  chosen = [{**setting, "e": setting["e"]} for setting in echoing.settings()]
+  assert len({tuple(setting.items()) for setting in chosen}) == len(chosen)
+  for by, values in (("e", {2, 4, 8}), ("batch_size", {128, 512}), ("shuffle_buffer_size", {1, 1_000, 10_000})):
+    of_figure = echoing.of_figure(chosen, by)
+    assert {setting[by] for setting in of_figure if setting["where"] == "after_batch"} == values
+    # Every bar has its baseline.
+    for setting in of_figure:
+      assert any(other["where"] == "baseline" and all(
+          other[column] == setting[column] for column in ("batch_size", "shuffle_buffer_size")) for other in of_figure)
+
+
+def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
+  monkeypatch.setattr(accuracy, "MORE_SETTINGS", {})
+  path = tmp_path / "speed.csv"
+  arguments = ["--dataset", "shapes", "--images", "768", "--epochs", "1", "--output", str(path)]
+  speed.main(arguments)
+  rows = results.read(path)
+  assert [(row["augmentation"], row["setting"]) for row in rows] == [
+      (augmentation, setting) for augmentation in accuracy.AUGMENTATIONS for setting in accuracy.SETTINGS]
+  assert all(row["images_per_second"] > 0 and row["cpu_microseconds"] > 0 for row in rows)
+  before = path.read_text(encoding="utf-8")
+  speed.main(arguments)
+  assert path.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("name", ["accuracy", "echoing", "speed"])
+def test_the_packaged_tables_are_whole(name):
+  """At least three seeds of everything that is drawn, with what made it."""
+  path = results.DIRECTORY / f"{name}.csv"
+  rows = results.read(name)
+  with path.open(newline="", encoding="utf-8") as file:
+    assert all(None not in row and None not in row.values() for row in csv.DictReader(file))
+  for row in rows:
+    assert row["dataset"] == "cifar10"
+    assert all(row[column] for column in ("command", "commit", "machine", "tensorflow", "python"))
+  if name == "echoing":
+    for setting in echoing.settings():
+      seeds = {row["seed"] for row in rows if all(row[column] == value for column, value in setting.items())}
+      assert len(seeds) >= 3, setting
+  else:
+    for augmentation in accuracy.AUGMENTATIONS:
+      for setting in accuracy.settings(augmentation):
+        found = [row for row in rows if (row["augmentation"], row["setting"]) == (augmentation, setting)]
+        assert len(found) >= 3, (augmentation, setting)
+        assert name == "speed" or len({row["steps"] for row in found}) == 1
+
+
+def test_the_figures_are_drawn(tmp_path):
+  plots.main(["--output", str(tmp_path)])
+  for name in ("accuracy", "echoing"):
+    picture = tf.io.decode_png((tmp_path / f"{name}.png").read_bytes(), channels=3).numpy()
+    assert picture.shape[0] > 400 and picture.std() > 10
+
+
+def test_networks(shapes):
+  resnet, cnn = training.small_resnet(shapes), training.small_cnn(shapes)
+  assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them on short cuts.
+  assert resnet.output_shape == cnn.output_shape == (None, 10)
+
+
+def test_measuring_takes_turns():
+  order = []
+  measured = pipelines.measure_input(
+      {name: tf.data.Dataset.range(4).batch(2) for name in "ab"}, 3, on_epoch=lambda number, name: order.append((number, name)))
+  assert [number for number, _ in order] == [0, 0, 1, 1, 2, 2]
+  assert all({name for _, name in order[k:k + 2]} == {"a", "b"} for k in (0, 2, 4))
+  assert {name: len(epochs) for name, epochs in measured.items()} == {"a": 3, "b": 3}

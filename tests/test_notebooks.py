@@ -1,0 +1,74 @@
+"""The notebooks run from a clean kernel, have TensorFlow's form, and say what is wrong with a parameter."""
+import pathlib
+import re
+import subprocess
+import sys
+
+import nbclient
+import nbformat
+import pytest
+
+NOTEBOOKS = sorted((pathlib.Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+REPOSITORY = "refurbish-tf/refurbish_tf"
+# Of pages of tensorflow.org, which these are not: whose copyright, and where to view and to download them.
+NOT_OURS = ("copyright_check", "button_website", "button_download")
+
+
+def execute(path, **parameters):
+  """Runs a notebook in a new kernel, with other values in its parameters cell. Returns it with its outputs."""
+  notebook = nbformat.read(path, as_version=4)
+  cell = next(cell for cell in notebook.cells if cell.source.startswith("#@title Parameters"))
+  for name, value in parameters.items():
+    cell.source, found = re.subn(rf"^{name} = [^ ]+", f"{name} = {value}", cell.source, flags=re.MULTILINE)
+    assert found == 1, name
+  nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", resources={
+      "metadata": {"path": path.parent}}).execute()
+  return notebook
+
+
+def test_there_are_four():
+  assert [path.stem for path in NOTEBOOKS] == ["data_echoing", "data_refurbishing", "quickstart", "split_policy"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs(path):
+  notebook = execute(path)
+  outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+  pictures = [output for output in outputs if "image/png" in output.get("data", {})]
+  tables = [output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
+  assert pictures and "±" in tables[-1]
+  # Nothing of what TensorFlow, Keras and TFDS warn of, which a reader cannot tell from an error.
+  said = "".join(output.get("text", "") for output in outputs if output.get("name") == "stderr")
+  assert "Warning" not in said and "Traceback" not in said, said
+
+
+@pytest.mark.parametrize("name, parameters, error", [
+    ("quickstart", {"R": "0.5"}, "refurbish was given r=0.5"),
+    ("quickstart", {"EPOCHS": "0"}, "EPOCHS = 0; it must be a whole number of at least 2"),
+    ("data_echoing", {"TARGET": "40"}, "target=40; it must be an accuracy"),
+    ("data_echoing", {"E": "0"}, "echo was given e=0"),
+    ("data_refurbishing", {"IMAGES": "7.5"}, "IMAGES = 7.5; it must be a whole number"),
+    ("split_policy", {"SEEDS": "-1"}, "SEEDS = -1; it must be a whole number of at least 1"),
+])
+def test_a_parameter_out_of_range(name, parameters, error):
+  with pytest.raises(nbclient.exceptions.CellExecutionError, match=error):
+    execute(next(path for path in NOTEBOOKS if path.stem == name), **parameters)
+
+
+def test_form():
+  """TensorFlow's: stripped outputs, license, buttons that lead to this very notebook."""
+  paths = [str(path.relative_to(path.parent.parent)) for path in NOTEBOOKS]
+  for tool, arguments in (
+      ("nbfmt", ["--test"]),
+      ("nblint", ["--arg=branch:main", f"--arg=repo:{REPOSITORY}", *(f"--exclude_lint=tensorflow::{name}" for name in NOT_OURS)])):
+    done = subprocess.run(
+        [sys.executable, "-m", f"tensorflow_docs.tools.{tool}", *arguments, *paths], cwd=NOTEBOOKS[0].parent.parent,
+        capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+  for path in NOTEBOOKS:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert sum("%pip install" in cell.source for cell in code) == 1
+    assert f"git+https://github.com/{REPOSITORY}" in "".join(cell.source for cell in code)
