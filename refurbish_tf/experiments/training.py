@@ -3,6 +3,7 @@ import keras
 
 # Found for standard training among 0.1, 0.2, 0.4 and 0.8, and used for all alike.
 LEARNING_RATE = 0.4
+# Found for the baseline among 0.01, 0.02, 0.05 and 0.1.
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
