@@ -7,6 +7,7 @@ import urllib.parse
 import urllib.request
 from typing import Callable
 
+import absl.logging
 import numpy as np
 import tensorflow as tf
 
@@ -59,6 +60,16 @@ def load(name, count, seed=0):
   """
   if name == "shapes":
     return shapes(count, seed)
+  # TFDS warns of its own deprecated attributes.
+  verbosity = absl.logging.get_verbosity()
+  absl.logging.set_verbosity(absl.logging.ERROR)
+  try:
+    return _load(name, count, seed)
+  finally:
+    absl.logging.set_verbosity(verbosity)
+
+
+def _load(name, count, seed):
   builder = _builder(name)
   image_key, label_key = _supervised_keys(builder)
   obstacle = _prepare(builder)
@@ -224,11 +235,12 @@ def _from_tfds(builder, image_key, label_key, count):
   if min(counts) < 1:
     raise DatasetError(f"{builder.name} has too few images for training and validation: {sizes}")
 
-  def read(split):
+  def read(split, **options):
     # Records stay compressed: decoding is a part of the partial augmentation, done for fresh samples only.
     decoders = tfds.decode.PartialDecoding(
         {image_key: True, label_key: True}, decoders={image_key: tfds.decode.SkipDecoding()})
-    dataset = builder.as_dataset(split=split, decoders=decoders, shuffle_files=False)
+    dataset = builder.as_dataset(
+        split=split, decoders=decoders, shuffle_files=False, read_config=tfds.ReadConfig(**options))
     return dataset.map(lambda element: (element[image_key], element[label_key]))
 
   height, width, _ = builder.info.features[image_key].shape
@@ -239,8 +251,9 @@ def _from_tfds(builder, image_key, label_key, count):
           f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; "
           f"validation on {counts[1]:,} {validation_split} images"),
       note="", train=read(f"{train_split}[:{counts[0]}]"),
-      validation=read(f"{validation_split}[{start}:{start + counts[1]}]"), decode=_decoder(shape, resize), shape=shape,
-      classes=builder.info.features[label_key].num_classes)
+      # Without its cache, for who takes a part not to be warned that it was not filled.
+      validation=read(f"{validation_split}[{start}:{start + counts[1]}]", try_autocache=False),
+      decode=_decoder(shape, resize), shape=shape, classes=builder.info.features[label_key].num_classes)
 
 
 def _decoder(shape, resize=False):

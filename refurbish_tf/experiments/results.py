@@ -36,6 +36,8 @@ class Table:
 
   def __init__(self, path, key):
     self.path = pathlib.Path(path)
+    # Now, and not after the first training.
+    self.path.parent.mkdir(parents=True, exist_ok=True)
     self._key = key
     self._rows = read(self.path) if self.path.exists() else []
 
