@@ -174,7 +174,7 @@ def _dataset(name, count):
     seeds = random_numbers.integers(2**31, size=[count, 2], dtype=np.int32)
     epoch = (tf.data.Dataset.from_tensor_slices((images, seeds))
              .shuffle(count)
-             .map(lambda image, seed: (partial_fn(image, seed=seed), seed), tf.data.AUTOTUNE))
+             .map(lambda image, seed: (partial_fn(image, seed=seed), seed), common.PARALLEL_CALLS))
   else:
     # The seed that partial_fn is given is another one whenever it runs, so it is the mark. The stage's own is the same
     # in all rounds, and so is its schedule.

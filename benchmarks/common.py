@@ -19,10 +19,14 @@ import time
 import matplotlib
 import tensorflow as tf
 
+from refurbish_tf import arguments
+
 matplotlib.use("Agg")
 from matplotlib import pyplot  # pylint: disable=wrong-import-position
 
 WIDTH = 120
+# As many as refurbish takes by itself, which is more than tf.data.AUTOTUNE does, for the baselines to have the same.
+PARALLEL_CALLS = arguments.PARALLEL_CALLS
 # Of a limit, in percent.
 MOST_DRAWN = 300
 

@@ -36,7 +36,7 @@ def measure(quick):
     for number in range(common.rounds(quick, 5)):
       common.say(f"round {number + 1}: 1 and {counts[-1]} processors, each in a process of its own")
       for count in random.sample(counts, len(counts)):
-        for r, measured in call(_seconds_per_image, processors[:count], images, 1 if quick else 2).items():
+        for r, measured in call(_seconds_per_image, processors[:count], images, 1 if quick else 3).items():
           seconds[count, r].append(measured)
   yield _section(seconds, counts, whence, len(processors))
 
@@ -79,20 +79,18 @@ def _modelled(one, two, count):
 def _seconds_per_image(processors, images, epochs):
   """By r. To be run in a process of its own, for TensorFlow to make as many threads as it may use processors."""
   os.sched_setaffinity(0, processors)
-  steps = epochs * (len(images) // BATCH)
+  steps = len(images) // BATCH
   iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}
   seconds = dict.fromkeys(iterators, 0.0)
-  for r, iterator in iterators.items():
-    for _ in range(max(REUSE_FACTORS) * len(images) // BATCH):
-      next(iterator)
-  # By turns, a tenth each, so that a time in which the machine is slower is the same to all.
-  for _ in range(10):
+  # The first epochs, which fill the store, are not counted. By turns, for a time in which the machine is slower to be
+  # the same to all; whole epochs, for what is read ahead in the turn of another to be little.
+  for counted in [0] * (max(REUSE_FACTORS) - 1) + [1] * epochs:
     for r in random.sample(list(iterators), len(iterators)):
       began = time.perf_counter()
-      for _ in range(max(1, steps // 10)):
+      for _ in range(steps):
         next(iterators[r])
-      seconds[r] += time.perf_counter() - began
-  return {r: total / (10 * max(1, steps // 10) * BATCH) for r, total in seconds.items()}
+      seconds[r] += counted * (time.perf_counter() - began)
+  return {r: total / (epochs * steps * BATCH) for r, total in seconds.items()}
 
 
 def _dataset(images, r):
@@ -101,12 +99,12 @@ def _dataset(images, r):
   if r == 1:
     seeds = np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32)
     epoch = tf.data.Dataset.from_tensor_slices((images, seeds)).shuffle(len(images)).map(
-        lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE)
+        lambda image, seed: partial_fn(image, seed=seed), common.PARALLEL_CALLS)
   else:
     epoch = tf.data.Dataset.from_tensor_slices(images).refurbish(partial_fn, None, r=r)
   return (epoch.repeat()
           .batch(BATCH, drop_remainder=True)
-          .map(rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE)
+          .map(rtf.augment.random_crop_and_flip_batch(4))
           # Not AUTOTUNE: a buffer that grows would be filled in the turn of another one.
           .prefetch(1))
 

@@ -108,9 +108,9 @@ def _dataset(kind, count):
   # Of indices: images that lie in memory beforehand would be counted, too.
   source = tf.data.Dataset.range(count)
   if kind == "standard":
-    epoch = source.shuffle(count).map(prepare_unseeded, tf.data.AUTOTUNE)
+    epoch = source.shuffle(count).map(prepare_unseeded, common.PARALLEL_CALLS)
   elif kind == "cache":
-    epoch = source.map(prepare_unseeded, tf.data.AUTOTUNE).cache().shuffle(count)
+    epoch = source.map(prepare_unseeded, common.PARALLEL_CALLS).cache().shuffle(count)
   else:
     store = rtf.CacheStore(max_bytes=max(SAMPLE_BYTES, round(kind * count * SAMPLE_BYTES)))
     epoch = source.refurbish(prepare, None, r=R, store=store)

@@ -59,9 +59,9 @@ def steady_epochs(quick):
   unfused.experimental_optimization.map_and_batch_fusion = False
   datasets = {
       "source": seeded.batch(batch),
-      "partial": seeded.map(lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE)
+      "partial": seeded.map(lambda image, seed: partial_fn(image, seed=seed), common.PARALLEL_CALLS)
                  .batch(batch).with_options(unfused),
-      "final": seeded.cache().map(lambda image, seed: final_fn(image, seed=seed), tf.data.AUTOTUNE).batch(batch),
+      "final": seeded.cache().map(lambda image, seed: final_fn(image, seed=seed), common.PARALLEL_CALLS).batch(batch),
   }
   reuse_factors = (2, 3, 4)
   source = tf.data.Dataset.from_tensor_slices(images)

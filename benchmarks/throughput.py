@@ -123,7 +123,8 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
   batched = " Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4)." if key == "32" else ""
   yield common.Section(
       f"{size}: images per CPU second",
-      f"{whence}. All lie in memory; each pipeline shuffles, augments with AUTOTUNE, ends in .batch({BATCH}) and a "
+      f"{whence}. All lie in memory; each pipeline shuffles, augments with "
+      f"{common.PARALLEL_CALLS} calls at once, as refurbish does by itself, ends in .batch({BATCH}) and a "
       f"prefetch, and is read without a model, all cores used. The augmentation is {layers} of RandAugment or "
       f"AutoAugment, random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with it.{batched} Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
@@ -217,7 +218,7 @@ def pipelines(images, augmentation, complete):
 
   def standard(layers):
     fn = rtf.augment.compose(layers)
-    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), tf.data.AUTOTUNE))
+    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), common.PARALLEL_CALLS))
 
   def without(positions):
     return [layer for position, layer in enumerate(layers) if position not in positions]
@@ -226,24 +227,26 @@ def pipelines(images, augmentation, complete):
   for r in REUSE_FACTORS if complete else (3,):
     datasets[f"refurbish, r = {r}"] = batched(source.refurbish(partial_fn, final_fn, r=r))
   if complete:
+    full_fn = rtf.augment.compose(layers)
+    datasets["standard, with AUTOTUNE"] = batched(
+        seeded.shuffle(count).map(lambda image, seed: full_fn(image, seed=seed), tf.data.AUTOTUNE))
     part = source.take(count // ECHOING_FACTOR)
     for where in ("before_augment", "after_augment", "after_batch"):
       # Where what is read is compressed, the earliest echo is of what is decoded.
       decoded = where == "before_augment" and layers[0] is decode_part
-      echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), tf.data.AUTOTUNE) if decoded else part
+      echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
           ECHOING_FACTOR, where, augment_fn=rtf.augment.compose([_part, *layers[1:]] if decoded else layers),
           batch_size=BATCH, shuffle_buffer_size=count)
-    full_fn = rtf.augment.compose(layers)
     datasets["cache after augmentation"] = batched(
-        seeded.map(lambda image, seed: full_fn(image, seed=seed), tf.data.AUTOTUNE).cache().shuffle(count))
+        seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count))
     for number in range(1, 1 + len(augmentation.removable)):
       datasets[f"simplified by {number}"] = standard(without(augmentation.removable[:number]))
   if augmentation.on_batches:
-    final = seeded.map(lambda image, seed: partial_fn(image, seed=seed), tf.data.AUTOTUNE).cache().shuffle(count)
+    final = seeded.map(lambda image, seed: partial_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count)
   else:
-    final = seeded.map(lambda image, seed: (partial_fn(image, seed=seed), seed), tf.data.AUTOTUNE).cache().shuffle(
-        count).map(lambda image, seed: final_fn(image, seed=seed), tf.data.AUTOTUNE)
+    final = seeded.map(lambda image, seed: (partial_fn(image, seed=seed), seed), common.PARALLEL_CALLS).cache().shuffle(
+        count).map(lambda image, seed: final_fn(image, seed=seed), common.PARALLEL_CALLS)
   datasets["final augmentation only"] = batched(final)
   return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
 

@@ -3,11 +3,16 @@ import contextlib
 import functools
 import inspect
 import numbers
+import os
 import re
 import uuid
 
 import tensorflow as tf
 from tensorflow.python.framework import random_seed
+
+# How many calls of a function the stages keep under way. tf.data.AUTOTUNE goes no further than the number of processors:
+# threads then run out of work and are woken again for one sample after the other.
+PARALLEL_CALLS = max(16, 2 * len(os.sched_getaffinity(0)))
 
 
 @contextlib.contextmanager

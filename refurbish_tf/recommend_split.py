@@ -324,7 +324,7 @@ class _Measurement:
 
   def _map(self, dataset, function):
     zipped = tf.data.Dataset.zip((dataset, self._seeds))
-    return zipped.map(functools.partial(_call, function), num_parallel_calls=tf.data.AUTOTUNE)
+    return zipped.map(functools.partial(_call, function), num_parallel_calls=arguments.PARALLEL_CALLS)
 
   def costs(self):
     """Runs all partial and final augmentations side by side."""

@@ -14,8 +14,6 @@ from refurbish_tf.cache_store import UNLIMITED
 
 EVICTION = ("balanced", "reference_count")
 SHUFFLE = ("cache_aware", "uniform")
-# What tf.data.AUTOTUNE stands for.
-PARALLEL_CALLS = max(16, 2 * len(os.sched_getaffinity(0)))
 
 
 def refurbish(partial_fn, final_fn=None, r=2, **options):
@@ -132,7 +130,7 @@ def _refurbish(
       partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
       deterministic, name)
   if num_parallel_calls is not None and not tf.is_tensor(num_parallel_calls) and num_parallel_calls == tf.data.AUTOTUNE:
-    num_parallel_calls = PARALLEL_CALLS
+    num_parallel_calls = arguments.PARALLEL_CALLS
   if isinstance(store, (str, os.PathLike)):
     store = CacheStore(store)
   if seed is None and store is not None and store.path is not None:

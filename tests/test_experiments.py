@@ -105,7 +105,7 @@ def test_echoing_settings_and_figures():
 def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
   monkeypatch.setattr(accuracy, "MORE_SETTINGS", {})
   path = tmp_path / "speed.csv"
-  arguments = ["--dataset", "shapes", "--images", "768", "--epochs", "1", "--output", str(path)]
+  arguments = ["--dataset", "shapes", "--images", "768", "--rounds", "1", "--output", str(path)]
   speed.main(arguments)
   rows = results.read(path)
   assert [(row["augmentation"], row["setting"]) for row in rows] == [
@@ -154,7 +154,7 @@ def test_networks(shapes):
 def test_measuring_takes_turns():
   order = []
   measured = pipelines.measure_input(
-      {name: tf.data.Dataset.range(4).batch(2) for name in "ab"}, 3, on_epoch=lambda number, name: order.append((number, name)))
+      {name: tf.data.Dataset.range(4).batch(2) for name in "ab"}, 3, on_turn=lambda number, name: order.append((number, name)))
   assert [number for number, _ in order] == [0, 0, 1, 1, 2, 2]
   assert all({name for _, name in order[k:k + 2]} == {"a", "b"} for k in (0, 2, 4))
   assert {name: len(epochs) for name, epochs in measured.items()} == {"a": 3, "b": 3}

@@ -132,7 +132,7 @@ def run(images, settings, progress):
   alone = {row.name: row.make() for row in rows} | ways.parts()
   progress.begin((1 + STEADY_EPOCHS) * len(alone) + 2 * settings.epochs * len(rows))
   measured = measure_input(
-      alone, 1 + STEADY_EPOCHS, on_batch=progress.within, on_epoch=lambda epoch, name: progress.step(
+      alone, 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
           1, "input alone", f"epoch {epoch + 1} of {1 + STEADY_EPOCHS}, {name}"))
   del alone  # And what is cached there.
   # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only

@@ -6,6 +6,7 @@ import time
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf import arguments
 from refurbish_tf.experiments.images import Images
 
 BATCH_SIZE = 128
@@ -89,7 +90,7 @@ class Pipelines:
     # A function that takes a stateless seed gets another one for every element and epoch, as from `refurbish`.
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
-        lambda element, seed: function(*element, seed=seed), num_parallel_calls=tf.data.AUTOTUNE)
+        lambda element, seed: function(*element, seed=seed), num_parallel_calls=arguments.PARALLEL_CALLS)
 
   def _batched(self, dataset):
     return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)
@@ -97,11 +98,13 @@ class Pipelines:
 
 def decoded(dataset, images):
   """The decoded images of `dataset`, which is a part of `images`, with their labels."""
-  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=tf.data.AUTOTUNE)
+  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=arguments.PARALLEL_CALLS)
 
 
-def measure_input(pipelines, rounds, on_epoch=None, on_batch=None):
-  """Iterates over each pipeline, epoch by epoch in turns.
+def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
+  """Iterates over each pipeline without a model, in turns.
+
+  One iterator goes on from turn to turn, as making one takes the same time for any number of images.
 
   >>> import tensorflow as tf
   >>> measured = measure_input({"some": tf.data.Dataset.range(10).batch(2)}, rounds=3)
@@ -110,21 +113,24 @@ def measure_input(pipelines, rounds, on_epoch=None, on_batch=None):
 
   Args:
     pipelines: a dict of datasets whose length is known.
-    rounds: how many epochs of each, the one that fills caches among them.
-    on_epoch: called with the number of the round and the name before each epoch.
-    on_batch: called with the share of the epoch that is done, after each batch.
+    rounds: how many turns of each, the first of which fills caches.
+    epochs: of a turn. What a pipeline reads ahead in the turn of another should be little beside it.
+    on_turn: called with the number of the round and the name before each turn.
+    on_batch: called with the share of the turn that is done, after each batch.
 
   Returns:
-    By name, for each epoch: seconds by the clock, and seconds of CPU time of all threads.
+    By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
   """
+  iterators = {name: iter(pipeline.repeat()) for name, pipeline in pipelines.items()}
   measured = {name: [] for name in pipelines}
   for number in range(rounds):
     for name in random.sample(list(pipelines), len(pipelines)):
-      if on_epoch:
-        on_epoch(number, name)
+      if on_turn:
+        on_turn(number, name)
       wall, cpu = time.perf_counter(), time.process_time()
-      batches = len(pipelines[name])
-      for batch, _ in enumerate(pipelines[name]):
+      batches = epochs * len(pipelines[name])
+      for batch in range(batches):
+        next(iterators[name])
         if on_batch:
           on_batch((batch + 1) / batches)
       measured[name].append((time.perf_counter() - wall, time.process_time() - cpu))

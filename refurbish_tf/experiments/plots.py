@@ -10,6 +10,7 @@ import sys
 
 import matplotlib
 from matplotlib import pyplot
+from matplotlib import ticker
 
 from refurbish_tf.experiments import results
 
@@ -52,6 +53,8 @@ def accuracy_over_speed(axes, accuracy, speed):
   mean, spread, _ = accuracies["standard"]
   axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0)
   axes.set_xscale("log")
+  axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+  axes.xaxis.set_minor_locator(ticker.NullLocator())
   axes.xaxis.set_major_formatter("{x:,.0f}")
   axes.set(xlabel="images per second, input alone (logarithmic)", ylabel="validation accuracy, %")
 
@@ -115,31 +118,30 @@ def fresh_samples(axes, rows, by, names=None):
   axes.set_ylim(0, None)
 
 
-def split_policy(axes, accuracy, speed):
-  """Accuracy and speed over how many layers are the final augmentation (Lee et al., 2021, Figure 12).
+def split_policy(speeds, accuracies, trained, speed):
+  """Speed and accuracy over how many layers are the final augmentation (Lee et al., 2021, Figure 12).
 
   Args:
-    axes: of Matplotlib; gets a second y axis.
-    accuracy, speed: as for `accuracy_over_speed`; the settings are "refurbish r=3 split 1" and so on.
+    speeds, accuracies: axes of Matplotlib, for the one and the other.
+    trained, speed: as `accuracy` and `speed` of `accuracy_over_speed`; the settings are "standard", "refurbish r=3" and
+      "refurbish r=3 split 1" and so on.
   """
   layers = 4
   name = lambda at: "refurbish r=3" if at == 2 else f"refurbish r=3 split {at}"
-  accuracies = results.summary(accuracy, "setting", "accuracy")
-  rates = results.summary(speed, "setting", "images_per_second")
-  splits = [at for at in range(layers, 0, -1) if name(at) in accuracies and name(at) in rates]
+  accuracy, rates = results.summary(trained, "setting", "accuracy"), results.summary(speed, "setting", "images_per_second")
+  splits = [at for at in range(layers, 0, -1) if name(at) in accuracy and name(at) in rates]
   x = [layers - at for at in splits]
-  axes.bar(x, [rates[name(at)][0] / 1000 for at in splits], 0.55, color=SKY, label="images/s")
-  axes.set(xlabel="layers of the final augmentation, of 4", ylabel="thousand images per second, input alone (bars)")
-  axes.set_xticks(x)
-  right = axes.twinx()
-  right.spines["right"].set_visible(True)
-  right.errorbar(
-      x, [100 * accuracies[name(at)][0] for at in splits], yerr=[100 * accuracies[name(at)][1] for at in splits],
-      color=BLUE, marker="o", markersize=10, lw=2.5, capsize=4)
-  mean, spread, _ = accuracies["standard"]
-  right.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.85", alpha=0.6, zorder=0)
-  right.set_ylabel("validation accuracy, % (line; grey: standard)")
-  return right
+  for axes, found, scale, color, marker in ((speeds, rates, 0.001, BLUE, "o"), (accuracies, accuracy, 100, VERMILION, "s")):
+    axes.errorbar(x, [scale * found[name(at)][0] for at in splits], yerr=[scale * found[name(at)][1] for at in splits],
+                  color=color, marker=marker, ms=10, lw=2.5, capsize=4)
+    mean, spread, _ = found["standard"]
+    axes.axhspan(scale * (mean - spread), scale * (mean + spread), color="0.88", zorder=0)
+    axes.text(layers - 1, scale * mean, "standard", ha="right", va="center", color="0.3", fontsize=11)
+    axes.set_xticks(x)
+  speeds.set_ylim(0, None)
+  speeds.set_ylabel("thousand images/s,\ninput alone")
+  accuracies.set_ylabel("validation accuracy, %")
+  accuracies.set_xlabel("layers of the final augmentation, of 4")
 
 
 def _mean_and_spread(values):

@@ -49,6 +49,14 @@ def compiled(model, steps, learning_rate=LEARNING_RATE):
   return model
 
 
+def restart(model, weights):
+  """Sets a compiled model back to `weights`, for another training without the seconds of compiling it again."""
+  model.set_weights(weights)
+  for variable in model.optimizer.variables:
+    # The learning rate is a schedule, and no variable; the others begin with 0.
+    variable.assign(keras.ops.zeros_like(variable))
+
+
 def _conv(x, filters, strides=1, size=3, activation=True):
   x = keras.layers.Conv2D(filters, size, strides, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
   x = keras.layers.BatchNormalization(momentum=0.9)(x)
