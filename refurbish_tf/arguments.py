@@ -12,7 +12,10 @@ from tensorflow.python.framework import random_seed
 
 # How many calls of a function the stages keep under way. tf.data.AUTOTUNE goes no further than the number of processors:
 # threads then run out of work and are woken again for one sample after the other.
-PARALLEL_CALLS = max(16, 2 * len(os.sched_getaffinity(0)))
+PROCESSORS = len(os.sched_getaffinity(0))
+PARALLEL_CALLS = max(16, 2 * PROCESSORS)
+# What all of a map's calls may hold, if that allows as many as there are processors: in memory, and in each checkpoint.
+PARALLEL_BYTES = 2**24
 
 
 @contextlib.contextmanager
@@ -44,15 +47,28 @@ def takes_seed(function, element_spec):
   parameter = signature.parameters.get("seed")
   if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
     return False
-  module = getattr(function, "__module__", None) or ""
-  if parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow"):
-    # Of their own functions this is a number that seeds a state: tf.image.random_flip_left_right(image, seed=None).
+  if seeds_a_state(function, parameter):
     return False
   arguments = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
   try:
     return "seed" not in signature.bind_partial(*arguments).arguments
   except TypeError:  # Too many components; calling the function will say so.
     return False
+
+
+def seeds_a_state(function, parameter):
+  """Whether the parameter seeds a state of TensorFlow's or Keras' own: tf.image.random_flip_left_right(image, seed=None)."""
+  module = getattr(function, "__module__", None) or ""
+  return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
+
+
+def parallel_calls(element_spec):
+  """How many calls to keep under way of a function that takes or returns such elements; `PARALLEL_CALLS` of small ones."""
+  size = 0
+  for spec in tf.nest.flatten(element_spec):
+    if isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype.is_numpy_compatible:
+      size += spec.shape.num_elements() * spec.dtype.size
+  return max(min(PARALLEL_CALLS, PARALLEL_BYTES // max(1, size)), min(PARALLEL_CALLS, PROCESSORS))
 
 
 def check_callable(name, function):

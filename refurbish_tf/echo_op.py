@@ -141,11 +141,11 @@ def _echo(
 
   def augment(dataset):
     if not arguments.takes_seed(augment_fn, dataset.element_spec):
-      return dataset.map(augment_fn, num_parallel_calls=arguments.PARALLEL_CALLS, name=name)
+      return dataset.map(augment_fn, num_parallel_calls=arguments.parallel_calls(dataset.element_spec), name=name)
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
     return tf.data.Dataset.zip(dataset, seeds, name=name).map(
         lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)),
-        num_parallel_calls=arguments.PARALLEL_CALLS, name=name)
+        num_parallel_calls=arguments.parallel_calls(dataset.element_spec), name=name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset

@@ -1,4 +1,5 @@
 """Where to split an augmentation, and how often to use what is cached: `rtf.recommend_split`."""
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -8,6 +9,7 @@ import math
 import statistics
 import time
 import typing
+import warnings
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +32,10 @@ MAX_WINDOW_BYTES = 2**23
 FEWEST_DRAWS = 64
 # If no two of these are the same, there are many thousands.
 UNBOUNDED_DRAWS = 1024
+# All outcomes have been seen when each was drawn so often.
+EACH_DRAWN = 4
+# Of the number of outcomes.
+ALMOST_EQUAL = 0.8
 # Whether there are more makes no difference to a training run of hundreds of epochs.
 MOST_DRAWS = 4096
 # One flat image hides what a layer does, so the one with the most outcomes counts.
@@ -51,13 +57,15 @@ class SplitLayer:
     name: of the function.
     time: CPU seconds per sample.
     num_outcomes: how many different outputs it has for one input; `math.inf` where all that were drawn differ.
-    is_lower_bound: whether there may be more outcomes than that, as counting ended before all had come twice.
+    is_lower_bound: whether there may be more outcomes than that, as counting ended before all had come several times.
+    effective_outcomes: of how many equally likely ones two would be the same as often. Diversity is predicted with it.
     sample_bytes: of a sample behind this layer, all its components, as the cache store must hold it for a split here.
   """
   name: str
   time: float
   num_outcomes: float
   is_lower_bound: bool
+  effective_outcomes: float
   sample_bytes: float
 
 
@@ -143,10 +151,12 @@ class SplitRecommendation:
 
   def _layer_rows(self):
     total = "" if self.num_samples is None else f"of {self.num_samples:,}"
-    rows = [["", "layer", "µs", "outcomes", "bytes of a sample behind it", total]]
+    rows = [["", "layer", "µs", "outcomes", "as if equally likely", "bytes of a sample behind it", total]]
     for position, layer in enumerate(self.layers, 1):
       rows.append([
-          str(position), layer.name, _microseconds(layer.time), _outcomes(layer), f"{layer.sample_bytes:,.0f}",
+          str(position), layer.name, _microseconds(layer.time), _outcomes(layer),
+          "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
+          f"{layer.sample_bytes:,.0f}",
           "" if self.num_samples is None else _size(self.num_samples * layer.sample_bytes)])
     return rows
 
@@ -168,8 +178,8 @@ class SplitRecommendation:
 
 
 def recommend_split(
-    layers, dataset, *, epochs, min_diversity=0.95, reuse_factors=None, num_outcomes=None, num_samples=256,
-    max_seconds=20):
+    layers, dataset, *, epochs, min_diversity=0.95, reuse_factors=None, num_outcomes=None, num_batched_outcomes=1,
+    num_samples=256, max_seconds=20):
   """Measures what each layer costs and brings, and recommends where to split and how often to use what is cached.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
@@ -207,7 +217,11 @@ def recommend_split(
     num_outcomes: how many different outputs each layer has for one input, a list of a number, of at least 1, or None
       for each layer: `math.inf` for a continuous one, 1 for one without randomness. What is None is counted, with
       many seeds on a few samples; the count is a lower bound where it says so, and unbounded where no two outputs
-      were the same. Outcomes need not be equally likely, which diversity then overestimates.
+      were the same. Where some are likelier than others, diversity is predicted with how often two draws were the
+      same (`SplitLayer.effective_outcomes`); what you give are equally likely ones.
+    num_batched_outcomes: how many outcomes an augmentation has that stands behind `refurbish`, on whole batches: 162 for
+      `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation; what it costs is
+      the same for every split and is not measured.
     num_samples: how many samples to measure at most. There are fewer where they take too long or are too large.
     max_seconds: about how long measuring may take, in seconds, and counting as long again. With very slow layers it
       takes longer.
@@ -229,6 +243,8 @@ def recommend_split(
       "a fraction of the unique samples of standard training, above 0 and up to 1")
   reuse_factors = _checked_reuse_factors(reuse_factors, epochs)
   num_outcomes = _checked_outcomes(num_outcomes, len(layers))
+  arguments.check_real(
+      "num_batched_outcomes", num_batched_outcomes, lambda value: value >= 1, "a number of at least 1, or math.inf")
   arguments.check_whole_number("num_samples", num_samples, 1)
   arguments.check_real("max_seconds", max_seconds, lambda value: 0 < value < math.inf, "a positive number of seconds")
 
@@ -240,11 +256,15 @@ def recommend_split(
   measurement = _Measurement(layers, dataset, num_samples, max_seconds)
   costs = measurement.costs()
   outcomes = [
-      (given, False) if given is not None else measurement.count_outcomes(position)
+      (given, False, given) if given is not None else measurement.count_outcomes(position)
       for position, given in enumerate(num_outcomes)]
-  return _recommend(
-      layers, costs, outcomes, specs, measurement.sample_bytes, None if length < 0 else length, not random_access,
-      epochs, min_diversity, reuse_factors)
+  found = _recommend(
+      layers, costs, outcomes, num_batched_outcomes, specs, measurement.sample_bytes, None if length < 0 else length,
+      not random_access, epochs, min_diversity, reuse_factors)
+  # For those who pass it on without printing it.
+  for warning in found.warnings:
+    warnings.warn(f"recommend_split: {warning}", stacklevel=2)
+  return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -359,7 +379,7 @@ class _Measurement:
     return dataset.window(size).with_options(options), size
 
   def count_outcomes(self, position):
-    """Returns how many different outputs a layer has for one input, and whether that is only the least there are."""
+    """Returns what `count_distinct` does of the outputs of a layer for one input."""
     inputs, function = self._inputs[position], self._alone[position]
     # A layer that takes no seed mostly has one outcome; a few draws show whether it is random in another way.
     fewest = FEWEST_DRAWS if arguments.takes_seed(function, inputs.dataset.element_spec) else 8
@@ -487,27 +507,34 @@ def _wait_until_idle():
 
 
 def count_distinct(draws, fewest, is_time_up):
-  """Returns how many different values an iterator of draws can yield, and whether there may be more.
+  """Counts the different values that an iterator of draws can yield.
 
-  All have been seen when each has come twice; when no two are the same, there is no telling how many there are.
+  All have been seen when each has come several times; when no two are the same, there is no telling how many there are.
+
+  Returns:
+    How many there are, whether there may be more, and of how many equally likely ones two draws would be the same as
+    often as they were.
   """
-  seen, once, number = set(), set(), 0
+  seen, number = collections.Counter(), 0
   end = fewest
   for value in draws:
     number += 1
-    (once.discard if value in seen else once.add)(value)
-    seen.add(value)
+    seen[value] += 1
     if number < end:
       continue
-    if not once:
-      return len(seen), False
     time_is_up = is_time_up()
-    if len(once) == number and (number >= UNBOUNDED_DRAWS or time_is_up and number >= FEWEST_DRAWS):
-      return math.inf, False
-    if time_is_up or number >= MOST_DRAWS:
+    if len(seen) == number and (number >= UNBOUNDED_DRAWS or time_is_up and number >= FEWEST_DRAWS):
+      return math.inf, False, math.inf
+    if time_is_up or number >= MOST_DRAWS or min(seen.values()) >= EACH_DRAWN:
       break
     end += fewest
-  return len(seen), True
+  all_seen = min(seen.values()) >= EACH_DRAWN
+  same = sum(times * (times - 1) for times in seen.values())
+  effective = number * (number - 1) / same if same else math.inf
+  # What is this near to equally likely may well be that.
+  if effective > ALMOST_EQUAL * len(seen):
+    effective = len(seen)
+  return len(seen), not all_seen, effective
 
 
 def _digest(element):
@@ -534,20 +561,22 @@ def _bytes(element):
 
 
 def _recommend(
-    layers, costs, outcomes, specs, sample_bytes, num_samples, reads_all, epochs, min_diversity, reuse_factors):
-  """Ranks, from what was measured. Outcomes are pairs: a number, and whether there may be more."""
+    layers, costs, outcomes, batched_outcomes, specs, sample_bytes, num_samples, reads_all, epochs, min_diversity,
+    reuse_factors):
+  """Ranks, from what was measured. Outcomes are what `count_distinct` returns."""
   names, times = [_name(layer) for layer in layers], costs.layers()
   described = tuple(
-      SplitLayer(name, seconds, number, is_lower_bound, size)
-      for name, seconds, (number, is_lower_bound), size in zip(names, times, outcomes, sample_bytes))
-  numbers_of_outcomes = [number for number, _ in outcomes]
+      SplitLayer(name, seconds, *counted, size)
+      for name, seconds, counted, size in zip(names, times, outcomes, sample_bytes))
+  # What stands behind all layers is in the final augmentation whatever the split.
+  effective_outcomes = [*(layer.effective_outcomes for layer in described), batched_outcomes]
   count = len(layers)
   standard = costs.partial[-1] + costs.memory + costs.read
 
   def predict(split, r, t_p, t_f, final):
     read = costs.read if reads_all else costs.read / r
     seconds = t_p / r + t_f + read
-    kept = _diversity(numbers_of_outcomes, final, epochs, r)
+    kept = _diversity(effective_outcomes, {*final, count}, epochs, r)
     return SplitPrediction(split, r, t_p, t_f, seconds, standard / seconds, kept)
 
   predictions = [predict(count, 1, costs.partial[-1], costs.memory, range(count, count))]
@@ -559,15 +588,15 @@ def _recommend(
   predictions.sort(key=lambda row: row.time)
   best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)
   partial_fn, final_fn = composition.split(layers, best.split)
-  warnings = _warnings(described, predictions, best, min_diversity)
+  reasons = _warnings(described, predictions, best, min_diversity)
 
   def reordered(final, r):
     t_p = costs.map + sum(times[i] for i in range(count) if i not in final)
     return predict(count - len(final), r, t_p, costs.memory + costs.map + sum(times[i] for i in final), final)
 
-  warnings += _reordering(described, specs, best, min_diversity, reuse_factors, reordered)
+  reasons += _reordering(described, specs, best, min_diversity, reuse_factors, reordered)
   return SplitRecommendation(
-      described, tuple(predictions), best, costs.read, reads_all, num_samples, epochs, min_diversity, tuple(warnings),
+      described, tuple(predictions), best, costs.read, reads_all, num_samples, epochs, min_diversity, tuple(reasons),
       partial_fn, final_fn)
 
 
@@ -614,8 +643,8 @@ def _reordering(layers, specs, best, min_diversity, reuse_factors, reordered):
 
   # Those that give the most outcomes for their time last.
   order = sorted(
-      (i for i in range(count) if layers[i].num_outcomes > 1),
-      key=lambda i: layers[i].time / math.log(min(UNBOUNDED, layers[i].num_outcomes)))
+      (i for i in range(count) if layers[i].effective_outcomes > 1),
+      key=lambda i: layers[i].time / math.log(min(UNBOUNDED, layers[i].effective_outcomes)))
   found = []
   for number in range(1, len(order) + 1):
     final = set(order[:number])

@@ -104,9 +104,10 @@ def _refurbish(
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
     num_parallel_calls: of both functions, as in `tf.data.Dataset.map`. `tf.data.AUTOTUNE` stands for 16, or twice the
-      number of processors where that is more. tf.data's own autotuner goes no further than the number of processors;
-      threads then run out of work and are woken again for one sample after the other, which for small images costs as
-      much CPU time as the augmentation.
+      number of processors where that is more; for samples known to be large for fewer, 16 MiB together, but not fewer
+      than processors. tf.data's own autotuner goes no further than the number of processors; threads then run out of
+      work and are woken again for one sample after the other, which for small images costs as much CPU time as the
+      augmentation. In a `tf.data` service whose workers have many more processors than this process, give a number.
     deterministic: of both functions, as in `tf.data.Dataset.map`.
     name: a name for the stage, shown by `rtf.stats`.
 
@@ -129,8 +130,6 @@ def _refurbish(
   _check_arguments(
       partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
       deterministic, name)
-  if num_parallel_calls is not None and not tf.is_tensor(num_parallel_calls) and num_parallel_calls == tf.data.AUTOTUNE:
-    num_parallel_calls = arguments.PARALLEL_CALLS
   if isinstance(store, (str, os.PathLike)):
     store = CacheStore(store)
   if seed is None and store is not None and store.path is not None:
@@ -145,14 +144,23 @@ def _refurbish(
   stale = _StaleSamplesDataset(self, stage, order_seed, shuffle_buffer_size or 0, partial_seed, name)
   in_order = deterministic is not False
   if partial_seed:
-    prepared = stale.map(
-        lambda element, index, seed: (arguments.call(partial_fn, element, seed=seed), index),
-        num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+    prepare = lambda element, index, seed: (arguments.call(partial_fn, element, seed=seed), index)
   else:
-    prepared = stale.map(
-        lambda element, index: (arguments.call(partial_fn, element), index),
-        num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+    prepare = lambda element, index: (arguments.call(partial_fn, element), index)
+
+  def prepared_by(calls):
+    return stale.map(prepare, num_parallel_calls=calls, deterministic=deterministic, name=name)
+
+  by_itself = not (num_parallel_calls is None or tf.is_tensor(num_parallel_calls)) and (
+      num_parallel_calls == tf.data.AUTOTUNE)
+  if by_itself:
+    num_parallel_calls = arguments.parallel_calls(self.element_spec)
+  prepared = prepared_by(num_parallel_calls)
   sample_spec, _ = prepared.element_spec
+  if by_itself and arguments.parallel_calls(sample_spec) < num_parallel_calls:
+    # How large they become is known only now.
+    num_parallel_calls = arguments.parallel_calls(sample_spec)
+    prepared = prepared_by(num_parallel_calls)
   final_seed = final_fn is not None and arguments.takes_seed(final_fn, sample_spec)
   refurbished = _RefurbishedSamplesDataset(
       prepared, stage, seed, order_seed, r, store, eviction, shuffle, in_order, final_seed, name)

@@ -468,6 +468,13 @@ class TestCompose:
     unseeded = inspect.signature(augment.compose([_adding(3), tf.io.decode_png])).parameters
     assert list(unseeded) == ["image", "rest"]
 
+  @pytest.mark.parametrize("layer", [tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call])
+  def test_functions_that_seed_a_state_get_none(self, layer):
+    """TensorFlow's and Keras' own: what refurbish gives a function is no number that they could take."""
+    fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
+    dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
+    assert next(iter(dataset)).shape == [4, 4, 3]
+
   def test_every_layer_has_a_seed_of_its_own(self):
     noted = []
     fn = augment.compose([_noting(noted)] * 4)

@@ -1,6 +1,7 @@
 """Checks the batched crop, flip and normalisation against the layers for single images."""
 import collections
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -70,8 +71,28 @@ class TestRandomCropAndFlipBatch:
     dataset = tf.data.Dataset.from_tensor_slices(images).batch(4).map(augment.random_crop_and_flip_batch(4))
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
+  def test_with_seeds_an_iterator_is_saved(self, tmp_path):
+    """As README has it. Without, TensorFlow refuses to."""
+    batched = augment.random_crop_and_flip_batch(2, 0.5, 0.25)
+
+    def make():
+      batches = tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).refurbish(tf.identity, None, r=2, seed=1).batch(3)
+      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(4)
+      return tf.data.Dataset.zip(batches, seeds).map(lambda batch, seeds: batched(batch, seed=seeds[:2])).repeat(3)
+
+    expected = [batch.tobytes() for batch in make().as_numpy_iterator()]
+    iterator = iter(make())
+    yielded = [next(iterator).numpy().tobytes() for _ in range(6)]
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+    restored = iter(make())
+    tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
+    assert yielded + [batch.numpy().tobytes() for batch in restored] == expected
+    unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
+    with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
+      tf.train.Checkpoint(iterator=unseeded).write(str(tmp_path / "another"))
+
   @pytest.mark.parametrize("mean, std, channels", [
-      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (0.5, STD, 3), (MEAN, 1, 3), (0, 1, 1),
+      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3), (0, 1, 1),
       ([0.5], [2], 5)])
   @pytest.mark.parametrize("known", [True, False])
   def test_normalises(self, mean, std, channels, known):
@@ -161,7 +182,9 @@ class TestRefusal:
       ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
       (0.5, [1, None, 1], TypeError, "std=.*real number"),
       (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      ((1, 2), (1, 2, 3), ValueError, "mean of 2 and std of 3 channels")])
+      (0.5, math.inf, ValueError, "it must be above 0 and finite"), (math.nan, 1, ValueError, "from 0 to 1"),
+      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255"),
+      ((0.1, 0.2), (1, 2, 3), ValueError, "mean of 2 and std of 3 channels")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
       augment.random_crop_and_flip_batch(4, mean, std)

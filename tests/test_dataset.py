@@ -19,6 +19,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.ops import test_mode
 
 import refurbish_tf as rtf
+from refurbish_tf import arguments
 
 Dataset = tf.data.Dataset
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -342,6 +343,44 @@ def test_apply_makes_the_same_stage(source, options):
   assert epochs(method) == epochs(applied)
   other = source.refurbish(draw, draw_again, seed=4, **options)
   assert epochs(method) != epochs(other)
+
+
+def parallel_calls(dataset):
+  """What the parallel maps of the graph are asked for."""
+  graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+  nodes = {node.name: node for node in graph.node}
+  return [int(tf.make_ndarray(nodes[node.input[-1]].attr["value"].tensor))
+          for node in graph.node if node.op.startswith("ParallelMapDataset")]
+
+
+@pytest.mark.parametrize("asked, calls", [
+    ({}, [arguments.PARALLEL_CALLS] * 2), ({"num_parallel_calls": tf.data.AUTOTUNE}, [arguments.PARALLEL_CALLS] * 2),
+    ({"num_parallel_calls": 3}, [3, 3]), ({"num_parallel_calls": None}, [])], ids=str)
+def test_calls_under_way(asked, calls):
+  """AUTOTUNE is more calls than tf.data's own, which ends at the processors; what is asked for is what is done."""
+  assert parallel_calls(Dataset.range(10).refurbish(tf.identity, tf.negative, r=2, **asked)) == calls
+
+
+def test_large_samples_have_fewer_calls_under_way():
+  """All together they hold 16 MiB, of what goes in or comes out; as many as processors are always under way."""
+  MiB = 2**20
+  def enlarge(size):
+    return lambda x: tf.zeros([size], tf.uint8)
+  # Of 4 MiB there may be 4 at once.
+  for source, partial_fn in ((Dataset.range(3), enlarge(4 * MiB)), (Dataset.range(3).map(enlarge(4 * MiB)), tf.size)):
+    assert parallel_calls(source.refurbish(partial_fn, tf.identity)) == [max(4, arguments.PROCESSORS)] * 2
+  assert parallel_calls(Dataset.range(3).refurbish(enlarge(MiB // 4), tf.identity)) == [
+      min(arguments.PARALLEL_CALLS, max(64, arguments.PROCESSORS))] * 2
+  assert parallel_calls(Dataset.range(3).refurbish(enlarge(64 * MiB), tf.identity)) == [arguments.PROCESSORS] * 2
+  # What is asked for is not changed.
+  assert parallel_calls(Dataset.range(3).refurbish(enlarge(64 * MiB), num_parallel_calls=16)) == [16]
+
+
+def test_calls_under_way_of_echo():
+  assert arguments.PARALLEL_CALLS >= max(16, 2 * len(os.sched_getaffinity(0)))
+  for where in ("before_augment", "after_augment", "after_batch"):
+    echoed = Dataset.range(10).echo(2, where, augment_fn=tf.identity, batch_size=2)
+    assert parallel_calls(echoed) == [arguments.PARALLEL_CALLS]
 
 
 def test_the_global_seed():

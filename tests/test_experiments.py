@@ -1,5 +1,8 @@
 """The experiments run, go on where they were stopped, and count what they say they count."""
+import collections
 import csv
+import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -31,6 +34,41 @@ def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
   else:
     assert np.bincount(np.concatenate(labels)).tolist() == np.bincount(list(
         shapes.train.map(lambda _, label: label).as_numpy_iterator())).tolist()
+
+
+def test_echo_reads_all_parts(shapes):
+  """In e epochs each image comes e times, as if the data were read on and on."""
+  ids = {hash(record): number for number, (record, _) in enumerate(shapes.train.as_numpy_iterator())}
+  numbered = dataclasses.replace(
+      shapes, train=shapes.train.map(lambda record, _: (record, tf.strings.to_hash_bucket_fast(record, 2**31))))
+  assert len(ids) == 768
+  ways = pipelines.Pipelines(numbered, [lambda image: image, lambda image: image], 1, seed=1)
+  for e, where in ((3, "after_augment"), (2, "after_batch"), (3, "before_augment")):
+    pipeline = ways.echoed(e, where)
+    epochs = [np.concatenate([labels.numpy() for _, labels in pipeline]) for _ in range(3 * e)]
+    assert all(len(epoch) == 768 and len(set(epoch)) == 768 // e for epoch in epochs)
+    orders = set()
+    for cycle in range(3):
+      together = collections.Counter(np.concatenate(epochs[e * cycle:e * cycle + e]).tolist())
+      assert len(together) == 768 and set(together.values()) == {e}
+      orders.add(tuple(int(min(epoch)) for epoch in epochs[e * cycle:e * cycle + e]))
+    assert len(orders) > 1 or e == 2
+
+
+def test_measuring_takes_no_time_of_others():
+  """What a pipeline has ready when its turn ends is what it had when it began, however long the others take."""
+  calls = tf.Variable(0)
+  counting = tf.data.Dataset.range(64).map(lambda x: x + 0 * tf.cast(calls.assign_add(1), tf.int64)).batch(8).prefetch(2)
+  seen = []
+
+  def on_turn(number, name):
+    time.sleep(0.3)
+    seen.append((number, name, int(calls)))
+
+  pipelines.measure_input({"counting": counting, "idle": tf.data.Dataset.range(8).batch(2)}, 4, on_turn=on_turn)
+  at_beginning = {number: count for number, name, count in seen if name == "counting"}
+  # The buffer of prefetch and no more.
+  assert all(count <= 64 * number + 3 * 8 for number, count in at_beginning.items())
 
 
 def test_simplified_leaves_out_the_expensive_layers():
@@ -77,6 +115,17 @@ def test_a_table_of_other_columns_is_left_alone(tmp_path):
   with pytest.raises(ValueError, match="must be the same. Give another --output"):
     results.Table(path, ("seed",)).add({"seed": 2, "loss": 0.5})
   assert path.read_text(encoding="utf-8") == before
+
+
+def test_a_table_knows_its_rows(tmp_path):
+  """In the next process, too, and whatever way a number was written."""
+  path = tmp_path / "some.csv"
+  results.Table(path, ("rate", "setting")).add({"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"})
+  for rate in (1, 1.0):
+    assert results.Table(path, ("rate", "setting")).has({"rate": rate, "setting": "standard"})
+  for other in ({"rate": 2, "setting": "standard"}, {"rate": 1, "setting": "echo"}):
+    assert not results.Table(path, ("rate", "setting")).has(other)
+  assert results.read(path)[0]["accuracies"] == "0.1 0.2"
 
 
 def test_fresh_samples_to_the_target(shapes):

@@ -28,7 +28,7 @@ def layer_named(name):
 
 
 def recommend(layers, *, read=0.0, reads_all=False, epochs=90, min_diversity=0.95, reuse_factors=(2, 3, 4), specs=None,
-              num_samples=1000):
+              num_samples=1000, batched_outcomes=1):
   """What is recommended for layers of (name, microseconds, outcomes), of images of 100 bytes."""
   names, times, outcomes = zip(*layers)
   times = [1e-6 * microseconds for microseconds in times]
@@ -38,7 +38,7 @@ def recommend(layers, *, read=0.0, reads_all=False, epochs=90, min_diversity=0.9
       final=tuple(MAP + sum(times[at:]) for at in range(1, len(times))))
   image = tf.TensorSpec([None, None, 3], tf.uint8)
   return module._recommend(
-      [layer_named(name) for name in names], costs, [(number, False) for number in outcomes],
+      [layer_named(name) for name in names], costs, [(number, False, number) for number in outcomes], batched_outcomes,
       specs or [image] * (len(layers) + 1), [100] * len(layers), num_samples, reads_all, epochs, min_diversity,
       reuse_factors)
 
@@ -173,12 +173,14 @@ def test_noise_does_not_make_negative_times():
 
 
 @pytest.mark.parametrize("draws, expected", [
-    (itertools.cycle([1]), (1, False)),
-    (itertools.cycle(range(20)), (20, False)),
-    (itertools.cycle(range(1000)), (1000, False)),
-    (itertools.count(), (math.inf, False)),
-    # Every other draw is another one.
-    ((i // 2 * (i % 2) for i in itertools.count()), (module.MOST_DRAWS // 2, True)),
+    (itertools.cycle([1]), (1, False, 1)),
+    (itertools.cycle(range(20)), (20, False, 20)),
+    (itertools.cycle(range(1000)), (1000, False, 1000)),
+    (itertools.count(), (math.inf, False, math.inf)),
+    # Every other draw is another one: two are the same in a quarter of the cases.
+    ((i // 2 * (i % 2) for i in itertools.count()), (module.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
+    # Two, one of which comes once in ten draws.
+    ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
 ])
 def test_count_distinct(draws, expected):
   assert module.count_distinct(draws, module.FEWEST_DRAWS, lambda: False) == expected
@@ -187,11 +189,11 @@ def test_count_distinct(draws, expected):
 def test_counting_ends_when_the_time_is_up():
   drawn = []
   draws = (drawn.append(i) or i % 50 for i in itertools.count())
-  assert module.count_distinct(draws, 64, lambda: True) == (50, True)
+  assert module.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
   assert len(drawn) == 64
-  assert module.count_distinct(itertools.count(), 64, lambda: True) == (math.inf, False)
+  assert module.count_distinct(itertools.count(), 64, lambda: True)[:2] == (math.inf, False)
   # Too few draws to say that.
-  assert module.count_distinct(itertools.count(), 8, lambda: True) == (8, True)
+  assert module.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
 
 
 def busy(image, seed):
@@ -221,6 +223,36 @@ def test_measures_and_counts():
   assert found.num_samples == 12 and not found.reads_all
   labels = [int(label) for _, label in IMAGES.refurbish(**found)]
   assert sorted(labels) == list(range(12))
+
+
+def mostly_nothing(image, seed):
+  """One of 59 outcomes, but 96 times in 100 the same one."""
+  number = tf.random.stateless_uniform([], seed, 0, 1500, tf.int32)
+  return image + tf.cast(tf.minimum(number, 58), tf.uint8)
+
+
+def test_rare_outcomes_are_no_diversity():
+  """What Theorem 1 says of equally likely outcomes is far too much here: r uses of a sample hardly differ."""
+  with pytest.warns(UserWarning, match="recommend_split: "):
+    found = rtf.recommend_split([busy, mostly_nothing], IMAGES, epochs=90, max_seconds=4)
+  layer = found.layers[1]
+  assert layer.num_outcomes > 10 and layer.effective_outcomes == pytest.approx(1 / 0.9616**2, rel=0.05)
+  predicted = {row.r: row.diversity for row in found.predictions if row.split == 1}
+  draws = [list(tf.data.Dataset.range(300).map(
+      lambda i: mostly_nothing(tf.zeros([], tf.uint8), tf.stack([tf.cast(i, tf.int32), use]))).as_numpy_iterator())
+           for use in range(3)]
+  # Of a continuous partial augmentation: how many of a cached sample's uses differ.
+  real = sum(len(set(uses)) for uses in zip(*draws)) / (3 * 300)
+  assert predicted[3] < real + 0.1 and found.r == 1
+
+
+def test_outcomes_behind_the_stage_count():
+  """Crop and flip of whole batches: with them all layers of the paper may be cached, without them none."""
+  rand_augment = PAPER[:2]
+  assert recommend(rand_augment).r == 1
+  found = recommend(rand_augment, batched_outcomes=162, reuse_factors=(2, 3))
+  assert (found.best.split, found.r) == (2, 3) and found.final_fn is None
+  assert found.best.diversity == rtf.diversity.normalized_unique_samples(14 * 14 * 162, 162, 90, 3)
 
 
 def test_counts_what_is_not_given():
@@ -295,6 +327,8 @@ def flip(image, seed):
     (dict(reuse_factors=[0.5]), ValueError, "got 0.5"),
     (dict(reuse_factors=[]), ValueError, "got none"),
     (dict(reuse_factors=3), TypeError, r"a list of .*such as \[2, 3\], got 3"),
+    (dict(num_batched_outcomes=0.5), ValueError, "num_batched_outcomes must be a number of at least 1.*got 0.5"),
+    (dict(num_batched_outcomes="162"), TypeError, "got '162'"),
     (dict(num_outcomes=[0.5]), ValueError, "num_outcomes must be a number of at least 1.*got 0.5"),
     (dict(num_outcomes=[math.nan]), ValueError, "got nan"),
     (dict(num_outcomes=["2"]), TypeError, "got '2'"),

@@ -28,7 +28,8 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
 
   `refurbish` gives no seed to what comes after it, and without one the function draws anew in each epoch and each run.
   `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same. For
-  reproducible runs, and for restored ones to go on as unbroken ones, give it one seed a batch:
+  reproducible runs, and where the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold such draws, give
+  it one seed a batch:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
@@ -47,7 +48,7 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
-    ValueError: `padding` is negative, there is one of `mean` and `std` only, or `std` is not above 0.
+    ValueError: `padding` is negative, there is one of `mean` and `std` only, `mean` is not from 0 to 1, or `std` is not above 0.
 
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """
@@ -130,16 +131,21 @@ def _checked_normalisation(mean, std):
         "or std=1 to leave one out.")
   checked = []
   for name, values in (("mean", mean), ("std", std)):
-    channels = values if isinstance(values, (list, tuple, np.ndarray)) else [values]
+    channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
+    channels = channels if isinstance(channels, (list, tuple)) else [channels]
     if not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
       raise TypeError(
           f"random_crop_and_flip_batch was given {name}={values!r}; it must be a real number, or a list of one for "
           "each channel. Pass Python numbers, such as 0.5.")
     checked.append(np.asarray(channels, np.float64))
   mean, std = checked
-  if not (std > 0).all():
+  if not ((mean >= 0) & (mean <= 1)).all():
     raise ValueError(
-        f"random_crop_and_flip_batch was given std={std.tolist()}; it must be above 0. Pass 1 for a channel that is "
+        f"random_crop_and_flip_batch was given mean={mean.tolist()}; it must be from 0 to 1, the mean of values divided by "
+        "255. Divide a mean of 0 to 255, and its std, by 255.")
+  if not ((std > 0) & np.isfinite(std)).all():
+    raise ValueError(
+        f"random_crop_and_flip_batch was given std={std.tolist()}; it must be above 0 and finite. Pass 1 for a channel that is "
         "not to be scaled.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(

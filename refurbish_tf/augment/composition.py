@@ -6,6 +6,7 @@ import numbers
 
 import tensorflow as tf
 
+from refurbish_tf import arguments
 from .layers import checked_seed
 
 
@@ -21,7 +22,8 @@ def compose(layers):
 
   Every layer gets a seed of its own, made of `seed` and the layer's position. A layer without a parameter named
   `seed`, say `tf.io.decode_png`, is called as `layer(image)`. One that has it must take it as `tf.random.stateless_*`
-  do: `tf.image.stateless_random_contrast`, not `tf.image.random_contrast`.
+  do: `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions whose seed may be left out, such as
+  `tf.image.random_contrast`, are called without: they draw by a state of their own, which no checkpoint can hold.
 
   Args:
     layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
@@ -110,9 +112,10 @@ def _takes_seed(layer):
   if isinstance(layer, functools.partial) and "seed" in layer.keywords:
     return False
   try:
-    return "seed" in inspect.signature(layer).parameters
+    parameter = inspect.signature(layer).parameters.get("seed")
   except ValueError:  # Some built-in functions do not tell.
     return False
+  return parameter is not None and not arguments.seeds_a_state(layer, parameter)
 
 
 def image_of(element):

@@ -49,11 +49,22 @@ class Pipelines:
         partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options))
 
   def echoed(self, e, where):
-    """`Dataset.echo` with the whole echoing factor `e`; each epoch reads a random one of `e` parts of the images."""
+    """`Dataset.echo` with the whole echoing factor `e`; each epoch reads one of `e` parts of the images.
+
+    The parts come in random order, all of them in `e` epochs, then in another one. The pipeline counts its epochs.
+    """
+    arguments.check_whole_number("e", e, 1)
     # Every e-th image, and not a shuffled selection, so that the only shuffle is the echo's own.
-    count = self._count // e
-    part = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).take(1).flat_map(
-        lambda number: self.images.train.shard(e, number % e).take(count))
+    train, count = self.images.train, self._count // e
+    if self._count % e:
+      train = train.take(e * count)
+    epoch = tf.Variable(-1, dtype=tf.int64)
+
+    def part(_):
+      number = epoch.assign_add(1)
+      return tf.random.experimental.index_shuffle(number % e, tf.stack([self.seed, number // e]), e - 1)
+
+    part = tf.data.Dataset.from_tensors(0).map(part).flat_map(lambda number: train.shard(e, number))
     part = part.apply(tf.data.experimental.assert_cardinality(count))
     return decoded(part, self.images).echo(
         e, where, augment_fn=rtf.augment.compose(self.layers), batch_size=self.batch_size,
@@ -121,7 +132,10 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
   Returns:
     By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
   """
-  iterators = {name: iter(pipeline.repeat()) for name, pipeline in pipelines.items()}
+  options = tf.data.Options()
+  # Else tf.data prefetches ever more behind repeat, in the turns of others.
+  options.experimental_optimization.inject_prefetch = False
+  iterators = {name: iter(pipeline.repeat().with_options(options)) for name, pipeline in pipelines.items()}
   measured = {name: [] for name in pipelines}
   for number in range(rounds):
     for name in random.sample(list(pipelines), len(pipelines)):

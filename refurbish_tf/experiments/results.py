@@ -43,7 +43,7 @@ class Table:
 
   def has(self, row):
     """Whether there is one with the same values in all columns of the key."""
-    return any(all(str(known[name]) == str(row[name]) for name in self._key) for known in self._rows)
+    return any(all(known[name] == row[name] for name in self._key) for known in self._rows)
 
   def add(self, row):
     """Appends a row, with what made it: command, commit, machine and versions.
