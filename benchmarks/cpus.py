@@ -31,42 +31,48 @@ def measure(quick):
   processors = sorted(os.sched_getaffinity(0))
   counts = [1, *([2] if len(processors) > 1 else [])]
   images, whence = samples.small(512 if quick else 12_800)
-  seconds = {(count, r): [] for count in counts for r in REUSE_FACTORS}
+  epochs = 1 if quick else 3
+  alone = {(count, r): [] for count in counts for r in REUSE_FACTORS}
+  training, holds = {key: [] for key in alone}, []
   with common.fresh_processes() as call:
     for number in range(common.rounds(quick, 5)):
-      common.say(f"round {number + 1}: 1 and {counts[-1]} processors, each in a process of its own")
-      for count in random.sample(counts, len(counts)):
-        for r, measured in call(_seconds_per_image, processors[:count], images, 1 if quick else 3).items():
-          seconds[count, r].append(measured)
-  yield _section(seconds, counts, whence, len(processors))
+      common.say(f"round {number + 1}: {' and '.join(map(str, counts))} processors, each in a process of its own")
+      for found, hold in ((alone, lambda: 0), (training, lambda: alone[1, 1][-1] / DOWNSTREAM)):
+        for count in random.sample(counts, len(counts)):
+          for r, measured in call(_seconds_per_image, processors[:count], images, epochs, hold()).items():
+            found[count, r].append(measured)
+      holds.append(alone[1, 1][-1] / DOWNSTREAM)
+  yield _section(alone, training, holds, counts, whence, len(processors))
 
 
-def _section(seconds, counts, whence, available):
-  middle = {key: statistics.median(measured) for key, measured in seconds.items()}
-  hold = middle[1, 1] / DOWNSTREAM
-  rows = []
+def _section(alone, training, holds, counts, whence, available):
+  hold = statistics.median(holds)
+  middle = {key: statistics.median(measured) for key, measured in alone.items()}
+  rows = [common.Row("downstream", "the downstream by itself", "images/s", [1 / hold for hold in holds])]
   for count in counts:
-    rows += [common.Row(f"input_{count}_r{r}", f"{count}: {NAMES[r]}, input alone", "images/s",
-                        [1 / s for s in seconds[count, r]]) for r in REUSE_FACTORS]
-    rows += [common.Row(f"gain_{count}_r{r}", f"{count}: {NAMES[r]} over standard", "×",
-                        common.quotients(seconds[count, 1], seconds[count, r])) for r in REUSE_FACTORS[1:]]
+    for key, name, found in (("input", "input alone", alone), ("training", "training", training)):
+      rows += [common.Row(f"{key}_{count}_r{r}", f"{count}: {NAMES[r]}, {name}", "images/s",
+                          [1 / s for s in found[count, r]]) for r in REUSE_FACTORS]
+    rows += [common.Row(f"gain_{count}_r{r}", f"{count}: {NAMES[r]} over standard, training", "×",
+                        common.quotients(training[count, 1], training[count, r])) for r in REUSE_FACTORS[1:]]
   if len(counts) > 1:
-    rows += [common.Row(f"scaling_r{r}", f"2 over 1: {NAMES[r]}", "×", common.quotients(seconds[1, r], seconds[2, r]))
-             for r in REUSE_FACTORS]
-    for count in MODELLED:
-      rates = {r: 1 / max(_modelled(middle[1, r], middle[2, r], count), hold) for r in REUSE_FACTORS}
-      rows += [common.Row(f"modelled_{count}_r{r}", f"{count}, MODELLED: {NAMES[r]}, training", "images/s", [rates[r]])
-               for r in REUSE_FACTORS]
+    rows += [common.Row(f"scaling_r{r}", f"2 over 1: {NAMES[r]}, input alone", "×",
+                        common.quotients(alone[1, r], alone[2, r])) for r in REUSE_FACTORS]
+    rows += [
+        common.Row(f"modelled_{count}_r{r}", f"{count}, MODELLED: {NAMES[r]}, training", "images/s",
+                   [1 / max(_modelled(middle[1, r], middle[2, r], count), hold)])
+        for count in MODELLED for r in REUSE_FACTORS]
   else:
     rows.append(common.Row("modelled", "no model: it takes two processors to calibrate, and here is one", "", []))
   return common.Section(
       "Throughput over processors",
       f"{whence}; two rand_augment_layer() before the store, .batch({BATCH}).map(random_crop_and_flip_batch(4)) behind "
-      f"it, after the first epoch. Measured with 1 and {counts[-1]} of {available} processors, input alone. Modelled: "
-      f"training with a downstream that takes {1 / hold:,.0f} images/s, {DOWNSTREAM} times what standard input yields "
-      "with one processor. The model is s + p / c seconds an image on c processors, through the two medians, and knows "
-      "nothing of memory bandwidth, other sockets or hyperthreads.", rows,
-      {"processors": lambda figure: _draw(figure, middle, hold, counts)} if len(counts) > 1 else {})
+      f"it, after the first epochs. Measured with {' and '.join(map(str, counts))} of {available} processors: input alone, "
+      f"and training, where a loop holds each batch, taking no processor, so long that by itself it takes {DOWNSTREAM} "
+      "times the images that standard input yields with one processor. The model is s + p / c seconds an image on c "
+      "processors, through the medians of input alone, and never less than the downstream takes; it knows nothing of "
+      "memory bandwidth, other sockets or hyperthreads.", rows,
+      {"processors": lambda figure: _draw(figure, middle, training, hold, counts)} if len(counts) > 1 else {})
 
 
 def _modelled(one, two, count):
@@ -76,8 +82,8 @@ def _modelled(one, two, count):
   return one - parallel + parallel / count
 
 
-def _seconds_per_image(processors, images, epochs):
-  """By r. To be run in a process of its own, for TensorFlow to make as many threads as it may use processors."""
+def _seconds_per_image(processors, images, epochs, hold):
+  """By r, with a downstream that holds an image for `hold` seconds. To be run in a process of its own, for TensorFlow to make as many threads as it may use processors."""
   os.sched_setaffinity(0, processors)
   steps = len(images) // BATCH
   iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}
@@ -89,6 +95,8 @@ def _seconds_per_image(processors, images, epochs):
       began = time.perf_counter()
       for _ in range(steps):
         next(iterators[r])
+        if hold:
+          time.sleep(hold * BATCH)
       seconds[r] += counted * (time.perf_counter() - began)
   return {r: total / (epochs * steps * BATCH) for r, total in seconds.items()}
 
@@ -109,7 +117,7 @@ def _dataset(images, r):
           .prefetch(1))
 
 
-def _draw(figure, middle, hold, counts):
+def _draw(figure, middle, training, hold, counts):
   figure.set_size_inches(11, 7.5)
   axes = figure.subplots()
   grid = [1 + k / 20 for k in range(20 * (MODELLED[-1] - 1) + 1)]
@@ -117,8 +125,10 @@ def _draw(figure, middle, hold, counts):
     rate = lambda count, r=r: 1 / max(_modelled(middle[1, r], middle[2, r], count), hold)
     axes.plot(grid, [rate(count) / 1000 for count in grid], ls="--", lw=2, color=style["color"])
     axes.plot(MODELLED, [rate(count) / 1000 for count in MODELLED], ls="none", ms=11, mfc="white", mew=2, **style)
-    axes.plot(counts, [1 / max(middle[count, r], hold) / 1000 for count in counts], ls="-", lw=3, ms=12, label=NAMES[r],
-              **style)
+    rates = [[0.001 / s for s in training[count, r]] for count in counts]
+    medians = [statistics.median(of_one) for of_one in rates]
+    around = [[m - min(of_one) for m, of_one in zip(medians, rates)], [max(of_one) - m for m, of_one in zip(medians, rates)]]
+    axes.errorbar(counts, medians, yerr=around, ls="-", lw=3, ms=12, capsize=4, elinewidth=1.2, label=NAMES[r], **style)
   axes.axhline(1 / hold / 1000, color="0.6", lw=1.5, zorder=0)
   axes.text(MODELLED[-1], 1.015 / hold / 1000, "what the downstream takes", ha="right", color="0.35")
   axes.plot([], [], ls="--", lw=2, color="0.4", marker="o", mfc="white", mew=2, ms=11, label="MODELLED, not measured")

@@ -72,8 +72,8 @@ def steady_epochs(quick):
   return common.Section(
       steady_epochs.__doc__,
       f"CPU time per image, epochs of {count:,} images ({whence}). t_f is all that images.cache().map(final_fn, "
-      f"AUTOTUNE).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and the iteration "
-      f"once for each image, too. t_p is only what .map(partial_fn, AUTOTUNE) adds to images.batch({batch}). All images lie "
+      f"{common.PARALLEL_CALLS}).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and the iteration "
+      f"once for each image, too. t_p is only what .map(partial_fn, {common.PARALLEL_CALLS}) adds to images.batch({batch}). All images lie "
       "in memory, and both functions are given other seeds for each. partial_fn is two rand_augment_layer(), final_fn "
       "random_crop(4) and random_flip().",
       [common.Row("t_p", "t_p", "µs", partial),

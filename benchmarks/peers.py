@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 
 import common
 import samples
@@ -29,6 +30,8 @@ PIPELINES = {
     "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
 }
 ROUNDS = 5
+# After which a pipeline is taken to hang.
+EPOCH_SECONDS = 300
 # As in peer_pipelines/epochs.py. Of whole ones, for nobody to have fewer images because it drops a smaller one.
 BATCH = 128
 
@@ -66,7 +69,8 @@ def _section(quick, kind, size, images, whence, augmentation):
   return common.Section(
       f"{size}: images per second and per CPU second",
       f"{whence}, from memory, in random order: {augmentation}. uint8 batches of {BATCH}, read without a model. Each "
-      "pipeline is written as its own documentation recommends and has a thread or a process for each core. They take "
+      "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data as "
+      f"many calls at once as refurbish takes by itself ({common.PARALLEL_CALLS}). They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
       "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
       {size: lambda figure: _draw(figure, size, speed, cpu_speed, absent)})
@@ -155,7 +159,11 @@ def _epoch(process):
     process.stdin.flush()
   except BrokenPipeError:
     return None
+  # One that hangs is ended, and says nothing more.
+  watch = threading.Timer(EPOCH_SECONDS, process.kill)
+  watch.start()
   line = process.stdout.readline()
+  watch.cancel()
   return json.loads(line) if line else None
 
 

@@ -3,6 +3,7 @@
 import statistics
 
 import common
+import samples
 import numpy as np
 import tensorflow as tf
 
@@ -26,28 +27,23 @@ def measure(quick):
 
 def arrays(quick):
   """32x32 arrays"""
-  count = 512 if quick else 50_000
-  images, whence = _cifar10(count)
+  images, whence = samples.small(512 if quick else 50_000)
   layers = [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
             rtf.augment.random_flip()]
   source = tf.data.Dataset.from_tensor_slices(images)
-  return _section("arrays", arrays.__doc__, f"{count:,} images ({whence}).", source, layers, quick)
+  return _section("arrays", arrays.__doc__, f"{whence}.", source, layers, quick)
 
 
 def photographs(quick):
   """224x224 from JPEG"""
-  try:
-    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
-    source = tfds.load("groceries", split="train", decoders={"image": tfds.decode.SkipDecoding()}, download=False)
-  except Exception as error:  # pylint: disable=broad-except
-    # TFDS has many ways to say that there is no data, and it may not be installed.
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return common.Section(photographs.__doc__, f"Skipped: groceries is not prepared for TFDS here ({reason}).", [])
-  # Again and again, for what an epoch costs by itself to be shared by many samples.
-  source = source.take(16) if quick else source.repeat(8)
+  files, whence = samples.photographs(16 if quick else 1500)
+  # Again and again, for what an epoch costs by itself to be shared by many samples. Behind a filter it is a stream, as
+  # files are.
+  source = tf.data.Dataset.from_tensor_slices(np.array(files, object)).filter(lambda file: tf.strings.length(file) > 0)
+  source = source.apply(tf.data.experimental.assert_cardinality(len(files))).repeat(1 if quick else 8)
   layers = [_decode, _resize, rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
             rtf.augment.random_crop(28), rtf.augment.random_flip()]
-  text = f"{len(source):,} photographs (groceries{'' if quick else ', 8 times'}), a stream."
+  text = f"{whence}{'' if quick else ', 8 times'}, a stream."
   return _section("photographs", photographs.__doc__, text, source, layers, quick)
 
 
@@ -96,16 +92,6 @@ def _section(key, title, source_text, source, layers, quick):
        common.Row(f"{key}_quotient", "measured", "of the prediction", quotients),
        common.Row(key, f"{title}: measured and predicted apart", "of the smaller",
                   [max(q, 1 / q) for q in quotients], limit=1.1)])
-
-
-def _cifar10(count):
-  try:
-    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
-    dataset = tfds.load("cifar10", split=f"train[:{count}]", as_supervised=True, download=False)
-    return np.stack([image for image, _ in dataset.as_numpy_iterator()]), "CIFAR-10"
-  except Exception:  # pylint: disable=broad-except
-    images = np.random.default_rng(7).integers(0, 256, [count, 32, 32, 3], np.uint8)
-    return images, "noise, as there is no CIFAR-10 here"
 
 
 def _decode(image):

@@ -151,7 +151,8 @@ class SplitRecommendation:
 
   def _layer_rows(self):
     total = "" if self.num_samples is None else f"of {self.num_samples:,}"
-    rows = [["", "layer", "µs", "outcomes", "as if equally likely", "bytes of a sample behind it", total]]
+    unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
+    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
     for position, layer in enumerate(self.layers, 1):
       rows.append([
           str(position), layer.name, _microseconds(layer.time), _outcomes(layer),

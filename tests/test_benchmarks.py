@@ -4,6 +4,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 
@@ -26,15 +28,15 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
 
 def test_the_others_run(tmp_path):
   for name, bars, pictures in (
-      ("disk", 25, []), ("sharing", 3, []), ("restart", 4, []), ("split", 1, []), ("throughput", 13, ["224", "32"]),
-      ("balance", 3, ["batches", "rates"]), ("memory", 9, ["shares"])):
+      ("disk", 25, []), ("sharing", 3, []), ("restart", 4, []), ("split", 1, []), ("throughput", 15, ["224", "32"]),
+      ("cpus", 0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []), ("balance", 3, ["batches", "rates"]), ("memory", 9, ["shares"])):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
         [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / f"{name}.png")],
         capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     drawn = sorted(path.name for path in tmp_path.glob(f"{name}*.png"))
-    assert drawn == [f"{name}.png", *(f"{name}_{picture}.png" for picture in pictures)]
+    assert drawn == [*([f"{name}.png"] if bars else []), *(f"{name}_{picture}.png" for picture in pictures)]
     rows = [row for section in json.loads(figures.read_text())["sections"] for row in section["rows"]]
     assert sum(row["limit"] is not None for row in rows) == bars
 
@@ -71,6 +73,22 @@ def test_photographs_are_generated_where_there_are_none(tmp_path):
   assert done.returncode == 0, done.stderr
   assert "none of tf_flowers" in done.stderr and "tfds build tf_flowers" in done.stderr
   assert done.stdout.startswith("100 100 generated pictures")
+
+
+def test_all_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+  monkeypatch.syspath_prepend(str(RUN.parent))
+  import run  # pylint: disable=import-outside-toplevel
+  ran = []
+  monkeypatch.setattr(run.subprocess, "run", lambda command, check: ran.append(command[2:]) or subprocess.CompletedProcess(
+      command, returncode=int("disk" in command)))
+  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--quick"])
+  assert run.main() == 1
+  assert "Failed: disk." in capsys.readouterr().out
+  assert ["throughput", "--quick"] in ran and ["cpus", "--quick"] in ran and not any("all" in command for command in ran)
+  monkeypatch.setattr(sys, "argv", ["run.py", "all", "--json", str(tmp_path / "all.json")])
+  with pytest.raises(SystemExit):
+    run.main()
+  assert "of one benchmark" in capsys.readouterr().err
 
 
 def test_unknown_benchmarks_are_refused():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, speed, training
 
@@ -34,6 +35,62 @@ def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
   else:
     assert np.bincount(np.concatenate(labels)).tolist() == np.bincount(list(
         shapes.train.map(lambda _, label: label).as_numpy_iterator())).tolist()
+
+
+def test_what_a_setting_is(shapes):
+  """Which layers run anew for each use of a sample, and which policy it is."""
+  def ran(setting, epochs=4):
+    """How often each of four layers ran, of 768 images."""
+    counts = [tf.Variable(0, dtype=tf.int64) for _ in range(4)]
+    layers = [lambda image, count=count: image + 0 * tf.cast(count.assign_add(1), tf.uint8) for count in counts]
+    ways = pipelines.Pipelines(shapes, layers, accuracy.split_of(setting)[1], seed=1)
+    pipeline = {**accuracy.SETTINGS, **accuracy.MORE_SETTINGS}[setting](ways)
+    for _ in range(epochs):
+      for _ in pipeline:
+        pass
+    return [int(count) for count in counts]
+
+  every, kept = 4 * 768, 768 + 3 * 256
+  assert ran("standard") == [every] * 4
+  assert ran("refurbish r=2") == [768 + 3 * 384] * 2 + [every] * 2
+  assert ran("refurbish r=3") == [kept] * 2 + [every] * 2
+  for at in (1, 3, 4):
+    assert ran(f"refurbish r=3 split {at}") == [kept] * at + [every] * (4 - at)
+  assert ran("refurbish r=3 balanced only") == ran("refurbish r=3")
+  # All in the first and the fourth epoch.
+  assert ran("refurbish r=3 naive") == [2 * 768] * 2 + [every] * 2
+  for e in (2, 3):
+    assert ran(f"echo augmented e={e}") == ran(f"echo batches e={e}") == [every // e] * 4
+  assert ran("cache after augmentation") == [768] * 4
+  described = rtf.describe(accuracy.pipeline(shapes, "RandAugment", "refurbish r=3 balanced only", 1))
+  assert "balanced eviction, uniform shuffle" in described
+
+
+def test_seeds_are_other_trainings(shapes):
+  orders = [np.concatenate([labels.numpy() for _, labels in accuracy.pipeline(shapes, "RandAugment", setting, seed)]).tobytes()
+            for setting in ("standard", "refurbish r=3", "echo augmented e=3") for seed in (0, 1)]
+  assert len(set(orders)) == len(orders)
+
+
+@pytest.mark.parametrize("module, arguments", [
+    (accuracy, ["--epochs", "0"]), (accuracy, ["--images", "767"]), (accuracy, ["--seeds", "x"]), (speed, ["--rounds", "0"]),
+    (accuracy, ["--dataset", "no_such_set"]), (speed, ["--dataset", "no_such_set"]), (echoing, ["--seeds", "-1"]),
+    (echoing, ["--dataset", "no_such_set"]), (accuracy, ["--output", "/proc/none/accuracy.csv"])], ids=str)
+def test_what_the_scripts_refuse(module, arguments, capsys, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  with pytest.raises(SystemExit) as exit:
+    module.main(arguments)
+  assert exit.value.code == 2
+  assert f"argument {arguments[0]}" in (said := capsys.readouterr().err) or arguments[1] in said or "none" in said
+
+
+def test_no_other_images_than_asked_for(monkeypatch, tmp_path):
+  """What is to stand in a table of CIFAR-10 is not trained on shapes, or on fewer images."""
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+  monkeypatch.setattr(images, "_prepare", lambda builder: "there is no network")
+  with pytest.raises(images.DatasetError, match="neither prepared .* nor can it be downloaded"):
+    images.load_all("cifar10", 768)
+  assert images.load("cifar10", 20).note
 
 
 def test_echo_reads_all_parts(shapes):
@@ -82,7 +139,7 @@ def test_simplified_leaves_out_the_expensive_layers():
 
 def test_whole_batches():
   assert accuracy.whole_batches(10_000) == 9984
-  assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == accuracy.whole_batches(1) == 768
+  assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == 768
 
 
 def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
@@ -99,7 +156,7 @@ def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
   before = path.read_text(encoding="utf-8")
   ran = []
   monkeypatch.setattr(accuracy, "run", lambda **row: ran.append(row) or {
-      name: rows[0][name] for name in list(rows[0])[8:15]})
+      name: rows[0][name] for name in list(rows[0])[len(accuracy.KEY):-len(results.PROVENANCE)]})
   accuracy.main([*arguments, "--seeds", "1"])
   assert not ran and path.read_text(encoding="utf-8") == before
   assert "3 of 3 trainings are in" in capsys.readouterr().out
@@ -110,17 +167,21 @@ def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
 
 def test_a_table_of_other_columns_is_left_alone(tmp_path):
   path = tmp_path / "some.csv"
-  results.Table(path, ("seed",)).add({"seed": 1, "accuracy": 0.5})
+  results.Table(path, ("seed",)).add([{"seed": 1, "accuracy": 0.5}])
   before = path.read_text(encoding="utf-8")
-  with pytest.raises(ValueError, match="must be the same. Give another --output"):
-    results.Table(path, ("seed",)).add({"seed": 2, "loss": 0.5})
+  with pytest.raises(ValueError, match="has the columns seed, accuracy.*Give another --output"):
+    results.Table(path, ("seed",)).add([{"seed": 2, "loss": 0.5}])
+  # Before anything is trained.
+  with pytest.raises(ValueError, match="Give another --output"):
+    results.Table(path, ("seed", "r"))
   assert path.read_text(encoding="utf-8") == before
 
 
 def test_a_table_knows_its_rows(tmp_path):
   """In the next process, too, and whatever way a number was written."""
   path = tmp_path / "some.csv"
-  results.Table(path, ("rate", "setting")).add({"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"})
+  results.Table(path, ("rate", "setting")).add([
+      {"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"}])
   for rate in (1, 1.0):
     assert results.Table(path, ("rate", "setting")).has({"rate": rate, "setting": "standard"})
   for other in ({"rate": 2, "setting": "standard"}, {"rate": 1, "setting": "echo"}):
@@ -128,10 +189,38 @@ def test_a_table_knows_its_rows(tmp_path):
   assert results.read(path)[0]["accuracies"] == "0.1 0.2"
 
 
+def test_a_table_survives_a_kill(tmp_path):
+  """A row that was not written to its end is as if it had not been; the next ones are whole."""
+  path = tmp_path / "some.csv"
+  results.Table(path, ("seed",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
+  content = path.read_bytes()
+  whole = content.split(b"\n")
+  for end in range(len(content)):
+    path.write_bytes(content[:end])
+    table = results.Table(path, ("seed",))
+    known = max(0, content[:end].count(b"\n") - 1)
+    assert [table.has({"seed": seed}) for seed in range(3)] == [known > 0, known > 1, False]
+    table.add([{"seed": 2, "accuracy": 0.5}])
+    assert [row["seed"] for row in results.read(path)] == [*range(known), 2]
+    assert path.read_bytes().startswith(whole[0] + b"\n")
+
+
+def test_provenance_is_no_number(tmp_path):
+  path = tmp_path / "some.csv"
+  table = results.Table(path, ("seed",))
+  table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}
+  table.add([{"seed": 1}])
+  row, = results.read(path)
+  assert row["seed"] == 1 and row["commit"] == "1e12345" and row["python"] == "3.11"
+
+
 def test_fresh_samples_to_the_target(shapes):
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
   found = echoing.fresh_samples_to_target(shapes, "after_batch", 2, **how, target=1e-9)
   assert (found["fresh"], found["steps"]) == (128, 4)
+  # Whatever the size of a batch, what is counted is what the optimizer did.
+  found = echoing.fresh_samples_to_target(shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, target=1e-9)
+  assert (found["fresh"], found["steps"]) == (400, 8)
   found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0, most_steps=8)
   assert (found["fresh"], found["steps"]) == (-1, -1) and len(found["accuracies"].split()) == 2
   for target in (0, 40, float("nan")):
@@ -172,8 +261,11 @@ def test_the_packaged_tables_are_whole(name):
   rows = results.read(name)
   with path.open(newline="", encoding="utf-8") as file:
     assert all(None not in row and None not in row.values() for row in csv.DictReader(file))
+  # All is compared with all.
+  for column in ("dataset", "images", "epochs", "width", "learning_rate", "target", "steps" if name == "accuracy" else ""):
+    assert len({row.get(column) for row in rows}) == 1, column
   for row in rows:
-    assert row["dataset"] == "cifar10"
+    assert row["dataset"] == "cifar10" and not row["commit"].endswith("+")
     assert all(row[column] for column in ("command", "commit", "machine", "tensorflow", "python"))
   if name == "echoing":
     for setting in echoing.settings():
@@ -183,8 +275,10 @@ def test_the_packaged_tables_are_whole(name):
     for augmentation in accuracy.AUGMENTATIONS:
       for setting in accuracy.settings(augmentation):
         found = [row for row in rows if (row["augmentation"], row["setting"]) == (augmentation, setting)]
-        assert len(found) >= 3, (augmentation, setting)
-        assert name == "speed" or len({row["steps"] for row in found}) == 1
+        if name == "speed":
+          assert sorted(row["round"] for row in found) == [1, 2, 3, 4, 5], (augmentation, setting)
+        else:
+          assert sorted(row["seed"] for row in found) == [0, 1, 2], (augmentation, setting)
 
 
 def test_the_figures_are_drawn(tmp_path):

@@ -3,6 +3,7 @@ import itertools
 
 import tensorflow as tf
 
+import common
 import epochs
 import refurbish_tf as rtf
 import throughput
@@ -24,7 +25,7 @@ def large(files):
 def _augmented(images, augment):
   source = tf.data.Dataset.from_tensor_slices(images).shuffle(len(images))
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
-  return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), tf.data.AUTOTUNE)
+  return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
 
 
 def _epochs(dataset, count):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 from refurbish_tf import store_command
+from refurbish_tf.experiments import whole_number
 from refurbish_tf_command import stderr_held_back
 
 FIGURE = "refurbish_demo.png"
@@ -44,14 +45,14 @@ def _add_demo(commands):
       "--dataset", default="cifar10", metavar="NAME",
       help="an image classification set of TensorFlow Datasets, or `shapes`, which is built in")
   parser.add_argument(
-      "--images", type=_whole_number(2), default=10_000, metavar="N", help="train on the first N images at most")
-  parser.add_argument("--epochs", type=_whole_number(1), default=20, metavar="N", help="epochs of each training")
+      "--images", type=whole_number(2), default=10_000, metavar="N", help="train on the first N images at most")
+  parser.add_argument("--epochs", type=whole_number(1), default=20, metavar="N", help="epochs of each training")
   parser.add_argument(
       "--reuse", type=_reuse_factor, nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
   # Of the seeds 0 to 4, this one's accuracies are the nearest to the means; between seeds they differ by some points.
   parser.add_argument(
-      "--seed", type=_whole_number(0, 2**31 - 1), default=1, metavar="N",
+      "--seed", type=whole_number(0, 2**31 - 1), default=1, metavar="N",
       help="of the initial weights, the order of the samples and the augmentation")
   parser.add_argument(
       "--output", type=pathlib.Path, default=FIGURE, metavar="PATH",
@@ -92,22 +93,6 @@ class _Factors(list):
 
   def __str__(self):
     return " ".join(f"{r:g}" for r in self)
-
-
-def _whole_number(least, most=None):
-  """A type for argparse, whose complaint says what is allowed."""
-  allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-
-  def parse(text):
-    try:
-      number = int(text)
-    except ValueError:
-      number = None
-    if number is None or number < least or (most is not None and number > most):
-      raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
-    return number
-
-  return parse
 
 
 def _reuse_factor(text):

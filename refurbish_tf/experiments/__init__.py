@@ -4,9 +4,11 @@
     python -m refurbish_tf.experiments.echoing
     python -m refurbish_tf.experiments.speed
 
-Each writes a table into `results/`, a row for each training or measurement, and goes on where it was stopped: what stands
-in the table is not done again. Beyond TensorFlow they need Keras and TensorFlow Datasets.
+Each writes a table, a row for each training or measurement, and goes on where it was stopped: what stands in the table is
+not done again. Those in `results/` were made by these commands without other arguments, and come with the package. Beyond
+TensorFlow they need Keras and TensorFlow Datasets.
 """
+import argparse
 import numbers
 
 
@@ -26,3 +28,19 @@ def check_parameters(**parameters):
     if value < least:
       raise ValueError(
           f"The parameters cell has {name} = {value!r}; it must be a whole number of at least {least}. Change it there.")
+
+
+def whole_number(least, most=None):
+  """A type for argparse, whose complaint says what is allowed."""
+  allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+
+  def parse(text):
+    try:
+      number = int(text)
+    except ValueError:
+      number = None
+    if number is None or number < least or (most is not None and number > most):
+      raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
+    return number
+
+  return parse

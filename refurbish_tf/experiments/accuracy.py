@@ -4,7 +4,8 @@
     python -m refurbish_tf.experiments.accuracy --images 50000 --epochs 200 --seeds 3 --width 64
 
 Trains a small ResNet on CIFAR-10 in every setting with every seed, all for the same number of optimizer steps, and writes
-a row for each training. The learning rate was tuned for standard training and is the same for all.
+a row for each training. The learning rate is the same for all: with the default arguments the best one for standard
+training, see `training.py`. Validation is on CIFAR-10's test images, which the learning rate was chosen with, too.
 """
 import argparse
 import pathlib
@@ -20,10 +21,12 @@ from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
 from refurbish_tf.experiments.pipelines import BATCH_SIZE
 from refurbish_tf.experiments.pipelines import Pipelines
+from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
 MAGNITUDE = 9
 PADDING = 4
+LEAST_IMAGES = 6 * BATCH_SIZE
 KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
 # Those of the paper's comparison; with RandAugment those of its Figure 12, the split, and of Figure 14, the order, too.
@@ -51,33 +54,39 @@ def main(argv=None):
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
-  parser.add_argument("--images", type=int, default=1_536, help="train on the first so many, rounded to whole batches")
-  parser.add_argument("--epochs", type=int, default=50)
-  parser.add_argument("--seeds", type=int, default=3, help="trainings in each setting")
-  parser.add_argument("--width", type=int, default=16, help="channels of the first stage of the network")
+  parser.add_argument("--images", type=whole_number(LEAST_IMAGES), default=1_536,
+                      help="train on the first so many, rounded down to whole batches")
+  parser.add_argument("--epochs", type=whole_number(1), default=50)
+  parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings in each setting")
+  parser.add_argument("--width", type=whole_number(1), default=16, help="channels of the first stage of the network")
   parser.add_argument("--learning-rate", type=float, default=training.LEARNING_RATE)
   parser.add_argument("--settings", nargs="+", choices=[*SETTINGS, *MORE_SETTINGS], default=[*SETTINGS, *MORE_SETTINGS])
   parser.add_argument("--augmentations", nargs="+", choices=AUGMENTATIONS, default=AUGMENTATIONS)
-  parser.add_argument("--output", type=pathlib.Path, default=results.DIRECTORY / "accuracy.csv")
+  parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="a table, to go on with")
   args = parser.parse_args(argv)
-  table = results.Table(args.output, KEY)
+  try:
+    table = results.Table(args.output, KEY)
+    image_sets.load_all(args.dataset, whole_batches(args.images))
+  except (OSError, ValueError, image_sets.DatasetError) as error:
+    parser.error(str(error))
   rows = [
       {"dataset": args.dataset, "images": whole_batches(args.images), "epochs": args.epochs, "width": args.width,
        "learning_rate": args.learning_rate, "augmentation": augmentation, "setting": setting, "seed": seed}
-      for seed in range(args.seeds) for augmentation in args.augmentations for setting in settings(augmentation)
-      if setting in args.settings]
+      # What is compared most is there first.
+      for group in (SETTINGS, MORE_SETTINGS) for seed in range(args.seeds) for augmentation in args.augmentations
+      for setting in settings(augmentation) if setting in group and setting in args.settings]
   missing = [row for row in rows if not table.has(row)]
   print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
   for number, row in enumerate(missing):
     found = run(**row)
-    table.add({**row, **found})
+    table.add([{**row, **found}])
     print(f"{number + 1} of {len(missing)}: {row['augmentation']}, {row['setting']}, seed {row['seed']}: "
           f"{found['accuracy']:.4f} after {found['seconds']:.0f} s", flush=True)
 
 
 def whole_batches(images):
   """Not more images than `images`, so many that echoing by 2 and by 3 leaves whole batches: the same steps for all."""
-  return max(1, images // (6 * BATCH_SIZE)) * 6 * BATCH_SIZE
+  return images // LEAST_IMAGES * LEAST_IMAGES
 
 
 def settings(augmentation):
@@ -87,10 +96,15 @@ def settings(augmentation):
 
 def pipeline(images, augmentation, setting, seed):
   """The pipeline of a setting, from `Images`."""
-  number = int(setting.rpartition(" ")[2]) if "simplified" in setting or "split" in setting else 0
-  simplified, at = (number, 2 - number) if "simplified" in setting else (0, number or 2)
-  ways = Pipelines(images, layers(augmentation, simplified), max(1, at), seed)
+  simplified, at = split_of(setting)
+  ways = Pipelines(images, layers(augmentation, simplified), at, seed)
   return {**SETTINGS, **MORE_SETTINGS}[setting](ways)
+
+
+def split_of(setting):
+  """How many of the expensive layers a setting leaves out, and how many layers are its partial augmentation."""
+  number = int(setting.rpartition(" ")[2]) if "simplified" in setting or "split" in setting else 2
+  return (number, 1) if "simplified" in setting else (0, number)
 
 
 def layers(augmentation, simplified=0):
@@ -107,7 +121,7 @@ def layers(augmentation, simplified=0):
 def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed):
   """Trains once. Returns what was found, as columns of the table."""
   keras.utils.set_random_seed(seed)
-  loaded = image_sets.load(dataset, images, seed)
+  loaded = image_sets.load_all(dataset, images, seed)
   train = pipeline(loaded, augmentation, setting, seed)
   # Decoded once and kept.
   validation = decoded(loaded.validation, loaded).batch(500).cache()

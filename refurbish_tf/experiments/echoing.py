@@ -2,9 +2,9 @@
 
     python -m refurbish_tf.experiments.echoing
 
-Trains a small network on CIFAR-10 until it reaches the target on the validation images, and counts the samples that were
-read. All is alike but the echo, and there is one shuffle buffer of the same size in each pipeline. The learning rate was
-tuned for the baseline and is the same for all.
+Trains a small network on CIFAR-10 until it reaches the target on the validation images, and counts the fresh samples that
+this took, steps times batch size over e. All is alike but the echo, and there is one shuffle buffer of the same size in
+each pipeline. The learning rate is the same for all, the best one for the baseline with batches of 128, see `training.py`.
 """
 import argparse
 import pathlib
@@ -18,14 +18,16 @@ from refurbish_tf import augment
 from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
+from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
 PADDING = 4
-KEY = ("dataset", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "seed")
+KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "seed")
 PLACES = ("before_augment", "after_augment", "after_batch")
 SHUFFLE_BUFFER_SIZE = 10_000
 VALIDATION_IMAGES = 5_000
 MOST_STEPS = 4_000
+STEPS_PER_EXECUTION = 4
 # The paper's figures: what is varied. Each has the baseline, e = 1, with the same batch and shuffle buffer.
 BATCH_SIZES = {128: (2, 4, 8), 512: (2,)}
 SHUFFLE_BUFFER_SIZES = (1, 1_000)
@@ -38,19 +40,24 @@ def main(argv=None):
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--target", type=float, default=0.6, help="accuracy on the validation images")
   parser.add_argument("--learning-rate", type=float, default=training.ECHOING_LEARNING_RATE)
-  parser.add_argument("--seeds", type=int, default=3, help="trainings of each pipeline")
-  parser.add_argument("--output", type=pathlib.Path, default=results.DIRECTORY / "echoing.csv")
+  parser.add_argument("--images", type=whole_number(1), default=50_000, help="read the first so many, again and again")
+  parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings of each pipeline")
+  parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="a table, to go on with")
   args = parser.parse_args(argv)
-  table = results.Table(args.output, KEY)
+  try:
+    table = results.Table(args.output, KEY)
+    loaded = image_sets.load_all(args.dataset, args.images)
+  except (OSError, ValueError, image_sets.DatasetError) as error:
+    parser.error(str(error))
   rows = [
-      {"dataset": args.dataset, "target": args.target, "learning_rate": args.learning_rate, **setting, "seed": seed}
-      for seed in range(args.seeds) for setting in settings()]
+      {"dataset": args.dataset, "images": args.images, "target": args.target, "learning_rate": args.learning_rate, **setting, "seed": seed}
+      for setting in settings() for seed in range(args.seeds)]
   missing = [row for row in rows if not table.has(row)]
   print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
-  loaded = image_sets.load(args.dataset, sys.maxsize)
   for number, row in enumerate(missing):
-    found = fresh_samples_to_target(loaded, **{name: value for name, value in row.items() if name != "dataset"})
-    table.add({**row, **found})
+    how = {name: value for name, value in row.items() if name not in ("dataset", "images")}
+    found = fresh_samples_to_target(loaded, **how)
+    table.add([{**row, **found}])
     print(f"{number + 1} of {len(missing)}: {row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
           f"{row['shuffle_buffer_size']}, seed {row['seed']}: {found['fresh']} fresh samples", flush=True)
 
@@ -100,8 +107,8 @@ def fresh_samples_to_target(
     samples_between: samples that the network is trained on from one look at the validation images to the next.
 
   Returns:
-    A dict: "fresh", the samples read until the target was reached, and "steps", the optimizer's; both are -1 if it was
-    not. "accuracies", one of each look at the validation images. "seconds".
+    A dict: "fresh", the fresh samples that the network was trained on until the target was reached, without those that
+    wait in the shuffle buffer then; "steps", the optimizer's. Both are -1 if the target was not reached. "accuracies", one of each look at the validation images. "seconds".
 
   Raises:
     ValueError: the target is not more than 0 and at most 1, or as of `Dataset.echo`.
@@ -117,8 +124,9 @@ def fresh_samples_to_target(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=False,
       # Keras itself costs a millisecond a call, a good part of a step of such a network.
-      steps_per_execution=4)
-  steps = max(4, samples_between // batch_size)
+      steps_per_execution=STEPS_PER_EXECUTION)
+  # Keras takes so many at a time, and would take more than asked for.
+  steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
   accuracies = model.fit(
       pipeline(images, where, e, batch_size, shuffle_buffer_size, seed), steps_per_epoch=steps,
@@ -126,7 +134,7 @@ def fresh_samples_to_target(
       verbose=0).history["val_accuracy"]
   seconds = time.perf_counter() - began
   reached = accuracies[-1] >= target
-  taken = steps * len(accuracies)
+  taken = int(model.optimizer.iterations)
   keras.backend.clear_session()
   return {"fresh": taken * batch_size // e if reached else -1, "steps": taken if reached else -1,
           "accuracies": " ".join(f"{accuracy:.4f}" for accuracy in accuracies), "seconds": round(seconds, 1)}

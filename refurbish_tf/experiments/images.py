@@ -81,6 +81,20 @@ def _load(name, count, seed):
   return _from_tfds(builder, image_key, label_key, count)
 
 
+def load_all(name, count, seed=0):
+  """`load` for what is to be compared with other runs: raises where it would use other images, or fewer.
+
+  Raises:
+    DatasetError: as `load`, or there are not `count` images of the set.
+  """
+  images = load(name, count, seed)
+  if images.note:
+    raise DatasetError(images.note.partition(":")[0])
+  if len(images.train) < count:
+    raise DatasetError(f"{name} has {len(images.train):,} training images, which is less than the {count:,} asked for")
+  return images
+
+
 def shapes(count, seed=0, note=""):
   """Ten shapes in any colour, place, size and orientation on a noisy background, drawn within a second or so."""
   train_count, validation_count = count, max(10, min(count // 4, VALIDATION_IMAGES))

@@ -99,9 +99,11 @@ class Pipelines:
 
   def _mapped(self, dataset, function):
     # A function that takes a stateless seed gets another one for every element and epoch, as from `refurbish`.
+    takes_seed = arguments.takes_seed(function, dataset.element_spec)
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
-        lambda element, seed: function(*element, seed=seed), num_parallel_calls=arguments.PARALLEL_CALLS)
+        lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),
+        num_parallel_calls=arguments.PARALLEL_CALLS)
 
   def _batched(self, dataset):
     return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)

@@ -1,6 +1,7 @@
 """The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
 import csv
 import importlib.metadata
+import io
 import os
 import pathlib
 import platform
@@ -17,52 +18,76 @@ import refurbish_tf as rtf
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 
 
+# Of what made a row, and no numbers, whatever they look like.
+PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
+
+
 class Table:
   """A CSV file of rows that are known by some of their columns.
 
   >>> import tempfile
   >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"))
-  >>> table.add({"r": 2, "seed": 1, "accuracy": 0.5})
+  >>> table.add([{"r": 2, "seed": 1, "accuracy": 0.5}])
   >>> table.has({"r": 2, "seed": 1}), table.has({"r": 2, "seed": 2})
   (True, False)
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  A row is on disk as soon as `add` returns, so a program that was stopped goes on with the rows that are missing.
+  Rows are on disk as soon as `add` returns, so a program that was stopped goes on with those that are missing.
+
+  Args:
+    path: of the file, which is made when there is none.
+    key: the names of these columns.
 
   Attributes:
     path: of the file.
+
+  Raises:
+    ValueError: there is a file, and it has not got these columns.
+    OSError: the file cannot be written.
   """
 
   def __init__(self, path, key):
     self.path = pathlib.Path(path)
-    # Now, and not after the first training.
-    self.path.parent.mkdir(parents=True, exist_ok=True)
     self._key = key
-    self._rows = read(self.path) if self.path.exists() else []
+    # What ran is what was there when it began.
+    self._provenance = _provenance()
+    # Whatever is wrong is told now, and not after the first training.
+    self.path.parent.mkdir(parents=True, exist_ok=True)
+    with self.path.open("ab+") as file:
+      file.seek(0)
+      content = file.read()
+      # The program may have been killed while it wrote the last one.
+      file.truncate(content.rfind(b"\n") + 1)
+    for row in read(self.path)[:1]:
+      if not set(key) <= set(row):
+        raise ValueError(self._refusal(row, key))
 
   def has(self, row):
-    """Whether there is one with the same values in all columns of the key."""
-    return any(all(known[name] == row[name] for name in self._key) for known in self._rows)
+    """Whether there is one with the same values in all columns of the key; another process may have added it."""
+    return any(all(known[name] == row[name] for name in self._key) for known in read(self.path))
 
-  def add(self, row):
-    """Appends a row, with what made it: command, commit, machine and versions.
+  def add(self, rows):
+    """Appends rows, all or none, with what made them: command, commit, machine and versions.
 
     Raises:
-      ValueError: it has other columns than the file.
+      ValueError: they have other columns than the file.
     """
-    row = {**row, **_provenance()}
-    if self._rows and list(self._rows[0]) != list(row):
-      raise ValueError(
-          f"{self.path} has the columns {', '.join(self._rows[0])}, the new row has {', '.join(row)}; they must be the "
-          "same. Give another --output.")
-    new = not self._rows
+    rows = [{**row, **self._provenance} for row in rows]
+    known = read(self.path)[:1]
+    if known and list(known[0]) != list(rows[0]):
+      raise ValueError(self._refusal(known[0], rows[0]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    if not self.path.stat().st_size:
+      writer.writeheader()
+    writer.writerows(rows)
     with self.path.open("a", newline="", encoding="utf-8") as file:
-      writer = csv.DictWriter(file, list(row), lineterminator="\n")
-      if new:
-        writer.writeheader()
-      writer.writerow(row)
-    self._rows.append(row)
+      file.write(text.getvalue())
+
+  def _refusal(self, there, wanted):
+    return (f"{self.path} has the columns {', '.join(there)}; they must be, or begin with, {', '.join(wanted)}. Give "
+            "another --output.")
 
 
 def read(path):
@@ -74,7 +99,8 @@ def read(path):
   if isinstance(path, str) and not path.endswith(".csv"):
     path = DIRECTORY / f"{path}.csv"
   with open(path, newline="", encoding="utf-8") as file:
-    return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    return [{name: text if name in PROVENANCE else _value(text) for name, text in row.items()}
+            for row in csv.DictReader(file)]
 
 
 def summary(rows, by, column):
@@ -138,13 +164,15 @@ def _provenance():
 
 
 def _commit():
-  """Of the checkout that the package is in, with a plus where its code has been changed; "" if there is none."""
+  """Of the checkout that the package belongs to, with a plus where its code has been changed; "" if there is none."""
   package = pathlib.Path(__file__).parent.parent
 
   def git(*arguments):
     return subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
+    # There may be a checkout of something else around the environment that the package is installed in.
+    git("ls-files", "--error-unmatch", "__init__.py")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", str(package), ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
   except (OSError, subprocess.CalledProcessError):

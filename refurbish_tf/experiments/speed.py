@@ -12,6 +12,7 @@ import sys
 from refurbish_tf.experiments import accuracy
 from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments import results
+from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import measure_input
 
 KEY = ("dataset", "images", "augmentation", "setting", "round")
@@ -23,29 +24,33 @@ def main(argv=None):
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
-  parser.add_argument("--images", type=int, default=1_536, help="the first so many, rounded to whole batches")
-  parser.add_argument("--rounds", type=int, default=5, help="turns of each pipeline")
-  parser.add_argument("--output", type=pathlib.Path, default=results.DIRECTORY / "speed.csv")
+  parser.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=1_536,
+                      help="the first so many, rounded down to whole batches")
+  parser.add_argument("--rounds", type=whole_number(1), default=5, help="turns of each pipeline")
+  parser.add_argument("--output", type=pathlib.Path, default="speed.csv", help="a table, to go on with")
   args = parser.parse_args(argv)
-  table = results.Table(args.output, KEY)
   images = accuracy.whole_batches(args.images)
-  # So many that what is read ahead in the turn of another is little.
+  # What the prefetch of a pipeline reads ahead in the turn of another is to be little.
   epochs = max(1, LEAST_IMAGES // images)
-  loaded = image_sets.load(args.dataset, images)
+  try:
+    table = results.Table(args.output, KEY)
+    loaded = image_sets.load_all(args.dataset, images)
+  except (OSError, ValueError, image_sets.DatasetError) as error:
+    parser.error(str(error))
   for augmentation in accuracy.AUGMENTATIONS:
     rows = {setting: {"dataset": args.dataset, "images": images, "augmentation": augmentation, "setting": setting}
             for setting in accuracy.settings(augmentation)}
-    if all(table.has({**row, "round": number}) for row in rows.values() for number in range(1, 1 + args.rounds)):
+    if any(table.has({**row, "round": 1}) for row in rows.values()):
       print(f"{augmentation} is in {table.path}")
       continue
     measured = measure_input(
         {setting: accuracy.pipeline(loaded, augmentation, setting, seed=0) for setting in rows}, 1 + args.rounds, epochs,
         on_turn=lambda number, setting: print(f"{augmentation}, round {number} of {args.rounds}: {setting}", flush=True))
-    for setting, seconds in measured.items():
-      for number, (wall, cpu) in enumerate(seconds):
-        if number and not table.has({**rows[setting], "round": number}):
-          table.add({**rows[setting], "round": number, "images_per_second": round(epochs * images / wall),
-                     "cpu_microseconds": round(1e6 * cpu / (epochs * images), 1)})
+    # Those of one session, and no others.
+    table.add([
+        {**rows[setting], "round": number, "images_per_second": round(epochs * images / wall),
+         "cpu_microseconds": round(1e6 * cpu / (epochs * images), 1)}
+        for setting, turns in measured.items() for number, (wall, cpu) in enumerate(turns) if number])
 
 
 if __name__ == "__main__":
