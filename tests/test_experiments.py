@@ -256,7 +256,7 @@ def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["accuracy", "echoing", "speed"])
 def test_the_packaged_tables_are_whole(name):
-  """At least three seeds of everything that is drawn, with what made it."""
+  """Three seeds of everything that is there, with what made it, and all that the README shows is there."""
   path = results.DIRECTORY / f"{name}.csv"
   rows = results.read(name)
   with path.open(newline="", encoding="utf-8") as file:
@@ -269,8 +269,10 @@ def test_the_packaged_tables_are_whole(name):
     assert all(row[column] for column in ("command", "commit", "machine", "tensorflow", "python"))
   if name == "echoing":
     for setting in echoing.settings():
-      seeds = {row["seed"] for row in rows if all(row[column] == value for column, value in setting.items())}
-      assert len(seeds) >= 3, setting
+      seeds = sorted(row["seed"] for row in rows if all(row[column] == value for column, value in setting.items()))
+      # Those of the paper's Figure 3.
+      needed = (setting["batch_size"], setting["shuffle_buffer_size"]) == (128, 10_000) and setting["e"] <= 2
+      assert seeds == [0, 1, 2] or not seeds and not needed, setting
   else:
     for augmentation in accuracy.AUGMENTATIONS:
       for setting in accuracy.settings(augmentation):
@@ -278,7 +280,8 @@ def test_the_packaged_tables_are_whole(name):
         if name == "speed":
           assert sorted(row["round"] for row in found) == [1, 2, 3, 4, 5], (augmentation, setting)
         else:
-          assert sorted(row["seed"] for row in found) == [0, 1, 2], (augmentation, setting)
+          seeds = sorted(row["seed"] for row in found)
+          assert seeds == [0, 1, 2] or not seeds and setting not in accuracy.SETTINGS, (augmentation, setting)
 
 
 def test_the_figures_are_drawn(tmp_path):
