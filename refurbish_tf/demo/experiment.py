@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf.experiments import training
 from refurbish_tf.experiments.pipelines import BATCH_SIZE
 from refurbish_tf.experiments.pipelines import Pipelines
 from refurbish_tf.experiments.pipelines import decoded
@@ -183,15 +184,7 @@ def _model(images, settings, steps):
   Light, because a demo of the input must not be about the model, and because here both often share the same cores.
   """
   keras.utils.set_random_seed(settings.seed)
-  model = keras.Sequential([
-      keras.Input(images.shape, dtype="uint8"),
-      keras.layers.Rescaling(1 / 127.5, offset=-1),
-      keras.layers.Conv2D(16, 5, strides=2, padding="same", activation="relu"),
-      keras.layers.MaxPooling2D(),
-      keras.layers.Conv2D(48, 3, padding="same", activation="relu"),
-      keras.layers.MaxPooling2D(),
-      keras.layers.Flatten(),
-      keras.layers.Dense(images.classes)])
+  model = training.small_cnn(images, reach=1)
   model.compile(
       keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, settings.epochs * steps)),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],

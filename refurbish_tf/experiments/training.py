@@ -24,11 +24,11 @@ def small_resnet(images, width=16):
   return keras.Model(inputs, keras.layers.Dense(images.classes)(x))
 
 
-def small_cnn(images):
-  """Two convolutions, for experiments of many short trainings."""
+def small_cnn(images, reach=2):
+  """Two convolutions, for many short trainings; they get pixels from -`reach` to `reach`."""
   return keras.Sequential([
       keras.Input(images.shape, dtype="uint8"),
-      keras.layers.Rescaling(1 / 64, offset=-2),
+      keras.layers.Rescaling(reach / 127.5, offset=-reach),
       keras.layers.Conv2D(16, 5, strides=2, padding="same", activation="relu"),
       keras.layers.MaxPooling2D(),
       keras.layers.Conv2D(48, 3, padding="same", activation="relu"),
