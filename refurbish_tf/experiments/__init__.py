@@ -5,8 +5,8 @@
     python -m refurbish_tf.experiments.speed
 
 Each writes a table, a row for each training or measurement, and goes on where it was stopped: what stands in the table is
-not done again. Those in `results/` were made by these commands without other arguments, and come with the package. Beyond
-TensorFlow they need Keras and TensorFlow Datasets.
+not done again. Those in `results/` come with the package; each row says which command and commit made it. Beyond TensorFlow
+they need Keras and TensorFlow Datasets.
 """
 import argparse
 import numbers
