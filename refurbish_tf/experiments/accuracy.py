@@ -75,13 +75,9 @@ def main(argv=None):
       # What is compared most is there first.
       for group in (SETTINGS, MORE_SETTINGS) for seed in range(args.seeds) for augmentation in args.augmentations
       for setting in settings(augmentation) if setting in group and setting in args.settings]
-  missing = [row for row in rows if not table.has(row)]
-  print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
-  for number, row in enumerate(missing):
-    found = run(**row)
-    table.add([{**row, **found}])
-    print(f"{number + 1} of {len(missing)}: {row['augmentation']}, {row['setting']}, seed {row['seed']}: "
-          f"{found['accuracy']:.4f} after {found['seconds']:.0f} s", flush=True)
+  table.complete(
+      rows, lambda row: run(**row), lambda row: f"{row['augmentation']}, {row['setting']}, seed {row['seed']}: "
+      f"{row['accuracy']:.4f} after {row['seconds']:.0f} s")
 
 
 def whole_batches(images):
@@ -136,7 +132,8 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
     fresh = stages[0].total.fresh
   else:
     # Without `refurbish` there is nothing that counts them.
-    fresh = images if setting.startswith("cache") else images * epochs // (int(setting[-1]) if setting.startswith("echo") else 1)
+    factor = int(setting[-1]) if setting.startswith("echo") else 1
+    fresh = images if setting.startswith("cache") else images * epochs // factor
   keras.backend.clear_session()
   return {
       "steps": int(model.optimizer.iterations), "fresh": fresh, "accuracy": round(history["val_accuracy"][-1], 4),

@@ -50,16 +50,17 @@ def main(argv=None):
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))
   rows = [
-      {"dataset": args.dataset, "images": args.images, "target": args.target, "learning_rate": args.learning_rate, **setting, "seed": seed}
+      {"dataset": args.dataset, "images": args.images, "target": args.target, "learning_rate": args.learning_rate,
+       **setting, "seed": seed}
       for setting in settings() for seed in range(args.seeds)]
-  missing = [row for row in rows if not table.has(row)]
-  print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {table.path}", flush=True)
-  for number, row in enumerate(missing):
-    how = {name: value for name, value in row.items() if name not in ("dataset", "images")}
-    found = fresh_samples_to_target(loaded, **how)
-    table.add([{**row, **found}])
-    print(f"{number + 1} of {len(missing)}: {row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
-          f"{row['shuffle_buffer_size']}, seed {row['seed']}: {found['fresh']} fresh samples", flush=True)
+
+  def run(row):
+    return fresh_samples_to_target(
+        loaded, **{name: value for name, value in row.items() if name not in ("dataset", "images")})
+
+  table.complete(
+      rows, run, lambda row: f"{row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
+      f"{row['shuffle_buffer_size']}, seed {row['seed']}: {row['fresh']} fresh samples")
 
 
 def settings():
@@ -108,7 +109,8 @@ def fresh_samples_to_target(
 
   Returns:
     A dict: "fresh", the fresh samples that the network was trained on until the target was reached, without those that
-    wait in the shuffle buffer then; "steps", the optimizer's. Both are -1 if the target was not reached. "accuracies", one of each look at the validation images. "seconds".
+    wait in the shuffle buffer then; "steps", the optimizer's. Both are -1 if the target was not reached.
+    "accuracies", one of each look at the validation images. "seconds".
 
   Raises:
     ValueError: the target is not more than 0 and at most 1, or as of `Dataset.echo`.

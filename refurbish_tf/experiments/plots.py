@@ -81,8 +81,8 @@ def accuracies_over_epochs(axes, rows, names):
     epochs = next(row["epochs"] for row in rows if row["setting"] == setting)
     every = max(1, epochs // 5)
     at = range(epochs - every * (len(curves[0]) - 1), epochs + 1, every)
-    middle = [100 * _mean_and_spread(values)[0] for values in zip(*curves)]
-    around = [100 * _mean_and_spread(values)[1] for values in zip(*curves)]
+    middle = [100 * results.mean_and_spread(values)[0] for values in zip(*curves)]
+    around = [100 * results.mean_and_spread(values)[1] for values in zip(*curves)]
     axes.errorbar(at, middle, yerr=around, color=color, marker=marker, markersize=8, lw=2, capsize=3, label=name)
   axes.set(xlabel="epoch", ylabel="validation accuracy, %")
   axes.grid(color="0.92")
@@ -113,7 +113,7 @@ def fresh_samples(axes, rows, by, names=None):
         axes.bar(x, 0, color=color, label=label)
         axes.text(x, 0, " not\n reached" if fresh else "", rotation=90, ha="center", va="bottom", color=color, fontsize=11)
         continue
-      middle, spread = _mean_and_spread([one / 1000 for one in fresh])
+      middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, label=label, error_kw={"ecolor": "0.35"})
       axes.plot(x, 0.06 * middle, marker, color="white", ms=7)
       if where == "baseline":
@@ -149,10 +149,6 @@ def split_policy(speeds, accuracies, trained, speed):
   speeds.set_ylabel("thousand images/s,\ninput alone")
   accuracies.set_ylabel("validation accuracy, %")
   accuracies.set_xlabel("layers of the final augmentation, of 4")
-
-
-def _mean_and_spread(values):
-  return results.summary([{"all": 0, "value": value} for value in values], "all", "value")[0][:2]
 
 
 def main(argv=None):

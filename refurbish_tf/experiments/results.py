@@ -85,6 +85,21 @@ class Table:
     with self.path.open("a", newline="", encoding="utf-8") as file:
       file.write(text.getvalue())
 
+  def complete(self, rows, run, name):
+    """Adds those of `rows` that are missing, each with the columns that `run(row)` returns, and says how it goes.
+
+    Args:
+      rows: dicts with the columns of the key.
+      run: what finds the other columns of a row, as a dict.
+      name: what to call a row with all its columns.
+    """
+    missing = [row for row in rows if not self.has(row)]
+    print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
+    for number, row in enumerate(missing):
+      row = {**row, **run(row)}
+      self.add([row])
+      print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
+
   def _refusal(self, there, wanted):
     return (f"{self.path} has the columns {', '.join(there)}; they must be, or begin with, {', '.join(wanted)}. Give "
             "another --output.")
@@ -118,8 +133,12 @@ def summary(rows, by, column):
   groups = {}
   for row in rows:
     groups.setdefault(row[by], []).append(row[column])
-  return {value: (statistics.mean(group), statistics.stdev(group) if len(group) > 1 else 0.0, len(group))
-          for value, group in groups.items()}
+  return {value: (*mean_and_spread(group), len(group)) for value, group in groups.items()}
+
+
+def mean_and_spread(values):
+  """The mean, and the standard deviation of a sample, 0 of a single value."""
+  return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def markdown(heads, rows):
