@@ -11,10 +11,9 @@ import refurbish_tf as rtf
 
 EPOCHS = 90
 SAMPLING_RATE = 16_000
-# What is taken at a time, without copying it as batch() does: at most so many elements and bytes, as what is larger is
-# given back to the operating system each time and must be asked for again.
-WINDOW = 256
-WINDOW_BYTES = 2**23
+# Samples and, at most, bytes of a batch: what is larger is given back to the operating system each time.
+BATCH = 128
+BATCH_BYTES = 2**23
 
 
 def measure(quick):
@@ -69,8 +68,8 @@ def _section(key, title, source_text, source, layers, quick):
   standard, predicted, measured, picks = [], [], [], set()
   before = recommend()
   for _ in range(common.rounds(quick, 3)):
-    window = min(WINDOW, int(WINDOW_BYTES / before.layers[-1].sample_bytes))
-    costs = common.cpu_of_epochs({"run": source.refurbish(**before).window(window)}, rounds=2 if quick else 5)
+    batch = min(BATCH, int(BATCH_BYTES / before.layers[-1].sample_bytes))
+    costs = common.cpu_of_epochs({"run": source.refurbish(**before).batch(batch)}, rounds=2 if quick else 5)
     measured.append(statistics.median(common.per_element(len(source), costs)["run"]))
     after, pick = recommend(), (before.best.split, before.r)
     same, = (row for row in after.predictions if (row.split, row.r) == pick)
@@ -84,8 +83,8 @@ def _section(key, title, source_text, source, layers, quick):
       title,
       f"{source_text} Layers: {', '.join(layer.name for layer in after.layers)}. Recommended: "
       f"{'; '.join(sorted(picks))}. CPU time per sample. Predicted: t_p / r + t_f and reading, the mean of what is "
-      "said before and after each run. Measured: of five epochs of refurbish(**choice) after the first, the median, "
-      "without batching.",
+      f"said before and after each run. Measured: refurbish(**choice).batch({batch}), of five epochs after the first the "
+      "median.",
       [common.Row(f"{key}_standard", "standard training, predicted", "µs", standard),
        common.Row(f"{key}_predicted", "recommended, predicted", "µs", predicted),
        common.Row(f"{key}_measured", "recommended, measured", "µs", measured),

@@ -29,7 +29,8 @@ def test_overhead_runs_and_reports_every_bar(tmp_path):
 def test_the_others_run(tmp_path):
   for name, bars, pictures in (
       ("disk", 25, []), ("sharing", 3, []), ("restart", 4, []), ("split", 1, []), ("throughput", 15, ["224", "32"]),
-      ("cpus", 0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []), ("balance", 3, ["batches", "rates"]), ("memory", 9, ["shares"])):
+      ("cpus", 0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []), ("balance", 3, ["batches", "rates"]),
+      ("memory", 9, ["shares"])):
     figures = tmp_path / f"{name}.json"
     done = subprocess.run(
         [sys.executable, str(RUN), name, "--quick", "--json", str(figures), "--png", str(tmp_path / f"{name}.png")],
