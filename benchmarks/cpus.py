@@ -83,7 +83,10 @@ def _modelled(one, two, count):
 
 
 def _seconds_per_image(processors, images, epochs, hold):
-  """By r, with a downstream that holds an image for `hold` seconds. To be run in a process of its own, for TensorFlow to make as many threads as it may use processors."""
+  """By r, with a downstream that holds an image for `hold` seconds.
+
+  To be run in a process of its own, for TensorFlow to make as many threads as it may use processors.
+  """
   os.sched_setaffinity(0, processors)
   steps = len(images) // BATCH
   iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}

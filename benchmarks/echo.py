@@ -74,7 +74,8 @@ def speed(quick):
       speed.__doc__,
       "Time per step as a multiple of what a step takes when its input is always ready: a simulated downstream holds "
       f"each batch for {1000 * T_DOWNSTREAM:.0f} ms, and a simulated upstream, a map that sleeps, takes R times as "
-      "long. The limits are 1 / 0.95 and 1 / 0.9: the shares of the downstream's own steps per second. AUTOTUNE is not told R.", rows)
+      "long. The limits are 1 / 0.95 and 1 / 0.9: the shares of the downstream's own steps per second. AUTOTUNE is not "
+      "told R.", rows)
 
 
 def curve(quick):

@@ -72,9 +72,9 @@ def steady_epochs(quick):
   return common.Section(
       steady_epochs.__doc__,
       f"CPU time per image, epochs of {count:,} images ({whence}). t_f is all that images.cache().map(final_fn, "
-      f"{common.PARALLEL_CALLS}).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and the iteration "
-      f"once for each image, too. t_p is only what .map(partial_fn, {common.PARALLEL_CALLS}) adds to images.batch({batch}). All images lie "
-      "in memory, and both functions are given other seeds for each. partial_fn is two rand_augment_layer(), final_fn "
+      f"{common.PARALLEL_CALLS}).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and "
+      f"the iteration once for each image, too. t_p is only what .map(partial_fn, {common.PARALLEL_CALLS}) adds to "
+      f"images.batch({batch}). All images lie in memory, and both functions are given other seeds for each. partial_fn is two rand_augment_layer(), final_fn "
       "random_crop(4) and random_flip().",
       [common.Row("t_p", "t_p", "µs", partial),
        common.Row("t_f", "t_f", "µs", costs["final"])] +
@@ -163,7 +163,8 @@ def plumbing(quick):
 
 def _images(count):
   """uint8 `[n, 32, 32, 3]`, at most `count`, and in words where they come from."""
-  # Looked for by hand: TFDS would try to download what is not prepared. In a quick run importing it takes longer than all else.
+  # Looked for by hand: TFDS would try to download what is not prepared. In a quick run importing it takes longer than
+  # all else.
   prepared = pathlib.Path.home() / "tensorflow_datasets" / "cifar10"
   if count < 50_000:
     whence = "random, as this is a quick run"

@@ -28,7 +28,8 @@ def main():
   parser.add_argument(
       "--png", type=pathlib.Path, metavar="PATH",
       help="of the bars, others get its name and a word more; default: NAME.png in the current directory")
-  parser.add_argument("--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
+  parser.add_argument(
+      "--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
   arguments = parser.parse_args()
   if arguments.name == "all":
     if arguments.json or arguments.png:

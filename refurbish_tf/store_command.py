@@ -52,8 +52,8 @@ def _print(store, settings, verify):
   if stats.entries:
     facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
   facts |= {name: settings[key] for name, key in (
-      ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"), ("seed", "seed"), ("version", "version"))
-      if settings.get(key)}
+      ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"),
+      ("seed", "seed"), ("version", "version")) if settings.get(key)}
   damaged = 0
   if verify:
     right, damaged = store.verify()

@@ -48,7 +48,8 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
-    ValueError: `padding` is negative, there is one of `mean` and `std` only, `mean` is not from 0 to 1, or `std` is not above 0.
+    ValueError: `padding` is negative, there is one of `mean` and `std` only, `mean` is not from 0 to 1, or `std` is not
+      above 0.
 
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """
