@@ -22,11 +22,15 @@ from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
 PADDING = 4
-KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "seed")
+KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "most_steps",
+       "seed")
 PLACES = ("before_augment", "after_augment", "after_batch")
 SHUFFLE_BUFFER_SIZE = 10_000
 VALIDATION_IMAGES = 5_000
+# Of a training, and for each use of a sample where that is more: for "not reached" to mean with every e that more fresh
+# samples were used than the baseline needs, 128,000 in batches of 128.
 MOST_STEPS = 4_000
+MOST_STEPS_OF_A_USE = 1_000
 STEPS_PER_EXECUTION = 4
 # The paper's figures: what is varied. Each has the baseline, e = 1, with the same batch and shuffle buffer.
 BATCH_SIZES = {128: (2, 4, 8), 512: (2,)}
@@ -83,7 +87,8 @@ def of_figure(rows, by):
 
 
 def _setting(where, e, batch_size=128, buffer_size=SHUFFLE_BUFFER_SIZE):
-  return {"where": where, "e": e, "batch_size": batch_size, "shuffle_buffer_size": buffer_size}
+  return {"where": where, "e": e, "batch_size": batch_size, "shuffle_buffer_size": buffer_size,
+          "most_steps": max(MOST_STEPS, e * MOST_STEPS_OF_A_USE)}
 
 
 def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
