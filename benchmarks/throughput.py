@@ -34,14 +34,14 @@ class Augmentation:
     key, name: what it is called in the JSON, and elsewhere.
     layers: all of them, in order.
     at: how many are the partial augmentation.
-    removable: the positions of the layers that "simplified" leaves out, one after the other.
+    simplified: lists of layers, with one and with two expensive ones fewer.
     on_batches: what comes behind batch, for all ways alike; without it the final augmentation is the other layers.
   """
   key: str
   name: str
   layers: list
   at: int
-  removable: tuple = ()
+  simplified: tuple = ()
   on_batches: Optional[Callable] = None
 
 
@@ -75,21 +75,35 @@ def _batched(quick, images, whence):
 
 def small_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  rand, auto = rand_augment(), rtf.augment.auto_augment_layers("cifar10")
+  # Its later layers are the crop and flip.
+  deep = rtf.augment.deep_auto_augment_layers("cifar10")
   return [
-      Augmentation("rand", "RandAugment", [*rand_augment(), *final], at=2, removable=(0, 1)),
-      Augmentation("batched", "RandAugment, batched", rand_augment(), at=2,
-                   on_batches=rtf.augment.random_crop_and_flip_batch(4)),
-      Augmentation("auto", "AutoAugment", [*rtf.augment.auto_augment_layers("cifar10"), *final], at=2),
-      # Its later layers are the crop and flip.
-      Augmentation("deep", "Deep AutoAugment", rtf.augment.deep_auto_augment_layers("cifar10"), at=2)]
+      Augmentation("rand", "RandAugment", [*rand, *final], at=2, simplified=([rand[0], *final], final)),
+      Augmentation("batched", "RandAugment, batched", rand, at=2, on_batches=rtf.augment.random_crop_and_flip_batch(4)),
+      Augmentation("auto", "AutoAugment", [*auto, *final], at=2, simplified=([first_of(auto), *final], final)),
+      Augmentation("deep", "Deep AutoAugment", deep, at=2, simplified=(deep[1:], deep[2:]))]
 
 
 def large_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  rand, auto = rand_augment(), rtf.augment.auto_augment_layers("imagenet")
+  deep = rtf.augment.deep_auto_augment_layers("imagenet")
+
+  def decoding(key, name, layers, *simplified):
+    return Augmentation(key, name, [decode_part, *layers], at=3, simplified=tuple(
+        [decode_part, *fewer] for fewer in simplified))
+
   return [
-      Augmentation("rand", "RandAugment", [decode_part, *rand_augment(), *final], at=3, removable=(1, 2)),
-      Augmentation("auto", "AutoAugment", [decode_part, *rtf.augment.auto_augment_layers("imagenet"), *final], at=3),
-      Augmentation("deep", "Deep AutoAugment", [decode_part, *rtf.augment.deep_auto_augment_layers("imagenet")], at=3)]
+      decoding("rand", "RandAugment", [*rand, *final], [rand[0], *final], final),
+      decoding("auto", "AutoAugment", [*auto, *final], [first_of(auto), *final], final),
+      decoding("deep", "Deep AutoAugment", deep, deep[1:], deep[2:])]
+
+
+def first_of(auto_augment):
+  """The first of AutoAugment's two layers, which hands on more than the image, by itself."""
+  first, _ = auto_augment
+  return lambda image, seed: first(image, seed).image
 
 
 def decode_part(record, seed):
@@ -123,8 +137,8 @@ def rand_augment():
 def _sections(quick, key, size, images, whence, augmentations, rounds):
   speeds, clock, gains = [], [], []
   for number, augmentation in enumerate(augmentations):
-    # The others only to see that nothing hangs on the augmentation.
-    complete = number == 0
+    # Crop and flip of whole batches beside the same one by one. In a quick run one stands for all.
+    complete = augmentation.on_batches is None and (number == 0 or not quick)
     common.say(f"{size}: {augmentation.name}")
     epochs, making = _measure(pipelines(images, augmentation, complete), common.rounds(quick, rounds))
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
@@ -153,7 +167,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       f"prefetch, and is read without a model, all cores used. The augmentation is {layers} of RandAugment or "
       f"AutoAugment, random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with it.{batched} Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
-      "one or both RandAugment layers; what a cache after the augmentation holds never changes.", speeds)
+      "one or two of the expensive layers; what a cache after the augmentation holds never changes.", speeds)
   yield common.Section(
       f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
   yield common.Section(
@@ -247,9 +261,6 @@ def pipelines(images, augmentation, complete):
     fn = rtf.augment.compose(layers)
     return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), common.PARALLEL_CALLS))
 
-  def without(positions):
-    return [layer for position, layer in enumerate(layers) if position not in positions]
-
   datasets = {"standard": standard(layers)}
   for r in REUSE_FACTORS if complete else (3,):
     datasets[f"refurbish, r = {r}"] = batched(source.refurbish(partial_fn, final_fn, r=r))
@@ -267,8 +278,8 @@ def pipelines(images, augmentation, complete):
           batch_size=BATCH, shuffle_buffer_size=count)
     datasets["cache after augmentation"] = batched(
         seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count))
-    for number in range(1, 1 + len(augmentation.removable)):
-      datasets[f"simplified by {number}"] = standard(without(augmentation.removable[:number]))
+    for number, fewer in enumerate(augmentation.simplified):
+      datasets[f"simplified by {number + 1}"] = standard(fewer)
   if augmentation.on_batches:
     final = seeded.map(lambda image, seed: partial_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count)
   else:

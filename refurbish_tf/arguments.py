@@ -58,6 +58,8 @@ def takes_seed(function, element_spec):
 
 def seeds_a_state(function, parameter):
   """Whether the parameter seeds a state of TensorFlow's or Keras' own: tf.image.random_flip_left_right(image, seed=None)."""
+  while isinstance(function, functools.partial):
+    function = function.func
   module = getattr(function, "__module__", None) or ""
   return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
 
@@ -69,6 +71,20 @@ def parallel_calls(element_spec):
     if isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype.is_numpy_compatible:
       size += spec.shape.num_elements() * spec.dtype.size
   return max(min(PARALLEL_CALLS, PARALLEL_BYTES // max(1, size)), min(PARALLEL_CALLS, PROCESSORS))
+
+
+def map_by_itself(build, element_spec):
+  """A parallel map with as many calls as the sizes of what it takes and returns allow.
+
+  Args:
+    build: a function of the number of calls that makes the map. It is called twice, and its function traced twice, where
+      only what it returns shows that the elements are large.
+    element_spec: of what the map takes.
+  """
+  calls = parallel_calls(element_spec)
+  dataset = build(calls)
+  fewer = min(calls, parallel_calls(dataset.element_spec))
+  return dataset if fewer == calls else build(fewer)
 
 
 def check_callable(name, function):

@@ -140,12 +140,13 @@ def _echo(
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
-    if not arguments.takes_seed(augment_fn, dataset.element_spec):
-      return dataset.map(augment_fn, num_parallel_calls=arguments.parallel_calls(dataset.element_spec), name=name)
-    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
-    return tf.data.Dataset.zip(dataset, seeds, name=name).map(
-        lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)),
-        num_parallel_calls=arguments.parallel_calls(dataset.element_spec), name=name)
+    source, function = dataset, augment_fn
+    if arguments.takes_seed(augment_fn, dataset.element_spec):
+      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
+      source = tf.data.Dataset.zip(dataset, seeds, name=name)
+      function = lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32))
+    return arguments.map_by_itself(
+        lambda calls: source.map(function, num_parallel_calls=calls, name=name), dataset.element_spec)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset

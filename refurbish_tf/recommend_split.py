@@ -390,7 +390,9 @@ class _Measurement:
       draws = self._map(tf.data.Dataset.from_tensors(element).repeat(), function)
       counts.append(count_distinct(map(_digest, draws), fewest, lambda: time.perf_counter() > until))
     # Of those with the most, a bound rather than a number that more draws might have contradicted.
-    return max(counts)
+    number, is_lower_bound, effective = max(counts)
+    # What is random and was always the same may be something else once in a hundred times.
+    return number, is_lower_bound or number == 1 and fewest == FEWEST_DRAWS, effective
 
 
 class _Samples:
@@ -569,19 +571,23 @@ def _recommend(
   described = tuple(
       SplitLayer(name, seconds, *counted, size)
       for name, seconds, counted, size in zip(names, times, outcomes, sample_bytes))
+  # Of the final augmentation it counts how often two draws are the same, of the partial one how many there are: taking
+  # rare ones there for fewer would make too much of what standard training loses by them.
   # What stands behind all layers is in the final augmentation whatever the split.
-  effective_outcomes = [*(layer.effective_outcomes for layer in described), batched_outcomes]
+  partial_outcomes = [UNBOUNDED if layer.is_lower_bound else layer.num_outcomes for layer in described]
+  final_outcomes = [*(layer.effective_outcomes for layer in described), batched_outcomes]
   count = len(layers)
   standard = costs.partial[-1] + costs.memory + costs.read
 
   def predict(split, r, t_p, t_f, final):
     read = costs.read if reads_all else costs.read / r
     seconds = t_p / r + t_f + read
-    kept = _diversity(effective_outcomes, {*final, count}, epochs, r)
+    kept = _diversity(partial_outcomes, final_outcomes, {*final, count}, epochs, r)
     return SplitPrediction(split, r, t_p, t_f, seconds, standard / seconds, kept)
 
   predictions = [predict(count, 1, costs.partial[-1], costs.memory, range(count, count))]
-  final = (*costs.final, 0.0)
+  # What is behind a split costs at least what it adds to what is before: a floor under two times measured one by one.
+  final = (*(max(seconds, costs.partial[-1] - costs.partial[i]) for i, seconds in enumerate(costs.final)), 0.0)
   for split, r in itertools.product(range(1, count + 1), reuse_factors):
     if r > 1:
       predictions.append(
@@ -595,19 +601,19 @@ def _recommend(
     t_p = costs.map + sum(times[i] for i in range(count) if i not in final)
     return predict(count - len(final), r, t_p, costs.memory + costs.map + sum(times[i] for i in final), final)
 
-  reasons += _reordering(described, specs, best, min_diversity, reuse_factors, reordered)
+  reasons += _reordering(described, _units(layers), specs, best, min_diversity, reuse_factors, reordered)
   return SplitRecommendation(
       described, tuple(predictions), best, costs.read, reads_all, num_samples, epochs, min_diversity, tuple(reasons),
       partial_fn, final_fn)
 
 
-def _diversity(outcomes, final, epochs, r):
+def _diversity(partial_outcomes, final_outcomes, final, epochs, r):
   """The normalised diversity with those layers in the final augmentation whose places are in `final`."""
   if r == 1:
     return 1.0
   # Each part is limited by itself, for the whole to stay within what a float is exact for.
-  partial_outcomes = min(UNBOUNDED, math.prod(n for i, n in enumerate(outcomes) if i not in final))
-  final_outcomes = min(UNBOUNDED, math.prod(outcomes[i] for i in final))
+  partial_outcomes = min(UNBOUNDED, math.prod(n for i, n in enumerate(partial_outcomes) if i not in final))
+  final_outcomes = min(UNBOUNDED, math.prod(final_outcomes[i] for i in final))
   return min(1.0, diversity.normalized_unique_samples(partial_outcomes * final_outcomes, final_outcomes, epochs, r))
 
 
@@ -635,24 +641,39 @@ def _warnings(layers, predictions, best, min_diversity):
       "µs, hardly more than what refurbish cannot save: another map, and reading."]
 
 
-def _reordering(layers, specs, best, min_diversity, reuse_factors, reordered):
+def _units(layers):
+  """The places of the layers, those together that stay together: AutoAugment's two."""
+  units = []
+  for position, layer in enumerate(layers):
+    if units and hasattr(layer, "takes_over"):
+      units[-1].append(position)
+    else:
+      units.append([position])
+  return units
+
+
+def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reordered):
   """Which order of the layers would gain clearly more, if they are interchangeable."""
   count = len(layers)
 
-  def can_pass(i, j):
-    return specs[i] == specs[i + 1] == specs[j] == specs[j + 1]
+  def can_pass(one, other):
+    return specs[one[0]] == specs[one[-1] + 1] == specs[other[0]] == specs[other[-1] + 1]
+
+  def cost_of_outcomes(unit):
+    outcomes = min(UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
+    return sum(layers[i].time for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
 
   # Those that give the most outcomes for their time last.
-  order = sorted(
-      (i for i in range(count) if layers[i].effective_outcomes > 1),
-      key=lambda i: layers[i].time / math.log(min(UNBOUNDED, layers[i].effective_outcomes)))
+  order = sorted((u for u in range(len(units)) if cost_of_outcomes(units[u]) < math.inf),
+                 key=lambda u: cost_of_outcomes(units[u]))
   found = []
   for number in range(1, len(order) + 1):
-    final = set(order[:number])
+    behind = set(order[:number])
     # What it cannot change places with goes with it.
-    for i in range(count):
-      if any(j in final and not can_pass(j, i) for j in range(i)):
-        final.add(i)
+    for u, unit in enumerate(units):
+      if any(v in behind and not can_pass(units[v], unit) for v in range(u)):
+        behind.add(u)
+    final = {i for u in behind for i in units[u]}
     if len(final) < count:
       found += [(reordered(final, r), final) for r in reuse_factors if r > 1]
   found = [(row, final) for row, final in found if row.diversity >= min_diversity]

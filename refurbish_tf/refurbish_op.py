@@ -104,8 +104,9 @@ def _refurbish(
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
     num_parallel_calls: of both functions, as in `tf.data.Dataset.map`. `tf.data.AUTOTUNE` stands for 16, or twice the
-      number of processors where that is more; for samples known to be large for fewer, 16 MiB together, but not fewer
-      than processors. tf.data's own autotuner goes no further than the number of processors; threads then run out of
+      number of processors where that is more; where what a function takes or returns is known to be large for fewer,
+      16 MiB together, but not fewer than processors. An epoch that is left early has begun to prepare so many samples in
+      vain. tf.data's own autotuner goes no further than the number of processors; threads then run out of
       work and are woken again for one sample after the other, which for small images costs as much CPU time as the
       augmentation. In a `tf.data` service whose workers have many more processors than this process, give a number.
     deterministic: of both functions, as in `tf.data.Dataset.map`.
@@ -153,14 +154,12 @@ def _refurbish(
 
   by_itself = not (num_parallel_calls is None or tf.is_tensor(num_parallel_calls)) and (
       num_parallel_calls == tf.data.AUTOTUNE)
-  if by_itself:
-    num_parallel_calls = arguments.parallel_calls(self.element_spec)
-  prepared = prepared_by(num_parallel_calls)
+
+  def mapped(build, element_spec):
+    return arguments.map_by_itself(build, element_spec) if by_itself else build(num_parallel_calls)
+
+  prepared = mapped(prepared_by, self.element_spec)
   sample_spec, _ = prepared.element_spec
-  if by_itself and arguments.parallel_calls(sample_spec) < num_parallel_calls:
-    # How large they become is known only now.
-    num_parallel_calls = arguments.parallel_calls(sample_spec)
-    prepared = prepared_by(num_parallel_calls)
   final_seed = final_fn is not None and arguments.takes_seed(final_fn, sample_spec)
   refurbished = _RefurbishedSamplesDataset(
       prepared, stage, seed, order_seed, r, store, eviction, shuffle, in_order, final_seed, name)
@@ -171,8 +170,11 @@ def _refurbish(
   else:
     # A tuple is unpacked by `map` itself.
     function = final_fn
-  return refurbished.map(
-      function, num_parallel_calls=num_parallel_calls, deterministic=deterministic, name=name)
+
+  def finished_by(calls):
+    return refurbished.map(function, num_parallel_calls=calls, deterministic=deterministic, name=name)
+
+  return mapped(finished_by, sample_spec)
 
 
 # As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.

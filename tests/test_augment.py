@@ -468,7 +468,9 @@ class TestCompose:
     unseeded = inspect.signature(augment.compose([_adding(3), tf.io.decode_png])).parameters
     assert list(unseeded) == ["image", "rest"]
 
-  @pytest.mark.parametrize("layer", [tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call])
+  @pytest.mark.parametrize("layer", [
+      tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call,
+      functools.partial(tf.image.random_brightness, max_delta=0.2), lambda image, seed=None, /: image])
   def test_functions_that_seed_a_state_get_none(self, layer):
     """TensorFlow's and Keras' own: what refurbish gives a function is no number that they could take."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])

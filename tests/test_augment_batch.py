@@ -94,8 +94,8 @@ class TestRandomCropAndFlipBatch:
       tf.train.Checkpoint(iterator=unseeded).write(str(tmp_path / "another"))
 
   @pytest.mark.parametrize("mean, std, channels", [
-      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3), (0, 1, 1),
-      ([0.5], [2], 5)])
+      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3),
+      (0, 1, 1), ([0.5], [0.2], 5)])
   @pytest.mark.parametrize("known", [True, False])
   def test_normalises(self, mean, std, channels, known):
     images = _images(6, 9, 7, channels)
@@ -184,9 +184,10 @@ class TestRefusal:
       ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
       (0.5, [1, None, 1], TypeError, "std=.*real number"),
       (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      (0.5, math.inf, ValueError, "it must be above 0 and finite"), (math.nan, 1, ValueError, "from 0 to 1"),
+      (0.5, math.inf, ValueError, "it must be above 0 and at most 1"), (math.nan, 1, ValueError, "from 0 to 1"),
+      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"), ([], 1, TypeError, "mean=.*a real number"),
       ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255"),
-      ((0.1, 0.2), (1, 2, 3), ValueError, "mean of 2 and std of 3 channels")])
+      ((0.1, 0.2), (0.1, 0.2, 0.3), ValueError, "mean of 2 and std of 3 channels")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
       augment.random_crop_and_flip_batch(4, mean, std)

@@ -243,6 +243,8 @@ def test_functions_of_tensorflow():
   assert flipped[0] == flipped[1] != flipped[2]
   for image in images.refurbish(tf.image.random_flip_left_right).as_numpy_iterator():
     assert image.ravel().tolist() in (sorted(image.ravel()), sorted(image.ravel(), reverse=True))
+  brighter = functools.partial(tf.image.random_brightness, max_delta=0.2)
+  assert len(list(images.refurbish(brighter, brighter))) == 20
 
 
 @pytest.mark.filterwarnings("error")
@@ -366,9 +368,14 @@ def test_large_samples_have_fewer_calls_under_way():
   MiB = 2**20
   def enlarge(size):
     return lambda x: tf.zeros([size], tf.uint8)
-  # Of 4 MiB there may be 4 at once.
-  for source, partial_fn in ((Dataset.range(3), enlarge(4 * MiB)), (Dataset.range(3).map(enlarge(4 * MiB)), tf.size)):
-    assert parallel_calls(source.refurbish(partial_fn, tf.identity)) == [max(4, arguments.PROCESSORS)] * 2
+  # Of 4 MiB there may be 4 at once. With a prepared sample goes its index.
+  most, few, numbers = arguments.PARALLEL_CALLS, max(4, arguments.PROCESSORS), Dataset.range(3)
+  for dataset, calls in (
+      (numbers.refurbish(enlarge(4 * MiB - 64), tf.identity), [few, few]),
+      (numbers.map(enlarge(4 * MiB)).refurbish(tf.size, tf.identity), [few, most]),
+      (numbers.refurbish(tf.identity, enlarge(4 * MiB)), [few, most]),
+      (numbers.echo(2, "before_augment", augment_fn=enlarge(4 * MiB), batch_size=1), [few])):
+    assert sorted(parallel_calls(dataset)) == sorted(calls)
   assert parallel_calls(Dataset.range(3).refurbish(enlarge(MiB // 4), tf.identity)) == [
       min(arguments.PARALLEL_CALLS, max(64, arguments.PROCESSORS))] * 2
   assert parallel_calls(Dataset.range(3).refurbish(enlarge(64 * MiB), tf.identity)) == [arguments.PROCESSORS] * 2

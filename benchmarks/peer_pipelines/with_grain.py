@@ -4,6 +4,7 @@ Grain has no augmentations of its own; its documentation has users bring theirs,
 RandAugment, and the others, with Pillow.
 """
 import io
+import os
 
 import grain
 import numpy as np
@@ -100,7 +101,7 @@ def _epochs(samples, read):
   dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip()).repeat().batch(epochs.BATCH)
   # Threads to read ahead are for slow storage. Here they would fill a buffer of 500 batches.
   dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-  iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2)))
+  iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=len(os.sched_getaffinity(0)))))
 
   def epoch():
     for _ in range(len(samples) // epochs.BATCH):

@@ -142,6 +142,8 @@ def auto_augment_layers(policy):
     image, seed = layers.checked_image(image, "auto_augment_layers"), layers.checked_seed(seed, "auto_augment_layers")
     return second_operations(sub_policy * _CELLS + layers.draw([], _CELLS, seed), image)
 
+  # For the table of `rtf.recommend_split`.
+  first.__name__, second.__name__ = "auto_augment_first", "auto_augment_second"
   # For `compose` to see that they stand together.
   first.hands_on = second.takes_over = f"auto_augment_layers({policy!r})"
   return [first, second]

@@ -49,7 +49,7 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
     ValueError: `padding` is negative, there is one of `mean` and `std` only, `mean` is not from 0 to 1, or `std` is not
-      above 0.
+      above 0 and at most 1.
 
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """
@@ -134,7 +134,7 @@ def _checked_normalisation(mean, std):
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
-    if not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
+    if not channels or not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
       raise TypeError(
           f"random_crop_and_flip_batch was given {name}={values!r}; it must be a real number, or a list of one for "
           "each channel. Pass Python numbers, such as 0.5.")
@@ -144,10 +144,10 @@ def _checked_normalisation(mean, std):
     raise ValueError(
         f"random_crop_and_flip_batch was given mean={mean.tolist()}; it must be from 0 to 1, the mean of values divided by "
         "255. Divide a mean of 0 to 255, and its std, by 255.")
-  if not ((std > 0) & np.isfinite(std)).all():
+  if not ((std > 0) & (std <= 1)).all():
     raise ValueError(
-        f"random_crop_and_flip_batch was given std={std.tolist()}; it must be above 0 and finite. Pass 1 for a channel that is "
-        "not to be scaled.")
+        f"random_crop_and_flip_batch was given std={std.tolist()}; it must be above 0 and at most 1, of values divided by "
+        "255. Divide a std of 0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
         f"random_crop_and_flip_batch was given mean of {len(mean)} and std of {len(std)} channels; there must be as "

@@ -115,7 +115,8 @@ def _takes_seed(layer):
     parameter = inspect.signature(layer).parameters.get("seed")
   except ValueError:  # Some built-in functions do not tell.
     return False
-  return parameter is not None and not arguments.seeds_a_state(layer, parameter)
+  return parameter is not None and parameter.kind in (
+      parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and not arguments.seeds_a_state(layer, parameter)
 
 
 def image_of(element):

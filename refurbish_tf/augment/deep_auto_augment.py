@@ -240,6 +240,8 @@ def _layer(outcomes, position):
     return layers.switch(
         tf.gather(numbers_of_choices, outcome), choices, graph_functions, image, tf.gather(parameters, outcome), seed)
 
+  # For the table of `rtf.recommend_split`.
+  deep_auto_augment.__name__ = f"deep_auto_augment_{position + 1}"
   return deep_auto_augment
 
 

@@ -9,6 +9,7 @@ not done again. Those in `results/` come with the package; each row says which c
 they need Keras and TensorFlow Datasets.
 """
 import argparse
+import math
 import numbers
 
 
@@ -40,6 +41,22 @@ def whole_number(least, most=None):
     except ValueError:
       number = None
     if number is None or number < least or (most is not None and number > most):
+      raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
+    return number
+
+  return parse
+
+
+def positive_number(most=math.inf):
+  """As `whole_number`, for a number above 0 and at most `most`."""
+  allowed = "a number above 0" if most == math.inf else f"a number above 0 and at most {most:g}"
+
+  def parse(text):
+    try:
+      number = float(text)
+    except ValueError:
+      number = math.nan
+    if not 0 < number <= most or number == math.inf:
       raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
     return number
 

@@ -21,6 +21,7 @@ from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
 from refurbish_tf.experiments.pipelines import BATCH_SIZE
 from refurbish_tf.experiments.pipelines import Pipelines
+from refurbish_tf.experiments import positive_number
 from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
@@ -59,7 +60,7 @@ def main(argv=None):
   parser.add_argument("--epochs", type=whole_number(1), default=50)
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings in each setting")
   parser.add_argument("--width", type=whole_number(1), default=16, help="channels of the first stage of the network")
-  parser.add_argument("--learning-rate", type=float, default=training.LEARNING_RATE)
+  parser.add_argument("--learning-rate", type=positive_number(), default=training.LEARNING_RATE)
   parser.add_argument("--settings", nargs="+", choices=[*SETTINGS, *MORE_SETTINGS], default=[*SETTINGS, *MORE_SETTINGS])
   parser.add_argument("--augmentations", nargs="+", choices=AUGMENTATIONS, default=AUGMENTATIONS)
   parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="a table, to go on with")

@@ -18,6 +18,7 @@ from refurbish_tf import augment
 from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
+from refurbish_tf.experiments import positive_number
 from refurbish_tf.experiments import whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
@@ -42,8 +43,8 @@ def main(argv=None):
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
-  parser.add_argument("--target", type=float, default=0.6, help="accuracy on the validation images")
-  parser.add_argument("--learning-rate", type=float, default=training.ECHOING_LEARNING_RATE)
+  parser.add_argument("--target", type=positive_number(1), default=0.6, help="accuracy on the validation images")
+  parser.add_argument("--learning-rate", type=positive_number(), default=training.ECHOING_LEARNING_RATE)
   parser.add_argument("--images", type=whole_number(1), default=50_000, help="read the first so many, again and again")
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings of each pipeline")
   parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="a table, to go on with")

@@ -1,4 +1,4 @@
-"""The figures of the experiments, drawn the same in the notebooks and in the README.
+"""The figures of the experiments, drawn the same in the notebooks and in the README, and the README's table.
 
     python -m refurbish_tf.experiments.plots --output docs
 
@@ -21,6 +21,13 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 SETTINGS = {
     "standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^"), "echo batches": (VERMILION, "v"),
     "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
+# Of the README's table.
+NAMES = {
+    "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
+    "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
+    "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
+    "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
+    "simplified by 1": "one expensive layer fewer", "simplified by 2": "two fewer: crop and flip only"}
 # Where the label of a point is, in points, for those beside each other not to overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (9, 10), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
@@ -111,7 +118,8 @@ def fresh_samples(axes, rows, by, names=None):
       label = PLACE_NAMES[where].replace("\n", " ") if place == 0 else None
       if not fresh or min(fresh) < 0:
         axes.bar(x, 0, color=color, label=label)
-        axes.text(x, 0, " not\n reached" if fresh else "", rotation=90, ha="center", va="bottom", color=color, fontsize=11)
+        told = f" {sum(one >= 0 for one in fresh)} of {len(fresh)}\n reached it" if fresh else ""
+        axes.text(x, 0, told, rotation=90, ha="center", va="bottom", color=color, fontsize=11)
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, label=label, error_kw={"ecolor": "0.35"})
@@ -151,16 +159,45 @@ def split_policy(speeds, accuracies, trained, speed):
   accuracies.set_xlabel("layers of the final augmentation, of 4")
 
 
+def table(trained, larger, speed):
+  """The accuracies and the speeds of all ways, as Markdown.
+
+  Args:
+    trained, larger: rows with "augmentation", "setting" and "accuracy", of the run of all ways and of one with more
+      images and RandAugment alone.
+    speed: rows with "augmentation", "setting" and "images_per_second".
+  """
+  def of(rows, augmentation, column):
+    return results.summary([row for row in rows if row["augmentation"] == augmentation], "setting", column)
+
+  def cell(found, shown):
+    return shown(*found[:2]) if found else ""
+
+  percent = lambda mean, spread: f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+  rate = lambda mean, spread: f"{round(mean, -2):,.0f} ± {round(spread, -2):,.0f}"
+  columns = [
+      (of(speed, "RandAugment", "images_per_second"), rate), (of(trained, "RandAugment", "accuracy"), percent),
+      (of(larger, "RandAugment", "accuracy"), percent), (of(speed, "AutoAugment", "images_per_second"), rate),
+      (of(trained, "AutoAugment", "accuracy"), percent)]
+  count = lambda rows: f"{rows[0]['images']:,} images"
+  return results.markdown(
+      ["", "RandAugment: images/s", f"accuracy, {count(trained)}", f"accuracy, {count(larger)}", "AutoAugment: images/s",
+       f"accuracy, {count(trained)}"],
+      [[name, *(cell(found.get(setting), shown) for found, shown in columns)] for setting, name in NAMES.items()])
+
+
 def main(argv=None):
-  """Draws the figures of the README from the tables that come with the package."""
+  """Draws the figures of the README from the tables that come with the package, and prints its table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"), help="a directory")
   args = parser.parse_args(argv)
+  args.output.mkdir(parents=True, exist_ok=True)
   matplotlib.use("Agg")
   # Not for those who only draw.
   from refurbish_tf.experiments import accuracy  # pylint: disable=import-outside-toplevel
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
-  trained, speed, echoed = (results.read(name) for name in ("accuracy", "speed", "echoing"))
+  trained, larger, speed, echoed = (
+      results.read(name) for name in ("accuracy", "accuracy_larger", "speed", "echoing"))
   with pyplot.rc_context(STYLE):
     figure, both = pyplot.subplots(1, 2, figsize=(13, 5.6), sharey=True, layout="constrained")
     for axes, augmentation in zip(both, ("RandAugment", "AutoAugment")):
@@ -176,6 +213,7 @@ def main(argv=None):
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(args.output / "echoing.png")
+  print(table(trained, larger, speed))
 
 
 if __name__ == "__main__":

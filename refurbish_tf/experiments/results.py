@@ -96,6 +96,8 @@ class Table:
     missing = [row for row in rows if not self.has(row)]
     print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
     for number, row in enumerate(missing):
+      if self.has(row):
+        continue  # By another process, in the meantime.
       row = {**row, **run(row)}
       self.add([row])
       print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
@@ -134,6 +136,21 @@ def summary(rows, by, column):
   for row in rows:
     groups.setdefault(row[by], []).append(row[column])
   return {value: (*mean_and_spread(group), len(group)) for value, group in groups.items()}
+
+
+def differ(one, other):
+  """Whether two means are further apart than their spreads together.
+
+  >>> differ((0.503, 0.005, 3), (0.492, 0.004, 3)), differ((0.503, 0.005, 3), (0.497, 0.012, 3))
+  (True, False)
+
+  Args:
+    one: of `summary`: mean, spread and number. With less than two values there is no spread to tell, and None is returned.
+    other: likewise.
+  """
+  if min(one[2], other[2]) < 2:
+    return None
+  return abs(one[0] - other[0]) > one[1] + other[1]
 
 
 def mean_and_spread(values):
