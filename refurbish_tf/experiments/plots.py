@@ -29,7 +29,7 @@ NAMES = {
     "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
     "simplified by 1": "one expensive layer fewer", "simplified by 2": "two fewer: crop and flip only"}
 # Where the label of a point is, in points, for those beside each other not to overlap.
-LABELS = {"refurbish": (-34, -16), "echo augmented": (9, 10), "echo batches": (-34, -16), "simplified": (8, 7)}
+LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
     "baseline": (BLACK, "X"), "before_augment": (BLUE, "o"), "after_augment": (ORANGE, "^"), "after_batch": (VERMILION, "v")}
 PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing\nbefore augmentation",
@@ -51,8 +51,8 @@ def accuracy_over_speed(axes, accuracy, speed):
   far = [setting for setting in shown if setting.startswith("cache") and all(
       rates[setting][0] > 4 * rates[other][0] for other in shown if other != setting)]
   for setting in far:
-    axes.text(0.02, 0.03, f"{setting}, beyond the frame:\n{rates[setting][0]:,.0f} images/s, "
-              f"{100 * accuracies[setting][0]:.1f} %", transform=axes.transAxes, color=SETTINGS["cache"][0], fontsize=12)
+    axes.text(0.02, 0.03, f"{setting}, beyond the frame:\n{round(rates[setting][0], -3):,.0f} images/s, "
+              f"{100 * accuracies[setting][0]:.1f} %", transform=axes.transAxes, color="0.3", fontsize=12)
     shown.remove(setting)
   for kind, (color, marker) in SETTINGS.items():
     of_kind = [setting for setting in shown if setting.startswith(kind)]
@@ -111,18 +111,17 @@ def fresh_samples(axes, rows, by, names=None):
   groups = sorted({row[by] for row in rows if row["where"] != "baseline"})
   width = 0.8 / len(PLACES)
   for number, (where, (color, marker)) in enumerate(PLACES.items()):
+    axes.plot([], [], marker, color=color, ms=11, label=PLACE_NAMES[where].replace("\n", " "))
     for place, group in enumerate(groups):
       fresh = [row["fresh"] for row in rows if row["where"] == where and (
           row[by] == group or (by == "e" and where == "baseline"))]
       x = place + (number - 1.5) * width
-      label = PLACE_NAMES[where].replace("\n", " ") if place == 0 else None
       if not fresh or min(fresh) < 0:
-        axes.bar(x, 0, color=color, label=label)
         told = f" {sum(one >= 0 for one in fresh)} of {len(fresh)}\n reached it" if fresh else ""
         axes.text(x, 0, told, rotation=90, ha="center", va="bottom", color=color, fontsize=11)
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
-      axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, label=label, error_kw={"ecolor": "0.35"})
+      axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, error_kw={"ecolor": "0.35"})
       axes.plot(x, 0.06 * middle, marker, color="white", ms=7)
       if where == "baseline":
         e = group if by == "e" else 2
