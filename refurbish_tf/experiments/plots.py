@@ -118,7 +118,8 @@ def fresh_samples(axes, rows, by, names=None):
       x = place + (number - 1.5) * width
       if not fresh or min(fresh) < 0:
         told = f" {sum(one >= 0 for one in fresh)} of {len(fresh)}\n reached it" if fresh else ""
-        axes.text(x, 0, told, rotation=90, ha="center", va="bottom", color=color, fontsize=11)
+        axes.text(x, 0, told, rotation=90, ha="center", va="bottom", color=color, fontsize=11, zorder=5,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, error_kw={"ecolor": "0.35"})
