@@ -10,6 +10,8 @@ import sys
 import time
 
 BATCH = 128
+# Threads or processes of a peer.
+PROCESSORS = len(os.sched_getaffinity(0))
 # Of what the system tells, in seconds: an epoch of a quick run may take less.
 CPU_RESOLUTION = 1 / os.sysconf("SC_CLK_TCK")
 

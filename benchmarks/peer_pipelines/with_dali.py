@@ -2,8 +2,6 @@
 
 As in the "Automatic Augmentations" and "External Source" chapters of its documentation.
 """
-import os
-
 import numpy as np
 from nvidia.dali import fn
 from nvidia.dali import pipeline_def
@@ -65,7 +63,7 @@ def _batches(samples):
 
 
 def _epochs(pipeline, count):
-  built = pipeline(batch_size=epochs.BATCH, num_threads=len(os.sched_getaffinity(0)), device_id=None, prefetch_queue_depth=2)
+  built = pipeline(batch_size=epochs.BATCH, num_threads=epochs.PROCESSORS, device_id=None, prefetch_queue_depth=2)
   built.build()
 
   def epoch():

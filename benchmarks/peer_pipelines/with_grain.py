@@ -4,7 +4,6 @@ Grain has no augmentations of its own; its documentation has users bring theirs,
 RandAugment, and the others, with Pillow.
 """
 import io
-import os
 
 import grain
 import numpy as np
@@ -101,7 +100,7 @@ def _epochs(samples, read):
   dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip()).repeat().batch(epochs.BATCH)
   # Threads to read ahead are for slow storage. Here they would fill a buffer of 500 batches.
   dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
-  iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=len(os.sched_getaffinity(0)))))
+  iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=epochs.PROCESSORS)))
 
   def epoch():
     for _ in range(len(samples) // epochs.BATCH):

@@ -2,8 +2,6 @@
 
 As "Getting started with transforms v2" has it: v2, tensors rather than PIL images, uint8.
 """
-import os
-
 import torch
 from torch.utils import data
 from torchvision import io
@@ -47,7 +45,7 @@ def _augmentation(side):
 
 def _epochs(dataset):
   loader = data.DataLoader(
-      dataset, batch_size=epochs.BATCH, shuffle=True, num_workers=len(os.sched_getaffinity(0)), persistent_workers=True, drop_last=True)
+      dataset, batch_size=epochs.BATCH, shuffle=True, num_workers=epochs.PROCESSORS, persistent_workers=True, drop_last=True)
   return lambda: loader
 
 
