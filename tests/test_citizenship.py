@@ -345,7 +345,9 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
   memory = resident()
   make_and_read(200)
-  time.sleep(0.5)
+  deadline = time.monotonic() + 30
+  while len(os.listdir("/proc/self/task")) > before["threads"] and time.monotonic() < deadline:
+    time.sleep(0.05)
   assert len(os.listdir("/proc/self/task")) <= before["threads"]
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
   # One element of each would be 100 MB.

@@ -265,10 +265,12 @@ def test_only_the_owner_may_look_inside(root):
   store = rtf.CacheStore(path)
   store.put(0, tf.zeros([10]))
   store.put(1, tf.zeros([10_000]))
-  time.sleep(0.05)
+  expected = {"store", "state", "index", "claims", "lock", "small", "large"}
+  deadline = time.monotonic() + 30
+  while (names := {file.name.split("-")[0] for file in path.iterdir()}) != expected and time.monotonic() < deadline:
+    time.sleep(0.05)  # What is in memory is written.
+  assert names == expected
   assert stat.S_IMODE(path.stat().st_mode) == 0o700
-  names = {file.name.split("-")[0] for file in path.iterdir()}
-  assert names == {"store", "state", "index", "claims", "lock", "small", "large"}
   assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
 
 

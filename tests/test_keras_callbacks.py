@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import keras
@@ -565,16 +566,27 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
 def test_a_stall_of_the_input_is_seen(steps_per_execution):
   """The wait of a training step for its input is what it is, though the step reads it within a graph."""
+  ended = threading.Event()
+
   def slow(index):
     if index == 12:
+      # Prefetching may be ahead of a slow step by any time, so the stall begins when the step before it has ended.
+      assert ended.wait(60)
+      ended.clear()
       time.sleep(0.5)
     return index
+
+  def on_train_batch_end(batch, logs):
+    del logs
+    if batch == 11:
+      ended.set()
 
   dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
       lambda x: (tf.cast([x], tf.float32), 1.0)).batch(1)
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
-  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[
+      rtf.keras.RefurbishLogger(dataset), keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)]).history
   for epoch in range(2):
     assert history["input_wait_max"][epoch] > 0.25
     assert history["input_wait_p50"][epoch] < 0.25
