@@ -664,8 +664,8 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
     return sum(layers[i].time for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
 
   # Those that give the most outcomes for their time last.
-  order = sorted((u for u in range(len(units)) if cost_of_outcomes(units[u]) < math.inf),
-                 key=lambda u: cost_of_outcomes(units[u]))
+  costs = [cost_of_outcomes(unit) for unit in units]
+  order = sorted((u for u, cost in enumerate(costs) if cost < math.inf), key=costs.__getitem__)
   found = []
   for number in range(1, len(order) + 1):
     behind = set(order[:number])

@@ -174,7 +174,8 @@ class TestRefusal:
     with pytest.raises(error, match="random_crop_and_flip_batch was given a seed of"):
       augment.random_crop_and_flip_batch(4)(_images(2, 4, 4), seed=seed)
 
-  @pytest.mark.parametrize("padding, error", [(-1, ValueError), (1.0, TypeError), (None, TypeError)])
+  @pytest.mark.parametrize("padding, error", [
+      (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError)])
   def test_of_a_padding(self, padding, error):
     with pytest.raises(error, match="random_crop_and_flip_batch was given padding=.*; it must be a whole number"):
       augment.random_crop_and_flip_batch(padding)

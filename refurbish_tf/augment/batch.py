@@ -35,7 +35,7 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
   >>> train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
 
   Args:
-    padding: a whole number of pixels, at least 0, as for `random_crop`.
+    padding: a whole number of pixels, from 0 to 16,383, as for `random_crop`.
     mean: a real number, or one for each channel, of the images' values divided by 255; None to leave them as they are.
     std: likewise, and above 0. There must be both or none.
 
@@ -48,8 +48,8 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
-    ValueError: `padding` is negative, there is one of `mean` and `std` only, `mean` is not from 0 to 1, or `std` is not
-      above 0 and at most 1.
+    ValueError: `padding` is negative or above 16,383, there is one of `mean` and `std` only, `mean` is not from 0 to 1,
+      or `std` is not above 0 and at most 1.
 
   Implements the final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1.
   """

@@ -9,6 +9,8 @@ from . import distortions
 
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. As a fraction it means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
+# Every place of a crop, flipped or not, is drawn as one int32: 2 * (2 * 16,383 + 1)**2 < 2**31.
+_LARGEST_PADDING = 16_383
 
 
 def rand_augment_layer(magnitude=9):
@@ -77,14 +79,14 @@ def random_crop(padding):
   Each of the (2 * padding + 1)² places is as likely as the others.
 
   Args:
-    padding: a whole number of pixels, at least 0. Lee et al. take 3.
+    padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
 
   Returns:
     A function `layer(image, seed)` like the one that `rand_augment_layer` returns.
 
   Raises:
     TypeError: `padding` is not a whole number.
-    ValueError: `padding` is negative.
+    ValueError: `padding` is negative or above 16,383.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, and so the right thing for the final augmentation.
@@ -246,7 +248,7 @@ def _checked_magnitude(magnitude):
 
 
 def checked_padding(padding, whose):
-  """Returns `padding` as a Python integer if it is a whole number, at least 0."""
+  """Returns `padding` as a Python integer if it is a whole number from 0 to 16,383."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
     raise TypeError(
         f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
@@ -255,4 +257,8 @@ def checked_padding(padding, whose):
     raise ValueError(
         f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a crop "
         "that changes nothing.")
+  if padding > _LARGEST_PADDING:
+    raise ValueError(
+        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at most {_LARGEST_PADDING:,}. A "
+        "padding beyond the size of the image mostly yields black ones.")
   return operator.index(padding)
