@@ -111,7 +111,9 @@ def normalized_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, ev
   """
   outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
   unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
-  return unique / _by_schedule(_expectation, outcomes, final_outcomes, epochs, np.ones_like(r), eviction)
+  # Both are rounded, and their quotient might be above 1 by as much.
+  standard = _by_schedule(_expectation, outcomes, final_outcomes, epochs, np.ones_like(r), eviction)
+  return _plain(np.minimum(unique, standard) / standard)
 
 
 def expected_sample_diversity(num_samples, num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):

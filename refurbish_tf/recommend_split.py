@@ -426,10 +426,14 @@ def _specs(layers, dataset):
   specs = []
   for position in range(len(layers)):
     with _naming(layers, position):
+      several = _is_tuple(dataset.element_spec)
       given = _image_spec(dataset.element_spec)
       dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(tf.zeros([2], tf.int32)))).map(
           functools.partial(_call, composition.compose_part(layers, position, position + 1)))
-      returned = _image_spec(dataset.element_spec)
+      # What an image by itself becomes, if that is a tuple, is not one with a label.
+      returned = dataset.element_spec
+      if several or not _is_tuple(returned):
+        returned = _image_spec(returned)
     # The two layers of AutoAugment agree on what goes between them.
     in_a_pair = hasattr(layers[position], "hands_on") or hasattr(layers[position], "takes_over")
     if not in_a_pair and not _same_structure(given, returned):
@@ -441,9 +445,12 @@ def _specs(layers, dataset):
   return (*specs, returned)
 
 
+def _is_tuple(element_spec):
+  return type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
+
+
 def _image_spec(element_spec):
-  is_tuple = type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
-  return composition.image_of(element_spec[0] if is_tuple else element_spec)
+  return composition.image_of(element_spec[0] if _is_tuple(element_spec) else element_spec)
 
 
 def _same_structure(given, returned):
@@ -753,10 +760,9 @@ def _checked_outcomes(num_outcomes, count):
   if num_outcomes is None:
     return [None] * count
   allowed = "a number of at least 1, or None to have it counted, for each layer"
-  try:
-    given = list(num_outcomes)
-  except TypeError:
-    raise TypeError(f"num_outcomes must be a list of {allowed}, got {num_outcomes!r}.") from None
+  if not isinstance(num_outcomes, (list, tuple, np.ndarray)):
+    raise TypeError(f"num_outcomes must be a list of {allowed}, got {num_outcomes!r}.")
+  given = list(num_outcomes)
   if len(given) != count:
     raise ValueError(
         f"num_outcomes must have {allowed}, got {len(given)} for {count} layers. Write None for those that are not "

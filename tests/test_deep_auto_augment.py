@@ -233,6 +233,7 @@ class TestPolicyOfOnesOwn:
       ([[]], ValueError, r"as layer 0 of policy, \[\]; it must be a list of tuples"),
       ([[("invert", None, 1.0)], "invert"], ValueError, "as layer 1 of policy, 'invert'; it must be a list"),
       ([[("invert", 1.0)]], ValueError, r"\('invert', 1.0\); it must be \(operation, magnitude, probability\)"),
+      ([[(["identity"], None, 1.0)]], ValueError, "the operation ..identity..; it must be one of"),
       ([[("blur", None, 1.0)]], ValueError, "the operation 'blur'; it must be one of .*'auto_contrast'"),
       ([[("invert", 3, 1.0)]], ValueError, r"\('invert', 3, 1.0\); invert has no magnitude. Pass None"),
       ([[("rotate", None, 1.0)]], ValueError, "the magnitude of rotate must be a real number from 0 to 12"),

@@ -211,6 +211,8 @@ def test_no_reuse_and_no_partial_augmentation_are_standard_training(eviction):
     assert diversity.normalized_unique_samples(num_outcomes, 1, epochs, 1, eviction=eviction) == 1
     assert diversity.normalized_unique_samples(
         num_outcomes, num_outcomes, epochs, epochs, eviction=eviction) == pytest.approx(1)
+  # Rounded, it would be above.
+  assert diversity.normalized_unique_samples(100_000, 100_000, 43, 3) <= 1
 
 
 def test_one_partially_augmented_sample_in_all_epochs():

@@ -739,8 +739,8 @@ def test_adaptive_echo_tells_how_long_it_waited():
   dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
   contents(dataset)
   stage, = rtf.stats(dataset)
-  # Half of 3 * 0.4 s: while it is not scheduled itself it does not wait.
-  assert stage.total.fresh_wait >= 0.6
+  # Of 3 * 0.4 s: while it is not scheduled itself it does not wait. Without any of the three it would be 0.8 s.
+  assert stage.total.fresh_wait >= 0.9
 
 
 def test_in_a_function(recwarn):

@@ -176,12 +176,21 @@ def test_a_table_of_other_columns_is_left_alone(tmp_path):
   path = tmp_path / "some.csv"
   results.Table(path, ("seed",)).add([{"seed": 1, "accuracy": 0.5}])
   before = path.read_text(encoding="utf-8")
-  with pytest.raises(ValueError, match="has the columns seed, accuracy.*Give another --output"):
+  with pytest.raises(ValueError, match="has the columns .seed, accuracy.*Give another --output"):
     results.Table(path, ("seed",)).add([{"seed": 2, "loss": 0.5}])
   # Before anything is trained.
   with pytest.raises(ValueError, match="Give another --output"):
     results.Table(path, ("seed", "r"))
   assert path.read_text(encoding="utf-8") == before
+
+
+@pytest.mark.parametrize("content", [b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
+def test_a_file_that_is_no_table_is_left_alone(tmp_path, content):
+  path = tmp_path / "notes.txt"
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match="notes.txt has the columns.*they must be, or begin with, seed, r.*another --output"):
+    results.Table(path, ("seed", "r"))
+  assert path.read_bytes() == content
 
 
 def test_a_table_knows_its_rows(tmp_path):

@@ -355,6 +355,10 @@ def flip(image, seed):
     (dict(dataset=IMAGES.shuffle(3)), ValueError, "changes its order"),
     (dict(dataset=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "must be one named 'image'"),
     (dict(layers=[lambda image: (image, image), flip]), ValueError, "Layer 1 of 2, <lambda>, was .*same structure"),
+    # Without a label the second is not taken for one.
+    *((dict(dataset=IMAGES.map(lambda image, label: image), layers=[layer, *behind]), ValueError,
+       "Layer 1 of ., <lambda>, was .*same structure")
+      for layer in (lambda image: (image, image), lambda image: [image, image]) for behind in ([], [flip])),
     (dict(layers=[flip, lambda image: None]), ValueError, "Layer 2 of 2"),
     (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "Layer 2 of 2, flip, fails.*must be .height, wid"),
     # Only when it runs.
@@ -378,6 +382,7 @@ def flip(image, seed):
     (dict(num_outcomes=["2"]), TypeError, "got '2'"),
     (dict(num_outcomes=[2, 3]), ValueError, "got 2 for 1 layers"),
     (dict(num_outcomes=2), TypeError, "num_outcomes must be a list"),
+    (dict(num_outcomes={2, 3}), TypeError, "num_outcomes must be a list"),
     (dict(num_samples=0), ValueError, "num_samples"),
     (dict(max_seconds=0), ValueError, "max_seconds must be a positive number of seconds, got 0"),
 ])

@@ -35,7 +35,8 @@ def random_crop_and_flip_batch(padding, mean=None, std=None):
   >>> train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
 
   Args:
-    padding: a whole number of pixels, from 0 to 16,383, as for `random_crop`.
+    padding: a whole number of pixels, from 0 to 16,383, as for `random_crop`. The padded batch must have less than 2**31
+      values, else TensorFlow says that it is too large for its indices.
     mean: a real number, or one for each channel, of the images' values divided by 255; None to leave them as they are.
     std: likewise, and above 0. There must be both or none.
 

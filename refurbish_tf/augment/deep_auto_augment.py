@@ -264,7 +264,7 @@ def _checked_outcomes(outcomes, position):
           f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None as the magnitude of what "
           "has none.")
     name, magnitude, probability = outcome
-    if name not in _OPERATIONS:
+    if not isinstance(name, str) or name not in _OPERATIONS:
       raise ValueError(
           f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. Write your own layer for another "
           "one: any function layer(image, seed) goes with compose and split.")

@@ -57,11 +57,12 @@ class Table:
     with self.path.open("ab+") as file:
       file.seek(0)
       content = file.read()
-      # The program may have been killed while it wrote the last one.
+      # Whose file it is, before anything is changed in it. A table begins with its key, of which a program that was
+      # killed may have written a part, as of the last row.
+      begin = ",".join(key).encode()
+      if not (set(key) <= set(self._columns()) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
+        raise ValueError(self._refusal(key))
       file.truncate(content.rfind(b"\n") + 1)
-    for row in read(self.path)[:1]:
-      if not set(key) <= set(row):
-        raise ValueError(self._refusal(row, key))
 
   def has(self, row):
     """Whether there is one with the same values in all columns of the key; another process may have added it."""
@@ -74,12 +75,12 @@ class Table:
       ValueError: they have other columns than the file.
     """
     rows = [{**row, **self._provenance} for row in rows]
-    known = read(self.path)[:1]
-    if known and list(known[0]) != list(rows[0]):
-      raise ValueError(self._refusal(known[0], rows[0]))
+    columns = self._columns()
+    if columns and columns != list(rows[0]):
+      raise ValueError(self._refusal(rows[0]))
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    if not self.path.stat().st_size:
+    if not columns:
       writer.writeheader()
     writer.writerows(rows)
     with self.path.open("a", newline="", encoding="utf-8") as file:
@@ -102,9 +103,16 @@ class Table:
       self.add([row])
       print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
 
-  def _refusal(self, there, wanted):
-    return (f"{self.path} has the columns {', '.join(there)}; they must be, or begin with, {', '.join(wanted)}. Give "
-            "another --output.")
+  def _columns(self):
+    """Those of the file, none if it is empty."""
+    with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
+      return next(csv.reader([file.readline()]), [])
+
+  def _refusal(self, wanted):
+    there = ", ".join(self._columns())
+    there = there if len(there) <= 200 else f"{there[:200]}..."
+    return (f"{self.path} has the columns {there!r}; they must be, or begin with, {', '.join(wanted)}. It was left as "
+            "it is. Give another --output.")
 
 
 def read(path):
