@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+import waiting
 
 Dataset = tf.data.Dataset
 
@@ -81,12 +82,13 @@ def destroy_while_blocked(dataset, gate, read, blocked):
   """
   # Whoever drops an iterator waits for its calls, so this is another thread.
   commands = queue.Queue()
-  destroyed = threading.Event()
+  dropping, destroyed = threading.Event(), threading.Event()
 
   def live():
     iterator = iter(dataset)
     read(iterator)
     commands.get(timeout=LIMIT)
+    dropping.set()
     del iterator
     gc.collect()
     destroyed.set()
@@ -96,9 +98,9 @@ def destroy_while_blocked(dataset, gate, read, blocked):
   gate.wait_until_blocked(blocked)
   before = gate.calls
   commands.put(None)
-  # Destroying cannot end before the calls do that it waits for. That it has begun cannot be seen from outside; the pause
-  # makes it likely, and without it the test would be weaker and still right.
-  time.sleep(0.2)
+  # Destroying has begun, and cannot end before the calls do that it waits for.
+  assert dropping.wait(LIMIT)
+  waiting.until_asleep(thread, LIMIT)
   waited = not destroyed.is_set()
   gate.open()
   thread.join(LIMIT)

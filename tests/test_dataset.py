@@ -20,6 +20,7 @@ from tensorflow.python.data.ops import test_mode
 
 import refurbish_tf as rtf
 from refurbish_tf import arguments
+import waiting
 
 Dataset = tf.data.Dataset
 Point = collections.namedtuple("Point", ["x", "y"])
@@ -891,13 +892,19 @@ def test_an_iterator_is_dropped_while_partial_fn_is_blocked(prefetch):
   assert began.acquire(timeout=60)
   time.sleep(0.05)  # So that the prefetching thread waits, too.
   under_way = len(calls)
-  timer = threading.Timer(0.2, go.set)
-  timer.start()
+  this = threading.current_thread()
+
+  def let_go():
+    waiting.until_asleep(this)
+    go.set()
+
+  other = threading.Thread(target=let_go)
+  other.start()
   before = time.monotonic()
   del iterator
   gc.collect()
   assert time.monotonic() - before < 30
-  timer.join()
+  other.join()
   assert len(calls) <= under_way + 1
   assert sorted(dataset.as_numpy_iterator()) == list(range(1000))
 
