@@ -181,7 +181,7 @@ def test_several_at_once(many):
   threads = [threading.Thread(target=live, daemon=True) for _ in range(many)]
   for thread in threads:
     thread.start()
-  gate.wait_until_blocked(many)
+  assert gate.wait_until_blocked(many)
   gate.open()
   for thread in threads:
     thread.join(LIMIT)
