@@ -48,7 +48,7 @@ class Gate:
 
   def wait_until_blocked(self, calls):
     """Until so many calls wait, when not one more can be on its way. Returns whether they do."""
-    return all(self._began.acquire(timeout=5) for _ in range(calls))
+    return all(self._began.acquire(timeout=LIMIT / 3) for _ in range(calls))
 
   def open(self):
     self._opened.set()
@@ -101,6 +101,7 @@ def destroy_while_blocked(dataset, gate, read, blocked):
   if blocked > 1 and not was_read.wait(2):
     gate.open()
     thread.join(LIMIT)
+    assert destroyed.is_set(), "Reading did not go on when the gate was open."
     pytest.skip("Of two calls at once the later one began first, and the gate holds an element that is still to be read.")
   assert blocks
   # Destroying has begun, and cannot end before the calls do that it waits for.
