@@ -4,75 +4,14 @@ import functools
 import inspect
 
 import numpy as np
-from PIL import Image
-from PIL import ImageEnhance
-from PIL import ImageOps
 import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
 from refurbish_tf.augment import distortions
 from refurbish_tf.augment import layers
+from support.images import IMAGES, PILLOW, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
-GREY = (128, 128, 128)
-
-
-def _images():
-  random = np.random.RandomState(0)
-  gradient = np.add.outer(3 * np.arange(40), 2 * np.arange(61))[..., np.newaxis] + [0, 40, 90]
-  return {
-      "noise": random.randint(0, 256, (32, 32, 3)),
-      "odd noise": random.randint(0, 256, (33, 47, 3)),
-      "large noise": random.randint(0, 256, (224, 224, 3)),
-      "few values": random.randint(90, 110, (47, 33, 3)),
-      "two values": random.choice([3, 250], (17, 18, 3)),
-      "rare values": np.where(random.rand(40, 40, 3) < 0.002, 255, random.randint(0, 3, (40, 40, 3))),
-      "gradient": np.clip(gradient, 0, 255),
-      "steep gradient": gradient[:16, ::4] * 7 % 256,
-      "black": np.zeros((9, 9, 3)),
-      "white": np.full((9, 9, 3), 255),
-      "one colour": np.full((8, 9, 3), [0, 7, 255]),
-      "1 x 1": random.randint(0, 256, (1, 1, 3)),
-      "1 x 9": random.randint(0, 256, (1, 9, 3)),
-      "9 x 1": random.randint(0, 256, (9, 1, 3)),
-      "2 x 5": random.randint(0, 256, (2, 5, 3)),
-      "5 x 2": random.randint(0, 256, (5, 2, 3)),
-      "3 x 3": random.randint(0, 256, (3, 3, 3)),
-  }
-
-
-IMAGES = {name: image.astype(np.uint8) for name, image in _images().items()}
-
-
-def _affine(*matrix, fill=GREY):
-  return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=fill)
-
-
-def _enhanced(enhance, factor):
-  return lambda image: enhance(image).enhance(factor)
-
-
-# What each distortion is in Pillow, as a function of its parameter.
-PILLOW = {
-    "identity": lambda _: lambda image: image,
-    "auto_contrast": lambda _: ImageOps.autocontrast,
-    "equalize": lambda _: ImageOps.equalize,
-    "rotate": lambda degrees, fill=GREY: (
-        lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=fill)),
-    "invert": lambda _: ImageOps.invert,
-    "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
-    "color": functools.partial(_enhanced, ImageEnhance.Color),
-    "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
-    "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
-    "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
-    "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
-    "shear_x": lambda slope, **fill: _affine(1, slope, 0, 0, 1, 0, **fill),
-    "shear_y": lambda slope, **fill: _affine(1, 0, 0, slope, 1, 0, **fill),
-    "translate_x": lambda fraction, **fill: (
-        lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0, **fill)(image)),
-    "translate_y": lambda fraction, **fill: (
-        lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height), **fill)(image)),
-}
 FACTORS = (0.0, 0.1, 0.37, 0.55, 0.82, 1.0, 1.0001, 1.36, 1.72, 1.9, 7.0)
 SLOPES = (0.0, 0.03, 0.135, 0.27, -0.27, 0.3, -0.3, 1.0, -2.5)
 FRACTIONS = (0.0, 0.01, -0.01, 0.4078, -0.4078, 0.4532, -0.4532, 1.0, -1.0, 3.0, -3.0)
@@ -113,32 +52,6 @@ def _distorted(name, parameter):
   return distortion if parameter is None else lambda image: distortion(image, parameter)
 
 
-def _by_pillow(name, parameter, image, **fill):
-  return np.asarray(PILLOW[name](parameter, **fill)(Image.fromarray(image)))
-
-
-def _assert_equal(actual, expected, what):
-  assert actual.dtype == np.uint8 and actual.shape == expected.shape, what
-  different = np.count_nonzero(actual != expected)
-  assert not different, f"{what}: {different} of {expected.size} values differ"
-
-
-def _seeds(count, salt=0):
-  """Neighbouring seeds, as somebody would count them up, and not well mixed ones."""
-  return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)
-
-
-def _mapped(layer, image, seeds):
-  """What `layer` makes of one image with each of `seeds`, in one dataset."""
-  dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(tf.constant(image), seed=seed))
-  return np.stack(list(dataset.as_numpy_iterator()))
-
-
-def _chi_square(counts):
-  counts = np.asarray(counts, np.float64)
-  return np.sum((counts - counts.mean()) ** 2) / counts.mean()
-
-
 class TestDistortions:
 
   @pytest.mark.parametrize("name", PILLOW)
@@ -146,7 +59,7 @@ class TestDistortions:
     for parameter in PARAMETERS[name]:
       for image_name, image in IMAGES.items():
         actual = _distorted(name, parameter)(tf.constant(image)).numpy()
-        _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
+        assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
 
   @pytest.mark.parametrize("name", PILLOW)
   @pytest.mark.parametrize("height, width", [(None, None), (33, None), (None, 47)])
@@ -157,7 +70,7 @@ class TestDistortions:
       for image_name, image in IMAGES.items():
         if spec.shape.is_compatible_with(image.shape):
           actual = function(image).numpy()
-          _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
+          assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
 
   @pytest.mark.parametrize("name", PILLOW)
   def test_equals_pillow_in_a_dataset(self, name):
@@ -165,7 +78,7 @@ class TestDistortions:
     image = IMAGES["odd noise"]
     for parameter in AT_NINE.get(name, (None,)):
       (actual,) = tf.data.Dataset.from_tensors(image).map(_distorted(name, parameter)).as_numpy_iterator()
-      _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter})")
+      assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter})")
 
   @pytest.mark.parametrize("shape", [(33, 47), (None, None)])
   @pytest.mark.parametrize("name", [name for name, parameters in PARAMETERS.items() if None not in parameters])
@@ -175,13 +88,13 @@ class TestDistortions:
     function = tf.function(getattr(distortions, name), spec, autograph=False)
     for parameter in PARAMETERS[name]:
       actual = function(tf.constant(image), tf.constant(parameter, tf.float64)).numpy()
-      _assert_equal(actual, _by_pillow(name, parameter, image), f"{name}({parameter})")
+      assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter})")
 
   @pytest.mark.parametrize("name", SIGNED)
   def test_fills_with_another_value(self, name):
     for parameter in PARAMETERS[name]:
       actual = getattr(distortions, name)(tf.constant(IMAGES["odd noise"]), parameter, fill=7).numpy()
-      _assert_equal(actual, _by_pillow(name, parameter, IMAGES["odd noise"], fill=(7, 7, 7)), f"{name}({parameter})")
+      assert_equal(actual, by_pillow(name, parameter, IMAGES["odd noise"], fill=(7, 7, 7)), f"{name}({parameter})")
 
   def test_auto_contrast_of_every_value_in_many_ranges(self):
     # Where 255 * (value - darkest) / (brightest - darkest) is whole, Pillow's float64 may still fall below it.
@@ -190,8 +103,8 @@ class TestDistortions:
     for _ in range(80):
       darkest, brightest = np.sort(random.randint(0, 256, (2, 3)), axis=0)
       image = np.clip(np.arange(256)[:, np.newaxis], darkest, brightest).astype(np.uint8)[np.newaxis]
-      expected = _by_pillow("auto_contrast", None, image)
-      _assert_equal(distortions.auto_contrast(tf.constant(image)).numpy(), expected, f"{darkest} to {brightest}")
+      expected = by_pillow("auto_contrast", None, image)
+      assert_equal(distortions.auto_contrast(tf.constant(image)).numpy(), expected, f"{darkest} to {brightest}")
       whole = 255 * (image.astype(int) - darkest) // np.maximum(brightest - darkest, 1)
       below += np.count_nonzero((expected < whole) & (brightest > darkest))
     assert below  # Otherwise the images tell nothing about the case that is hard.
@@ -202,14 +115,10 @@ class TestDistortions:
         and not name.startswith("_")}
 
 
-# Every distortion at magnitude 9 makes something else of it.
-TELLING = np.clip(IMAGES["odd noise"], 5, 250)
-
-
 def _outcomes():
   """What the layer of magnitude 9 can make of `TELLING`: (distortion, parameter) by the bytes of the result."""
   return {
-      _by_pillow(name, parameter, TELLING).tobytes(): (name, parameter)
+      by_pillow(name, parameter, TELLING).tobytes(): (name, parameter)
       for name, parameters in AT_NINE.items() for parameter in parameters}
 
 
@@ -217,7 +126,7 @@ def _outcomes():
 def _drawn():
   """What the layer of magnitude 9 draws with each of 4200 seeds."""
   outcomes = _outcomes()
-  return [outcomes[image.tobytes()] for image in _mapped(augment.rand_augment_layer(9), TELLING, _seeds(4200))]
+  return [outcomes[image.tobytes()] for image in mapped(augment.rand_augment_layer(9), TELLING, make_seeds(4200))]
 
 
 class TestRandAugmentLayer:
@@ -226,7 +135,7 @@ class TestRandAugmentLayer:
     assert len(AT_NINE) == 14 and len(_outcomes()) == 9 + 5 * 2
     names = collections.Counter(name for name, _ in _drawn())
     assert set(names) == set(AT_NINE)
-    assert _chi_square(list(names.values())) < 34.5  # 13 degrees of freedom, p = 0.001
+    assert chi_square(list(names.values())) < 34.5  # 13 degrees of freedom, p = 0.001
 
   def test_takes_each_sign_equally_often(self):
     drawn = collections.Counter(_drawn())
@@ -245,9 +154,9 @@ class TestRandAugmentLayer:
     choices, _ = layers._choices(magnitude / 10)  # pylint: disable=protected-access
     results = [choice(tf.constant(image)).numpy() for choice in choices if _name(choice) == name]
     assert len(results) == 2
-    _assert_equal(results[0], _by_pillow(name, parameter, image), name)
+    assert_equal(results[0], by_pillow(name, parameter, image), name)
     opposite = -parameter if name in SIGNED else parameter
-    _assert_equal(results[1], _by_pillow(name, opposite, image), f"{name} of the other sign")
+    assert_equal(results[1], by_pillow(name, opposite, image), f"{name} of the other sign")
 
   def test_only_the_chosen_distortion_runs(self, monkeypatch):
     drawn = [name for name, _ in _drawn()[:60]]
@@ -257,9 +166,9 @@ class TestRandAugmentLayer:
     monkeypatch.setattr(layers, "_choices", layers._choices.__wrapped__)  # pylint: disable=protected-access
     layer = augment.rand_augment_layer(9)
     run = tf.function(lambda seed: layer(tf.constant(TELLING), seed), autograph=False)
-    for name, seed in zip(drawn, tf.constant(_seeds(60))):
+    for name, seed in zip(drawn, tf.constant(make_seeds(60))):
       if name == "equalize":
-        _assert_equal(run(seed).numpy(), _by_pillow(name, None, TELLING), name)
+        assert_equal(run(seed).numpy(), by_pillow(name, None, TELLING), name)
       else:
         with pytest.raises(tf.errors.InvalidArgumentError):
           run(seed)
@@ -267,26 +176,26 @@ class TestRandAugmentLayer:
   def test_result_depends_on_the_seed_alone(self):
     layer = augment.rand_augment_layer(9)
     tf.random.set_seed(1)
-    first = _mapped(layer, TELLING, _seeds(100))
+    first = mapped(layer, TELLING, make_seeds(100))
     tf.random.set_seed(2)
-    np.testing.assert_array_equal(_mapped(layer, TELLING, _seeds(100)), first)
-    np.testing.assert_array_equal(_mapped(augment.rand_augment_layer(9.0), TELLING, _seeds(100)), first)
-    np.testing.assert_array_equal(_mapped(layer, TELLING, _seeds(100).astype(np.int64)), first)
-    np.testing.assert_array_equal(_mapped(layer, TELLING, _seeds(100)[::-1]), first[::-1])
-    assert (_mapped(layer, TELLING, _seeds(100, salt=1)) != first).any(axis=(1, 2, 3)).mean() > 0.8
+    np.testing.assert_array_equal(mapped(layer, TELLING, make_seeds(100)), first)
+    np.testing.assert_array_equal(mapped(augment.rand_augment_layer(9.0), TELLING, make_seeds(100)), first)
+    np.testing.assert_array_equal(mapped(layer, TELLING, make_seeds(100).astype(np.int64)), first)
+    np.testing.assert_array_equal(mapped(layer, TELLING, make_seeds(100)[::-1]), first[::-1])
+    assert (mapped(layer, TELLING, make_seeds(100, salt=1)) != first).any(axis=(1, 2, 3)).mean() > 0.8
 
   def test_eager_result_is_that_of_the_graph(self):
     layer = augment.rand_augment_layer(9)
-    mapped = _mapped(layer, TELLING, _seeds(80))
-    assert len({image.tobytes() for image in mapped}) == len(_outcomes())
-    for seed, expected in zip(_seeds(80), mapped):
-      _assert_equal(layer(TELLING, seed).numpy(), expected, seed)
+    drawn = mapped(layer, TELLING, make_seeds(80))
+    assert len({image.tobytes() for image in drawn}) == len(_outcomes())
+    for seed, expected in zip(make_seeds(80), drawn):
+      assert_equal(layer(TELLING, seed).numpy(), expected, seed)
 
   def test_is_stateless_for_a_checkpoint(self, tmp_path):
     def dataset(function):
       options = tf.data.Options()
       options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.FAIL
-      return tf.data.Dataset.from_tensor_slices(_seeds(9)).map(function).with_options(options)
+      return tf.data.Dataset.from_tensor_slices(make_seeds(9)).map(function).with_options(options)
 
     layer = augment.rand_augment_layer(9)
     drawn = dataset(lambda seed: layer(TELLING, seed))
@@ -321,21 +230,21 @@ class TestRandomCrop:
     places = range(2 * padding + 1)
     expected = {
         padded[y:y + shape[0], x:x + shape[1]].tobytes(): (y, x) for y in places for x in places}
-    seeds = _seeds(100 * len(places) ** 2)
-    drawn = collections.Counter(crop.tobytes() for crop in _mapped(augment.random_crop(padding), image, seeds))
+    seeds = make_seeds(100 * len(places) ** 2)
+    drawn = collections.Counter(crop.tobytes() for crop in mapped(augment.random_crop(padding), image, seeds))
     assert set(drawn) == set(expected)
     # A place outside of the image shows as black and is no different from the others of its kind.
     seen = [count for crop, count in drawn.items() if any(crop)]
     degrees = len(seen) - 1
-    assert _chi_square(seen) < degrees + 4 * (2 * degrees) ** 0.5
+    assert chi_square(seen) < degrees + 4 * (2 * degrees) ** 0.5
 
   def test_without_padding_changes_nothing(self):
     image = IMAGES["odd noise"]
-    _assert_equal(augment.random_crop(0)(image, [7, 0]).numpy(), image, "crop")
+    assert_equal(augment.random_crop(0)(image, [7, 0]).numpy(), image, "crop")
 
   def test_padding_larger_than_the_image(self):
     image = np.full((2, 3, 3), 255, np.uint8)
-    drawn = _mapped(augment.random_crop(5), image, _seeds(50))
+    drawn = mapped(augment.random_crop(5), image, make_seeds(50))
     assert drawn.shape == (50, 2, 3, 3)
     assert not drawn.all() and drawn.any()
 
@@ -344,7 +253,7 @@ class TestRandomFlip:
 
   def test_flips_half_of_the_time(self):
     image = IMAGES["2 x 5"]
-    drawn = collections.Counter(flip.tobytes() for flip in _mapped(augment.random_flip(), image, _seeds(2000)))
+    drawn = collections.Counter(flip.tobytes() for flip in mapped(augment.random_flip(), image, make_seeds(2000)))
     assert set(drawn) == {image.tobytes(), image[:, ::-1].tobytes()}
     assert abs(drawn[image.tobytes()] - 1000) < 4 * 500 ** 0.5
 
@@ -378,11 +287,11 @@ class TestEveryLayer:
     # The one leaves the number of channels open, the other even the rank.
     images = [IMAGES[key] for key in ("odd noise", "gradient", "3 x 3", "1 x 9")] * 8
     encoded = tf.data.Dataset.from_tensor_slices([tf.io.encode_png(image).numpy() for image in images])
-    seeds = tf.data.Dataset.from_tensor_slices(_seeds(len(images)))
+    seeds = tf.data.Dataset.from_tensor_slices(make_seeds(len(images)))
     dataset = tf.data.Dataset.zip(encoded.map(decode), seeds).map(LAYERS[name])
     assert dataset.element_spec.shape.as_list() == [None, None, 3]
-    for image, seed, actual in zip(images, _seeds(len(images)), dataset.as_numpy_iterator()):
-      _assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
+    for image, seed, actual in zip(images, make_seeds(len(images)), dataset.as_numpy_iterator()):
+      assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
 
   def test_refuses_a_grey_image_that_shows_late(self, name):
     encoded = tf.data.Dataset.from_tensors(tf.io.encode_png(np.zeros([4, 4, 1], np.uint8)))
@@ -480,12 +389,12 @@ class TestCompose:
   def test_every_layer_has_a_seed_of_its_own(self):
     noted = []
     fn = augment.compose([_noting(noted)] * 4)
-    for seed in _seeds(50):
+    for seed in make_seeds(50):
       fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
-    assert len(noted) == 200 == len(set(noted) | {tuple(seed) for seed in _seeds(50)}) - 50
+    assert len(noted) == 200 == len(set(noted) | {tuple(seed) for seed in make_seeds(50)}) - 50
     again = list(noted)
     noted.clear()
-    for seed in _seeds(50):
+    for seed in make_seeds(50):
       fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
     assert noted == again
 
@@ -499,7 +408,7 @@ class TestCompose:
     layer = augment.random_crop(1)
     image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     fn = augment.compose([layer, layer])
-    drawn = {crop.tobytes() for crop in _mapped(fn, image, _seeds(3000))}
+    drawn = {crop.tobytes() for crop in mapped(fn, image, make_seeds(3000))}
     # All shifts that two crops can add up to, but with what the first has pushed out gone: 81 pairs of shifts, of which
     # those that agree in what they leave fall together.
     padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
@@ -535,9 +444,9 @@ class TestCompose:
   def test_in_dataset_map(self, element):
     images = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["noise"]] * 6))
     labels = tf.data.Dataset.range(6)
-    seeds = tf.data.Dataset.from_tensor_slices(_seeds(6))
+    seeds = tf.data.Dataset.from_tensor_slices(make_seeds(6))
     fn = augment.compose(PIPELINE)
-    expected = [fn(IMAGES["noise"], seed=seed).numpy() for seed in _seeds(6)]
+    expected = [fn(IMAGES["noise"], seed=seed).numpy() for seed in make_seeds(6)]
     if element == "image":
       dataset = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: fn(image, seed=seed))
       results = list(dataset.as_numpy_iterator())
@@ -563,7 +472,7 @@ class TestCompose:
   def test_takes_the_stateless_functions_of_tf_image(self):
     image = IMAGES["noise"]
     contrast = functools.partial(tf.image.stateless_random_contrast, lower=0.2, upper=1.8)
-    results = _mapped(augment.compose([contrast]), image, _seeds(9))
+    results = mapped(augment.compose([contrast]), image, make_seeds(9))
     assert len({result.tobytes() for result in results}) == 9
 
   def test_leaves_a_seed_that_is_bound_already(self):
@@ -597,13 +506,13 @@ class TestSplit:
   @pytest.mark.parametrize("at", [1, 2, 3, 4])
   def test_parts_make_up_the_whole(self, at):
     image = IMAGES["noise"]
-    whole = _mapped(augment.compose(PIPELINE), image, _seeds(40))
+    whole = mapped(augment.compose(PIPELINE), image, make_seeds(40))
     partial_fn, final_fn = augment.split(PIPELINE, at)
-    parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, _seeds(40))
+    parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, make_seeds(40))
     np.testing.assert_array_equal(parts, whole)
     if at == 2:  # The layer there takes no seed, so that positions and seeds could get out of step.
-      partially = _mapped(partial_fn, image, _seeds(40))
-      np.testing.assert_array_equal(partially, _mapped(augment.split(PIPELINE, 1)[0], image, _seeds(40)) + np.uint8(3))
+      partially = mapped(partial_fn, image, make_seeds(40))
+      np.testing.assert_array_equal(partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3))
 
   def test_parts_pass_labels_and_dicts_on(self):
     image = IMAGES["noise"]

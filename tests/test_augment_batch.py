@@ -10,7 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import batch
-from test_augment import IMAGES, _chi_square, _mapped, _seeds
+from support.images import IMAGES, chi_square, make_seeds, mapped
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
 
@@ -47,7 +47,7 @@ class TestRandomCropAndFlipBatch:
   def test_gives_the_outcomes_of_the_layers_each_equally_often(self, seeded):
     image = 1 + np.arange(3 * 5 * 4, dtype=np.uint8).reshape(5, 4, 3)
     single = augment.compose([augment.random_crop(1), augment.random_flip()])
-    outcomes = {result.tobytes() for result in _mapped(single, image, _seeds(600))}
+    outcomes = {result.tobytes() for result in mapped(single, image, make_seeds(600))}
     assert len(outcomes) == 9 * 2
     batched = augment.random_crop_and_flip_batch(1)
     images = np.stack([image] * 3600)
@@ -55,7 +55,7 @@ class TestRandomCropAndFlipBatch:
     drawn = collections.Counter(result.tobytes() for result in results.numpy())
     assert set(drawn) == outcomes
     # 17 degrees of freedom, p = 0.000005, because the draws without a seed are other ones in each run.
-    assert _chi_square(list(drawn.values())) < 56
+    assert chi_square(list(drawn.values())) < 56
 
   def test_depends_on_the_seed_alone(self):
     batched = augment.random_crop_and_flip_batch(4)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import auto_augment
-from test_augment import IMAGES, TELLING, _assert_equal, _by_pillow, _chi_square, _mapped, _seeds
+from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
 # The tables as the authors' TensorFlow code has them: operation, probability, magnitude, twice a line. There even
 # operations that have none are given a magnitude.
@@ -98,7 +98,7 @@ def _distribution(operation, probability, magnitude):
   name, parameters = AT[operation]
   distribution = collections.Counter({TELLING.tobytes(): 1 - float(probability)})
   for parameter in parameters(int(magnitude)):
-    distribution[_by_pillow(name, parameter, TELLING).tobytes()] += float(probability) / 2
+    distribution[by_pillow(name, parameter, TELLING).tobytes()] += float(probability) / 2
   return distribution
 
 
@@ -127,9 +127,9 @@ class TestPolicy:
   def test_draws_each_sub_policy_equally_often_with_its_first_operation(self, policy):
     published = _published(policy)
     first, _ = augment.auto_augment_layers(policy)
-    results, sub_policies = _first_and_sub_policy(first, _seeds(5000))
+    results, sub_policies = _first_and_sub_policy(first, make_seeds(5000))
     assert set(sub_policies) == set(range(25))
-    assert _chi_square(list(collections.Counter(sub_policies).values())) < 51.2  # 24 degrees of freedom, p = 0.001
+    assert chi_square(list(collections.Counter(sub_policies).values())) < 51.2  # 24 degrees of freedom, p = 0.001
     drawn = collections.Counter(zip(sub_policies, results))
     squares = degrees = 0
     for (number, result), count in drawn.items():
@@ -143,7 +143,7 @@ class TestPolicy:
     _, second = augment.auto_augment_layers(policy)
     for number in (0, 3, 5, 8, 17):
       half = auto_augment.HalfAugmented(tf.constant(TELLING), tf.constant(number))
-      seeds = tf.data.Dataset.from_tensor_slices(_seeds(600, salt=number))
+      seeds = tf.data.Dataset.from_tensor_slices(make_seeds(600, salt=number))
       drawn = collections.Counter(
           image.tobytes() for image in seeds.map(lambda seed: second(half, seed)).as_numpy_iterator())
       assert set(drawn) <= set(published[number][1])
@@ -153,8 +153,8 @@ class TestPolicy:
 
   def test_eager_result_is_that_of_the_graph(self, policy):
     fn = augment.compose(augment.auto_augment_layers(policy))
-    for seed, expected in zip(_seeds(20), _mapped(fn, TELLING, _seeds(20))):
-      _assert_equal(fn(TELLING, seed=seed).numpy(), expected, seed)
+    for seed, expected in zip(make_seeds(20), mapped(fn, TELLING, make_seeds(20))):
+      assert_equal(fn(TELLING, seed=seed).numpy(), expected, seed)
 
 
 PIPELINE = [*augment.auto_augment_layers("cifar10"), augment.random_crop(2), augment.random_flip()]
@@ -164,9 +164,9 @@ class TestSplit:
 
   @pytest.mark.parametrize("at", [1, 2, 3])
   def test_parts_make_up_the_whole(self, at):
-    whole = _mapped(augment.compose(PIPELINE), TELLING, _seeds(40))
+    whole = mapped(augment.compose(PIPELINE), TELLING, make_seeds(40))
     partial_fn, final_fn = augment.split(PIPELINE, at)
-    parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, _seeds(40))
+    parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, make_seeds(40))
     np.testing.assert_array_equal(parts, whole)
 
   @pytest.mark.parametrize("on_disk", [False, True])

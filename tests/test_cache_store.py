@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 
 Point = collections.namedtuple("Point", ["x", "y"])
 
@@ -251,7 +252,7 @@ class Model:
 @given(max_bytes=st.sampled_from([None, 64]), operations=st.lists(st.tuples(
     st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]), st.integers(0, 3), st.integers(0, 6)),
     max_size=25))
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=cases.examples(30), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
   """Any sequence of calls does what it does to a dictionary, within max_bytes, and the counts are exact."""
   store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))

@@ -1,9 +1,10 @@
-"""Builds the C++ unit tests in tests/cc and runs them: plain, and under the address, undefined and thread sanitizers.
+"""Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
 A test is linked with the sources it needs and no others: those beside the headers it includes, directly or through
 them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes with TensorFlow's
 library, they may use `absl::Status` and strings.
 """
+import fcntl
 import functools
 import os
 import pathlib
@@ -15,16 +16,17 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import native
+from support import cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = sorted((ROOT / "tests" / "cc").glob("*_test.cc"))
 GOOGLETEST = pathlib.Path(os.environ.get("GOOGLETEST", "/usr/src/googletest"))
 FRAMEWORK = ("googletest/src/gtest-all.cc", "googlemock/src/gmock-all.cc", "googlemock/src/gmock_main.cc")
-# Warnings are errors in the plain build only: the sanitizers' own checks mislead the compiler into false ones.
+# Warnings are errors, but not beside the checks of addresses, which mislead the compiler into false ones.
 VARIANTS = {
     "plain": ["-Werror"],
     "address_undefined": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
-    "thread": ["-fsanitize=thread"],
+    "thread": ["-fsanitize=thread", "-Werror"],
 }
 
 
@@ -60,19 +62,18 @@ def compiler():
 
 
 class Builder:
-  """Compiles every file once for each variant, two and more at a time, in the order in which the tests ask."""
+  """Compiles every file once for each variant, for all processes that share the directory."""
 
   def __init__(self, directory):
     self._directory = directory
-    self._pool = futures.ThreadPoolExecutor(os.cpu_count())
-    self._objects = {}
-
-  def objects(self, variant, test):
-    sources = [*own_sources(test), *(GOOGLETEST / name for name in FRAMEWORK)]
-    return [self._object(variant, source) for source in sources]
+    directory.mkdir(exist_ok=True)
 
   def program(self, variant, test):
-    objects = [future.result() for future in self.objects(variant, test)]
+    sources = [*own_sources(test), *(GOOGLETEST / name for name in FRAMEWORK)]
+    # Where other processes run tests they have the other processors.
+    at_once = max(1, len(os.sched_getaffinity(0)) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)))
+    with futures.ThreadPoolExecutor(at_once) as pool:
+      objects = list(pool.map(functools.partial(self._object, variant), sources))
     target = self._directory / f"{variant}_{test.stem}"
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
     self._run([
@@ -80,26 +81,28 @@ class Builder:
         f"-Wl,-rpath,{library}"])
     return target
 
-  def close(self):
-    self._pool.shutdown(cancel_futures=True)
-
   def _object(self, variant, source):
-    if (variant, source) not in self._objects:
-      target = self._directory / f"{variant}_{len(self._objects)}.o"
-      flags = ["-std=c++17", "-O1", "-g1", *VARIANTS[variant]]
-      for part in ("googletest", "googlemock"):
-        flags += ["-isystem", GOOGLETEST / part / "include"]
-      if source.is_relative_to(ROOT):
-        flags += ["-Wall", "-Wextra", "-iquote", ROOT, "-isystem", tf.sysconfig.get_include()]
-      else:
-        # GoogleTest's sources include each other; their warnings are not ours to mend.
-        flags += ["-w", "-I", source.parent.parent]
-      self._objects[variant, source] = self._pool.submit(self._compile, [*flags, "-c", source, "-o", target], target)
-    return self._objects[variant, source]
-
-  def _compile(self, arguments, target):
-    self._run(arguments)
+    if not source.is_relative_to(ROOT):
+      variant = "framework"  # Is not what is examined, and takes part in all variants as it is.
+    target = self._directory / f"{variant}{str(source).replace(os.sep, '_')}.o"
+    with open(target.with_suffix(".lock"), "w", encoding="utf-8") as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not target.exists():
+        self._compile(variant, source, target.with_suffix(".part"))
+        target.with_suffix(".part").rename(target)
     return target
+
+  def _compile(self, variant, source, target):
+    # Tests are not what takes the time when they run, but would be what takes it when they are compiled.
+    flags = ["-std=c++17", "-g1", "-O0" if source in TESTS and variant == "address_undefined" else "-O1"]
+    for part in ("googletest", "googlemock"):
+      flags += ["-isystem", GOOGLETEST / part / "include"]
+    if variant in VARIANTS:
+      flags += [*VARIANTS[variant], "-Wall", "-Wextra", "-iquote", ROOT, "-isystem", tf.sysconfig.get_include()]
+    else:
+      # GoogleTest's sources include each other; their warnings are not ours to mend.
+      flags += ["-w", "-I", source.parent.parent]
+    self._run([*flags, "-c", source, "-o", target])
 
   def _run(self, arguments):
     done = subprocess.run([*compiler(), *map(str, arguments)], capture_output=True, text=True)
@@ -108,24 +111,23 @@ class Builder:
 
 
 @pytest.fixture(scope="session")
-def builder(request, tmp_path_factory):
+def builder(tmp_path_factory):
   if not (GOOGLETEST / FRAMEWORK[0]).is_file():
     pytest.skip("GoogleTest's sources are not there: `apt-get install libgtest-dev`, or set GOOGLETEST to a copy of them")
   compiler()
-  result = Builder(tmp_path_factory.mktemp("cc"))
-  # All that this session will need is begun now, so that no core waits while a test runs.
-  for item in request.session.items:
-    if getattr(item, "originalname", None) == test_cc.__name__:
-      try:
-        result.objects(**item.callspec.params)
-      except pytest.fail.Exception:
-        pass  # Said by the test itself.
-  yield result
-  result.close()
+  directory = tmp_path_factory.getbasetemp()
+  # With pytest-xdist each process has a directory of its own within that of all.
+  return Builder((directory.parent if "PYTEST_XDIST_WORKER" in os.environ else directory) / "cc")
 
 
-@pytest.mark.parametrize("test", TESTS, ids=lambda path: path.stem)
-@pytest.mark.parametrize("variant", VARIANTS)
+def by_default(variant, test):
+  """What is right with each sanitizer is right without; that of threads is for tests that start some."""
+  return variant == "address_undefined" or variant == "thread" and "std::thread" in test.read_text()
+
+
+@pytest.mark.parametrize("variant, test", [
+    pytest.param(variant, test, id=f"{variant}-{test.stem}", marks=() if by_default(variant, test) else cases.only_exhaustive)
+    for variant in VARIANTS for test in TESTS])
 def test_cc(builder, variant, test):
   program = builder.program(variant, test)
   command = [str(program), "--gtest_brief=1"]

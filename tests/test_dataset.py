@@ -20,24 +20,11 @@ from tensorflow.python.data.ops import test_mode
 
 import refurbish_tf as rtf
 from refurbish_tf import arguments
-import waiting
+from support import cases, waiting
+from support.datasets import OPTIONS, call_in_python, fresh, resident, stats, stream
 
 Dataset = tf.data.Dataset
 Point = collections.namedtuple("Point", ["x", "y"])
-
-
-def stats(dataset):
-  stage, = rtf.stats(dataset)
-  return stage
-
-
-def fresh(dataset):
-  return [epoch.fresh for epoch in stats(dataset).epochs]
-
-
-def stream(n):
-  """0 ... n - 1 of a length that nobody knows."""
-  return Dataset.range(n).filter(lambda index: True)
 
 
 def plain(value):
@@ -54,11 +41,6 @@ def plain(value):
 def elements(dataset):
   """All elements, in an order that depends on nothing but their values."""
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
-
-
-def call_in_python(function, value, shape=()):
-  """Calls a function of Python's in a dataset."""
-  return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
 
 
 def read(dataset, limit=1000):
@@ -335,6 +317,7 @@ def draw_again(index, first, seed):
   return index, *tf.unstack(first), *tf.unstack(seed)
 
 
+@cases.each_value
 @pytest.mark.parametrize("source", [Dataset.range(10), stream(10)], ids=["range", "stream"])
 @pytest.mark.parametrize("options", [
     {}, {"r": 1.5}, {"eviction": "reference_count"}, {"shuffle": "uniform"}, {"shuffle_buffer_size": 4},
@@ -688,34 +671,6 @@ def test_rebuilt_from_its_graph(source):
   assert len(calls) == 10
 
 
-def set_all_optimizations(options, value):
-  optimization = options.experimental_optimization
-  for name in ("filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion",
-               "map_fusion", "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch",
-               "shuffle_and_repeat_fusion"):
-    assert hasattr(optimization, name)
-    setattr(optimization, name, value)
-
-
-OPTIONS = {
-    "none": lambda options: None,
-    "no default optimizations": lambda options: setattr(
-        options.experimental_optimization, "apply_default_optimizations", False),
-    "no optimizations": lambda options: set_all_optimizations(options, False),
-    "all optimizations": lambda options: set_all_optimizations(options, True),
-    "no autotune": lambda options: setattr(options.autotune, "enabled", False),
-    "ram budget": lambda options: setattr(options.autotune, "ram_budget", 1000),
-    "autotune by gradient descent": lambda options: setattr(
-        options.autotune, "autotune_algorithm", tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT),
-    "private thread pool": lambda options: setattr(options.threading, "private_threadpool_size", 1),
-    "one intra-op thread": lambda options: setattr(options.threading, "max_intra_op_parallelism", 1),
-    "warm start": lambda options: setattr(options, "experimental_warm_start", True),
-    "not deterministic": lambda options: setattr(options, "deterministic", False),
-    "deterministic": lambda options: setattr(options, "deterministic", True),
-    "slack": lambda options: setattr(options, "experimental_slack", True),
-}
-
-
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name):
   """With any option of the pipeline epochs are whole and the stage counts as without; the rewritten copies are one stage."""
@@ -740,10 +695,10 @@ def test_deterministic_false():
   options = tf.data.Options()
   options.deterministic = False
   for source in (Dataset.range(24), stream(24)):
-    for arguments, whole in (({"deterministic": False}, tf.data.Options()), ({}, options)):
+    for options_of_stage, whole in (({"deterministic": False}, tf.data.Options()), ({}, options)):
       store = rtf.CacheStore()
       dataset = source.refurbish(
-          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **arguments).with_options(whole)
+          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **options_of_stage).with_options(whole)
       for _ in range(3):
         assert sorted(dataset.as_numpy_iterator()) == list(range(24))
         assert all(int(store.get(i)) == i for i in range(24) if i in store)
@@ -864,13 +819,6 @@ def threads():
   return len(os.listdir("/proc/self/task"))
 
 
-def resident():
-  """Bytes of memory that this process takes."""
-  gc.collect()
-  with open("/proc/self/statm", encoding="ascii") as file:
-    return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 @pytest.mark.parametrize("prefetch", [False, True])
 def test_an_iterator_is_dropped_while_partial_fn_is_blocked(prefetch):
   """It is gone as soon as the calls under way have returned; no further one begins."""
@@ -969,7 +917,7 @@ def test_a_dropped_dataset_frees_its_samples():
 
 
 def test_many_datasets_take_no_memory():
-  """1,000 datasets made, read and dropped: what one leaves behind would add up."""
+  """What one leaves behind that is made, read and dropped would add up."""
   options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False
@@ -986,10 +934,10 @@ def test_many_datasets_take_no_memory():
       for _ in dataset:
         pass
 
-  make_and_read(200)
+  make_and_read(200 if cases.exhaustive else 50)
   base = resident()
-  make_and_read(800)
-  # The one sample that each of them caches would make 800 MB, and 160 MB if it were only those that Python made.
+  make_and_read(800 if cases.exhaustive else 400)
+  # The one sample that each of them caches would make 400 MB, and 80 MB if it were only those that Python made.
   assert resident() - base < 60 * 2**20
 
 
@@ -1209,6 +1157,7 @@ def test_first_passes_of_different_length():
   assert sorted(dataset.as_numpy_iterator()) == list(range(10))
 
 
+@cases.each_value
 @pytest.mark.parametrize("options", [
     {}, {"shuffle_buffer_size": 4}, {"num_parallel_calls": None}, {"num_parallel_calls": 1}], ids=str)
 @pytest.mark.parametrize("where", ["partial_fn", "source"])

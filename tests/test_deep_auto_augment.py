@@ -11,7 +11,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import deep_auto_augment_policies as policies
-from test_augment import IMAGES, TELLING, _assert_equal, _by_pillow, _chi_square, _mapped, _seeds
+from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
 MEAN_COLOR = (125, 123, 114)
 BLACK = {"fill": (0, 0, 0)}
@@ -35,9 +35,9 @@ RANDOM = ("random_flip", "random_crop_4", "random_cutout_16", "random_cutout_60"
 def _results(name, magnitude):
   """What Pillow makes of `TELLING`, each as likely as the others."""
   if magnitude is None:
-    return [_by_pillow(name, None, TELLING).tobytes()]
+    return [by_pillow(name, None, TELLING).tobytes()]
   fill = BLACK if name in SIGNED else {}
-  return [_by_pillow(name, parameter, TELLING, **fill).tobytes() for parameter in PARAMETERS[name](magnitude)]
+  return [by_pillow(name, parameter, TELLING, **fill).tobytes() for parameter in PARAMETERS[name](magnitude)]
 
 
 def _single(name):
@@ -70,13 +70,13 @@ class TestOperations:
       results = _results(*outcome)
       for result in results:
         expected[result] += 1 / len(outcomes) / len(results)
-    drawn = collections.Counter(image.tobytes() for image in _mapped(layer, TELLING, _seeds(6000)))
+    drawn = collections.Counter(image.tobytes() for image in mapped(layer, TELLING, make_seeds(6000)))
     assert set(drawn) == set(expected)
     squares = sum((drawn[result] - 6000 * p) ** 2 / (6000 * p) for result, p in expected.items())
     assert squares < len(expected) + 4 * (2 * len(expected)) ** 0.5
 
   def test_flip_mirrors_half_of_the_time(self):
-    drawn = collections.Counter(image.tobytes() for image in _mapped(_single("random_flip"), TELLING, _seeds(1000)))
+    drawn = collections.Counter(image.tobytes() for image in mapped(_single("random_flip"), TELLING, make_seeds(1000)))
     assert set(drawn) == {TELLING.tobytes(), TELLING[:, ::-1].tobytes()}
     assert abs(drawn[TELLING.tobytes()] - 500) < 4 * 250 ** 0.5
 
@@ -89,12 +89,12 @@ class TestOperations:
         np.asarray(padded.crop((x, y, x + 32, y + 32))).tobytes(): (y, x) for y in range(9) for x in range(9)}
     outcomes = [("random_crop_4", None, 1 - identity)] + [("identity", None, identity)] * bool(identity)
     layer, = augment.deep_auto_augment_layers([outcomes])
-    drawn = collections.Counter(crop.tobytes() for crop in _mapped(layer, image, _seeds(8100)))
+    drawn = collections.Counter(crop.tobytes() for crop in mapped(layer, image, make_seeds(8100)))
     unmoved = next(crop for crop, place in expected.items() if place == (4, 4))
     if identity:  # Whether it crops and where must not hang together.
       assert abs(drawn.pop(unmoved) - 4050 - 50) < 4 * 2050 ** 0.5
     assert set(drawn) == set(expected) - ({unmoved} if identity else set())
-    assert _chi_square(list(drawn.values())) < 124.8  # 80 degrees of freedom, p = 0.001
+    assert chi_square(list(drawn.values())) < 124.8  # 80 degrees of freedom, p = 0.001
 
   @pytest.mark.parametrize("name, width, size", [
       ("random_cutout_16", 16, (32, 32)), ("random_cutout_16", 16, (5, 9)), ("random_cutout_60", 60, (70, 64))])
@@ -109,7 +109,7 @@ class TestOperations:
                    min(columns, x + width // 2), min(height, y + width // 2))
         ImageDraw.Draw(cut).rectangle(corners, MEAN_COLOR)
         expected[np.asarray(cut).tobytes()] += 1 / (height * columns)
-    drawn = collections.Counter(cut.tobytes() for cut in _mapped(_single(name), image, _seeds(4000)))
+    drawn = collections.Counter(cut.tobytes() for cut in mapped(_single(name), image, make_seeds(4000)))
     assert set(drawn) <= set(expected)
     squares = sum((drawn[cut] - 4000 * p) ** 2 / (4000 * p) for cut, p in expected.items())
     # Where few are expected, the statistic varies more than its degrees of freedom say.
@@ -124,7 +124,7 @@ class TestOperations:
     image = (127 + waves).astype(np.uint8)
     layer = _single("random_resized_crop")
     fallbacks = 0
-    for seed, actual in zip(_seeds(60), _mapped(layer, image, _seeds(60))):
+    for seed, actual in zip(make_seeds(60), mapped(layer, image, make_seeds(60))):
       draws = tf.raw_ops.StatelessRandomUniform(shape=[4], seed=~seed).numpy()
       area = np.float32(height * width) * (np.float32(0.08) + np.float32(0.92) * draws[0])
       ratio = math.exp(math.log(3 / 4) + draws[1] * (math.log(4 / 3) - math.log(3 / 4)))
@@ -178,7 +178,7 @@ class TestPublishedPolicies:
     layer = augment.deep_auto_augment_layers(name)[number]
     drawn = collections.Counter(
         result if result in expected else "random"
-        for result in (image.tobytes() for image in _mapped(layer, TELLING, _seeds(4000))))
+        for result in (image.tobytes() for image in mapped(layer, TELLING, make_seeds(4000))))
     if number == 4:  # Half of the flips leave the image as it is, and some of the crops.
       same = TELLING.tobytes()
       drawn["random"] += drawn.pop(same)
@@ -196,13 +196,13 @@ class TestPublishedPolicies:
   @pytest.mark.parametrize("name", ["cifar10", "imagenet"])
   def test_parts_make_up_the_whole_wherever_it_is_split(self, name):
     layers = augment.deep_auto_augment_layers(name)
-    whole = _mapped(augment.compose(layers), TELLING, _seeds(20))
+    whole = mapped(augment.compose(layers), TELLING, make_seeds(20))
     for at in (1, len(layers) - 1):
       partial_fn, final_fn = augment.split(layers, at)
-      parts = _mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, _seeds(20))
+      parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, make_seeds(20))
       np.testing.assert_array_equal(parts, whole)
-    for seed, expected in zip(_seeds(5), whole):
-      _assert_equal(augment.compose(layers)(TELLING, seed=seed).numpy(), expected, seed)
+    for seed, expected in zip(make_seeds(5), whole):
+      assert_equal(augment.compose(layers)(TELLING, seed=seed).numpy(), expected, seed)
 
   def test_with_refurbish(self):
     partial_fn, final_fn = rtf.augment.split(augment.deep_auto_augment_layers("cifar10"), at=2)
@@ -224,7 +224,7 @@ class TestPolicyOfOnesOwn:
   def test_may_have_any_number_of_layers(self):
     layers = augment.deep_auto_augment_layers([[("invert", None, 1.0)]] * 7)
     image = IMAGES["noise"]
-    _assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
+    assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
 
   @pytest.mark.parametrize("policy, error, said", [
       ("svhn", ValueError, r"policy='svhn'; it must be one of \['cifar10', 'imagenet'\], or a list"),

@@ -21,9 +21,10 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import demo
 from refurbish_tf import refurbish_op
-from test_guarantees import Pipeline, RANDOM_ACCESS, Uses, assert_whole
+from support import cases
+from support.pipelines import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 
-SOME = settings(max_examples=20, derandomize=True)
+SOME = settings(max_examples=cases.examples(12), derandomize=True)
 directories = itertools.count()
 
 
@@ -311,6 +312,7 @@ def take_turns(jobs, random):
         jobs.remove(job)
 
 
+@cases.each_value
 @pytest.mark.parametrize("kind", ["range", "stream of known length"])
 @pytest.mark.parametrize("r", [1, 2, 3])
 @pytest.mark.parametrize("same_order", [False, True])
@@ -463,7 +465,7 @@ def test_processes_share_and_one_is_killed(root):
 def test_killed_runs_leave_nothing_to_repair(root):
   path = new_path(root)
   random = np.random.default_rng(0)
-  for _ in range(3):
+  for _ in range(3 if cases.exhaustive else 1):
     process = Process(path, 0, 2000, 50)
     process.until("ready")
     process.go()

@@ -1,4 +1,6 @@
 """The notebooks run from a clean kernel, have TensorFlow's form, and say what is wrong with a parameter."""
+import ast
+import importlib
 import pathlib
 import re
 import subprocess
@@ -7,6 +9,9 @@ import sys
 import nbclient
 import nbformat
 import pytest
+
+from refurbish_tf import experiments
+from support import cases
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 REPOSITORY = "refurbish-tf/refurbish_tf"
@@ -30,9 +35,42 @@ def test_there_are_four():
   assert [path.stem for path in NOTEBOOKS] == ["data_echoing", "data_refurbishing", "quickstart", "split_policy"]
 
 
+def code(path):
+  return [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs(path):
-  notebook = execute(path)
+def test_what_it_names_of_the_package_is_there(path):
+  """Its modules and what it takes of them. That they do together what they are to, only running it shows."""
+  modules = {}
+  for cell in code(path):
+    for node in ast.walk(ast.parse(re.sub(r"^%.*", "", cell, flags=re.MULTILINE))):
+      if isinstance(node, ast.Import):
+        modules |= {alias.asname: importlib.import_module(alias.name) for alias in node.names if alias.name == "refurbish_tf"}
+      elif isinstance(node, ast.ImportFrom) and node.module.startswith("refurbish_tf"):
+        for alias in node.names:
+          modules[alias.name] = importlib.import_module(f"{node.module}.{alias.name}")
+      elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+        assert hasattr(modules[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+  assert "rtf" in modules and "experiments" in modules
+
+
+# How small they can be, and other values of what they can be given.
+OTHER = [
+    ("data_echoing", {"IMAGES": "256", "TARGET": "0.05", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"}),
+    ("data_refurbishing", {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"}),
+    ("quickstart", {"IMAGES": "200", "EPOCHS": "3", "R": "1.5", "SEEDS": "2"}),
+    ("split_policy", {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"}),
+]
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("path, parameters", [
+    *((path, {}) for path in NOTEBOOKS),
+    *((next(path for path in NOTEBOOKS if path.stem == name), parameters) for name, parameters in OTHER)],
+    ids=lambda value: value.stem if isinstance(value, pathlib.Path) else ", ".join(value) or "as they are")
+def test_runs(path, parameters):
+  notebook = execute(path, **parameters)
   outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
   pictures = [output for output in outputs if "image/png" in output.get("data", {})]
   tables = [output["data"]["text/markdown"] for output in outputs if "text/markdown" in output.get("data", {})]
@@ -57,6 +95,34 @@ def test_runs_without_a_network(tmp_path, monkeypatch):
   assert "nor can it be downloaded" in said and "using the built-in shapes instead" in said, said
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_parameters_are_checked_before_anything_is_done(path):
+  """What `check_parameters` is called with is each parameter that is a number of something, by its name."""
+  cells = code(path)
+  parameters = next(cell for cell in cells if cell.startswith("#@title Parameters"))
+  numbers = re.findall(r"^([A-Z_]+) = [\d_]+ ", parameters, re.MULTILINE)
+  check, = (cell for cell in cells if "check_parameters" in cell)
+  checks = [node for node in ast.parse(check).body if "check_parameters" in ast.unparse(node)]
+  # As it is, before the data are read.
+  assert check.index("check_parameters") < check.index("images.load(")
+  for name in set(numbers) - ({"R"} if path.stem in ("quickstart", "split_policy") else set()):  # Any real number.
+    values = {"experiments": experiments}
+    exec(parameters, values)  # pylint: disable=exec-used
+    values[name] = 0
+    with pytest.raises(ValueError, match=rf"has {name} = 0; it must be a whole number of at least \d+"):
+      exec(compile(ast.Module(checks, []), str(path), "exec"), values)  # pylint: disable=exec-used
+
+
+@pytest.mark.parametrize("value, said", [
+    (0, "IMAGES = 0; it must be a whole number of at least 2"), (7.5, "IMAGES = 7.5; it must be a whole number"),
+    (-1, "IMAGES = -1"), ("9", "IMAGES = '9'"), (True, "IMAGES = True"), (None, "IMAGES = None")])
+def test_check_parameters(value, said):
+  experiments.check_parameters(EPOCHS=(1, 1), IMAGES=(2, 2))
+  with pytest.raises((TypeError, ValueError), match=said):
+    experiments.check_parameters(EPOCHS=(1, 1), IMAGES=(value, 2))
+
+
+@cases.only_exhaustive
 @pytest.mark.parametrize("name, parameters, error", [
     ("quickstart", {"R": "0.5"}, "r, the reuse factor, must be a finite number of at least 1, got 0.5"),
     ("quickstart", {"EPOCHS": "0"}, "EPOCHS = 0; it must be a whole number of at least 2"),

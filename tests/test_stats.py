@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
+from support import cases
 
 
 class Stage:
@@ -44,7 +45,7 @@ KINDS = ("range", "stream", "stream of known length")
 
 @given(kind=st.sampled_from(KINDS), n=st.integers(1, 20), r=st.sampled_from([1, 1.5, 2, 3, 7]), epochs=st.integers(0, 5),
        eviction=st.sampled_from(["balanced", "reference_count"]))
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=cases.examples(20), derandomize=True)
 @example(kind="range", n=20, r=2, epochs=5, eviction="balanced")
 def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   """fresh is how often partial_fn ran in the epoch, fresh + cached how often final_fn did; evicted are fresh again."""

@@ -65,15 +65,19 @@ class DiskDamageTest : public StoreDirectoryTest {
   static constexpr uint64_t kAbsent = 3;  // Never put.
   static constexpr uint64_t kLarge = 5;
   static constexpr uint64_t kSamples = 8;
-  // From one bit to the next. To the sanitizers opening a store is dear, so that
-  // the one of addresses sees each byte with one bit damaged, and the one of
-  // threads, for which there is little to see, some of them.
+  // From one bit or length to the next, and in the midst of large files. Each one
+  // is for the plain build. To the sanitizers opening a store is dear, so that the
+  // one of addresses sees each byte with one bit damaged, and the one of threads,
+  // for which there is little to see, some of them.
 #if defined(__SANITIZE_THREAD__)
   static constexpr size_t kStep = 61;
+  static constexpr size_t kLargeStep = 10'007;
 #elif defined(__SANITIZE_ADDRESS__)
   static constexpr size_t kStep = 7;
+  static constexpr size_t kLargeStep = 509;
 #else
   static constexpr size_t kStep = 1;
+  static constexpr size_t kLargeStep = 397;
 #endif
 
   static size_t Size(uint64_t index) {
@@ -235,7 +239,7 @@ TEST_F(DiskDamageTest, EveryBitOfSmallRecords) {
 TEST_F(DiskDamageTest, BitsOfALargeRecord) {
   const std::string name = Name("large-");
   const size_t bits = 8 * files_[name].size();
-  for (size_t bit = 0; bit < bits; bit += bit < 256 ? kStep : 397) {
+  for (size_t bit = 0; bit < bits; bit += bit < 256 ? kStep : kLargeStep) {
     FlipAndExamine(name, bit);
   }
 }
@@ -245,7 +249,7 @@ TEST_F(DiskDamageTest, EveryLength) {
     // Of which the rest is like that.
     const bool coarse = contents.size() > 1'000;
     for (size_t size = 0; size < contents.size();
-         size += !coarse || size < 64 ? kStep : 509) {
+         size += !coarse || size < 64 ? kStep : kLargeStep) {
       TruncateAndExamine(name, size);
     }
   }

@@ -1,0 +1,47 @@
+"""A stage to be saved and restored, and saving and restoring it."""
+import itertools
+
+import tensorflow as tf
+
+from support.pipelines import make_source
+
+EPOCHS = 4
+
+
+def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):
+  """Elements tell their index, generation and epoch: (index, seed of partial_fn, seed of final_fn).
+
+  Each call makes another stage, which knows nothing of the one before, as in a new process.
+  """
+  def partial_fn(index, seed):
+    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+  def final_fn(sample, seed):
+    return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+  dataset = make_source(kind, n).refurbish(
+      partial_fn, final_fn, r, seed=seed, num_parallel_calls=parallel, shuffle_buffer_size=buffer, **options)
+  if epochs is not None:
+    dataset = dataset.repeat(epochs)
+  asked = tf.data.Options()
+  asked.experimental_symbolic_checkpoint = symbolic
+  return dataset.with_options(asked)
+
+
+def save(iterator, directory):
+  return tf.train.Checkpoint(iterator=iterator).write(str(directory / "checkpoint"))
+
+
+def restore(dataset, path):
+  iterator = iter(dataset)
+  tf.train.Checkpoint(iterator=iterator).read(path).assert_consumed()
+  return iterator
+
+
+def take(iterator, number=None):
+  return [element.numpy().tolist() for element in itertools.islice(iterator, number)]
+
+
+def assert_epochs(elements, n):
+  for begin in range(0, len(elements), n):
+    assert sorted(index for index, *_ in elements[begin:begin + n]) == list(range(n))

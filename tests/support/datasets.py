@@ -1,0 +1,63 @@
+"""Datasets, options and functions of tf.data, and what a process takes, for tests of what surrounds a stage."""
+import gc
+import os
+
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+Dataset = tf.data.Dataset
+
+
+def stats(dataset):
+  stage, = rtf.stats(dataset)
+  return stage
+
+
+def fresh(dataset):
+  return [epoch.fresh for epoch in stats(dataset).epochs]
+
+
+def stream(n):
+  """0 ... n - 1 of a length that nobody knows."""
+  return Dataset.range(n).filter(lambda index: True)
+
+
+def call_in_python(function, value, shape=()):
+  """Calls a function of Python's in a dataset."""
+  return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
+
+
+def set_all_optimizations(options, value):
+  optimization = options.experimental_optimization
+  for name in ("filter_fusion", "filter_parallelization", "inject_prefetch", "map_and_batch_fusion", "map_and_filter_fusion",
+               "map_fusion", "map_parallelization", "noop_elimination", "parallel_batch", "seq_interleave_prefetch",
+               "shuffle_and_repeat_fusion"):
+    assert hasattr(optimization, name)
+    setattr(optimization, name, value)
+
+
+OPTIONS = {
+    "none": lambda options: None,
+    "no default optimizations": lambda options: setattr(
+        options.experimental_optimization, "apply_default_optimizations", False),
+    "no optimizations": lambda options: set_all_optimizations(options, False),
+    "all optimizations": lambda options: set_all_optimizations(options, True),
+    "no autotune": lambda options: setattr(options.autotune, "enabled", False),
+    "ram budget": lambda options: setattr(options.autotune, "ram_budget", 1000),
+    "autotune by gradient descent": lambda options: setattr(
+        options.autotune, "autotune_algorithm", tf.data.experimental.AutotuneAlgorithm.GRADIENT_DESCENT),
+    "private thread pool": lambda options: setattr(options.threading, "private_threadpool_size", 1),
+    "one intra-op thread": lambda options: setattr(options.threading, "max_intra_op_parallelism", 1),
+    "warm start": lambda options: setattr(options, "experimental_warm_start", True),
+    "not deterministic": lambda options: setattr(options, "deterministic", False),
+    "deterministic": lambda options: setattr(options, "deterministic", True),
+    "slack": lambda options: setattr(options, "experimental_slack", True),
+}
+
+
+def resident():
+  """Bytes of memory that this process takes."""
+  gc.collect()
+  with open("/proc/self/statm", encoding="ascii") as file:
+    return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,98 @@
+"""Images to be augmented, what Pillow makes of them, and frequencies of what was drawn."""
+import functools
+
+import numpy as np
+from PIL import Image
+from PIL import ImageEnhance
+from PIL import ImageOps
+import tensorflow as tf
+
+GREY = (128, 128, 128)
+
+
+def _images():
+  random = np.random.RandomState(0)
+  gradient = np.add.outer(3 * np.arange(40), 2 * np.arange(61))[..., np.newaxis] + [0, 40, 90]
+  return {
+      "noise": random.randint(0, 256, (32, 32, 3)),
+      "odd noise": random.randint(0, 256, (33, 47, 3)),
+      "large noise": random.randint(0, 256, (224, 224, 3)),
+      "few values": random.randint(90, 110, (47, 33, 3)),
+      "two values": random.choice([3, 250], (17, 18, 3)),
+      "rare values": np.where(random.rand(40, 40, 3) < 0.002, 255, random.randint(0, 3, (40, 40, 3))),
+      "gradient": np.clip(gradient, 0, 255),
+      "steep gradient": gradient[:16, ::4] * 7 % 256,
+      "black": np.zeros((9, 9, 3)),
+      "white": np.full((9, 9, 3), 255),
+      "one colour": np.full((8, 9, 3), [0, 7, 255]),
+      "1 x 1": random.randint(0, 256, (1, 1, 3)),
+      "1 x 9": random.randint(0, 256, (1, 9, 3)),
+      "9 x 1": random.randint(0, 256, (9, 1, 3)),
+      "2 x 5": random.randint(0, 256, (2, 5, 3)),
+      "5 x 2": random.randint(0, 256, (5, 2, 3)),
+      "3 x 3": random.randint(0, 256, (3, 3, 3)),
+  }
+
+
+IMAGES = {name: image.astype(np.uint8) for name, image in _images().items()}
+
+
+def _affine(*matrix, fill=GREY):
+  return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix, fillcolor=fill)
+
+
+def _enhanced(enhance, factor):
+  return lambda image: enhance(image).enhance(factor)
+
+
+# What each distortion is in Pillow, as a function of its parameter.
+PILLOW = {
+    "identity": lambda _: lambda image: image,
+    "auto_contrast": lambda _: ImageOps.autocontrast,
+    "equalize": lambda _: ImageOps.equalize,
+    "rotate": lambda degrees, fill=GREY: (
+        lambda image: image.rotate(degrees, Image.Resampling.NEAREST, fillcolor=fill)),
+    "invert": lambda _: ImageOps.invert,
+    "solarize": lambda threshold: lambda image: ImageOps.solarize(image, threshold),
+    "color": functools.partial(_enhanced, ImageEnhance.Color),
+    "posterize": lambda bits: lambda image: ImageOps.posterize(image, bits),
+    "contrast": functools.partial(_enhanced, ImageEnhance.Contrast),
+    "brightness": functools.partial(_enhanced, ImageEnhance.Brightness),
+    "sharpness": functools.partial(_enhanced, ImageEnhance.Sharpness),
+    "shear_x": lambda slope, **fill: _affine(1, slope, 0, 0, 1, 0, **fill),
+    "shear_y": lambda slope, **fill: _affine(1, 0, 0, slope, 1, 0, **fill),
+    "translate_x": lambda fraction, **fill: (
+        lambda image: _affine(1, 0, round(fraction * image.width), 0, 1, 0, **fill)(image)),
+    "translate_y": lambda fraction, **fill: (
+        lambda image: _affine(1, 0, 0, 0, 1, round(fraction * image.height), **fill)(image)),
+}
+
+
+def by_pillow(name, parameter, image, **fill):
+  return np.asarray(PILLOW[name](parameter, **fill)(Image.fromarray(image)))
+
+
+def assert_equal(actual, expected, what):
+  assert actual.dtype == np.uint8 and actual.shape == expected.shape, what
+  different = np.count_nonzero(actual != expected)
+  assert not different, f"{what}: {different} of {expected.size} values differ"
+
+
+def make_seeds(count, salt=0):
+  """Neighbouring seeds, as somebody would count them up, and not well mixed ones."""
+  return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)
+
+
+def mapped(layer, image, seeds):
+  """What `layer` makes of one image with each of `seeds`, in one dataset."""
+  dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(tf.constant(image), seed=seed))
+  return np.stack(list(dataset.as_numpy_iterator()))
+
+
+def chi_square(counts):
+  counts = np.asarray(counts, np.float64)
+  return np.sum((counts - counts.mean()) ** 2) / counts.mean()
+
+
+# Every distortion at magnitude 9 makes something else of it.
+TELLING = np.clip(IMAGES["odd noise"], 5, 250)
