@@ -132,6 +132,7 @@ AROUND = {
 }
 
 
+@cases.each_value
 @pytest.mark.parametrize("name", AROUND)
 @pytest.mark.parametrize("final", [False, True])
 def test_around_the_stage(name, final):
@@ -326,7 +327,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False
-  source = Dataset.range(4).map(lambda x: tf.fill([500_000], tf.cast(x, tf.uint8)))
+  source = Dataset.range(4).map(lambda x: tf.fill([1_000_000], tf.cast(x, tf.uint8)))
   dataset = LEAVING_NOTHING[kind](source, tmp_path / "store").with_options(options)
   spec, graph = dataset.element_spec, dataset._as_serialized_graph()
   del dataset
@@ -341,15 +342,15 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
       del dataset, iterator
     gc.collect()
 
-  make_and_read(cases.examples(20))
+  make_and_read(100 if cases.exhaustive else 20)
   time.sleep(0.5)  # Threads end a little later than what they worked for.
   before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
   memory = resident()
-  make_and_read(200 if cases.exhaustive else 100)
+  make_and_read(200 if cases.exhaustive else 60)
   deadline = time.monotonic() + 30
   while len(os.listdir("/proc/self/task")) > before["threads"] and time.monotonic() < deadline:
     time.sleep(0.05)
   assert len(os.listdir("/proc/self/task")) <= before["threads"]
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
-  # One element of each would be 50 MB and more.
+  # One element of each would be 60 MB and more.
   assert resident() - memory < 40 * 2**20

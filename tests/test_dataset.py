@@ -137,6 +137,7 @@ def with_seed(function):
   return wrapped
 
 
+@cases.each_value
 @pytest.mark.parametrize("seed", [False, True])
 @pytest.mark.parametrize("kind", STRUCTURES)
 def test_structures(kind, seed):

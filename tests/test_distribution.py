@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import queue
+import random
 import re
 import signal
 import socket
@@ -493,9 +494,12 @@ print(json.dumps(result))
 
 
 def free_port():
-  with socket.socket() as found:
-    found.bind(("localhost", 0))
-    return found.getsockname()[1]
+  """One that the system gives to nobody who asks for any: below those, so that no other test gets it meanwhile."""
+  while True:
+    port = random.randrange(20_000, 32_768)
+    with socket.socket() as found, contextlib.suppress(OSError):
+      found.bind(("localhost", port))
+      return port
 
 
 def test_multi_worker_mirrored_strategy(files, tmp_path):

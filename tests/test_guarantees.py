@@ -197,8 +197,11 @@ def test_seed_fixes_everything_and_another_seed_changes_everything():
   for a, b in ((1, 2), (1, -1), (2, -1)):
     assert not np.array_equal(epochs[a][..., 0], epochs[b][..., 0])
     assert not set(map(tuple, epochs[a][..., 1:3].reshape(-1, 2))) & set(map(tuple, epochs[b][..., 1:3].reshape(-1, 2)))
-  # Another order and other final seeds in each epoch of one run, too.
+  # Another order and other final seeds in each epoch of one run, too; also where the same samples are fresh in each.
+  standard = Pipeline("range", 30, 1)
+  orders = [standard.epoch()[:, 0] for _ in range(3)]
   for a, b in ((0, 1), (1, 2), (0, 2)):
+    assert not np.array_equal(orders[a], orders[b])
     assert not np.array_equal(epochs[1][a, :, 0], epochs[1][b, :, 0])
     assert not set(map(tuple, epochs[1][a][:, 3:])) & set(map(tuple, epochs[1][b][:, 3:]))
 

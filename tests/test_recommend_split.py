@@ -12,6 +12,9 @@ import refurbish_tf as rtf
 # The function of the same name hides it as an attribute of the package.
 module = importlib.import_module("refurbish_tf.recommend_split")
 
+# What it advises against depends on how long the layers take here. Where it must, a test asks for it.
+pytestmark = pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
+
 IMAGES = tf.data.Dataset.from_tensor_slices(
     (np.random.default_rng(7).integers(0, 256, [12, 8, 8, 3], np.uint8), np.arange(12)))
 QUICK = {"epochs": 90, "max_seconds": 0.2, "num_samples": 8}
@@ -210,6 +213,7 @@ def noise(image, seed):
   return image + tf.cast(tf.random.stateless_uniform(tf.shape(image), seed, 0, 9, tf.int32), tf.uint8)
 
 
+@pytest.mark.alone
 def test_measures_and_counts():
   layers = [busy, lambda image: image // 3, rtf.augment.random_flip(), noise]
   found = rtf.recommend_split(layers, IMAGES, **QUICK)
@@ -231,6 +235,7 @@ def mostly_nothing(image, seed):
   return image + tf.cast(tf.minimum(number, 58), tf.uint8)
 
 
+@pytest.mark.alone
 def test_rare_outcomes_are_no_diversity():
   """What Theorem 1 says of equally likely outcomes is far too much here: r uses of a sample hardly differ."""
   with pytest.warns(UserWarning, match="recommend_split: "):
@@ -248,6 +253,7 @@ def test_rare_outcomes_are_no_diversity():
   assert predicted[3] < real + 0.1 and found.r == 1
 
 
+@pytest.mark.alone
 def test_rare_outcomes_are_no_diversity_wherever_they_are():
   """Cached, a layer that mostly does nothing does not make the loss of what is behind it small."""
   def rare(image, seed):

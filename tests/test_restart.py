@@ -160,7 +160,7 @@ def test_saved_between_epochs(tmp_path):
 def test_small_at_the_size_of_imagenet(tmp_path):
   """No contents of the store, whichever elements were yielded."""
   n = 1_281_167
-  for symbolic in (False, True):
+  for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = symbolic

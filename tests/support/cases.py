@@ -1,4 +1,6 @@
 """How many of the cases a run has: `pytest` a sample of them, `pytest --exhaustive` all."""
+import collections
+
 import pytest
 
 # Set by conftest.py before any test is imported.
@@ -28,13 +30,16 @@ def examples(number):
 def with_each_value(combinations):
   """Few of the combinations (a dict each: name of the parameter -> value), so that each value is in one of them.
 
-  Returns their positions. The first one that has most of what is still missing is taken, again and again.
+  Returns their positions. The first one is taken that has most of what is still missing, and of what is not missing what
+  was taken least often, again and again.
   """
   missing = {pair for combination in combinations for pair in combination.items()}
-  taken = []
+  taken, times = [], collections.Counter()
   while missing:
-    best = max(range(len(combinations)), key=lambda i: len(missing & combinations[i].items()))
+    best = max(range(len(combinations)), key=lambda i: (
+        len(missing & combinations[i].items()), -sum(times[pair] for pair in combinations[i].items())))
     missing -= combinations[best].items()
+    times.update(combinations[best].items())
     taken.append(best)
   return sorted(taken)
 
@@ -48,6 +53,7 @@ def left_out(items):
     elif item.get_closest_marker("each_value"):
       by_function.setdefault((item.parent, item.originalname), []).append(item)
   for cases in by_function.values():
-    kept = with_each_value([item.callspec.indices for item in cases])
+    # The same value is the same object in all of them.
+    kept = with_each_value([{name: id(value) for name, value in item.callspec.params.items()} for item in cases])
     leaves += [item for i, item in enumerate(cases) if i not in kept]
   return leaves

@@ -1,0 +1,278 @@
+"""Breaks the package in named ways, one at a time, and sees that the test that each names turns red.
+
+    python tests/mutants.py                 all of them: about half an hour on two processors
+    python tests/mutants.py "eviction"      those with this in their name
+    python tests/mutants.py --jobs 4        so many at once; default: half of the processors
+
+It is how one sees that the tests guard what they are said to guard, and that leaving some out cost nothing. CI does not run
+it. A mutant is a text that is replaced in one file of a copy of the checkout, and the test of the default run that must
+fail then. The tests that are named must pass without any mutant, a mutant must compile, and a text that is not there (or
+not just once) is an error: so what is listed here stays true. With ccache installed only what a mutant changes is
+compiled. The exit status is 0 when all were killed.
+"""
+import argparse
+import collections
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent import futures
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Longer than any of the tests takes, with a build before it; a mutant may hang.
+LIMIT = 600
+TIMED_OUT = 124
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+  name: str
+  file: str
+  old: str
+  new: str
+  test: str
+
+  def original(self, root):
+    """The file, in which there must be just one place to be replaced."""
+    text = (root / self.file).read_text(encoding="utf-8")
+    if text.count(self.old) != 1:
+      sys.exit(f"{self.name}: {self.file} has this {text.count(self.old)} times, and not once:\n{self.old}")
+    return text
+
+  def apply(self, root):
+    (root / self.file).write_text(self.original(root).replace(self.old, self.new), encoding="utf-8")
+
+
+SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
+DAMAGE = "tests/test_cc.py::test_cc[address_undefined-disk_damage_test]"
+DISK = "tests/test_cc.py::test_cc[address_undefined-disk_store_test]"
+MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
+STAGE = "refurbish_tf/cc/kernels/stage.cc"
+REFURBISHED = "refurbish_tf/cc/kernels/refurbished_samples_dataset_op.cc"
+STALE = "refurbish_tf/cc/kernels/stale_samples_dataset_op.cc"
+STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
+
+MUTANTS = [
+    # The schedule: which samples are fresh, and in what order they come.
+    Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
+           "const bool is_fresh = !Kept(i) || Evictions(i, before) !=\n"
+           "                                            Evictions(i, schedule.now_);",
+           "const bool is_fresh = !Kept(i);", SCHEDULE),
+    Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
+           "      EvictionsUntil(count, capacity_, options_.reuse_factor);",
+           "      EvictionsUntil(count, capacity_, options_.reuse_factor) + count;",
+           "tests/test_guarantees.py::test_unbroken_training"),
+    Mutant("evictions counted in floating point", "refurbish_tf/cc/schedule/schedule.cc",
+           "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",
+           "  if (shift >= 0) return static_cast<uint64_t>(count * (samples / reuse_factor));", SCHEDULE),
+    Mutant("fresh samples all at the beginning", "refurbish_tf/cc/schedule/schedule.cc",
+           "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};",
+           "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};\n"
+           "  return {order_[position], position < num_fresh_};", SCHEDULE),
+    Mutant("the same order in every epoch", "refurbish_tf/cc/schedule/schedule.cc",
+           "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
+           "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
+           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    Mutant("a shuffle that leaves nothing at its place", "refurbish_tf/cc/schedule/random.h",
+           "random.Below(size)]);", "random.Below(size - 1)]);", SCHEDULE),
+    Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory_store.h",
+           "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
+           "tests/test_guarantees.py::test_unbroken_training"),
+    Mutant("the seed of final_fn is the same in each epoch", REFURBISHED,
+           "                                      epoch_->number(), index);", "                                      0, index);",
+           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    Mutant("the seed of partial_fn is of the epoch and not of the generation", STALE,
+           "epoch_->PreparedGeneration(*index), *index);", "epoch_->number(), *index);",
+           "tests/test_guarantees.py::test_any_history"),
+    Mutant("samples that were to be cached are not counted as absent when they are not", STAGE,
+           "    if (!slot.fresh) ++counters_->absent;", "", "tests/test_stats.py::test_removed_samples_are_absent"),
+    # Limits.
+    Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
+           "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
+           "tests/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
+    Mutant("the limit on disk is not looked at before writing", STORE,
+           "  return options_.max_bytes == kUnlimited ||\n         state_->bytes()", "  return true ||\n         state_->bytes()",
+           DISK),
+    Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
+           "      if (entry.generation() > generation) return PutResult::kNewerKept;\n", "", MEMORY),
+    Mutant("an older generation replaces a newer one on disk", STORE,
+           "  if (stored != kNoGeneration && stored > generation) {\n    return PutResult::kNewerKept;\n  }\n", "", DISK),
+    # Bad data.
+    Mutant("the checksum of a sample dropped", "refurbish_tf/cc/store/disk/record.cc",
+           "header().payload_crc == Crc32c(payload(), payload_size());", "payload() != nullptr;", DAMAGE),
+    Mutant("a record of another sample is taken", "refurbish_tf/cc/store/disk/record.cc",
+           "header().index == index && ", "(header().index == index || true) && ", DAMAGE),
+    Mutant("a damaged sample stays", STORE,
+           "  if (!ClearWord(index, word)) return;", "  if (word == 0 || index_->Load(index) != word) return;", DAMAGE),
+    Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/kernels/sample_codec.cc",
+           "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
+           "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
+    Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "      if (entry->second != value) {", "      if (entry->second.empty()) {",
+           "tests/test_disk_store.py::test_other_settings"),
+    # Jobs that share a store.
+    Mutant("claims of other jobs ignored", STAGE,
+           "  return shared_ != nullptr && schedule_->Kept(index) &&", "  return shared_ == nullptr && schedule_->Kept(index) &&",
+           "tests/test_disk_store.py::test_jobs_prepare_together_what_one_prepares_alone"),
+    Mutant("one use too many of what jobs share", "refurbish_tf/cc/kernels/stage.h",
+           ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
+           "tests/test_disk_store.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
+    Mutant("a job that joins begins anew", STAGE,
+           "  next_epoch_ = shared_->job->BeginFirstEpoch();", "  shared_->job->BeginFirstEpoch();",
+           "tests/test_disk_store.py::test_job_that_joins_begins_where_the_others_are"),
+    # Restart.
+    Mutant("what was handed out is not noted for a checkpoint", STAGE,
+           "  yielded_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
+    Mutant("a restart forgets the epoch", STAGE,
+           "    next_epoch_ = saved.next_epoch;\n", "",
+           "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),
+    Mutant("a checkpoint of another seed is taken", REFURBISHED,
+           "    TF_RETURN_IF_ERROR(CheckSaved(ctx, reader, kSeed, arguments.seed));\n", "",
+           "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
+    Mutant("steps that were done before a break are done again", "refurbish_tf/keras.py",
+           '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",
+           "tests/test_keras_callbacks.py::test_a_stopped_fit_goes_on_as_if_it_had_not_been"),
+    # Sources.
+    Mutant("the input is not read to its end", REFURBISHED,
+           "        end_status_ = ReadInputToItsEnd(ctx);", "        end_status_ = absl::OkStatus();",
+           "tests/test_dataset.py::test_a_cached_stream_is_read_to_its_end"),
+    Mutant("a source that has grown is not noticed", STALE,
+           '        if (failed_.ok() && !end) failed_ = OtherLength("more than");\n', "",
+           "tests/test_dataset.py::test_a_source_whose_length_changes"),
+    Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/check_source.cc",
+           'absl::StartsWith(op, "ShuffleDataset") ||', 'absl::StartsWith(op, "ShuffleDatasets") ||',
+           "tests/test_dataset.py::test_bad_sources"),
+    Mutant("an error names another sample", STAGE,
+           "  const uint32_t index = emitted_.front();", "  const uint32_t index = emitted_.back();",
+           "tests/test_dataset.py::test_one_sample_fails"),
+    Mutant("a sample of another shape is taken", REFURBISHED,
+           "    TF_RETURN_IF_ERROR(CheckShapes(*sample, *index));\n", "",
+           "tests/test_dataset.py::test_partial_fn_changes_its_output_structure"),
+    # Echo.
+    Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
+           "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",
+           "    return whole_ + (position < 0 && key_ < threshold_);", "tests/test_cc.py::test_cc[address_undefined-echo_test]"),
+    Mutant("max_e off by one", "refurbish_tf/cc/kernels/adaptive_echo_dataset_op.cc",
+           "num_yields_ < dataset()->max_factor_) {", "num_yields_ <= dataset()->max_factor_) {",
+           "tests/test_echo.py::test_adaptive_repeats_while_nothing_is_ready"),
+    Mutant("a repetition is lost by a checkpoint", "refurbish_tf/cc/kernels/echo_dataset_op.cc",
+           "writer->WriteScalar(prefix(), kLeft, left_));", "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
+           "tests/test_echo.py::EchoCheckpointTest"),
+    # What needs no C++.
+    Mutant("a library for another TensorFlow is loaded", "refurbish_tf/native.py",
+           '  return (record is not None and record["sources"] == sources and\n'
+           '          _interface(record["tensorflow"]) == _interface(version))',
+           '  return record is not None and record["sources"] == sources',
+           "tests/test_native.py::test_mismatch_is_found_before_loading"),
+    Mutant("all layers have the same seed", "refurbish_tf/augment/composition.py",
+           "image = layers[position](image, seed=seeds[position])", "image = layers[position](image, seed=seeds[0])",
+           "tests/test_augment.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
+    Mutant("a place of a crop that never comes", "refurbish_tf/augment/layers.py",
+           "    corner = draw([3], 2 * padding + 1, seed) * [1, 1, 0]", "    corner = draw([3], 2 * padding, seed) * [1, 1, 0]",
+           "tests/test_augment.py::TestRandomCrop::test_takes_each_place_equally_often"),
+    Mutant("uses add up over generations in the theory of diversity", "refurbish_tf/diversity.py",
+           "      uses[fresh] = 0\n      uses += 1", "      uses += 1", "tests/test_diversity.py::test_exact_fractions"),
+    Mutant("a split below the least diversity is recommended", "refurbish_tf/recommend_split.py",
+           "  best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)",
+           "  best = min(predictions, key=lambda row: row.time)", "tests/test_recommend_split.py::test_the_floor_decides"),
+    Mutant("echo reads the same part again and again", "refurbish_tf/experiments/pipelines.py",
+           "index_shuffle(number % e, ", "index_shuffle(0 * number, ", "tests/test_experiments.py::test_echo_reads_all_parts"),
+]
+
+
+def copy_checkout(to):
+  """What git knows or would add, as it is in the working tree."""
+  names = subprocess.run(
+      ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True,
+      text=True).stdout
+  for name in filter(None, names.split("\0")):
+    if (ROOT / name).is_file():
+      (to / name).parent.mkdir(parents=True, exist_ok=True)
+      shutil.copy2(ROOT / name, to / name)
+
+
+class Copy:
+  """A copy of the checkout, in which a mutant can be built and tested."""
+
+  def __init__(self, checkout, directory):
+    self.root = directory / "checkout"
+    shutil.copytree(checkout, self.root)
+    self.environment = {
+        **os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(directory / "cache"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    if shutil.which("ccache"):
+      # Of all copies: what is compiled is told apart by its contents.
+      self.environment |= {
+          "CXX": f"ccache {os.environ.get('CXX', 'g++')}", "CCACHE_BASEDIR": str(self.root), "CCACHE_NOHASHDIR": "1",
+          "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache" / "ccache"))}
+
+  def run(self, *arguments):
+    try:
+      return subprocess.run(
+          [sys.executable, *arguments], cwd=self.root, env=self.environment, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired as error:
+      return subprocess.CompletedProcess(error.cmd, TIMED_OUT, "", f"not ended after {LIMIT} s")
+
+  def build(self):
+    """The library, if the mutant is in C++: one that does not compile would turn every test red."""
+    return self.run("-c", "from refurbish_tf import native; native.ops()")
+
+  def test(self, *tests):
+    return self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)
+
+
+def examine(checkout, mutant):
+  """Whether the mutant was killed, and a line that says what became of it."""
+  began = time.monotonic()
+  with tempfile.TemporaryDirectory() as directory:
+    copy = Copy(checkout, pathlib.Path(directory))
+    mutant.apply(copy.root)
+    built = copy.build()
+    if built.returncode != 0:
+      return False, f"DOES NOT BUILD  {mutant.name}\n{built.stderr[-3000:]}"
+    tested = copy.test(mutant.test)
+    # A signal ends the process where TensorFlow aborts it. 1 is the exit status of tests that failed or had an error.
+    killed = tested.returncode < 0 or tested.returncode == 1 and re.search(
+        r"^\d+ failed", tested.stdout.splitlines()[-1]) is not None
+    outcome = "killed  " if killed else "SURVIVED" if tested.returncode == 0 else f"EXIT STATUS {tested.returncode}"
+    line = f"{outcome} {mutant.name}: {mutant.test} ({time.monotonic() - began:.0f} s)"
+    return killed, line if killed else f"{line}\n{tested.stdout[-3000:]}{tested.stderr[-1000:]}"
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("name", nargs="*", help="only mutants with one of these in their name")
+  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="so many at once")
+  arguments = parser.parse_args()
+  chosen = [mutant for mutant in MUTANTS if not arguments.name or any(name in mutant.name for name in arguments.name)]
+  if not chosen:
+    parser.error(f"no mutant is called so; there are: {'; '.join(mutant.name for mutant in MUTANTS)}")
+  twice = [name for name, number in collections.Counter(mutant.name for mutant in MUTANTS).items() if number > 1]
+  if twice:
+    parser.error(f"two are called: {'; '.join(twice)}")
+  with tempfile.TemporaryDirectory() as directory:
+    # As it is now, whatever is edited meanwhile.
+    checkout = pathlib.Path(directory) / "now"
+    copy_checkout(checkout)
+    for mutant in chosen:
+      mutant.original(checkout)
+    print(f"{len(chosen)} mutants. First the tests that they name, without any of them ...", flush=True)
+    unharmed = Copy(checkout, pathlib.Path(directory)).test(*dict.fromkeys(mutant.test for mutant in chosen))
+    if unharmed.returncode != 0:
+      sys.exit(f"These tests do not pass as it is:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
+    with futures.ThreadPoolExecutor(arguments.jobs) as pool:
+      outcomes = []
+      for killed, line in pool.map(functools.partial(examine, checkout), chosen):
+        outcomes.append(killed)
+        print(line, flush=True)
+  print(f"{sum(outcomes)} of {len(outcomes)} mutants killed.")
+  return 0 if all(outcomes) else 1
+
+
+if __name__ == "__main__":
+  sys.exit(main())
