@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-  """By default xdist takes the cores, which may be half of the processors, or more than this process may use."""
-  return len(os.sched_getaffinity(0))
+  """One more than the processors that this process may use, as many a test waits: for another process, or for a thread."""
+  return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(wrapper=True)

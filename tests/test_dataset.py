@@ -672,18 +672,19 @@ def test_rebuilt_from_its_graph(source):
   assert len(calls) == 10
 
 
+@cases.each_value
+@pytest.mark.parametrize("source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options(name):
+def test_options(name, source):
   """With any option of the pipeline epochs are whole and the stage counts as without; the rewritten copies are one stage."""
-  for source in (Dataset.range(20).skip(0), stream(20)):
-    options = tf.data.Options()
-    OPTIONS[name](options)
-    dataset = source.refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
-        tf.identity).repeat(1).batch(3).prefetch(2).with_options(options)
-    for _ in range(3):
-      assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
-    assert fresh(dataset) == [20, 10, 10]
-    assert stats(dataset).total.absent == 0
+  options = tf.data.Options()
+  OPTIONS[name](options)
+  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
+      tf.identity).repeat(1).batch(3).prefetch(2).with_options(options)
+  for _ in range(3):
+    assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
+  assert fresh(dataset) == [20, 10, 10]
+  assert stats(dataset).total.absent == 0
 
 
 def shuffled_by_time(x):
