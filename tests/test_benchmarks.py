@@ -27,7 +27,7 @@ BENCHMARKS = {
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=() if name in ("balance", "restart") else cases.only_exhaustive) for name in BENCHMARKS])
+    pytest.param(name, marks=() if name == "restart" else cases.only_exhaustive) for name in BENCHMARKS])
 def test_runs_and_reports_every_bar(name, tmp_path):
   bars, pictures = BENCHMARKS[name]
   figures = tmp_path / f"{name}.json"

@@ -273,8 +273,11 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     for step in cases.some(range(n + 1), 4):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
-  @combinations.generate(combinations.combine(
-      tf_api_version=2, mode="eager", symbolic=[False, True], behind=["skip", "echo", "batch", "shuffle", "repeat"]))
+  @combinations.generate(
+      combinations.combine(
+          tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1), behind=["skip", "echo", "batch"]) +
+      combinations.combine(
+          tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), behind=["shuffle", "repeat"]))
   def test_restore_among_other_stages(self, symbolic, behind):
     dataset_fn = self._dataset_fn(2.5, symbolic, {
         "skip": lambda echoed: echoed.skip(4),
@@ -307,7 +310,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     options.autotune.enabled = False
     dataset_fn = lambda: build().with_options(options)
     n = self._num_outputs(dataset_fn)
-    for step in cases.some(range(n + 1), 3):
+    for step in cases.some(range(n + 1), 2):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
   @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
@@ -581,6 +584,14 @@ class Upstream:
       assert self._asked.acquire(timeout=LIMIT)
 
 
+@pytest.fixture(name="upstream")
+def fixture_upstream():
+  """Ended with the test, however that ends: else who drops an iterator that reads from it would wait for ever."""
+  upstream = Upstream()
+  yield upstream
+  upstream.end()
+
+
 def without_prefetch(dataset):
   """As tf.data puts one at the end of a pipeline, which then takes more than the test does."""
   options = tf.data.Options()
@@ -592,8 +603,7 @@ def take(iterator, number=1):
   return [int(next(iterator)) for _ in range(number)]
 
 
-def test_adaptive_repeats_while_nothing_is_ready():
-  upstream = Upstream()
+def test_adaptive_repeats_while_nothing_is_ready(upstream):
   dataset = without_prefetch(upstream.dataset.echo(rtf.AUTOTUNE, max_e=3, name="adaptive"))
   iterator = iter(dataset)
   upstream.put(10)
@@ -632,8 +642,7 @@ def test_adaptive_repeats_while_nothing_is_ready():
   assert lines[-1] == ["total", "5", str(total.repeated), f"{total.fresh_wait:.2f}", f"{total.factor:.2f}"]
 
 
-def test_adaptive_with_a_fast_upstream_repeats_nothing():
-  upstream = Upstream()
+def test_adaptive_with_a_fast_upstream_repeats_nothing(upstream):
   upstream.put(*range(6))
   upstream.end()
   iterator = iter(without_prefetch(upstream.dataset.echo(rtf.AUTOTUNE)))
@@ -683,8 +692,7 @@ def test_adaptive_can_be_dropped_while_it_waits(behind):
   assert not thread.is_alive()
 
 
-def test_adaptive_stops_reading_when_nobody_takes():
-  upstream = Upstream()
+def test_adaptive_stops_reading_when_nobody_takes(upstream):
   upstream.put(*range(10))
   iterator = iter(without_prefetch(upstream.dataset.echo(rtf.AUTOTUNE)))
   assert take(iterator) == [0]
@@ -695,8 +703,7 @@ def test_adaptive_stops_reading_when_nobody_takes():
   del iterator
 
 
-def test_adaptive_does_not_spin_while_it_waits():
-  upstream = Upstream()
+def test_adaptive_does_not_spin_while_it_waits(upstream):
   iterator = iter(without_prefetch(upstream.dataset.echo(rtf.AUTOTUNE, max_e=1)))
   upstream.put(0)
   assert take(iterator) == [0]

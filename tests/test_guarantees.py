@@ -15,8 +15,8 @@ import refurbish_tf as rtf
 from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, STREAMS, Uses, assert_spread, assert_whole
 
-MANY = settings(max_examples=cases.examples(30), derandomize=True)
-SOME = settings(max_examples=cases.examples(15), derandomize=True)
+MANY = settings(max_examples=cases.examples(20), derandomize=True)
+SOME = settings(max_examples=cases.examples(10), derandomize=True)
 
 reuse_factors = st.sampled_from([1, 1.25, 1.5, 2, 2.5, 3, math.pi, 5])
 sources = st.sampled_from(RANDOM_ACCESS + STREAMS)

@@ -280,6 +280,7 @@ def test_other_metrics_count_from_the_break_on(tmp_path):
   assert set(history) == {"loss", "mse"} and len(history["loss"]) == EPOCHS - 1
 
 
+@cases.each_value
 @pytest.mark.parametrize("name", ["state.json", "variables.index", "variables.data-00000-of-00001"])
 @pytest.mark.parametrize("change", ["truncate", "remove"])
 def test_a_damaged_backup_is_refused_and_the_model_untouched(tmp_path, name, change):

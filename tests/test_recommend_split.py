@@ -235,7 +235,6 @@ def mostly_nothing(image, seed):
   return image + tf.cast(tf.minimum(number, 58), tf.uint8)
 
 
-@pytest.mark.alone
 def test_rare_outcomes_are_no_diversity():
   """What Theorem 1 says of equally likely outcomes is far too much here: r uses of a sample hardly differ."""
   with pytest.warns(UserWarning, match="recommend_split: "):
@@ -253,7 +252,6 @@ def test_rare_outcomes_are_no_diversity():
   assert predicted[3] < real + 0.1 and found.r == 1
 
 
-@pytest.mark.alone
 def test_rare_outcomes_are_no_diversity_wherever_they_are():
   """Cached, a layer that mostly does nothing does not make the loss of what is behind it small."""
   def rare(image, seed):

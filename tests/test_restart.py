@@ -216,7 +216,7 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
   iterator = iter(make())
   next(iterator)
   path = save(iterator, tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"saved by another pipeline: .*{message}"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"saved by another pipeline: of refurbish {message}"):
     restore(make(**change), path)
 
 

@@ -564,7 +564,11 @@ TEST_F(SmallDiskTest, CannotBeginWhereThereIsNoRoom) {
 // flushed before, as they said through a pipe, is there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
   constexpr uint64_t kSamples = 64;
-  constexpr int kRounds = 50;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kRounds = 20;
+#else
+  constexpr int kRounds = 100;
+#endif
   const auto size = [](uint64_t index) -> size_t {
     return index % 8 == 0 ? 17'000 + index : 50 * index;
   };

@@ -233,7 +233,11 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
     DiskStoreOptions options;
     options.overwrite = true;
     auto store = Open(std::move(options));
+#if defined(__SANITIZE_THREAD__)
+    std::vector<uint64_t> order(20'000'000 / size);
+#else
     std::vector<uint64_t> order(60'000'000 / size);
+#endif
     std::iota(order.begin(), order.end(), 0);
     std::mt19937 random(1);
     double most = 0;
