@@ -310,7 +310,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     options.autotune.enabled = False
     dataset_fn = lambda: build().with_options(options)
     n = self._num_outputs(dataset_fn)
-    for step in cases.some(range(n + 1), 2):
+    for step in cases.some(range(n + 1), 3):
       self.verify_run_with_breaks(dataset_fn, [step], n)
 
   @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
