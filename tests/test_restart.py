@@ -65,9 +65,10 @@ class RefurbishCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameter
 
   @combinations.generate(combinations.times(
       combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1),
-                           kind=cases.some(["mapped", "stream of known length", "range", "stream"], 2),
+                           kind=cases.some(["mapped", "stream of known length", "stream"], 2),
                            on_disk=cases.some([True, False], 1)) +
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=False, kind="range", on_disk=True),
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), kind="range",
+                           on_disk=cases.some([False, True], 1)),
       checkpoint_test_base.default_test_combinations()))
   def test_core(self, verify_fn, symbolic, kind, on_disk):
     # Of a stream the order of fresh samples depends on what is in the store; where all are fresh, it does not.
