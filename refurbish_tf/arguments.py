@@ -10,12 +10,10 @@ import uuid
 import tensorflow as tf
 from tensorflow.python.framework import random_seed
 
-# How many calls of a function the stages keep under way. tf.data.AUTOTUNE goes no further than the number of processors:
-# threads then run out of work and are woken again for one sample after the other.
 PROCESSORS = len(os.sched_getaffinity(0))
-PARALLEL_CALLS = max(16, 2 * PROCESSORS)
-# What all of a map's calls may hold, if that allows as many as there are processors: in memory, and in each checkpoint.
-PARALLEL_BYTES = 2**24
+# With how many calls a parallel map of tf.data itself does its best, for what is compared with it. With no more than there
+# are processors, as with AUTOTUNE, its threads run out of work and are woken again for one element after the other.
+PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 
 
 @contextlib.contextmanager
@@ -64,27 +62,21 @@ def seeds_a_state(function, parameter):
   return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
 
 
-def parallel_calls(element_spec):
-  """How many calls to keep under way of a function that takes or returns such elements; `PARALLEL_CALLS` of small ones."""
-  size = 0
-  for spec in tf.nest.flatten(element_spec):
-    if isinstance(spec, tf.TensorSpec) and spec.shape.is_fully_defined() and spec.dtype.is_numpy_compatible:
-      size += spec.shape.num_elements() * spec.dtype.size
-  return max(min(PARALLEL_CALLS, PARALLEL_BYTES // max(1, size)), min(PARALLEL_CALLS, PROCESSORS))
+def without_autotuner(dataset):
+  """The dataset with tf.data's autotuner off, unless its options have it on.
 
-
-def map_by_itself(build, element_spec):
-  """A parallel map with as many calls as the sizes of what it takes and returns allow.
-
-  Args:
-    build: a function of the number of calls that makes the map. It is called twice, and its function traced twice, where
-      only what it returns shows that the elements are large.
-    element_spec: of what the map takes.
+  An iterator that has come to its end is not gone before the thread of the autotuner wakes up, which takes up to a second
+  in an epoch of some seconds and up to a minute in a long one. Keras waits for that at the end of each epoch.
   """
-  calls = parallel_calls(element_spec)
-  dataset = build(calls)
-  fewer = min(calls, parallel_calls(dataset.element_spec))
-  return dataset if fewer == calls else build(fewer)
+  # While a function is traced only what Python knows of the options can be read.
+  given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune  # pylint: disable=protected-access
+  options = tf.data.Options()
+  if given.enabled is None:
+    options.autotune.enabled = False
+  if given.initial_parallelism is None:
+    # How many calls AUTOTUNE then stands for in the other stages: no more than 16, if nothing is said.
+    options.autotune.initial_parallelism = PROCESSORS
+  return dataset.with_options(options)
 
 
 def check_callable(name, function):

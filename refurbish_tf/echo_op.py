@@ -4,6 +4,7 @@ import numbers
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import config
 
 from refurbish_tf import arguments
@@ -72,6 +73,8 @@ def _echo(
   one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
   the factor that was reached. What comes out depends on the clock, so it is not deterministic.
 
+  As `refurbish`, the stage turns tf.data's autotuner off, unless the options of the pipeline turn it on.
+
   With "before_augment" and "after_augment" a shuffle buffer stands behind the stage, and at the beginning of each epoch
   it is filled as fast as it goes: there `rtf.AUTOTUNE` echoes even where no echo is needed. "after_batch" has not that
   effect.
@@ -133,20 +136,19 @@ def _echo(
     return _EchoDataset(dataset, e, stage_seed, name)
 
   if where is None:
-    return repeat(self)
+    return repeat(arguments.without_autotuner(self))
   arguments.check_callable("augment_fn", augment_fn)
   arguments.check_whole_number("batch_size", batch_size, 1)
   if shuffle_buffer_size is not None:
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
-    source, function = dataset, augment_fn
-    if arguments.takes_seed(augment_fn, dataset.element_spec):
-      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
-      source = tf.data.Dataset.zip(dataset, seeds, name=name)
-      function = lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32))
-    return arguments.map_by_itself(
-        lambda calls: source.map(function, num_parallel_calls=calls, name=name), dataset.element_spec)
+    if not arguments.takes_seed(augment_fn, dataset.element_spec):
+      return _AugmentDataset(dataset, augment_fn, name)
+    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
+    return _AugmentDataset(
+        tf.data.Dataset.zip(dataset, seeds, name=name),
+        lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)), name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
@@ -159,7 +161,7 @@ def _echo(
       "after_augment": (augment, repeat, shuffle, batch),
       "after_batch": (shuffle, augment, batch, repeat),
   }
-  dataset = self
+  dataset = arguments.without_autotuner(self)
   for stage in stages[where]:
     dataset = stage(dataset)
   return dataset
@@ -184,6 +186,25 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
   def describe_stage(self):
     return f"{arguments.stage_title('echo', self._name)}, e = {self._e:g}"
+
+
+class _AugmentDataset(dataset_ops.UnaryDataset):
+  """`function` of each element, run on workers of its own."""
+
+  def __init__(self, input_dataset, function, name):
+    self._name = name
+    self._wrapper = structured_function.StructuredFunctionWrapper(function, "echo(augment_fn)", dataset=input_dataset)
+    variant = native.ops().refurbish_tf_augment_dataset(
+        input_dataset._variant_tensor, self._wrapper.function.captured_inputs,  # pylint: disable=protected-access
+        f=self._wrapper.function, **self._common_args)
+    super().__init__(input_dataset, variant)
+
+  def _functions(self):
+    return [self._wrapper]
+
+  @property
+  def element_spec(self):
+    return self._wrapper.output_structure
 
 
 class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):

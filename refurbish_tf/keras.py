@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import types
+import warnings
 
 import keras
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from refurbish_tf import arguments
 from refurbish_tf import native
+from refurbish_tf.stats import datasets
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import stats
 
@@ -219,6 +221,7 @@ class RestoreDataset(_StepCallback):
     if self._saved is None:
       # Not only after an epoch is it told that a pipeline cannot be saved.
       self._backup.check_that_it_can_be_saved(iterator)
+      _tell_of_states(iterator)
     else:
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
@@ -281,6 +284,12 @@ class _Backup:
     self._new.mkdir(parents=True)
     try:
       tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
+    except tf.errors.FailedPreconditionError as error:
+      raise tf.errors.FailedPreconditionError(
+          error.node_def, error.op,
+          f"RestoreDataset cannot save the pipeline: {error.message} Draw with a seed there (tf.random.stateless_*), or "
+          "accept that it is not repeated: options.experimental_external_state_policy = "
+          "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
     finally:
       shutil.rmtree(self._new, ignore_errors=True)
 
@@ -341,6 +350,16 @@ class _Backup:
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(OSError):  # Not ours alone.
       self.directory.rmdir()
+
+
+def _tell_of_states(iterator):
+  dataset = getattr(iterator, "_dataset", None)
+  if not isinstance(dataset, tf.data.Dataset):
+    return
+  if any(stage.has_a_state() for stage in datasets("RestoreDataset", dataset) if hasattr(stage, "has_a_state")):
+    warnings.warn(
+        "A function of refurbish draws random numbers of its own. A resumed run yields every sample once, as this one "
+        "would, but does not repeat its draws; functions that take a seed do.", stacklevel=2)
 
 
 def _build(model, element_spec):

@@ -251,7 +251,7 @@ def recommend_split(
 
   # The stage itself knows best what it can stand behind.
   stage = dataset.refurbish(lambda *components: components if len(components) > 1 else components[0])
-  length, _, random_access = native.ops().refurbish_tf_refurbish_description(
+  length, _, random_access, *_ = native.ops().refurbish_tf_refurbish_description(
       stage=stage.refurbish_stage).numpy().tolist()
   specs = _specs(layers, dataset)
   measurement = _Measurement(layers, dataset, num_samples, max_seconds)
@@ -345,7 +345,7 @@ class _Measurement:
 
   def _map(self, dataset, function):
     zipped = tf.data.Dataset.zip((dataset, self._seeds))
-    return zipped.map(functools.partial(_call, function), num_parallel_calls=arguments.PARALLEL_CALLS)
+    return zipped.map(functools.partial(_call, function), num_parallel_calls=arguments.PLAIN_MAP_CALLS)
 
   def costs(self):
     """Runs all partial and final augmentations side by side."""

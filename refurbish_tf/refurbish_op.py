@@ -6,6 +6,8 @@ import os
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.ops import structured_function
+from tensorflow.python.data.util import structure
 
 from refurbish_tf import arguments
 from refurbish_tf import native
@@ -63,6 +65,11 @@ def _refurbish(
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
+  The stage turns tf.data's autotuner off, unless the options of the pipeline turn it on: an epoch would end late, by up
+  to a minute, as its iterator waits for the autotuner. As all options, these hold for the whole pipeline:
+  `tf.data.AUTOTUNE` in another stage then stands for as many calls as there are processors, and no `prefetch` is added
+  at the end where you write none.
+
   A sample is known by its position in the source, so the source must have the same order in every epoch; it is
   shuffled here. A source with random access (`from_tensor_slices`, `range`, and `map`, `zip`, `batch` of such) is
   asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
@@ -103,13 +110,15 @@ def _refurbish(
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
-    num_parallel_calls: of both functions, as in `tf.data.Dataset.map`. `tf.data.AUTOTUNE` stands for 16, or twice the
-      number of processors where that is more; where what a function takes or returns is known to be large for fewer,
-      16 MiB together, but not fewer than processors. An epoch that is left early has begun to prepare so many samples in
-      vain. tf.data's own autotuner goes no further than the number of processors; threads then run out of
-      work and are woken again for one sample after the other, which for small images costs as much CPU time as the
-      augmentation. In a `tf.data` service whose workers have many more processors than this process, give a number.
-    deterministic: of both functions, as in `tf.data.Dataset.map`.
+    num_parallel_calls: how many calls of both functions together run at once, an int or an int64 tensor, at
+      most 1,024.
+      `tf.data.AUTOTUNE` stands for as many as the pipeline's thread pool has threads: the processors, or
+      `options.threading.private_threadpool_size`. One of them is the consumer's thread, which prepares a sample itself
+      before it waits, unless a function calls Python. None is one after the other in the consumer's thread, with no
+      thread of its own. An epoch that is left early has prepared some samples ahead; they stay in the store.
+    deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False hands them out as
+      they become ready. None is the option of the pipeline. Under `tf.config.experimental.enable_op_determinism`
+      functions that have a state are called one after the other.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
@@ -133,48 +142,16 @@ def _refurbish(
       deterministic, name)
   if isinstance(store, (str, os.PathLike)):
     store = CacheStore(store)
-  if seed is None and store is not None and store.path is not None:
+  any_seed = seed is None and (store is None or store.path is None)
+  if seed is None and not any_seed:
     seed = _seed_of(store)
   seed = arguments.stage_seed(seed)
   order_seed = seed if order_seed is None else int(order_seed)
-
-  # One string names the state that the two dataset ops share, in whatever graph they end up. It comes from an op, as a
-  # stage that is built in a function, such as that of `interleave`, is another one at each call.
-  stage = native.ops().refurbish_tf_stage_name()
-  partial_seed = arguments.takes_seed(partial_fn, self.element_spec)
-  stale = _StaleSamplesDataset(self, stage, order_seed, shuffle_buffer_size or 0, partial_seed, name)
-  in_order = deterministic is not False
-  if partial_seed:
-    prepare = lambda element, index, seed: (arguments.call(partial_fn, element, seed=seed), index)
-  else:
-    prepare = lambda element, index: (arguments.call(partial_fn, element), index)
-
-  def prepared_by(calls):
-    return stale.map(prepare, num_parallel_calls=calls, deterministic=deterministic, name=name)
-
-  by_itself = not (num_parallel_calls is None or tf.is_tensor(num_parallel_calls)) and (
-      num_parallel_calls == tf.data.AUTOTUNE)
-
-  def mapped(build, element_spec):
-    return arguments.map_by_itself(build, element_spec) if by_itself else build(num_parallel_calls)
-
-  prepared = mapped(prepared_by, self.element_spec)
-  sample_spec, _ = prepared.element_spec
-  final_seed = final_fn is not None and arguments.takes_seed(final_fn, sample_spec)
-  refurbished = _RefurbishedSamplesDataset(
-      prepared, stage, seed, order_seed, r, store, eviction, shuffle, in_order, final_seed, name)
-  if final_fn is None:
-    return refurbished
-  if final_seed:
-    function = lambda sample, seed: arguments.call(final_fn, sample, seed=seed)
-  else:
-    # A tuple is unpacked by `map` itself.
-    function = final_fn
-
-  def finished_by(calls):
-    return refurbished.map(function, num_parallel_calls=calls, deterministic=deterministic, name=name)
-
-  return mapped(finished_by, sample_spec)
+  return _RefurbishDataset(
+      arguments.without_autotuner(self), partial_fn, final_fn, r, store, {"seed": seed, "order_seed": order_seed, "any_seed": any_seed},
+      {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
+      0 if num_parallel_calls is None else num_parallel_calls,
+      {True: "true", False: "false", None: "default"}[deterministic], name)
 
 
 # As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
@@ -182,56 +159,57 @@ _refurbish.__name__ = "refurbish"
 _refurbish.__qualname__ = "Dataset.refurbish"
 
 
-class _StaleSamplesDataset(dataset_ops.UnaryDataset):
-  """The samples that have to be prepared: (element, index) or (element, index, seed)."""
+class _RefurbishDataset(dataset_ops.UnaryDataset):
+  """Every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
-  def __init__(self, input_dataset, stage, seed, shuffle_buffer_size, with_seed, name):
-    self._name = name
-    self._element_spec = (input_dataset.element_spec, tf.TensorSpec([], tf.int64))
-    if with_seed:
-      self._element_spec += (tf.TensorSpec([2], tf.int32),)
-    with arguments.build_errors():
-      variant = native.ops().refurbish_tf_stale_samples_dataset(
-          input_dataset._variant_tensor, stage=stage, seed=seed, shuffle_buffer_size=shuffle_buffer_size,  # pylint: disable=protected-access
-          **self._common_args)
-    super().__init__(input_dataset, variant)
-
-  @property
-  def element_spec(self):
-    return self._element_spec
-
-
-class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
-  """Every sample once: a sample, or (sample, seed)."""
-
-  def __init__(self, input_dataset, stage, seed, order_seed, r, store, eviction, shuffle, in_order, with_seed, name):
+  def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
+               deterministic, name):
     self._name = name
     self._r = r
-    self._order = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
-    sample_spec, _ = input_dataset.element_spec
-    self._element_spec = (sample_spec, tf.TensorSpec([2], tf.int32)) if with_seed else sample_spec
-    self.refurbish_stage = stage
+    self._order = order
+    self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn")
+    sample_spec = self._partial.output_structure
+    self._final, final_seed = (None, False) if final_fn is None else _trace(final_fn, sample_spec, "final_fn")
+    self._element_spec = sample_spec if final_fn is None else self._final.output_structure
+    # One string names the state of the stage, in whatever graph it ends up. It comes from an op, as a stage that is built
+    # in a function, such as that of `interleave`, is another one at each call.
+    self.refurbish_stage = native.ops().refurbish_tf_stage_name()
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
     if store is not None and store.path is not None:
       # First, so that a store which is refused keeps nothing of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
+    functions = self._functions()
     with arguments.build_errors():
-      variant = native.ops().refurbish_tf_refurbished_samples_dataset(
-          input_dataset._variant_tensor, stage=stage, seed=seed, order_seed=order_seed, reuse_factor=float(r),  # pylint: disable=protected-access
-          store=stage if store is None else store._id,  # pylint: disable=protected-access
+      variant = native.ops().refurbish_tf_refurbish_dataset(
+          input_dataset._variant_tensor, self._partial.function.captured_inputs,  # pylint: disable=protected-access
+          [] if final_fn is None else self._final.function.captured_inputs,
+          partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
+          stage=self.refurbish_stage, reuse_factor=float(r),
+          store=self.refurbish_stage if store is None else store._id,  # pylint: disable=protected-access
           max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
-          eviction=eviction, shuffle=shuffle, in_order=in_order, **self._common_args)
+          shuffle_buffer_size=shuffle_buffer_size, num_parallel_calls=tf.cast(num_parallel_calls, tf.int64),
+          deterministic=deterministic, partial_seed=partial_seed, final_seed=final_seed,
+          sample_types=structure.get_flat_tensor_types(sample_spec),
+          sample_shapes=structure.get_flat_tensor_shapes(sample_spec), **seeds, **order, **self._common_args)
     super().__init__(input_dataset, variant)
     if store is not None and store.path is None:
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
+
+  def _functions(self):
+    return [self._partial] if self._final is None else [self._partial, self._final]
+
+  def has_a_state(self):
+    """Whether a function draws random numbers of its own, or calls what may: then no run is like another."""
+    operations = [each for wrapper in self._functions() for each in wrapper.function.graph.get_operations()]
+    return any(each.op_def.is_stateful and each.type != "ReadVariableOp" for each in operations)
 
   @property
   def element_spec(self):
     return self._element_spec
 
   def describe_stage(self):
-    num_samples, num_kept, random_access = native.ops().refurbish_tf_refurbish_description(
+    num_samples, num_kept, random_access, seed, order_seed, *inline = native.ops().refurbish_tf_refurbish_description(
         stage=self.refurbish_stage).numpy().tolist()
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)
@@ -241,9 +219,9 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
       known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not known yet"
       epoch = f"{known}; reuse begins after the first epoch that is read to its end"
     order = [f"{self._order['eviction'].replace('_', '-')} eviction",
-             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {self._order['seed']}"]
-    if self._order["order_seed"] != self._order["seed"]:
-      order.append(f"order_seed {self._order['order_seed']}")
+             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {seed}"]
+    if order_seed != seed:
+      order.append(f"order_seed {order_seed}")
     store = self._store
     place = "memory" if store is None or store.path is None else store.path
     limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
@@ -253,6 +231,10 @@ class _RefurbishedSamplesDataset(dataset_ops.UnaryDataset):
         ("source", "random access: only what is prepared is read" if random_access else
          "a stream: read through in every epoch"),
         ("store", f"{place}, {limit}")]
+    if not all(inline):
+      # Old-style control flow, of tf.compat.v1.
+      usual = " and ".join(name for name, is_inline in zip(("partial_fn", "final_fn"), inline) if not is_inline)
+      rows.append(("calls", f"{usual} by TensorFlow's default executor, which costs more"))
     title = f"{arguments.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
@@ -280,6 +262,18 @@ def _check_arguments(
     raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
   if not isinstance(name, (str, type(None))):
     raise TypeError(f"name must be a string or None, got {name!r}.")
+
+
+def _trace(function, element_spec, what):
+  """A function as `map` traces it, and whether it is given a seed behind the components of an element."""
+  with_seed = arguments.takes_seed(function, element_spec)
+  traced, input_structure = function, element_spec
+  if with_seed:
+    traced = lambda element, seed: arguments.call(function, element, seed=seed)
+    input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
+  wrapper = structured_function.StructuredFunctionWrapper(
+      traced, f"refurbish({what})", input_structure=input_structure)
+  return wrapper, with_seed
 
 
 def _seed_of(store):

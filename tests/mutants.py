@@ -53,9 +53,13 @@ SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
 DAMAGE = "tests/test_cc.py::test_cc[address_undefined-disk_damage_test]"
 DISK = "tests/test_cc.py::test_cc[address_undefined-disk_store_test]"
 MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
-STAGE = "refurbish_tf/cc/kernels/stage.cc"
-REFURBISHED = "refurbish_tf/cc/kernels/refurbished_samples_dataset_op.cc"
-STALE = "refurbish_tf/cc/kernels/stale_samples_dataset_op.cc"
+WORKERS_TEST = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
+STAGE = "refurbish_tf/cc/stage/stage.cc"
+EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
+WORK = "refurbish_tf/cc/kernels/sample_work.cc"
+SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
+WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 
 MUTANTS = [
@@ -84,14 +88,14 @@ MUTANTS = [
     Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory_store.h",
            "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
            "tests/test_guarantees.py::test_unbroken_training"),
-    Mutant("the seed of final_fn is the same in each epoch", REFURBISHED,
-           "                                      epoch_->number(), index);", "                                      0, index);",
+    Mutant("the seed of final_fn is the same in each epoch", WORK,
+           "                                   epoch_->number(), index));", "                                   0, index));",
            "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
-    Mutant("the seed of partial_fn is of the epoch and not of the generation", STALE,
-           "epoch_->PreparedGeneration(*index), *index);", "epoch_->number(), *index);",
+    Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
+           "epoch_->PreparedGeneration(index), index));", "epoch_->number(), index));",
            "tests/test_guarantees.py::test_any_history"),
-    Mutant("samples that were to be cached are not counted as absent when they are not", STAGE,
-           "    if (!slot.fresh) ++counters_->absent;", "", "tests/test_stats.py::test_removed_samples_are_absent"),
+    Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
+           "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
@@ -110,32 +114,61 @@ MUTANTS = [
            "header().index == index && ", "(header().index == index || true) && ", DAMAGE),
     Mutant("a damaged sample stays", STORE,
            "  if (!ClearWord(index, word)) return;", "  if (word == 0 || index_->Load(index) != word) return;", DAMAGE),
-    Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/kernels/sample_codec.cc",
+    Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/store/samples/sample_codec.cc",
            "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
            "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
     Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
            "      if (entry->second != value) {", "      if (entry->second.empty()) {",
            "tests/test_disk_store.py::test_other_settings"),
+    # The workers.
+    Mutant("a result out of order", WORKERS,
+           "    return ring_.front()->state == State::kDone ? 0 : ring_.size();",
+           "    if (ring_.front()->state == State::kDone) return 0;", WORKERS_TEST),
+    Mutant("a lost wake-up", WORKERS, "settling_ || IsReady() || ring_.empty())) {", "settling_ || IsReady())) {",
+           WORKERS_TEST),
+    Mutant("a result is handed out after a cancellation", WORKERS,
+           "  while (!cancelled_) {\n    const size_t ready", "  while (!cancelled_ || IsReady()) {\n    const size_t ready",
+           WORKERS_TEST),
+    Mutant("a claim after a cancellation", WORKERS,
+           "    if (cancelled_ || !fetching_ || !MayClaim()) return true;", "    if (!fetching_ || !MayClaim()) return true;",
+           WORKERS_TEST),
+    Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", WORKERS_TEST),
+    Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
+    Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||",
+           "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n"
+           "    threads_.push_back(start_thread_([this] { Loop(); }));\n  }\n"
+           "  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||", WORKERS_TEST),
+    Mutant("a checkpoint does not wait for what is under way", WORKERS,
+           "  while (!cancelled_ && !std::all_of(", "  while (cancelled_ && !std::all_of(", WORKERS_TEST),
+    Mutant("work goes on while it is saved", "refurbish_tf/cc/workers/ordered_workers.h",
+           "return !settling_ && !claims_ended_", "return !claims_ended_", WORKERS_TEST),
+    Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/augment_dataset_op.cc",
+           "    for (const OrderedWorkers::Piece* piece : ready) {\n",
+           "    for (const OrderedWorkers::Piece* piece : ready) {\n      if (num_ready == 1) break;\n",
+           "tests/test_augment_stage.py::test_results_that_are_restored"),
+    Mutant("a thread is woken for each result", WORKERS,
+           "      if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();\n      if (waited)",
+           "      if (num_sleeping_ > 0 && HasRoom(1) && HasWork()) WakeThreads();\n      if (waited)", WORKERS_TEST),
     # Jobs that share a store.
-    Mutant("claims of other jobs ignored", STAGE,
+    Mutant("claims of other jobs ignored", EPOCH,
            "  return shared_ != nullptr && schedule_->Kept(index) &&", "  return shared_ == nullptr && schedule_->Kept(index) &&",
            "tests/test_disk_store.py::test_jobs_prepare_together_what_one_prepares_alone"),
-    Mutant("one use too many of what jobs share", "refurbish_tf/cc/kernels/stage.h",
+    Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
            "tests/test_disk_store.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
     Mutant("a job that joins begins anew", STAGE,
            "  next_epoch_ = shared_->job->BeginFirstEpoch();", "  shared_->job->BeginFirstEpoch();",
            "tests/test_disk_store.py::test_job_that_joins_begins_where_the_others_are"),
     # Restart.
-    Mutant("what was handed out is not noted for a checkpoint", STAGE,
+    Mutant("what was handed out is not noted for a checkpoint", EPOCH,
            "  yielded_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
     Mutant("a restart forgets the epoch", STAGE,
            "    next_epoch_ = saved.next_epoch;\n", "",
            "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),
-    Mutant("a checkpoint of another seed is taken", REFURBISHED,
-           "    TF_RETURN_IF_ERROR(CheckSaved(ctx, reader, kSeed, arguments.seed));\n", "",
+    Mutant("a checkpoint of another seed is taken", STAGE,
+           "  if (!options_.any_seed) {\n", "  if (options_.any_seed) {\n",
            "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
-    Mutant("a checkpoint that says what cannot be is taken", STAGE,
+    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/stage/saved_epoch.cc",
            "    if (since(i) >= num_samples) return beyond(since(i));\n", "",
            "tests/test_damaged_checkpoint.py::test_nonsense_is_refused"),
     Mutant("a fit that is told to stop loses its backup", "refurbish_tf/keras.py",
@@ -145,7 +178,7 @@ MUTANTS = [
            '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",
            "tests/test_keras_callbacks.py::test_a_stopped_fit_goes_on_as_if_it_had_not_been"),
     # At home in tf.data.
-    Mutant("a dropped stage stays", "refurbish_tf/cc/kernels/registry.h",
+    Mutant("a dropped stage stays", "refurbish_tf/cc/store/registry.h",
            "      entry = object;\n", "      entry = object;\n      new std::shared_ptr<T>(object);\n",
            "tests/test_citizenship.py::test_a_dropped_stage_is_gone"),
     Mutant("one stage is used on two shares of a source", STAGE,
@@ -153,20 +186,22 @@ MUTANTS = [
            "  if (shards_.has_value()) return absl::OkStatus();\n  const auto name",
            "tests/test_distribution.py::test_shares_cannot_have_one_process"),
     # Sources.
-    Mutant("the input is not read to its end", REFURBISHED,
-           "        end_status_ = ReadInputToItsEnd(ctx);", "        end_status_ = absl::OkStatus();",
+    Mutant("the input is not read to its end", ITERATOR,
+           "  if (last) end_status_ = End();", "  if (last) ended_ = true;",
            "tests/test_dataset.py::test_a_cached_stream_is_read_to_its_end"),
-    Mutant("a source that has grown is not noticed", STALE,
-           '        if (failed_.ok() && !end) failed_ = OtherLength("more than");\n', "",
+    Mutant("a source that has grown is not noticed", SOURCE,
+           '      if (failed_.ok() && !end) failed_ = OtherLength("more than");\n', "",
            "tests/test_dataset.py::test_a_source_whose_length_changes"),
     Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/check_source.cc",
            'absl::StartsWith(op, "ShuffleDataset") ||', 'absl::StartsWith(op, "ShuffleDatasets") ||',
            "tests/test_dataset.py::test_bad_sources"),
-    Mutant("an error names another sample", STAGE,
-           "  const uint32_t index = emitted_.front();", "  const uint32_t index = emitted_.back();",
+    Mutant("an error names another sample", SOURCE,
+           "  *index = epoch_->Requested(num_read_);", "  *index = epoch_->Requested(num_read_ / 2);",
            "tests/test_dataset.py::test_one_sample_fails"),
-    Mutant("a sample of another shape is taken", REFURBISHED,
-           "    TF_RETURN_IF_ERROR(CheckShapes(*sample, *index));\n", "",
+    Mutant("what a stream yields after an error is kept", SOURCE,
+           "        position_known_ = false;\n", "", "tests/test_workers.py::test_after_an_error_of_a_stream_nothing_is_kept"),
+    Mutant("a sample of another shape is taken", WORK,
+           "  TF_RETURN_IF_ERROR(CheckShapes(*piece));\n", "",
            "tests/test_dataset.py::test_partial_fn_changes_its_output_structure"),
     # Echo.
     Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",

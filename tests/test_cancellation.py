@@ -58,14 +58,6 @@ class Gate:
     self._opened.set()
 
 
-def alone(dataset):
-  """Without the prefetch that tf.data puts at the end, and without its autotuner, which would change how many calls run."""
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False
-  options.autotune.enabled = False
-  return dataset.with_options(options)
-
-
 def order(dataset, epoch=0):
   """In which the elements of an epoch come, the first time that the dataset is read. It depends on the seed alone."""
   return [list(dataset.as_numpy_iterator()) for _ in range(epoch + 1)][-1]
@@ -120,8 +112,8 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
   n = 40
   calls = parallel or 1
   gate = Gate(order(source(n).refurbish(tf.identity, r=2, seed=1))[:9])
-  dataset = alone(source(n).refurbish(
-      gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1))
+  dataset = source(n).refurbish(
+      gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1)
   # Nine have been read, and the thread of `prefetch` waits for the tenth.
   assert destroy_while_blocked(dataset, gate, elements(9), calls) == 0
   # What was prepared is not lost, and no epoch is harmed.
@@ -136,8 +128,8 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
 def test_refurbish_in_final_fn(tmp_path, parallel, disk):
   n = 40
   gate = Gate(range(n))
-  dataset = alone(Dataset.range(n).refurbish(
-      tf.identity, gate, r=4, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1))
+  dataset = Dataset.range(n).refurbish(
+      tf.identity, gate, r=4, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1)
   assert sorted(dataset.as_numpy_iterator()) == list(range(n))
   # Now most samples come from the store.
   gate.let_pass(order(Dataset.range(n).refurbish(tf.identity, r=4, seed=1), epoch=1)[:9])
@@ -154,7 +146,7 @@ def test_refurbish_in_the_source(kind):
     gate = Gate(range(9))
     # Four more are in the shuffle buffer.
     source, number = Dataset.range(40).map(gate).filter(lambda x: True), 5
-  dataset = alone(source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=5).prefetch(1))
+  dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=5).prefetch(1)
   assert destroy_while_blocked(dataset, gate, elements(number), 1) == 0
   assert sorted(dataset.as_numpy_iterator()) == list(range(40))
 
@@ -164,7 +156,7 @@ def test_refurbish_in_the_source(kind):
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_echo(e, read, parallel):
   gate = Gate(range(5))
-  dataset = alone(Dataset.range(40).map(gate, num_parallel_calls=parallel).echo(e, max_e=3).prefetch(1))
+  dataset = Dataset.range(40).map(gate, num_parallel_calls=parallel).echo(e, max_e=3).prefetch(1)
   assert destroy_while_blocked(dataset, gate, read, parallel or 1) == 0
   assert sorted(set(dataset.as_numpy_iterator())) == list(range(40))
 
@@ -173,7 +165,7 @@ def test_echo(e, read, parallel):
 def test_several_at_once(many):
   """Each by itself, though all are of one stage."""
   gate = Gate([])
-  dataset = alone(Dataset.range(20).refurbish(gate, r=2, seed=1, num_parallel_calls=None).prefetch(1))
+  dataset = Dataset.range(20).refurbish(gate, r=2, seed=1, num_parallel_calls=None).prefetch(1)
 
   def live():
     iterator = iter(dataset)
@@ -296,7 +288,7 @@ def settled_number_of_threads(most):
 
 def test_iterators_destroyed_at_random(tmp_path):
   randomly = random.Random(1)
-  datasets = [alone(dataset) for dataset in pipelines(tmp_path)]
+  datasets = list(pipelines(tmp_path))
   for dataset in datasets:
     list(dataset)
   # The pools that tf.data makes once have been made by now.

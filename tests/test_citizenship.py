@@ -354,3 +354,35 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
   # One element of each would be 60 MB and more.
   assert resident() - memory < 40 * 2**20
+
+
+STAGES = {
+    "refurbish": lambda dataset: dataset.refurbish(tf.identity, seed=1),
+    "echo": lambda dataset: dataset.echo(2),
+    "adaptive echo": lambda dataset: dataset.echo(rtf.AUTOTUNE),
+}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
+  """An iterator that is dropped waits for the thread of the autotuner, for up to a minute."""
+  def autotune(dataset):
+    options = dataset.options().autotune
+    return options.enabled, options.initial_parallelism
+
+  processors = len(os.sched_getaffinity(0))
+  assert autotune(STAGES[kind](Dataset.range(3)).batch(2)) == (False, processors)
+  on = tf.data.Options()
+  on.autotune.enabled = True
+  on.autotune.initial_parallelism = 3
+  assert autotune(STAGES[kind](Dataset.range(3).with_options(on)).batch(2)) == (True, 3)
+  assert autotune(STAGES[kind](Dataset.range(3)).with_options(on)) == (True, 3)
+
+  @tf.function
+  def count():
+    total = tf.constant(0, tf.int64)
+    for _ in STAGES[kind](Dataset.range(3).with_options(on)).take(3):
+      total += 1
+    return total
+
+  assert count() == 3

@@ -1,6 +1,7 @@
 """A checkpoint that is damaged, foreign or newer is refused with what is wrong in it, and changes nothing."""
 import pathlib
 import shutil
+import time
 
 from google.protobuf.internal import decoder
 from hypothesis import given, settings, strategies as st
@@ -16,7 +17,7 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import make, restore, save, take
 
-STAGE = "RefurbishedSamples"
+STAGE = "Refurbish"
 N = 11
 KEYS = ("version", "seed", "order_seed", "reuse_factor", "next_epoch", "ended", "begun", "number", "num_samples", "scheduled",
         "num_kept", "origin", "yielded", "yielded_since")
@@ -69,16 +70,9 @@ def set_state(iterator, state):
   gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state.serialized())
 
 
-def without_prefetch(dataset):
-  """tf.data puts one at the end of a pipeline, which reads ahead and is saved with what it has read."""
-  options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False
-  return dataset.with_options(options)
-
-
 def saved():
   """The state in the middle of the second epoch."""
-  dataset = without_prefetch(make(n=N, epochs=None))
+  dataset = make(n=N, epochs=None)
   take(iter(dataset))
   iterator = iter(dataset)
   take(iterator, 4)
@@ -90,7 +84,7 @@ def test_the_state_can_be_read_and_written():
   expected = take(iter(make(n=N, epochs=2)))
   state = saved()
   assert tuple(state.values) == KEYS
-  iterator = iter(without_prefetch(make(n=N, epochs=None)))
+  iterator = iter(make(n=N, epochs=None))
   set_state(iterator, state)
   assert take(iterator) == expected[N + 4:]
 
@@ -101,7 +95,7 @@ def assert_refused(state, message):
   (The iterator itself is of no more use: tf.data leaves it half restored.)
   """
   expected = take(iter(make(n=N)))
-  dataset = without_prefetch(make(n=N, epochs=None))
+  dataset = make(n=N, epochs=None)
   elements = take(iter(dataset))
   other = iter(dataset)
   elements += take(other, 4)
@@ -161,13 +155,13 @@ def test_a_missing_entry_is_named(key):
 def test_a_newer_version_is_refused(tmp_path, monkeypatch):
   """From a checkpoint on disk, as it would be found there."""
   state = saved()
-  state.values["version"] = np.int64(2)
+  state.values["version"] = np.int64(3)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
-    path = save(iter(without_prefetch(make(n=N, epochs=None))), tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="has version 2, but this refurbish_tf knows version 1. Use the"):
-    restore(without_prefetch(make(n=N, epochs=None)), path)
-  assert_refused(state, "has version 2")
+    path = save(iter(make(n=N, epochs=None)), tmp_path)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="has version 3, but this refurbish_tf knows version 2. Use the"):
+    restore(make(n=N, epochs=None), path)
+  assert_refused(state, "has version 3")
 
 
 def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
@@ -181,7 +175,7 @@ def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):
 def test_anything_else_does_no_harm(data):
   """Whatever numbers a checkpoint holds, it is refused or yields elements of the source: never another, never a crash."""
   kind = data.draw(st.sampled_from(["range", "stream", "stream of known length"]))
-  dataset = without_prefetch(make(kind, N, epochs=None))
+  dataset = make(kind, N, epochs=None)
   for _ in range(data.draw(st.integers(0, 3))):
     take(iter(dataset))
   iterator = iter(dataset)
@@ -196,7 +190,7 @@ def test_anything_else_does_no_harm(data):
       state.values[key] = np.array(values, dtype)
     else:
       state.values[key] = np.int64(data.draw(numbers))
-  iterator = iter(without_prefetch(make(kind, N, epochs=None)))
+  iterator = iter(make(kind, N, epochs=None))
   try:
     set_state(iterator, state)
   except tf.errors.OpError:
@@ -249,16 +243,15 @@ def assert_unchanged_by(path):
 
 
 ECHO = {
-    "before the first": {"position": -1},
-    "fewer than no repetitions": {"left": -1},
     "more than there are": {"left": 3},
+    "more than there ever are": {"left": 2**63 - 1},
     "of no element": {"position": 0},
 }
 
 
 @pytest.mark.parametrize("kind", ECHO)
-def test_nonsense_is_refused_by_echo(kind):
-  dataset = without_prefetch(tf.data.Dataset.range(5).echo(3))
+def test_what_e_does_not_give_is_refused_by_echo(kind):
+  dataset = tf.data.Dataset.range(5).echo(3)
   iterator = iter(dataset)
   take(iterator, 4)
   state = state_of(iterator, "Echo", {})
@@ -266,3 +259,136 @@ def test_nonsense_is_refused_by_echo(kind):
   state.values |= {key: np.int64(value) for key, value in ECHO[kind].items()}
   with pytest.raises(tf.errors.InvalidArgumentError, match="e=3 does not give: it was saved with another e or seed, or is"):
     set_state(iter(dataset), state)
+
+
+ECHOING_FACTORS = (2, 1.5, rtf.AUTOTUNE)
+REPEATED = ("position", "left", "element_0")
+READ_AHEAD = ("num_buffered", "buffered_0_code", "buffered_0_0", "buffered_1_code", "buffered_1_0")
+
+
+def echo_keys(e):
+  return READ_AHEAD if e == rtf.AUTOTUNE else REPEATED
+
+
+def echoing(e):
+  """A dataset, what was taken from it, and the state then: one is being repeated, or with AUTOTUNE two read ahead."""
+  dataset = tf.data.Dataset.range(N).echo(e, seed=1, max_e=2)
+  iterator = iter(dataset)
+  taken = take(iterator, 1)
+  for _ in range(2000):
+    state = state_of(iterator, "Echo", {})
+    if state.values.get("left") == 1 or state.values.get("num_buffered") == 2:
+      assert tuple(state.values) == echo_keys(e)
+      return dataset, taken, state
+    if e == rtf.AUTOTUNE:
+      time.sleep(0.01)
+    else:
+      taken += take(iterator, 1)
+  raise AssertionError("nothing is repeated or read ahead")
+
+
+@pytest.mark.parametrize("e", ECHOING_FACTORS)
+def test_the_state_of_echo_can_be_read_and_written(e):
+  dataset, taken, state = echoing(e)
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  elements = taken + take(iterator)
+  if e == rtf.AUTOTUNE:
+    assert list(dict.fromkeys(elements)) == list(range(N))
+  else:
+    assert elements == take(iter(dataset))
+
+
+def test_an_error_that_was_read_ahead_is_restored():
+  dataset, _, state = echoing(rtf.AUTOTUNE)
+  state.values |= {"buffered_0_code": np.int64(9), "buffered_0_message": np.array(b"spoilt")}
+  iterator = iter(dataset)
+  set_state(iterator, state)
+  with pytest.raises(tf.errors.FailedPreconditionError, match="spoilt"):
+    next(iterator)
+  assert list(dict.fromkeys(take(iterator))) == list(range(2, N))
+
+
+# tf.data's own reader of scalars ends the process at any number of elements but one, and takes the bytes of any type.
+DAMAGE_REPEATED = {
+    "position of another type": ({"position": np.float64(1)}, r"position is double\[\], but must be a scalar of int64"),
+    "position of another shape": ({"position": np.array([1, 2])}, r"position is int64\[2\], but must be a scalar of"),
+    "position as text": ({"position": np.array(b"1")}, r"position is string\[\]"),
+    "position below 0": ({"position": -1}, "position is -1, but must be at least 0 and at most"),
+    "position beyond all": ({"position": 2**62 + 1}, "position is 4611686018427387905, but must be at least 0"),
+    "left of another type": ({"left": np.int32(1)}, r"left is int32\[\]"),
+    "left of another shape": ({"left": np.array([[1]])}, r"left is int64\[1,1\]"),
+    "left without elements": ({"left": np.zeros([0], np.int64)}, r"left is int64\[0\]"),
+    "left below 0": ({"left": -1}, "left is -1, but must be at least 0"),
+    "element of another type": ({"element_0": np.float32(1)}, r"element_0 is float\[\], but must be int64\[\]"),
+    "element of another shape": ({"element_0": np.array([1])}, r"element_0 is int64\[1\], but must be int64\[\]"),
+}
+DAMAGE_READ_AHEAD = {
+    "number of another type": ({"num_buffered": np.float64(1)}, r"num_buffered is double\[\], but must be a scalar"),
+    "number of another shape": ({"num_buffered": np.array([1, 2])}, r"num_buffered is int64\[2\]"),
+    "fewer than none": ({"num_buffered": -1}, "num_buffered is -1, but must be at least 0 and at most 2"),
+    "more than the buffer has": ({"num_buffered": 3}, "num_buffered is 3, but must be"),
+    "more than there ever are": ({"num_buffered": 2**63 - 1}, "num_buffered is 9223372036854775807"),
+    "code of another type": ({"buffered_0_code": np.int32(0)}, r"buffered_0_code is int32\[\]"),
+    "code of another shape": ({"buffered_1_code": np.array([0])}, r"buffered_1_code is int64\[1\]"),
+    "code without elements": ({"buffered_0_code": np.zeros([0], np.int64)}, r"buffered_0_code is int64\[0\]"),
+    "code below all": ({"buffered_1_code": -1}, "buffered_1_code is -1, but must be at least 0 and at most 16"),
+    "code beyond all": ({"buffered_0_code": 17}, "buffered_0_code is 17"),
+    "message of another type": ({"buffered_0_code": 3, "buffered_0_message": 1}, r"buffered_0_message is int64\[\], but must be a scalar of"),
+    "message of another shape": ({"buffered_0_code": 3, "buffered_0_message": np.array([b"", b""])}, r"buffered_0_message is string\[2\]"),
+    "element of another type": ({"buffered_1_0": np.float32(1)}, r"buffered_1_0 is float\[\], but must be int64\[\]"),
+    "element of another shape": ({"buffered_0_0": np.array([1])}, r"buffered_0_0 is int64\[1\]"),
+}
+
+
+@pytest.mark.parametrize("e, changes, message", [
+    pytest.param(e, *damage, id=f"{e}-{kind}") for e in ECHOING_FACTORS
+    for kind, damage in (DAMAGE_READ_AHEAD if e == rtf.AUTOTUNE else DAMAGE_REPEATED).items()])
+def test_nonsense_is_refused_by_echo(e, changes, message):
+  dataset, _, state = echoing(e)
+  state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in changes.items()}
+  assert_refused_by_echo(e, dataset, state, f"The checkpoint of echo is damaged: its {message}.*Use another checkpoint")
+
+
+@pytest.mark.parametrize("e, key", [
+    *((e, key) for e in ECHOING_FACTORS for key in echo_keys(e)), (rtf.AUTOTUNE, "buffered_0_message")])
+def test_a_missing_entry_is_named_by_echo(e, key):
+  dataset, _, state = echoing(e)
+  if key == "buffered_0_message":
+    state.values["buffered_0_code"] = np.int64(3)
+  else:
+    del state.values[key]
+  assert_refused_by_echo(e, dataset, state, f"The checkpoint has no {key} for the echo stage at .*Echo")
+
+
+def assert_refused_by_echo(e, dataset, state, message):
+  """The iterator that was told so goes on as if nobody had asked, but with AUTOTUNE: tf.data has cancelled it."""
+  iterator = iter(dataset)
+  elements = take(iterator, 4)
+  with pytest.raises(tf.errors.OpError, match=message):
+    set_state(iterator, state)
+  if e == rtf.AUTOTUNE:
+    assert list(dict.fromkeys(take(iter(dataset)))) == list(range(N))
+  else:
+    assert elements + take(iterator) == take(iter(dataset))
+
+
+@settings(max_examples=cases.examples(30), derandomize=True)
+@given(data=st.data())
+def test_anything_else_does_no_harm_to_echo(data):
+  """Whatever a checkpoint holds, it is refused, or elements of the dataset's type come to an end: never a crash."""
+  e = data.draw(st.sampled_from(ECHOING_FACTORS))
+  dataset, _, state = echoing(e)
+  keys = (*echo_keys(e), "buffered_0_message", "buffered_1_message")
+  numbers = st.sampled_from([-2**63, -1, 0, 1, 2, 3, 16, 17, 2**31, 2**62, 2**63 - 1]).map(np.int64)
+  others = st.sampled_from([np.float64(1), np.array([1]), np.zeros([0, 2]), np.array(b"x"), np.array([b"", b""])])
+  for key in data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=3, unique=True)):
+    state.values[key] = data.draw(st.one_of(st.none(), numbers, others))
+  state.values = {key: value for key, value in state.values.items() if value is not None}
+  iterator = iter(dataset)
+  try:
+    set_state(iterator, state)
+    elements = take(iterator, 3 * N)
+  except tf.errors.OpError:
+    return
+  assert len(elements) <= 2 * N and all(isinstance(element, int) for element in elements)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -416,9 +417,28 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
       lambda: iter([(np.zeros(4), 0.0)]), output_signature=(tf.TensorSpec([4]), tf.TensorSpec([])))
   model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
-  with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="(?s)stateful.*experimental_external_state_policy"):
     model.fit(generated.batch(1), verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
   assert not (tmp_path / "backup" / "refurbish_tf_backup").exists()
+
+
+def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
+  """What most users have: Keras' random layers, tf.image.random_*."""
+  flip = keras.layers.RandomFlip()
+  def fit(final_fn):
+    images = tf.data.Dataset.range(8).map(lambda x: tf.cast(tf.fill([4, 4, 1], x), tf.float32))
+    dataset = images.refurbish(lambda x: x, final_fn, r=2, seed=1).map(lambda x: (x[0, 0], 1.0)).batch(2)
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(dataset, epochs=2, verbose=0, shuffle=False, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
+
+  for final_fn in (lambda x: flip(x, training=True), lambda x: tf.image.random_brightness(x, 0.1)):
+    with pytest.warns(UserWarning, match="does not repeat its draws") as told:
+      fit(final_fn)
+    assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
+  with warnings.catch_warnings():
+    warnings.filterwarnings("error", message=".*draws")
+    fit(lambda x, seed: tf.image.stateless_random_brightness(x, 0.1, seed))
 
 
 def test_a_distribution_strategy_is_refused(tmp_path):
@@ -622,8 +642,9 @@ dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32)
 model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
-# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early.
-assert history["refurbish_fresh"] == [6, 4, 4], history
+# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early: of what the next one has cached
+# two to eight were prepared in it.
+assert 4 <= history["refurbish_fresh"][0] <= 6 and history["refurbish_fresh"][1:] == [4, 4], history
 assert min(history["input_wait_max"]) > 0
 try:
   model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])

@@ -209,7 +209,8 @@ def test_waits(tmp_path):
 
 def test_the_profiler_shows_the_stages(tmp_path):
   """Their iterators carry what one wants to know of them, with the hit ratio so far."""
-  dataset = tf.data.Dataset.range(40).refurbish(lambda x: x, r=4, seed=1).echo(2).echo(rtf.AUTOTUNE)
+  refurbished = tf.data.Dataset.range(40).refurbish(lambda x: x, r=4, seed=1)
+  dataset = refurbished.echo(2).echo(rtf.AUTOTUNE)
   list(dataset)
   with tf.profiler.experimental.Profile(str(tmp_path)):
     list(dataset)
@@ -225,16 +226,15 @@ def test_the_profiler_shows_the_stages(tmp_path):
         # A text is given by reference.
         seen[kind].append({name: names.get(value, value) if name in ("source", "stage") else value
                            for name, value in values.items()})
-  stage = dataset._input_dataset._input_dataset.refurbish_stage.numpy().decode()  # pylint: disable=protected-access
-  refurbished = seen["RefurbishedSamples"]
-  assert {call["stage"] for call in refurbished} == {stage}
-  assert {float(call["r"]) for call in refurbished} == {4}
+  calls = seen["Refurbish"]
+  assert {call["stage"] for call in calls} == {refurbished.refurbish_stage.numpy().decode()}
+  assert {float(call["r"]) for call in calls} == {4}
   # At the first call the epoch has not begun, and after the last element it is over. A call tells what came before it.
-  under_way = [call for call in refurbished if "epoch" in call]
+  under_way = [call for call in calls if "epoch" in call]
   assert len(under_way) == 39 and {int(call["epoch"]) for call in under_way} == {1}
   # Of 39 elements 29 or 30 were cached, as the last one was fresh or not.
   assert any(abs(39 * float(call["hit_ratio"]) - cached) < 1e-3 for call in under_way for cached in (29, 30))
-  assert {call["source"] for call in seen["StaleSamples"]} == {"random access"}
+  assert {call["source"] for call in under_way} == {"random access"}
   assert {float(call["e"]) for call in seen["Echo"]} == {2}
   assert {int(call["max_e"]) for call in seen["AdaptiveEcho"]} == {8}
   assert float(seen["AdaptiveEcho"][-1]["echoing_factor"]) >= 1

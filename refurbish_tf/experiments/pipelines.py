@@ -103,7 +103,7 @@ class Pipelines:
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
         lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),
-        num_parallel_calls=arguments.PARALLEL_CALLS)
+        num_parallel_calls=arguments.PLAIN_MAP_CALLS)
 
   def _batched(self, dataset):
     return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)
@@ -111,7 +111,7 @@ class Pipelines:
 
 def decoded(dataset, images):
   """The decoded images of `dataset`, which is a part of `images`, with their labels."""
-  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=arguments.PARALLEL_CALLS)
+  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=arguments.PLAIN_MAP_CALLS)
 
 
 def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):

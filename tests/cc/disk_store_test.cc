@@ -717,9 +717,9 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
     });
     others.emplace_back([&, i] {
       std::mt19937 random(100 + i);
-      DiskStore::ReadAhead ahead(stores[i].get());
       uint64_t ticket = 0;
       while (writing) {
+        DiskStore::ReadAhead ahead(stores[i].get());
         std::vector<DiskStore::ReadAhead::Wanted> wanted;
         for (size_t room = ahead.Room(); room > 0; --room) {
           wanted.push_back({ticket++, random() % kSamples, kAny});

@@ -22,8 +22,10 @@ int64_t Bytes(const Sample& sample) {
   return sample == nullptr ? 0 : sample->size();
 }
 
+void NoPrefetch(const Sample* const*, size_t) {}
+
 TEST(MemoryStoreTest, HoldsTheSampleItself) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   const Sample sample = Make("abc");
   EXPECT_EQ(store.Put(5, 0, sample), PutResult::kStored);
   Sample found;
@@ -33,8 +35,29 @@ TEST(MemoryStoreTest, HoldsTheSampleItself) {
   EXPECT_EQ(sample.use_count(), 3);
 }
 
+TEST(MemoryStoreTest, WhatWillBeAskedForIsBroughtNearer) {
+  std::vector<Sample> brought;
+  MemoryStore<Sample> store(
+      kUnlimited, Bytes, [&](const Sample* const* samples, size_t count) {
+        for (size_t i = 0; i < count; ++i) brought.push_back(*samples[i]);
+      });
+  const Sample one = Make("one");
+  const Sample two = Make("two");
+  store.Put(1, 0, one);
+  store.Put(5000, 7, two);
+  // What is not there, and more than are brought at once, does no harm.
+  std::vector<uint32_t> indices(100, 4'000'000'000);
+  indices[3] = 5000;
+  indices[9] = 1;
+  store.WillGet(indices.data(), indices.size());
+  EXPECT_EQ(brought, std::vector<Sample>({two, one}));
+  EXPECT_EQ(store.Stats().hits, 0);
+  EXPECT_EQ(store.Stats().misses, 0);
+  EXPECT_EQ(store.Stats().entries, 2);
+}
+
 TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   Sample found;
   Generation generation;
   EXPECT_FALSE(store.Get(7, {0, 0}, &found, &generation));
@@ -51,7 +74,7 @@ TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
 }
 
 TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   store.Put(1, 5, Make("new"));
   EXPECT_EQ(store.Put(1, 4, Make("old")), PutResult::kNewerKept);
   Sample found;
@@ -64,7 +87,7 @@ TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
 }
 
 TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   const Sample first = Make("1"), second = Make("2"), third = Make("3");
   store.Put(0, 0, first);
   store.Put(0, 1, second);
@@ -80,7 +103,7 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
 }
 
 TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   store.Put(4, 2, Make("four"));
   Sample found;
   Generation generation;
@@ -99,7 +122,7 @@ TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
 
 // G8.
 TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
-  MemoryStore<Sample> store(10, Bytes);
+  MemoryStore<Sample> store(10, Bytes, NoPrefetch);
   EXPECT_EQ(store.Put(0, 0, Make("1234")), PutResult::kStored);
   EXPECT_EQ(store.Put(1, 0, Make("123456")), PutResult::kStored);
   EXPECT_EQ(store.Put(2, 0, Make("1")), PutResult::kNoRoom);
@@ -114,7 +137,7 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
 }
 
 TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
-  MemoryStore<Sample> store(kUnlimited, Bytes);
+  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
   Sample found;
   Generation generation;
   store.Get(0, {0, 0}, &found, &generation);  // Miss.
@@ -137,7 +160,7 @@ TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
 
 TEST(MemoryStoreTest, ServesManyThreads) {
   constexpr uint64_t kIndices = 3000;
-  MemoryStore<Sample> store(kIndices * 8, Bytes);
+  MemoryStore<Sample> store(kIndices * 8, Bytes, NoPrefetch);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -14,8 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/kernels/registry.h"
-#include "refurbish_tf/cc/kernels/stopwatch.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/store/registry.h"
+#include "refurbish_tf/cc/stage/stopwatch.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/dataset.h"
@@ -56,8 +57,6 @@ constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
 constexpr char kNumBuffered[] = "num_buffered";
 constexpr char kBuffered[] = "buffered";
-constexpr char kCode[] = "code";
-constexpr char kMessage[] = "message";
 
 // Read ahead of the newest element that was yielded. One would do for the rate;
 // the second spares the reading thread a wait when elements come in bursts.
@@ -283,22 +282,8 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     TF_RETURN_IF_ERROR(writer->WriteScalar(
         prefix(), kNumBuffered, static_cast<int64_t>(buffer_.size())));
     for (size_t k = 0; k < buffer_.size(); ++k) {
-      const Buffered& buffered = buffer_[k];
-      // An error that was read and not told yet: the input is past it.
-      TF_RETURN_IF_ERROR(
-          writer->WriteScalar(prefix(), absl::StrCat(kCode, "_", k),
-                              static_cast<int64_t>(buffered.status.code())));
-      if (!buffered.status.ok()) {
-        TF_RETURN_IF_ERROR(
-            writer->WriteScalar(prefix(), absl::StrCat(kMessage, "_", k),
-                                tstring(buffered.status.message())));
-        continue;
-      }
-      for (size_t i = 0; i < buffered.element.size(); ++i) {
-        TF_RETURN_IF_ERROR(writer->WriteTensor(
-            prefix(), absl::StrCat(kBuffered, "_", k, "_", i),
-            buffered.element[i]));
-      }
+      TF_RETURN_IF_ERROR(SaveResult(
+          writer, prefix(), absl::StrCat(kBuffered, "_", k), buffer_[k].read));
     }
     return absl::OkStatus();
   }
@@ -308,44 +293,43 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
       ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
     absl::MutexLock input_lock(&input_mu_);
     absl::MutexLock lock(&mu_);
+    if (ctx->symbolic_checkpoint()) {
+      return RestoreInput(ctx, reader, input_impl_);
+    }
+    // All that can be refused is, before anything is changed.
+    std::deque<Buffered> buffer;
+    TF_RETURN_IF_ERROR(ReadBuffer(ctx, reader, &buffer));
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
-    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
-    int64_t num_buffered;
-    TF_RETURN_IF_ERROR(
-        reader->ReadScalar(prefix(), kNumBuffered, &num_buffered));
-    buffer_.clear();
-    for (int64_t k = 0; k < num_buffered; ++k) {
-      Buffered buffered{
-          absl::OkStatus(), {}, MemoryCheckpoint(ctx->id_registry())};
-      int64_t code;
-      TF_RETURN_IF_ERROR(
-          reader->ReadScalar(prefix(), absl::StrCat(kCode, "_", k), &code));
-      if (code != static_cast<int64_t>(absl::StatusCode::kOk)) {
-        tstring message;
-        TF_RETURN_IF_ERROR(reader->ReadScalar(
-            prefix(), absl::StrCat(kMessage, "_", k), &message));
-        buffered.status = absl::Status(static_cast<absl::StatusCode>(code),
-                                       absl::string_view(message));
-      } else {
-        buffered.element.resize(dataset()->output_dtypes().size());
-        for (size_t i = 0; i < buffered.element.size(); ++i) {
-          TF_RETURN_IF_ERROR(reader->ReadTensor(
-              ctx->flr(), prefix(), absl::StrCat(kBuffered, "_", k, "_", i),
-              &buffered.element[i]));
-        }
-        RecordBufferEnqueue(ctx, buffered.element);
+    buffer_ = std::move(buffer);
+    for (const Buffered& buffered : buffer_) {
+      if (buffered.read.status.ok()) {
+        RecordBufferEnqueue(ctx, buffered.read.element);
       }
-      buffer_.push_back(std::move(buffered));
     }
     return absl::OkStatus();
   }
 
  private:
   struct Buffered {
-    absl::Status status;
-    std::vector<Tensor> element;
+    Result read;
     MemoryCheckpoint checkpoint;
   };
+
+  absl::Status ReadBuffer(IteratorContext* ctx, IteratorStateReader* reader,
+                          std::deque<Buffered>* buffer) const {
+    const CheckpointReader saved("echo", prefix(), ctx, reader);
+    int64_t num_buffered = 0;
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kNumBuffered, 0, kBufferSize, &num_buffered));
+    for (int64_t k = 0; k < num_buffered; ++k) {
+      Buffered buffered{{}, MemoryCheckpoint(ctx->id_registry())};
+      TF_RETURN_IF_ERROR(saved.ReadResult(
+          absl::StrCat(kBuffered, "_", k), dataset()->output_dtypes(),
+          dataset()->output_shapes(), &buffered.read));
+      buffer->push_back(std::move(buffered));
+    }
+    return absl::OkStatus();
+  }
 
   absl::Status TakeFresh(IteratorContext* ctx, std::vector<Tensor>* out_tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -353,9 +337,9 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     buffer_.pop_front();
     changed_.SignalAll();
     ctx->MergeCheckpoint(&buffered.checkpoint);
-    if (!buffered.status.ok()) return buffered.status;
-    RecordBufferDequeue(ctx, buffered.element);
-    newest_ = std::move(buffered.element);
+    if (!buffered.read.status.ok()) return buffered.read.status;
+    RecordBufferDequeue(ctx, buffered.read.element);
+    newest_ = std::move(buffered.read.element);
     num_yields_ = 1;
     ++counters_->fresh;
     *out_tensors = newest_;
@@ -401,7 +385,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
       MemoryCheckpoint checkpoint(ctx->id_registry());
       checkpoint.Merge(ctx->checkpoint());
       buffer_.push_back(
-          {std::move(status), std::move(element), std::move(checkpoint)});
+          {{std::move(status), std::move(element)}, std::move(checkpoint)});
     }
     RecordStop(ctx);
   }

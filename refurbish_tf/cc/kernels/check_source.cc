@@ -4,7 +4,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
 #include "tensorflow/core/data/dataset_utils.h"
 #include "tensorflow/core/data/serialization_utils.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -62,7 +62,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
             "put refurbish before distribute, so that each worker of the "
             "service refurbishes what it prepares"};
   }
-  if (op == "RefurbishTf>RefurbishedSamplesDataset") {
+  if (op == "RefurbishTf>RefurbishDataset") {
     return {"a refurbish stage",
             "put both partial augmentations into one partial_fn"};
   }
@@ -74,10 +74,11 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
     return {"random numbers with rerandomize_each_iteration",
             "write rerandomize_each_iteration=False and a seed"};
   }
-  if (absl::StrContains(op, "Parallel")) {
+  const bool is_augment = op == "RefurbishTf>AugmentDataset";
+  if (is_augment || absl::StrContains(op, "Parallel")) {
     const std::string deterministic = Text(node, "deterministic");
     if (deterministic == "false" ||
-        (deterministic == "default" && may_reorder) ||
+        ((is_augment || deterministic == "default") && may_reorder) ||
         IsTrue(node, "sloppy")) {
       return {absl::StrCat(op, " with deterministic=False"),
               kDeterministicWayOut};
@@ -103,16 +104,8 @@ bool IsInfinite(const DatasetBase* dataset) {
   if (cardinality != tensorflow::data::kUnknownCardinality) {
     return cardinality == tensorflow::data::kInfiniteCardinality;
   }
-  static const auto* const kEndless = new std::unordered_set<std::string>{
-      "BatchDataset",         "BatchDatasetV2",        "CacheDataset",
-      "CacheDatasetV2",       "FilterDataset",         "FlatMapDataset",
-      "IgnoreErrorsDataset",  "InterleaveDataset",     "MapDataset",
-      "OptionsDataset",       "PaddedBatchDatasetV2",  "ParallelBatchDataset",
-      "ParallelFilterDataset", "ParallelMapDatasetV2", "PrefetchDataset",
-      "ShuffleDatasetV3",     "UnbatchDataset",        "WindowDataset",
-      "ParallelInterleaveDatasetV4"};
   std::vector<const DatasetBase*> inputs;
-  if (kEndless->count(dataset->type_string()) == 0 ||
+  if (!EndsOnlyWithInput(dataset->type_string()) ||
       !dataset->InputDatasets(&inputs).ok()) {
     return false;
   }

@@ -5,7 +5,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
 #include "refurbish_tf/cc/schedule/echo.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
@@ -50,13 +51,13 @@ constexpr char kPosition[] = "position";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
+// Far beyond all that are ever read: counting on from it cannot overflow.
+constexpr int64_t kMaxPosition = int64_t{1} << 62;
+
 // Whether an index mapper can ask `dataset` for the same element more than once.
-// `RandomIndexingCompatible` speaks of permutations only: these count what they
-// have yielded, and end, or fail, after as many as they have elements.
+// `RandomIndexingCompatible` speaks of permutations only.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
-  static const auto* const kCounting = new std::unordered_set<std::string>{
-      "AssertCardinalityDataset", "RepeatDataset", "TakeDataset"};
-  if (kCounting->count(dataset->type_string()) > 0) {
+  if (CountsElements(dataset->type_string())) {
     return absl::FailedPreconditionError(absl::StrCat(
         "echo has no random access behind ", dataset->type_string(),
         ", which counts each element once, while echo asks for it several "
@@ -309,24 +310,34 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       // Random access: the input counts the same elements as this one.
       return RestoreInput(ctx, reader, input_impl_);
     }
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kPosition, &position_));
-    TF_RETURN_IF_ERROR(reader->ReadScalar(prefix(), kLeft, &left_));
-    // Repetitions are left of the element before `position_` and of no other.
-    if (position_ < 0 || left_ < 0 ||
-        (left_ > 0 &&
-         (position_ == 0 ||
-          left_ >= dataset()->schedule_.Repetitions(position_ - 1)))) {
+    // All that can be refused is, before anything is changed.
+    const CheckpointReader saved("echo", prefix(), ctx, reader);
+    int64_t position = 0;
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kPosition, 0, kMaxPosition, &position));
+    int64_t left = 0;
+    TF_RETURN_IF_ERROR(saved.ReadNumber(
+        kLeft, 0, std::numeric_limits<int64_t>::max(), &left));
+    // Repetitions are left of the element before `position` and of no other.
+    if (left > 0 &&
+        (position == 0 ||
+         left >= dataset()->schedule_.Repetitions(position - 1))) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "The checkpoint of echo has ", left_, " repetitions left of element ",
-          position_ - 1, ", which e=", dataset()->factor_, " does not give: it "
+          "The checkpoint of echo has ", left, " repetitions left of element ",
+          position - 1, ", which e=", dataset()->factor_, " does not give: it "
           "was saved with another e or seed, or is damaged. Build the pipeline "
           "as it was then, or begin the epoch anew without this part of the "
           "checkpoint."));
     }
+    std::vector<Tensor> element;
+    if (left > 0 && !ctx->symbolic_checkpoint()) {
+      TF_RETURN_IF_ERROR(
+          saved.ReadElement(kElement, dataset()->output_dtypes(),
+                            dataset()->output_shapes(), &element));
+    }
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
-    element_.clear();
-    if (left_ == 0) return absl::OkStatus();
-    if (ctx->symbolic_checkpoint()) {
+    element_ = std::move(element);
+    if (left > 0 && ctx->symbolic_checkpoint()) {
       // The input stands before the element that is being repeated.
       bool end_of_sequence = false;
       TF_RETURN_IF_ERROR(ReadElement(ctx, &end_of_sequence));
@@ -335,13 +346,9 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
             "The input of echo ends before the element that was being repeated "
             "when the checkpoint was saved: it is not the same input.");
       }
-      return absl::OkStatus();
     }
-    element_.resize(dataset()->output_dtypes().size());
-    for (size_t i = 0; i < element_.size(); ++i) {
-      TF_RETURN_IF_ERROR(reader->ReadTensor(
-          ctx->flr(), prefix(), absl::StrCat(kElement, "_", i), &element_[i]));
-    }
+    position_ = position;
+    left_ = left;
     return absl::OkStatus();
   }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/kernels/stage.h"
+#include "refurbish_tf/cc/stage/stage.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -73,11 +73,15 @@ class RefurbishDescriptionOp : public OpKernel {
     const std::shared_ptr<Stage> stage = FindStage(ctx);
     StageDescription description;
     if (stage != nullptr) description = stage->Describe();
-    Tensor output(tensorflow::DT_INT64, TensorShape({3}));
+    Tensor output(tensorflow::DT_INT64, TensorShape({7}));
     auto values = output.vec<int64_t>();
     values(0) = description.num_samples;
     values(1) = description.num_kept;
     values(2) = description.random_access;
+    values(3) = description.seed;
+    values(4) = description.order_seed;
+    values(5) = description.partial_inline;
+    values(6) = description.final_inline;
     ctx->set_output(0, output);
   }
 };

@@ -19,47 +19,44 @@ REGISTER_OP("RefurbishTf>StageName")
     .SetShapeFn(ScalarShape)
     .Doc("A name for a stage, another one at each execution and in each process.");
 
-REGISTER_OP("RefurbishTf>StaleSamplesDataset")
+REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
-    .Input("stage: string")
-    .Input("seed: int64")
-    .Input("shuffle_buffer_size: int64")
-    .Output("handle: variant")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc(R"doc(
-The elements of `input_dataset` that a refurbish stage has to prepare.
-
-Each is followed by its index (int64) and, when `output_types` has one more
-component, by a seed (int32 [2]) for the partial augmentation.
-)doc");
-
-REGISTER_OP("RefurbishTf>RefurbishedSamplesDataset")
-    .Input("input_dataset: variant")
+    .Input("partial_arguments: Tpartial")
+    .Input("final_arguments: Tfinal")
     .Input("stage: string")
     .Input("seed: int64")
     .Input("order_seed: int64")
     .Input("reuse_factor: double")
     .Input("store: string")
     .Input("max_bytes: int64")
+    .Input("shuffle_buffer_size: int64")
+    .Input("num_parallel_calls: int64")
     .Output("handle: variant")
+    .Attr("partial_fn: func")
+    .Attr("final_fn: list(func) >= 0")
+    .Attr("Tpartial: list(type) >= 0")
+    .Attr("Tfinal: list(type) >= 0")
     .Attr("eviction: {'balanced', 'reference_count'}")
     .Attr("shuffle: {'cache_aware', 'uniform'}")
-    .Attr("in_order: bool")
+    .Attr("deterministic: {'true', 'false', 'default'}")
+    .Attr("any_seed: bool")
+    .Attr("partial_seed: bool")
+    .Attr("final_seed: bool")
+    .Attr("sample_types: list(type) >= 0")
+    .Attr("sample_shapes: list(shape) >= 0")
     .Attr("output_types: list(type) >= 0")
     .Attr("output_shapes: list(shape) >= 0")
     .Attr("metadata: string = ''")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-Every sample once: prepared ones from `input_dataset`, the others from the store.
+Every sample of `input_dataset` once: `final_fn` of what `partial_fn` returns, which
+is cached.
 
-An element of `input_dataset` is a partially augmented sample and its index
-(int64). With one more component in `output_types`, each element is followed by a
-seed (int32 [2]) for the final augmentation.
+Where `partial_seed` or `final_seed` says so, the function gets a seed (int32 [2])
+behind the components of its element. `any_seed`: the seeds are not the user's, so
+those of a checkpoint may take their place. num_parallel_calls: -1 for as many as the
+thread pool has threads, 0 for no thread.
 )doc");
 
 REGISTER_OP("RefurbishTf>RefurbishCounts")
@@ -79,10 +76,11 @@ REGISTER_OP("RefurbishTf>RefurbishDescription")
     .Input("stage: string")
     .Output("description: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<3>)
+    .SetShapeFn(VectorShape<7>)
     .Doc(R"doc(
 The number of samples and how many of them the store can hold, both -1 while
-unknown, and whether the source has random access.
+unknown; whether the source has random access; the seed and the seed of the order;
+whether the partial and the final function run inline.
 )doc");
 
 REGISTER_OP("RefurbishTf>InputWait")
@@ -113,6 +111,18 @@ REGISTER_OP("RefurbishTf>AdaptiveEchoDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc("Each element again while no newer one is ready.");
+
+REGISTER_OP("RefurbishTf>AugmentDataset")
+    .Input("input_dataset: variant")
+    .Input("other_arguments: Targuments")
+    .Output("handle: variant")
+    .Attr("f: func")
+    .Attr("Targuments: list(type) >= 0")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetShapeFn(ScalarShape)
+    .Doc("A function of each element, run on the stage's own workers.");
 
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")

@@ -41,7 +41,7 @@ struct CacheStoreStats {
 // a kind that is never kept.
 enum class PutResult { kStored, kNoRoom, kNewerKept, kFailed };
 
-// A sample to be read ahead. Tickets grow from one to the next.
+// A sample to be read ahead, each with another ticket.
 struct WantedSample {
   uint64_t ticket;
   uint64_t index;
@@ -60,6 +60,10 @@ class CacheStore {
   // Whether others use it, too, perhaps in other epochs: then there may be newer
   // generations than the caller has come to, for it to use.
   virtual bool shared() const { return false; }
+
+  // These are about to be asked for. Where they lie in memory, the processor
+  // brings what `Get` reads of them nearer, all at once and not one after another.
+  virtual void WillGet(const uint32_t* /*indices*/, size_t /*count*/) {}
 
   // Copies the sample of `index` to `*sample` and its generation to `*found`
   // when there is one of a generation that is wanted, and counts a hit or a
@@ -94,15 +98,14 @@ class CacheStore {
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
 
-  // Reads that are under way before they are wanted. For one thread at a time,
-  // which gets samples in the order in which it has started them.
+  // Reads that are under way before they are wanted. Thread-safe.
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
     // How many more may be started; 0 while there are enough.
     virtual size_t Room() const = 0;
     virtual void Start(const std::vector<WantedSample>& wanted) = 0;
-    // As the store's own. What was started with a smaller ticket is dropped.
+    // As the store's own, in any order, once for each that was started.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
                      Generation* found) = 0;
   };

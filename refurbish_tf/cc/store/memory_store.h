@@ -1,7 +1,9 @@
 #ifndef REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
 #define REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,11 +23,33 @@ template <class Sample>
 class MemoryStore : public CacheStore<Sample> {
  public:
   using SizeFunction = std::function<int64_t(const Sample&)>;
+  using PrefetchFunction =
+      std::function<void(const Sample* const* samples, size_t count)>;
 
-  MemoryStore(int64_t max_bytes, SizeFunction size)
-      : max_bytes_(max_bytes), size_(std::move(size)) {}
+  // `prefetch`: what copying the samples reads beside themselves.
+  MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch)
+      : max_bytes_(max_bytes),
+        size_(std::move(size)),
+        prefetch_(std::move(prefetch)) {}
 
   int64_t max_bytes() const override { return max_bytes_; }
+
+  void WillGet(const uint32_t* indices, size_t count) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    constexpr size_t kMost = 16;
+    count = std::min(count, kMost);
+    const Sample* samples[kMost];
+    size_t num_samples = 0;
+    std::lock_guard<std::mutex> lock(mu_);
+    for (size_t i = 0; i < count; ++i) {
+      const Entry entry = Find(indices[i]);
+      if (entry.page == nullptr) continue;
+      samples[num_samples++] = &entry.sample();
+      __builtin_prefetch(&entry.sample());
+      __builtin_prefetch(&entry.page->generations[entry.offset]);
+    }
+    prefetch_(samples, num_samples);
+  }
 
   bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
            Generation* found) override ABSL_LOCKS_EXCLUDED(mu_) {
@@ -33,7 +57,7 @@ class MemoryStore : public CacheStore<Sample> {
     const Entry entry = Find(index);
     if (!Hit(entry, wanted)) return false;
     ++stats_.hits;
-    *sample = entry.page->samples[entry.offset];
+    *sample = entry.sample();
     *found = entry.generation();
     return true;
   }
@@ -80,7 +104,7 @@ class MemoryStore : public CacheStore<Sample> {
       if (page == nullptr) page = std::make_unique<Page>();
       entry = {page.get(), index % kPageSize};
     }
-    entry.page->samples[entry.offset] = std::move(sample);
+    entry.sample() = std::move(sample);
     entry.page->generations[entry.offset] = generation;
     ++stats_.entries;
     stats_.bytes += bytes;
@@ -120,6 +144,7 @@ class MemoryStore : public CacheStore<Sample> {
     Page* page = nullptr;
     uint64_t offset = 0;
     Generation generation() const { return page->generations[offset]; }
+    Sample& sample() const { return page->samples[offset]; }
     bool present() const {
       return page != nullptr && generation() != kNoGeneration;
     }
@@ -140,7 +165,7 @@ class MemoryStore : public CacheStore<Sample> {
   }
 
   Sample Extract(const Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    Sample sample = std::exchange(entry.page->samples[entry.offset], Sample());
+    Sample sample = std::exchange(entry.sample(), Sample());
     entry.page->generations[entry.offset] = kNoGeneration;
     --stats_.entries;
     stats_.bytes -= size_(sample);
@@ -159,6 +184,7 @@ class MemoryStore : public CacheStore<Sample> {
 
   const int64_t max_bytes_;
   const SizeFunction size_;
+  const PrefetchFunction prefetch_;
   mutable std::mutex mu_;
   Pages pages_ ABSL_GUARDED_BY(mu_);
   CacheStoreStats stats_ ABSL_GUARDED_BY(mu_);

@@ -985,11 +985,15 @@ void DiskStore::WarnOnce(std::atomic<bool>* warned, const std::string& what) {
 // Reading ahead --------------------------------------------------------------
 
 DiskStore::ReadAhead::~ReadAhead() {
-  while (!entries_.empty()) Drop();
+  std::lock_guard<std::mutex> lock(mu_);
+  for (auto& [ticket, entry] : entries_) {
+    store_->read_queue_->Wait(&entry->read);
+  }
 }
 
 size_t DiskStore::ReadAhead::Room() const {
   const size_t most = store_->options_.reads_in_flight;
+  std::lock_guard<std::mutex> lock(mu_);
   // In batches, as each costs a system call.
   if (entries_.size() > most / 2 || bytes_ > kReadAheadBytes / 2) return 0;
   return most - entries_.size();
@@ -997,72 +1001,56 @@ size_t DiskStore::ReadAhead::Room() const {
 
 void DiskStore::ReadAhead::Start(const std::vector<Wanted>& wanted) {
   std::vector<Read*> reads;
+  std::unique_lock<std::mutex> lock(mu_);
   for (const Wanted& sample : wanted) {
     const uint64_t word = store_->Locate(sample.index, sample.generations);
     if (word == 0 || bytes_ > kReadAheadBytes) continue;
     const Location location = DecodeLocation(word);
-    bool foreign;
-    std::shared_ptr<File> file =
-        store_->segments_.OpenToRead(location, /*anew=*/false, &foreign);
-    if (file == nullptr) continue;
-    std::unique_ptr<Entry> entry;
-    if (spare_.empty()) {
-      entry = std::make_unique<Entry>();
-    } else {
-      entry = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    entry->ticket = sample.ticket;
-    entry->index = sample.index;
+    auto entry = std::make_unique<Entry>();
+    entry->file = store_->segments_.OpenToRead(location, /*anew=*/false,
+                                               &entry->foreign);
+    if (entry->file == nullptr) continue;
     entry->word = word;
-    entry->foreign = foreign;
     entry->buffer = RecordBuffer(location.size);
-    entry->read.fd = file->fd();
-    entry->file = std::move(file);
+    entry->read.fd = entry->file->fd();
     entry->read.offset = location.offset;
     entry->read.data = entry->buffer.data();
     entry->read.size = location.size;
     bytes_ += location.size;
     reads.push_back(&entry->read);
-    entries_.push_back(std::move(entry));
+    entries_.emplace(sample.ticket, std::move(entry));
   }
+  lock.unlock();
+  // None of them is got before this returns: that is for who starts them to see
+  // to.
   if (!reads.empty()) store_->read_queue_->Start(reads.data(), reads.size());
 }
 
 bool DiskStore::ReadAhead::Get(const Wanted& wanted, RecordBuffer* record) {
-  while (!entries_.empty() && entries_.front()->ticket < wanted.ticket) Drop();
-  if (entries_.empty() || entries_.front()->ticket != wanted.ticket) {
+  std::unique_ptr<Entry> entry;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = entries_.find(wanted.ticket);
+    if (found != entries_.end()) {
+      entry = std::move(found->second);
+      entries_.erase(found);
+      bytes_ -= entry->read.size;
+    }
+  }
+  if (entry == nullptr) {
     return store_->Get(wanted.index, wanted.generations, record);
   }
-  Entry& entry = *entries_.front();
-  const int64_t bytes = store_->read_queue_->Wait(&entry.read);
-  const Generation generation = GenerationOfWord(entry.word);
+  const int64_t bytes = store_->read_queue_->Wait(&entry->read);
+  const Generation generation = GenerationOfWord(entry->word);
   // Not if it has been removed since.
-  const bool hit = bytes >= 0 && entry.index == wanted.index &&
-                   wanted.generations.Contains(generation) &&
-                   store_->index_->Load(entry.index) == entry.word &&
-                   entry.buffer.Verify(entry.index, generation, bytes);
-  if (hit) {
-    *record = std::move(entry.buffer);
-    ++store_->hits_;
-    store_->foreign_hits_ += entry.foreign;
-  }
-  Recycle();
-  return hit || store_->Get(wanted.index, wanted.generations, record);
-}
-
-void DiskStore::ReadAhead::Drop() {
-  store_->read_queue_->Wait(&entries_.front()->read);
-  Recycle();
-}
-
-void DiskStore::ReadAhead::Recycle() {
-  std::unique_ptr<Entry> entry = std::move(entries_.front());
-  entries_.pop_front();
-  bytes_ -= entry->read.size;
-  entry->file.reset();
-  entry->buffer = RecordBuffer();
-  spare_.push_back(std::move(entry));
+  const bool hit = bytes >= 0 && wanted.generations.Contains(generation) &&
+                   store_->index_->Load(wanted.index) == entry->word &&
+                   entry->buffer.Verify(wanted.index, generation, bytes);
+  if (!hit) return store_->Get(wanted.index, wanted.generations, record);
+  *record = std::move(entry->buffer);
+  ++store_->hits_;
+  store_->foreign_hits_ += entry->foreign;
+  return true;
 }
 
 }  // namespace refurbish_tf

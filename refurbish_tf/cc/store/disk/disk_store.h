@@ -138,38 +138,36 @@ class DiskStore {
   // are absent from then on.
   std::pair<int64_t, int64_t> Verify();
 
-  // Reads that are under way before they are wanted. For one thread, which gets
-  // them in the order in which it has started them.
+  // Reads that are under way before they are wanted. Thread-safe.
   class ReadAhead {
    public:
     explicit ReadAhead(DiskStore* store) : store_(store) {}
+    // Ends what was started and not got.
     ~ReadAhead();
 
     // How many more may be started, 0 while there are enough.
-    size_t Room() const;
+    size_t Room() const ABSL_LOCKS_EXCLUDED(mu_);
     using Wanted = WantedSample;
-    void Start(const std::vector<Wanted>& wanted);
-    // As `DiskStore::Get`. What was started with a smaller ticket is dropped.
-    bool Get(const Wanted& wanted, RecordBuffer* record);
+    void Start(const std::vector<Wanted>& wanted) ABSL_LOCKS_EXCLUDED(mu_);
+    // As `DiskStore::Get`, for each that was started once, in any order.
+    bool Get(const Wanted& wanted, RecordBuffer* record)
+        ABSL_LOCKS_EXCLUDED(mu_);
 
    private:
     struct Entry {
-      uint64_t ticket;
-      uint64_t index;
       uint64_t word;
       bool foreign;
       std::shared_ptr<File> file;
       RecordBuffer buffer;
       Read read;
     };
-    void Drop();
-    void Recycle();
 
     DiskStore* const store_;
-    std::deque<std::unique_ptr<Entry>> entries_;
-    // To be used again.
-    std::vector<std::unique_ptr<Entry>> spare_;
-    size_t bytes_ = 0;
+    mutable std::mutex mu_;
+    // By ticket.
+    std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries_
+        ABSL_GUARDED_BY(mu_);
+    size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   };
 
  private:

@@ -1,6 +1,6 @@
 // The cache store of tensors, shared by the dataset ops and the lookup ops.
-#ifndef REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
-#define REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
+#ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
+#define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
 
 #include <cstdint>
 #include <map>
@@ -100,4 +100,4 @@ class SampleStore {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_KERNELS_SAMPLE_STORE_H_
+#endif  // REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_

@@ -1,5 +1,5 @@
-#ifndef REFURBISH_TF_CC_KERNELS_REGISTRY_H_
-#define REFURBISH_TF_CC_KERNELS_REGISTRY_H_
+#ifndef REFURBISH_TF_CC_STORE_REGISTRY_H_
+#define REFURBISH_TF_CC_STORE_REGISTRY_H_
 
 #include <functional>
 #include <memory>
@@ -63,4 +63,4 @@ class Registry {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_KERNELS_REGISTRY_H_
+#endif  // REFURBISH_TF_CC_STORE_REGISTRY_H_

@@ -1,12 +1,12 @@
 // The cache store on disk, of samples.
-#ifndef REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_
-#define REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_
+#ifndef REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
+#define REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
 
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
@@ -48,4 +48,4 @@ class DiskSamples : public CacheStore<Sample> {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_KERNELS_DISK_SAMPLES_H_
+#endif  // REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_

@@ -1,5 +1,5 @@
-#ifndef REFURBISH_TF_CC_KERNELS_STOPWATCH_H_
-#define REFURBISH_TF_CC_KERNELS_STOPWATCH_H_
+#ifndef REFURBISH_TF_CC_STAGE_STOPWATCH_H_
+#define REFURBISH_TF_CC_STAGE_STOPWATCH_H_
 
 #include <atomic>
 #include <chrono>
@@ -25,4 +25,4 @@ class Stopwatch {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_KERNELS_STOPWATCH_H_
+#endif  // REFURBISH_TF_CC_STAGE_STOPWATCH_H_

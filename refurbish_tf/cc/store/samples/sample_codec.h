@@ -1,6 +1,6 @@
 // Partially augmented samples as bytes, for the cache store on disk.
-#ifndef REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
-#define REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
+#ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
+#define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
 
 #include <deque>
 #include <string>
@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
@@ -44,4 +44,4 @@ bool DecodeSample(RecordBuffer record, Sample* sample);
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_KERNELS_SAMPLE_CODEC_H_
+#endif  // REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_

@@ -1,12 +1,13 @@
-#include "refurbish_tf/cc/kernels/sample_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/kernels/disk_samples.h"
-#include "refurbish_tf/cc/kernels/registry.h"
-#include "refurbish_tf/cc/kernels/sample_codec.h"
+#include "refurbish_tf/cc/store/samples/disk_samples.h"
+#include "refurbish_tf/cc/store/registry.h"
+#include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "refurbish_tf/cc/store/memory_store.h"
+#include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/kernels/ragged_tensor_variant.h"
 
@@ -34,6 +35,16 @@ int64_t TensorBytes(const Tensor& tensor) {
     }
   }
   return bytes;
+}
+
+// The tensors, and their buffers, in which references are counted.
+void PrefetchSamples(const Sample* const* samples, size_t count) {
+  for (size_t i = 0; i < count; ++i) __builtin_prefetch(samples[i]->data());
+  for (size_t i = 0; i < count; ++i) {
+    for (const Tensor& tensor : *samples[i]) {
+      __builtin_prefetch(tensorflow::DMAHelper::buffer(&tensor));
+    }
+  }
 }
 
 }  // namespace
@@ -109,7 +120,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::Find(
 }
 
 SampleStore::SampleStore(int64_t max_bytes)
-    : store_(std::make_unique<MemoryStore<Sample>>(max_bytes, SampleBytes)) {}
+    : store_(std::make_unique<MemoryStore<Sample>>(max_bytes, SampleBytes,
+                                                   PrefetchSamples)) {}
 
 SampleStore::SampleStore(std::unique_ptr<DiskStore> disk)
     : store_(std::make_unique<DiskSamples>(std::move(disk))),

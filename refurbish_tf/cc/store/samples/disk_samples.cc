@@ -1,6 +1,6 @@
-#include "refurbish_tf/cc/kernels/disk_samples.h"
+#include "refurbish_tf/cc/store/samples/disk_samples.h"
 
-#include "refurbish_tf/cc/kernels/sample_codec.h"
+#include "refurbish_tf/cc/store/samples/sample_codec.h"
 
 namespace refurbish_tf {
 namespace {

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/kernels/sample_codec.h"
+#include "refurbish_tf/cc/store/samples/sample_codec.h"
 
 #include <cstring>
 #include <limits>

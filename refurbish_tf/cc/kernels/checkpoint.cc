@@ -1,0 +1,131 @@
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DataType;
+using tensorflow::DataTypeString;
+using tensorflow::DataTypeVector;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::tstring;
+
+constexpr char kCode[] = "code";
+constexpr char kMessage[] = "message";
+
+// The last of the status codes.
+constexpr int64_t kMaxCode =
+    static_cast<int64_t>(absl::StatusCode::kUnauthenticated);
+
+std::string Found(absl::string_view key, const Tensor& tensor) {
+  return absl::StrCat("its ", key, " is ", DataTypeString(tensor.dtype()),
+                      tensor.shape().DebugString(), ", but must be ");
+}
+
+}  // namespace
+
+absl::Status DamagedCheckpoint(absl::string_view stage,
+                               absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      "The checkpoint of ", stage, " is damaged: ", what,
+      ". Use another checkpoint, or begin the epoch anew without this part of "
+      "it."));
+}
+
+absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
+                        absl::string_view prefix, absl::string_view key,
+                        const Result& result) {
+  TF_RETURN_IF_ERROR(
+      writer->WriteScalar(prefix, absl::StrCat(key, "_", kCode),
+                          static_cast<int64_t>(result.status.code())));
+  if (!result.status.ok()) {
+    return writer->WriteScalar(prefix, absl::StrCat(key, "_", kMessage),
+                               tstring(result.status.message()));
+  }
+  for (size_t i = 0; i < result.element.size(); ++i) {
+    TF_RETURN_IF_ERROR(writer->WriteTensor(prefix, absl::StrCat(key, "_", i),
+                                           result.element[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::Read(absl::string_view key,
+                                    Tensor* value) const {
+  Tensor read;
+  absl::Status status = reader_->ReadTensor(ctx_->flr(), prefix_, key, &read);
+  if (absl::IsNotFound(status)) {
+    // It says no more than the key.
+    return absl::NotFoundError(absl::StrCat(
+        "The checkpoint has no ", key, " for the ", stage_, " stage at ",
+        prefix_, ", so it was saved by another pipeline or is damaged. Build "
+        "the pipeline as it was then, or begin the epoch anew without this "
+        "part of the checkpoint."));
+  }
+  TF_RETURN_IF_ERROR(status);
+  *value = std::move(read);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadScalar(absl::string_view key, DataType dtype,
+                                          Tensor* value) const {
+  TF_RETURN_IF_ERROR(Read(key, value));
+  if (value->dtype() == dtype && value->dims() == 0) return absl::OkStatus();
+  return DamagedCheckpoint(
+      stage_, absl::StrCat(Found(key, *value), "a scalar of ",
+                           DataTypeString(dtype)));
+}
+
+absl::Status CheckpointReader::ReadNumber(absl::string_view key, int64_t least,
+                                          int64_t most, int64_t* value) const {
+  int64_t read = 0;
+  TF_RETURN_IF_ERROR(ReadScalar(key, &read));
+  if (read < least || read > most) {
+    return DamagedCheckpoint(
+        stage_, absl::StrCat("its ", key, " is ", read, ", but must be at "
+                             "least ", least, " and at most ", most));
+  }
+  *value = read;
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadElement(
+    absl::string_view key, const DataTypeVector& dtypes,
+    const std::vector<PartialTensorShape>& shapes,
+    std::vector<Tensor>* element) const {
+  std::vector<Tensor> read(dtypes.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    const std::string component = absl::StrCat(key, "_", i);
+    TF_RETURN_IF_ERROR(Read(component, &read[i]));
+    if (read[i].dtype() != dtypes[i] ||
+        !shapes[i].IsCompatibleWith(read[i].shape())) {
+      return DamagedCheckpoint(
+          stage_, absl::StrCat(Found(component, read[i]),
+                               DataTypeString(dtypes[i]),
+                               shapes[i].DebugString()));
+    }
+  }
+  *element = std::move(read);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadResult(
+    absl::string_view key, const DataTypeVector& dtypes,
+    const std::vector<PartialTensorShape>& shapes, Result* result) const {
+  int64_t code = 0;
+  TF_RETURN_IF_ERROR(
+      ReadNumber(absl::StrCat(key, "_", kCode), 0, kMaxCode, &code));
+  if (code == static_cast<int64_t>(absl::StatusCode::kOk)) {
+    return ReadElement(key, dtypes, shapes, &result->element);
+  }
+  tstring message;
+  TF_RETURN_IF_ERROR(ReadScalar(absl::StrCat(key, "_", kMessage), &message));
+  result->status = absl::Status(static_cast<absl::StatusCode>(code),
+                                absl::string_view(message));
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,180 @@
+#include "refurbish_tf/cc/kernels/inline_function.h"
+
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/framework/function.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::FunctionDef;
+using tensorflow::FunctionLibraryDefinition;
+using tensorflow::NodeDef;
+using tensorflow::Tensor;
+using tensorflow::data::CapturedFunction;
+using tensorflow::data::FunctionMetadata;
+using tensorflow::data::IteratorContext;
+
+constexpr char kLower[] = "_lower_using_switch_merge";
+
+bool HasReferences(const NodeDef& node) {
+  const tensorflow::OpDef* op;
+  if (!tensorflow::OpRegistry::Global()->LookUpOpDef(node.op(), &op).ok()) {
+    return false;  // A function.
+  }
+  for (const auto& output : op->output_arg()) {
+    if (output.is_ref()) return true;
+  }
+  return false;
+}
+
+bool IsRefusal(const absl::Status& status) {
+  return !status.ok() && absl::StrContains(status.message(),
+                                           "Single-threaded executor does not");
+}
+
+int MaxParallelism(const IteratorContext* ctx) {
+  const tensorflow::data::Options* options =
+      const_cast<IteratorContext*>(ctx)->options();
+  if (options == nullptr ||
+      options->threading_options().optional_max_intra_op_parallelism_case() !=
+          tensorflow::data::ThreadingOptions::kMaxIntraOpParallelism) {
+    return 0;
+  }
+  const int most = options->threading_options().max_intra_op_parallelism();
+  return most > 0 ? most : tensorflow::port::MaxParallelism();
+}
+
+IteratorContext WithRunner(
+    IteratorContext* ctx, tensorflow::CancellationManager* manager,
+    const std::function<void(std::function<void()>)>* runner) {
+  IteratorContext::Params params(ctx);
+  params.cancellation_manager = manager;
+  // What a function does is no part of what the input has come to.
+  params.symbolic_checkpoint = false;
+  if (runner != nullptr) params.runner = *runner;
+  return IteratorContext(std::move(params));
+}
+
+void RunAtOnce(std::function<void()> closure) { closure(); }
+
+}  // namespace
+
+absl::Status InlineFunctionMetadata::Create(
+    tensorflow::OpKernelConstruction* ctx, tensorflow::NameAttrList function,
+    std::shared_ptr<const InlineFunctionMetadata>* metadata) {
+  auto created = std::make_shared<InlineFunctionMetadata>();
+  FunctionMetadata::Params params;
+  TF_RETURN_IF_ERROR(FunctionMetadata::Create(
+      ctx, tensorflow::NameAttrList(function), params, &created->as_traced_));
+  params.use_inter_op_parallelism = false;
+  TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, std::move(function), params,
+                                              &created->for_inline_));
+  // The library is this object's alone.
+  auto* const library = const_cast<FunctionLibraryDefinition*>(
+      created->for_inline_->lib_def());
+  for (const std::string& name : library->ListFunctionNames()) {
+    FunctionDef definition = *library->Find(name);
+    bool changed = false;
+    for (NodeDef& node : *definition.mutable_node_def()) {
+      created->is_inline_ &= !NeedsDefaultExecutor(node.op()) && !HasReferences(node);
+      created->calls_python_ |= CallsPython(node.op());
+      const auto lower = node.mutable_attr()->find(kLower);
+      if (lower == node.mutable_attr()->end() || !lower->second.b()) continue;
+      lower->second.set_b(false);
+      changed = true;
+    }
+    if (changed) {
+      TF_RETURN_IF_ERROR(library->ReplaceFunction(name, definition));
+    }
+  }
+  *metadata = std::move(created);
+  return absl::OkStatus();
+}
+
+FunctionContexts::FunctionContexts(IteratorContext* ctx,
+                                   tensorflow::CancellationManager* manager)
+    : usual(WithRunner(ctx, manager, nullptr)),
+      runs_inline([ctx, manager] {
+        const std::function<void(std::function<void()>)> runner = RunAtOnce;
+        return WithRunner(ctx, manager, &runner);
+      }()),
+      max_parallelism(MaxParallelism(ctx)) {}
+
+absl::Status InlineFunction::Create(
+    tensorflow::OpKernelContext* ctx,
+    std::shared_ptr<const InlineFunctionMetadata> metadata,
+    const std::string& arguments, std::unique_ptr<InlineFunction>* function) {
+  auto created = std::make_unique<InlineFunction>();
+  TF_RETURN_IF_ERROR(CapturedFunction::Create(ctx, metadata->as_traced_,
+                                              arguments, &created->as_traced_));
+  TF_RETURN_IF_ERROR(CapturedFunction::Create(
+      ctx, metadata->for_inline_, arguments, &created->for_inline_));
+  created->metadata_ = std::move(metadata);
+  *function = std::move(created);
+  return absl::OkStatus();
+}
+
+absl::Status InlineFunction::Instantiate(
+    IteratorContext* ctx,
+    std::unique_ptr<InstantiatedInlineFunction>* function) const {
+  auto created = std::make_unique<InstantiatedInlineFunction>();
+  created->as_traced_ = as_traced_.get();
+  if (metadata_->is_inline() &&
+      !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
+    created->inline_ = nullptr;
+  }
+  if (created->inline_ == nullptr) TF_RETURN_IF_ERROR(created->Refuse(ctx));
+  *function = std::move(created);
+  return absl::OkStatus();
+}
+
+// To instantiate a function takes as long as to run it a thousand times, so it is
+// done only where it is needed.
+absl::Status InstantiatedInlineFunction::Refuse(IteratorContext* ctx) {
+  absl::MutexLock lock(&mu_);
+  if (refused_) return absl::OkStatus();
+  TF_RETURN_IF_ERROR(as_traced_->Instantiate(ctx, &usual_));
+  refused_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
+                                             std::vector<Tensor> arguments,
+                                             std::vector<Tensor>* results) {
+  std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
+  if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
+  absl::Status status;
+  results->clear();
+  if (!refused_ && taken_) {
+    status = inline_->Run(&contexts->runs_inline, std::move(arguments), results);
+  } else {
+    if (!refused_) {
+      status = inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments,
+                                            results);
+      if (IsRefusal(status)) {
+        results->clear();
+        TF_RETURN_IF_ERROR(Refuse(&contexts->usual));
+      } else if (status.ok()) {
+        taken_ = true;
+      }
+    }
+    if (refused_) {
+      status = usual_->Run(&contexts->usual, std::move(arguments), results);
+    }
+  }
+  if (!absl::IsOutOfRange(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "The function produced OutOfRangeError: ", status.message()));
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,113 @@
+// A function of the user's, run by the thread that calls it.
+#ifndef REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
+#define REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "tensorflow/core/data/captured_function.h"
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace refurbish_tf {
+
+// What an op kernel knows of a function: its definition, twice. The first, as it
+// was traced, is what graphs are written from. In the second no control flow is
+// lowered, so that TensorFlow's single-threaded executor, which has no queues and
+// wakes no thread, can run it.
+class InlineFunctionMetadata {
+ public:
+  static absl::Status Create(
+      tensorflow::OpKernelConstruction* ctx, tensorflow::NameAttrList function,
+      std::shared_ptr<const InlineFunctionMetadata>* metadata);
+
+  // Whether the single-threaded executor takes it, as far as can be seen.
+  bool is_inline() const { return is_inline_; }
+  // Whether an operation in it calls Python.
+  bool calls_python() const { return calls_python_; }
+
+ private:
+  friend class InlineFunction;
+
+  std::shared_ptr<tensorflow::data::FunctionMetadata> as_traced_;
+  std::shared_ptr<tensorflow::data::FunctionMetadata> for_inline_;
+  bool is_inline_ = true;
+  bool calls_python_ = false;
+};
+
+// The contexts of an iterator in which functions run.
+struct FunctionContexts {
+  // The runner of the one runs what it is given at once.
+  explicit FunctionContexts(tensorflow::data::IteratorContext* ctx,
+                            tensorflow::CancellationManager* manager);
+
+  tensorflow::data::IteratorContext usual;
+  tensorflow::data::IteratorContext runs_inline;
+  // As the option max_intra_op_parallelism asks, or 0.
+  int max_parallelism;
+};
+
+class InstantiatedInlineFunction;
+
+// The function and what it captures.
+class InlineFunction {
+ public:
+  static absl::Status Create(
+      tensorflow::OpKernelContext* ctx,
+      std::shared_ptr<const InlineFunctionMetadata> metadata,
+      const std::string& arguments, std::unique_ptr<InlineFunction>* function);
+
+  const InlineFunctionMetadata& metadata() const { return *metadata_; }
+  // Of the function as it was traced.
+  tensorflow::data::CapturedFunction& as_traced() const {
+    return *as_traced_;
+  }
+  bool is_stateful() const { return !as_traced_->CheckExternalState().ok(); }
+
+  absl::Status Instantiate(
+      tensorflow::data::IteratorContext* ctx,
+      std::unique_ptr<InstantiatedInlineFunction>* function) const;
+
+ private:
+  std::shared_ptr<const InlineFunctionMetadata> metadata_;
+  std::unique_ptr<tensorflow::data::CapturedFunction> as_traced_;
+  std::unique_ptr<tensorflow::data::CapturedFunction> for_inline_;
+};
+
+// Thread-safe.
+class InstantiatedInlineFunction {
+ public:
+  // An OutOfRange of the function becomes InvalidArgument, as in `map`: it is not
+  // the end of a sequence.
+  absl::Status Run(FunctionContexts* contexts,
+                   std::vector<tensorflow::Tensor> arguments,
+                   std::vector<tensorflow::Tensor>* results);
+
+ private:
+  friend class InlineFunction;
+
+  using Function = tensorflow::data::InstantiatedCapturedFunction;
+
+  // From now on it is run as TensorFlow runs functions.
+  absl::Status Refuse(tensorflow::data::IteratorContext* ctx)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  tensorflow::data::CapturedFunction* as_traced_ = nullptr;
+  absl::Mutex mu_;
+  // Set once, before `refused_` is.
+  std::unique_ptr<Function> usual_;
+  // Null where the executor does not take it.
+  std::unique_ptr<Function> inline_;
+  // What the executor does not take it may say at the first call only.
+  std::atomic<bool> taken_{false};
+  std::atomic<bool> refused_{false};
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_

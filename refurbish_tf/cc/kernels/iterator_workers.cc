@@ -1,0 +1,111 @@
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/util/determinism.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::Thread;
+using tensorflow::data::IteratorContext;
+
+// Each may be a thread.
+constexpr int64_t kMostCalls = 1024;
+
+// What lies ready or is under way: so many for each call, and a few more where
+// there are few calls.
+constexpr size_t kLeastPieces = 16;
+constexpr size_t kPiecesPerCall = 4;
+
+bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
+  if (tensorflow::OpDeterminismRequired()) return true;
+  if (deterministic != "default") return deterministic == "true";
+  return ctx->options() == nullptr ||
+         ctx->options()->optional_deterministic_case() !=
+             tensorflow::data::Options::kDeterministic ||
+         ctx->options()->deterministic();
+}
+
+}  // namespace
+
+absl::Status CheckParallelCalls(int64_t num_parallel_calls) {
+  if (num_parallel_calls >= kAutotuneCalls && num_parallel_calls <= kMostCalls) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "num_parallel_calls must be tf.data.AUTOTUNE, None or at least 1 and at "
+      "most ", kMostCalls, ", got ", num_parallel_calls, "."));
+}
+
+OrderedWorkers::Options WorkerOptions(
+    IteratorContext* ctx, int64_t num_parallel_calls,
+    const std::string& deterministic,
+    const std::vector<const InlineFunction*>& functions) {
+  const auto any = [&functions](auto is_so) {
+    return std::any_of(functions.begin(), functions.end(), is_so);
+  };
+  OrderedWorkers::Options options;
+  options.max_calls = num_parallel_calls == kAutotuneCalls
+                          ? std::max(1, ctx->runner_threadpool_size())
+                          : num_parallel_calls;
+  options.in_order = InOrder(deterministic, ctx);
+  // What has a state of its own comes out the same only one after the other.
+  if (tensorflow::OpDeterminismRequired() &&
+      any([](auto* function) { return function->is_stateful(); })) {
+    options.max_calls = 0;
+  }
+  // Python has one thread at a time anyway.
+  options.consumer_helps =
+      !any([](auto* function) { return function->metadata().calls_python(); });
+  options.max_pieces =
+      std::max(kLeastPieces, kPiecesPerCall * options.max_calls);
+  return options;
+}
+
+IteratorWorkers::~IteratorWorkers() {
+  Cancel();
+  if (deregister_fn_) deregister_fn_();
+  Stop();
+}
+
+absl::Status IteratorWorkers::Initialize(IteratorContext* ctx) {
+  return tensorflow::RegisterCancellationCallback(
+      ctx->cancellation_manager(), [this] { Cancel(); }, &deregister_fn_);
+}
+
+void IteratorWorkers::Start(const OrderedWorkers::Options& options,
+                            OrderedWorkers::Work* work, IteratorContext* ctx,
+                            std::function<void()> on_cancel) {
+  workers_ = std::make_unique<OrderedWorkers>(
+      options, work, [ctx](std::function<void()> run) {
+        return std::shared_ptr<Thread>(
+            ctx->StartThread("refurbish_tf", std::move(run)));
+      });
+  absl::MutexLock lock(&mu_);
+  cancel_ = [workers = workers_.get(), on_cancel = std::move(on_cancel)] {
+    workers->Cancel();
+    if (on_cancel) on_cancel();
+  };
+  if (cancelled_) cancel_();
+}
+
+void IteratorWorkers::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    cancel_ = nullptr;
+  }
+  workers_.reset();
+}
+
+void IteratorWorkers::Cancel() {
+  cancellation_manager_.StartCancel();
+  absl::MutexLock lock(&mu_);
+  cancelled_ = true;
+  if (cancel_) cancel_();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,90 @@
+#include "refurbish_tf/cc/kernels/op_lists.h"
+
+#include <unordered_set>
+
+#include "absl/strings/match.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Names = std::unordered_set<std::string>;
+
+}  // namespace
+
+// `RandomIndexingCompatible` does not tell: `cache` and `take` promise more than
+// their inputs can do, so does whatever has an infinite input, such as `enumerate`,
+// and `assert_cardinality` counts. So this is what is known to keep the promise;
+// everything else is read as a stream, which is always right.
+bool HasRandomAccessIfInputHas(const std::string& dataset) {
+  static const auto* const kNames = new Names{
+      "BatchDataset",
+      "BatchDatasetV2",
+      "ConcatenateDataset",
+      "MapDataset",
+      "OptionsDataset",
+      "ParallelBatchDataset",
+      "ParallelMapDatasetV2",
+      "PrefetchDataset",
+      "RangeDataset",
+      "RefurbishTf>AugmentDataset",
+      "RefurbishTf>EchoDataset",
+      "RepeatDataset",
+      "ShardDataset",
+      "SkipDataset",
+      "TakeDataset",
+      "TensorDataset",
+      "TensorSliceDataset",
+      "ZipDataset",
+  };
+  return kNames->count(dataset) > 0;
+}
+
+bool CountsElements(const std::string& dataset) {
+  static const auto* const kNames = new Names{
+      "AssertCardinalityDataset",
+      "RepeatDataset",
+      "TakeDataset",
+  };
+  return kNames->count(dataset) > 0;
+}
+
+bool EndsOnlyWithInput(const std::string& dataset) {
+  static const auto* const kNames = new Names{
+      "BatchDataset",
+      "BatchDatasetV2",
+      "CacheDataset",
+      "CacheDatasetV2",
+      "FilterDataset",
+      "FlatMapDataset",
+      "IgnoreErrorsDataset",
+      "InterleaveDataset",
+      "MapDataset",
+      "OptionsDataset",
+      "PaddedBatchDatasetV2",
+      "ParallelBatchDataset",
+      "ParallelFilterDataset",
+      "ParallelInterleaveDatasetV4",
+      "ParallelMapDatasetV2",
+      "PrefetchDataset",
+      "RefurbishTf>AugmentDataset",
+      "ShuffleDatasetV3",
+      "UnbatchDataset",
+      "WindowDataset",
+  };
+  return kNames->count(dataset) > 0;
+}
+
+bool NeedsDefaultExecutor(const std::string& op) {
+  static const auto* const kNames = new Names{
+      "Enter",       "Exit",     "Merge",    "NextIteration",
+      "RefEnter",    "RefExit",  "RefMerge", "RefNextIteration",
+      "RefSwitch",   "Switch",   "_SwitchN",
+  };
+  return kNames->count(op) > 0 || absl::StartsWith(op, "Collective");
+}
+
+bool CallsPython(const std::string& op) {
+  return op == "PyFunc" || op == "PyFuncStateless" || op == "EagerPyFunc";
+}
+
+}  // namespace refurbish_tf

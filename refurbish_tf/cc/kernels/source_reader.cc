@@ -1,0 +1,200 @@
+#include "refurbish_tf/cc/kernels/source_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
+
+namespace refurbish_tf {
+
+using tensorflow::Tensor;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::IteratorContext;
+
+bool SupportsRandomAccess(const DatasetBase* dataset) {
+  if (!HasRandomAccessIfInputHas(dataset->type_string()) ||
+      !dataset->RandomIndexingCompatible().ok() ||
+      dataset->Cardinality(CardinalityOptions()) < 0) {
+    return false;
+  }
+  std::vector<const DatasetBase*> inputs;
+  if (!dataset->InputDatasets(&inputs).ok()) return false;
+  return std::all_of(inputs.begin(), inputs.end(), SupportsRandomAccess);
+}
+
+SourceReader::SourceReader(const DatasetBase* source,
+                           const tensorflow::data::DatasetBaseIterator* parent,
+                           std::string prefix, std::shared_ptr<Epoch> epoch,
+                           int64_t shuffle_buffer_size, uint64_t seed)
+    : source_(source),
+      parent_(parent),
+      prefix_(std::move(prefix)),
+      epoch_(std::move(epoch)),
+      shuffle_buffer_size_(shuffle_buffer_size),
+      random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
+
+SourceReader::~SourceReader() {
+  // A thread of the source may wait there.
+  epoch_->Close();
+}
+
+absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
+  IteratorContext::Params params(ctx);
+  // A thread of a random-access source must not begin to read before the first
+  // request comes with its index mapper.
+  if (epoch_->random_access()) params.warm_start = false;
+  IteratorContext input_ctx(std::move(params));
+  TF_RETURN_IF_ERROR(
+      source_->MakeIterator(&input_ctx, parent_, prefix_, &input_));
+  if (epoch_->random_access()) {
+    // Once, as copying a context takes as long as reading a small element.
+    IteratorContext::Params mapped(ctx);
+    mapped.index_mapper = [epoch = epoch_](size_t n) {
+      return epoch->Request(n);
+    };
+    mapped_.emplace(std::move(mapped));
+  }
+  epoch_->BeginInput(anew);
+  num_read_ = 0;
+  buffer_.clear();
+  stream_ended_ = false;
+  position_known_ = true;
+  failed_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
+  absl::Status status = ReadToEnd(ctx);
+  input_.reset();
+  // Whatever the old one says, so that its error comes once.
+  TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/true));
+  return status;
+}
+
+absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
+  if (input_ == nullptr) return absl::OkStatus();
+  std::vector<Tensor> past_the_end;
+  std::optional<uint32_t> index;
+  TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
+  if (!index.has_value()) return absl::OkStatus();
+  return absl::InternalError("A sample arrived that was not asked for.");
+}
+
+absl::Status SourceReader::Read(IteratorContext* ctx,
+                                std::vector<Tensor>* tensors,
+                                std::optional<uint32_t>* index) {
+  index->reset();
+  if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
+  if (!failed_.ok()) return failed_;
+  return epoch_->random_access() ? ReadRequested(tensors, index)
+                                 : ReadShuffled(ctx, tensors, index);
+}
+
+absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
+                                         std::optional<uint32_t>* index) {
+  bool end = false;
+  absl::Status status = input_->GetNext(&*mapped_, tensors, &end);
+  if (status.ok() && end) return status;
+  *index = epoch_->Requested(num_read_);
+  if (index->has_value()) ++num_read_;
+  if (status.ok() && !index->has_value()) {
+    return absl::InternalError(absl::StrCat(
+        source_->DebugString(), " yields elements that were not asked for."));
+  }
+  return status;
+}
+
+absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
+                                        std::vector<Tensor>* tensors,
+                                        std::optional<uint32_t>* index) {
+  if (shuffle_buffer_size_ <= 1) return ReadStream(ctx, tensors, index);
+  while (!stream_ended_ &&
+         static_cast<int64_t>(buffer_.size()) < shuffle_buffer_size_) {
+    Element element;
+    std::optional<uint32_t> read;
+    absl::Status status = ReadStream(ctx, &element.tensors, &read);
+    if (!status.ok()) {
+      *index = read;
+      return status;
+    }
+    if (!read.has_value()) break;
+    element.index = *read;
+    buffer_.push_back(std::move(element));
+  }
+  if (buffer_.empty()) return absl::OkStatus();
+  std::swap(buffer_[random_.Below(buffer_.size())], buffer_.back());
+  *tensors = std::move(buffer_.back().tensors);
+  *index = buffer_.back().index;
+  buffer_.pop_back();
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    bool end = false;
+    int skipped = 0;
+    // One by one: after an error in a longer stretch it would be unknown how far
+    // the input has come.
+    absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
+    if (ctx->cancellation_manager()->IsCancelled()) return status;
+    // That an element which nobody wants fails is of no interest, but how many
+    // were lost with it is not known.
+    position_known_ = position_known_ && status.ok();
+    if (status.ok() && end) {
+      failed_ = OtherLength("fewer than");
+      return failed_;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::ReadStream(IteratorContext* ctx,
+                                      std::vector<Tensor>* tensors,
+                                      std::optional<uint32_t>* index) {
+  while (!stream_ended_) {
+    const Epoch::Advance advance = epoch_->AdvanceStream();
+    TF_RETURN_IF_ERROR(PassOver(ctx, advance.pass_over));
+    if (advance.wanted) {
+      bool end = false;
+      absl::Status status = input_->GetNext(ctx, tensors, &end);
+      if (!status.ok()) {
+        *index = advance.index;
+        position_known_ = false;
+        return status;
+      }
+      if (!end) {
+        *index = advance.index;
+        return absl::OkStatus();
+      }
+      stream_ended_ = true;
+      if (epoch_->num_samples() == kUnknownSamples) {
+        epoch_->StreamEnded();
+      } else {
+        failed_ = OtherLength("fewer than");
+      }
+      return failed_;
+    }
+    if (advance.at_end) {
+      // A `cache` upstream keeps its contents only when it is read to its end.
+      bool end = false;
+      std::vector<Tensor> past_the_end;
+      failed_ = input_->GetNext(ctx, &past_the_end, &end);
+      if (failed_.ok() && !end) failed_ = OtherLength("more than");
+      TF_RETURN_IF_ERROR(failed_);
+      stream_ended_ = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::OtherLength(const char* comparison) const {
+  return absl::DataLossError(absl::StrCat(
+      "The source of refurbish yields ", comparison, " the ",
+      epoch_->num_samples(),
+      " elements it had before, so its samples cannot be told apart by "
+      "position. Use a source that is the same in every epoch."));
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,88 @@
+// Reads from the source of a refurbish stage just the samples that have to be
+// prepared.
+#ifndef REFURBISH_TF_CC_KERNELS_SOURCE_READER_H_
+#define REFURBISH_TF_CC_KERNELS_SOURCE_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/stage/epoch.h"
+#include "tensorflow/core/framework/dataset.h"
+
+namespace refurbish_tf {
+
+// Whether the elements of `dataset` can be asked for in any order, by an index
+// mapper, and some of them left out.
+bool SupportsRandomAccess(const tensorflow::data::DatasetBase* dataset);
+
+// Of one epoch. For one thread at a time.
+class SourceReader {
+ public:
+  SourceReader(const tensorflow::data::DatasetBase* source,
+               const tensorflow::data::DatasetBaseIterator* parent,
+               std::string prefix, std::shared_ptr<Epoch> epoch,
+               int64_t shuffle_buffer_size, uint64_t seed);
+  ~SourceReader();
+  SourceReader(const SourceReader&) = delete;
+  SourceReader& operator=(const SourceReader&) = delete;
+
+  // Reads the next sample to prepare. `index` is empty at the end; with an error,
+  // it is that of the sample that failed, if there is one.
+  absl::Status Read(tensorflow::data::IteratorContext* ctx,
+                    std::vector<tensorflow::Tensor>* tensors,
+                    std::optional<uint32_t>* index);
+
+  // From its start, after its end was read.
+  absl::Status BeginAnew(tensorflow::data::IteratorContext* ctx);
+
+  // So that a `cache` upstream sees its end, and a source that has grown is
+  // noticed.
+  absl::Status ReadToEnd(tensorflow::data::IteratorContext* ctx);
+
+  // Whether it is known which samples come: after an error a stream may have lost
+  // more than one element.
+  bool position_known() const { return position_known_; }
+
+ private:
+  struct Element {
+    std::vector<tensorflow::Tensor> tensors;
+    uint32_t index;
+  };
+
+  absl::Status Begin(tensorflow::data::IteratorContext* ctx, bool anew);
+  absl::Status ReadRequested(std::vector<tensorflow::Tensor>* tensors,
+                             std::optional<uint32_t>* index);
+  absl::Status ReadShuffled(tensorflow::data::IteratorContext* ctx,
+                            std::vector<tensorflow::Tensor>* tensors,
+                            std::optional<uint32_t>* index);
+  absl::Status ReadStream(tensorflow::data::IteratorContext* ctx,
+                          std::vector<tensorflow::Tensor>* tensors,
+                          std::optional<uint32_t>* index);
+  absl::Status PassOver(tensorflow::data::IteratorContext* ctx, int64_t count);
+  absl::Status OtherLength(const char* comparison) const;
+
+  const tensorflow::data::DatasetBase* const source_;
+  const tensorflow::data::DatasetBaseIterator* const parent_;
+  const std::string prefix_;
+  const std::shared_ptr<Epoch> epoch_;
+  const int64_t shuffle_buffer_size_;
+  RandomStream random_;
+  // In which a source with random access is read.
+  std::optional<tensorflow::data::IteratorContext> mapped_;
+  // Null until a sample has to be prepared.
+  std::unique_ptr<tensorflow::data::IteratorBase> input_;
+  size_t num_read_ = 0;
+  std::vector<Element> buffer_;
+  bool stream_ended_ = false;
+  bool position_known_ = true;
+  absl::Status failed_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_SOURCE_READER_H_

@@ -1,0 +1,412 @@
+#include "refurbish_tf/cc/stage/epoch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "refurbish_tf/cc/stage/stopwatch.h"
+
+namespace refurbish_tf {
+namespace {
+
+// After so many, all that was yielded is copied for a checkpoint.
+constexpr size_t kMostYieldedSince = 1024;
+
+// What may be taken ahead of its place, because the source asks so far ahead: bytes
+// of samples, with something for each of them; reads of a disk.
+constexpr int64_t kMostTakenBytes = 16 << 20;
+constexpr int64_t kLeastTakenBytes = 64;
+constexpr int64_t kMostReading = 256;
+
+// So many places are decided at once where the store is in memory, unless they
+// hold so much.
+constexpr size_t kDecidedAtOnce = 8;
+constexpr int64_t kMostDecidedBytes = 1 << 20;
+
+// So many places may be decided only to keep the disk busy: what is fresh now may
+// be in the store later.
+constexpr size_t kMostDecidedToRead = 64;
+
+}  // namespace
+
+Epoch::Epoch(uint64_t number, uint64_t seed,
+             std::optional<EpochSchedule> schedule,
+             std::shared_ptr<const Schedule> owner, bool random_access,
+             std::shared_ptr<SampleStore> store,
+             std::shared_ptr<SharedUse> shared,
+             std::shared_ptr<EpochCounters> counters,
+             std::shared_ptr<void> alive)
+    : number_(number),
+      seed_(seed),
+      owner_(std::move(owner)),
+      schedule_(std::move(schedule)),
+      random_access_(random_access && schedule_.has_value()),
+      store_(std::move(store)),
+      shared_(std::move(shared)),
+      counters_(std::move(counters)),
+      alive_(std::move(alive)),
+      read_ahead_(store_->store().MakeReadAhead()) {
+  absl::MutexLock lock(&mu_);
+  if (schedule_.has_value()) {
+    stream_length_ = schedule_->num_samples();
+    requested_.resize(schedule_->num_samples());
+    served_.resize(schedule_->num_samples());
+    yielded_.resize((schedule_->num_samples() + 7) / 8);
+  }
+}
+
+void Epoch::NoteYielded(uint32_t index) {
+  if (index / 8 >= yielded_.size()) yielded_.resize(index / 8 + 1);
+  yielded_[index / 8] |= 1 << index % 8;
+  if (!saved_.has_value()) return;
+  yielded_since_.push_back(index);
+  if (yielded_since_.size() <= kMostYieldedSince) return;
+  saved_.reset();
+  yielded_since_.clear();
+}
+
+void Epoch::Resume(const SavedEpoch& saved) {
+  absl::MutexLock lock(&mu_);
+  resumed_ = true;
+  const auto yielded = saved.yielded.vec<uint8_t>();
+  yielded_.assign(yielded.data(), yielded.data() + yielded.size());
+  const auto since = saved.yielded_since.vec<uint32_t>();
+  for (int64_t i = 0; i < since.size(); ++i) NoteYielded(since(i));
+  if (schedule_.has_value()) {
+    yielded_.resize((schedule_->num_samples() + 7) / 8);
+  } else {
+    served_.resize(8 * yielded_.size());
+  }
+  uint32_t num_yielded = 0;
+  for (size_t i = 0; i < served_.size(); ++i) {
+    served_[i] = yielded_[i / 8] >> i % 8 & 1;
+    num_yielded += served_[i];
+  }
+  num_handed_out_ = num_yielded;
+  if (!schedule_.has_value()) return;
+  const uint32_t num_samples = schedule_->num_samples();
+  first_position_ = next_position_ = num_yielded;
+  rest_.reserve(num_samples - num_yielded);
+  uint32_t passed = 0;
+  for (uint32_t position = num_yielded; position < num_samples; ++position) {
+    Slot slot = schedule_->At(position);
+    if (served_[slot.index]) {
+      // As many were yielded before their place as there are places before this
+      // whose samples were not.
+      do {
+        slot = schedule_->At(passed++);
+      } while (served_[slot.index]);
+    }
+    rest_.push_back(slot);
+  }
+}
+
+SavedEpoch Epoch::Save() {
+  absl::MutexLock lock(&mu_);
+  SavedEpoch saved;
+  saved.begun = true;
+  saved.number = number_;
+  if (schedule_.has_value()) saved.num_samples = schedule_->num_samples();
+  if (scheduled()) {
+    saved.scheduled = true;
+    saved.num_kept = owner_->capacity();
+    saved.origin = owner_->origin();
+  }
+  if (!saved_.has_value()) {
+    saved_.emplace(
+        tensorflow::DT_UINT8,
+        tensorflow::TensorShape({static_cast<int64_t>(yielded_.size())}));
+    std::copy(yielded_.begin(), yielded_.end(), saved_->vec<uint8_t>().data());
+  }
+  saved.yielded = *saved_;
+  saved.yielded_since = tensorflow::Tensor(
+      tensorflow::DT_UINT32,
+      tensorflow::TensorShape({static_cast<int64_t>(yielded_since_.size())}));
+  std::copy(yielded_since_.begin(), yielded_since_.end(),
+            saved.yielded_since.vec<uint32_t>().data());
+  return saved;
+}
+
+Generation Epoch::PreparedGeneration(uint32_t index) const {
+  if (shared_ != nullptr) {
+    absl::MutexLock lock(&mu_);
+    const auto other = other_generations_.find(index);
+    if (other != other_generations_.end()) return other->second;
+  }
+  return GenerationOf(index);
+}
+
+GenerationRange Epoch::Wanted(uint32_t index) const {
+  const Generation generation = GenerationOf(index);
+  if (Exact()) return {generation, generation};
+  return shared_->generations.Wanted(index, generation);
+}
+
+bool Epoch::ToKeep(uint32_t index) const {
+  if (Reused(index)) return true;
+  return shared_ != nullptr && schedule_.has_value() &&
+         schedule_->Kept(index) && shared_->job->OthersAreAlive();
+}
+
+bool Epoch::ClaimedByOther(uint32_t index) {
+  // What is not kept is of no use to others.
+  return shared_ != nullptr && schedule_->Kept(index) &&
+         !shared_->job->Claim(index, Wanted(index).least);
+}
+
+void Epoch::Ask(uint32_t index) {
+  requested_[index] = true;
+  if (Exact()) return;
+  // Another iterator may use it meanwhile.
+  Generation least;
+  do {
+    least = Wanted(index).least;
+  } while (!shared_->generations.Use(index, least));
+  if (least != GenerationOf(index)) other_generations_[index] = least;
+}
+
+int64_t Epoch::num_samples() const {
+  absl::MutexLock lock(&mu_);
+  return stream_length_;
+}
+
+// The order --------------------------------------------------------------------
+
+Epoch::Step Epoch::Next(Place* place) {
+  absl::MutexLock lock(&mu_);
+  if (!schedule_.has_value()) {
+    if (arrivals_ended_) return Step::kEnd;
+    *place = Place();
+    return Step::kPlace;
+  }
+  if (!OrderIsWalked() && (decided_.empty() || read_ahead_ != nullptr)) {
+    Decide();
+  }
+  if (!decided_.empty()) {
+    *place = std::move(decided_.front());
+    decided_.pop_front();
+    taken_bytes_ -= place->bytes;
+    if (place->bytes > 0) changed_.SignalAll();
+    return Step::kPlace;
+  }
+  // Those that are being read may have to be deferred, too.
+  if (num_reading_ > 0) return Step::kNotNow;
+  while (!deferred_.empty()) {
+    const uint32_t deferred = deferred_.back();
+    deferred_.pop_back();
+    Place found;
+    if (shared_ != nullptr && TakeStored(deferred, &found)) {
+      StartReads();
+      *place = std::move(found);
+      return Step::kPlace;
+    }
+    missing_.push_back(deferred);
+    num_missing_left_ = missing_.size();
+  }
+  if (num_missing_left_ == 0) return Step::kEnd;
+  *place = Place();
+  place->absent = true;
+  place->new_input = num_missing_left_ == missing_.size();
+  --num_missing_left_;
+  if (random_access_) {
+    place->index = missing_[missing_.size() - 1 - num_missing_left_];
+  }
+  return Step::kPlace;
+}
+
+void Epoch::Decide() {
+  if (read_ahead_ == nullptr) return DecideFromMemory();
+  const size_t room = read_ahead_->Room();
+  while (!OrderIsWalked()) {
+    const bool enough = to_read_.size() >= room ||
+                        decided_.size() >= kMostDecidedToRead;
+    if (!decided_.empty() && enough) break;
+    DecideOne(At(next_position_++));
+  }
+  StartReads();
+}
+
+void Epoch::DecideFromMemory() {
+  while (!OrderIsWalked() && decided_.empty()) {
+    uint32_t cached[kDecidedAtOnce];
+    size_t num_cached = 0;
+    const uint32_t end =
+        std::min<uint32_t>(next_position_ + kDecidedAtOnce,
+                           schedule_->num_samples());
+    for (uint32_t position = next_position_; position < end; ++position) {
+      const Slot slot = At(position);
+      if (!slot.fresh) cached[num_cached++] = slot.index;
+    }
+    store_->store().WillGet(cached, num_cached);
+    int64_t bytes = 0;
+    while (next_position_ < end && bytes < kMostDecidedBytes) {
+      const size_t before = decided_.size();
+      DecideOne(At(next_position_++));
+      if (decided_.size() > before) bytes += SampleBytes(decided_.back().sample);
+    }
+  }
+}
+
+void Epoch::DecideOne(const Slot& slot) {
+  Place place;
+  place.index = slot.index;
+  if (!requested_[slot.index] && !TakeStored(slot.index, &place)) {
+    const bool passed = !random_access_ && slot.index < stream_position_;
+    if (passed || ClaimedByOther(slot.index)) {
+      served_[slot.index] = true;
+      deferred_.push_back(slot.index);
+      return;
+    }
+    Ask(slot.index);
+    if (random_access_) requests_.push_back(slot.index);
+  }
+  place.absent = place.from == Place::From::kSource && !slot.fresh;
+  decided_.push_back(std::move(place));
+}
+
+bool Epoch::TakeStored(uint32_t index, Place* place) {
+  CacheStore<Sample>& store = store_->store();
+  const GenerationRange wanted = Wanted(index);
+  place->index = index;
+  if (read_ahead_ != nullptr) {
+    served_[index] = store.Contains(index, wanted);
+    if (!served_[index]) return false;
+    place->from = Place::From::kReading;
+    place->wanted = {next_ticket_++, index, wanted};
+    to_read_.push_back(place->wanted);
+    ++num_reading_;
+    return true;
+  }
+  Generation found;
+  // After its last use a sample would only lie there until its successor comes.
+  // When every sample is fresh, nothing is known of the next epoch.
+  served_[index] = scheduled() && !Reused(index)
+                       ? store.Take(index, wanted, &place->sample, &found)
+                       : store.Get(index, wanted, &place->sample, &found);
+  if (served_[index]) place->from = Place::From::kStore;
+  return served_[index];
+}
+
+void Epoch::StartReads() {
+  if (to_read_.empty()) return;
+  read_ahead_->Start(to_read_);
+  to_read_.clear();
+}
+
+bool Epoch::Read(Place* place) {
+  Generation found;
+  bool hit;
+  {
+    Stopwatch wait(&counters_->store_wait_nanos);
+    hit = read_ahead_->Get(place->wanted, &place->sample, &found);
+  }
+  hit = hit && (Exact() || shared_->generations.Use(place->index, found));
+  absl::MutexLock lock(&mu_);
+  --num_reading_;
+  changed_.SignalAll();
+  // It counts as served until then, so that a stream does not yield it, too.
+  if (!hit) deferred_.push_back(place->index);
+  return hit;
+}
+
+bool Epoch::HandedOut(std::optional<uint32_t> index) {
+  absl::MutexLock lock(&mu_);
+  ++num_handed_out_;
+  if (index.has_value()) NoteYielded(*index);
+  return schedule_.has_value() && num_handed_out_ == schedule_->num_samples();
+}
+
+// The source -------------------------------------------------------------------
+
+void Epoch::BeginInput(bool anew) {
+  absl::MutexLock lock(&mu_);
+  stream_position_ = 0;
+  if (!anew) return;
+  // The order has been walked to its end, so what was requested before is of no
+  // more use.
+  std::fill(requested_.begin(), requested_.end(), false);
+  for (const uint32_t index : missing_) Ask(index);
+  requests_ = missing_;
+}
+
+absl::StatusOr<size_t> Epoch::Request(size_t n) {
+  absl::MutexLock lock(&mu_);
+  while (n >= requests_.size()) {
+    if (closed_) return absl::CancelledError("The epoch is over.");
+    if (OrderIsWalked()) {
+      return absl::OutOfRangeError("No more samples to prepare.");
+    }
+    if (taken_bytes_ > kMostTakenBytes || num_reading_ > kMostReading) {
+      changed_.Wait(&mu_);
+      continue;
+    }
+    const size_t before = decided_.size();
+    DecideOne(At(next_position_++));
+    StartReads();
+    if (decided_.size() == before) continue;
+    Place& ahead = decided_.back();
+    if (ahead.from != Place::From::kStore) continue;
+    ahead.bytes = kLeastTakenBytes + SampleBytes(ahead.sample);
+    taken_bytes_ += ahead.bytes;
+  }
+  return requests_[n];
+}
+
+std::optional<uint32_t> Epoch::Requested(size_t n) const {
+  absl::MutexLock lock(&mu_);
+  if (n >= requests_.size()) return std::nullopt;
+  return requests_[n];
+}
+
+Epoch::Advance Epoch::AdvanceStream() {
+  // Bounds both how long the lock is held and an iterator's uninterrupted work.
+  constexpr int64_t kMaxPassOver = 4096;
+  absl::MutexLock lock(&mu_);
+  Advance advance;
+  if (!schedule_.has_value()) {
+    // Yielded before the epoch was resumed.
+    for (; stream_position_ < static_cast<int64_t>(served_.size()) &&
+           served_[stream_position_] && advance.pass_over < kMaxPassOver;
+         ++stream_position_) {
+      ++advance.pass_over;
+    }
+    if (advance.pass_over == kMaxPassOver) return advance;
+    advance.wanted = true;
+    advance.index = static_cast<uint32_t>(stream_position_++);
+    return advance;
+  }
+  while (stream_position_ < stream_length_ &&
+         advance.pass_over < kMaxPassOver) {
+    const uint32_t index = static_cast<uint32_t>(stream_position_++);
+    if (!requested_[index] && !served_[index] && !OrderIsWalked() &&
+        !IsStored(index) && !ClaimedByOther(index)) {
+      Ask(index);
+    }
+    if (requested_[index]) {
+      advance.wanted = true;
+      advance.index = index;
+      return advance;
+    }
+    ++advance.pass_over;
+  }
+  advance.at_end = stream_position_ == stream_length_;
+  return advance;
+}
+
+void Epoch::StreamEnded() {
+  absl::MutexLock lock(&mu_);
+  // The last position was the end itself.
+  stream_length_ = stream_position_ - 1;
+}
+
+void Epoch::ArrivalsEnded() {
+  absl::MutexLock lock(&mu_);
+  arrivals_ended_ = true;
+}
+
+void Epoch::Close() {
+  absl::MutexLock lock(&mu_);
+  closed_ = true;
+  changed_.SignalAll();
+}
+
+}  // namespace refurbish_tf

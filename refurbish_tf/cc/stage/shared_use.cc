@@ -1,0 +1,32 @@
+#include "refurbish_tf/cc/stage/shared_use.h"
+
+namespace refurbish_tf {
+
+GenerationRange UsedGenerations::Wanted(uint32_t index,
+                                        Generation generation) const {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size()) return {generation};
+  const Uses& uses = uses_[index];
+  if (uses.count == 0 || uses.generation < generation) return {generation};
+  return {uses.generation + (uses.count >= most_uses_)};
+}
+
+bool UsedGenerations::Use(uint32_t index, Generation used) {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size()) uses_.resize(index + 1);
+  Uses& uses = uses_[index];
+  if (uses.count == 0 || used > uses.generation) {
+    uses = {used, 1};
+    return true;
+  }
+  if (used < uses.generation || uses.count >= most_uses_) return false;
+  ++uses.count;
+  return true;
+}
+
+void UsedGenerations::Clear() {
+  absl::MutexLock lock(&mu_);
+  uses_.clear();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,354 @@
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace refurbish_tf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Shorter than it takes to put a thread to sleep and to wake it.
+constexpr int kSpins = 64;
+constexpr std::chrono::microseconds kShortFetch(5);
+
+void Pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// What is held for less than a microsecond is not worth a sleep.
+void Acquire(std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (lock.try_lock()) return;
+    Pause();
+  }
+  lock.lock();
+}
+
+}  // namespace
+
+// One call is the consumer's, where it helps and there are others.
+OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
+                               StartThread start_thread)
+    : options_(options),
+      num_threads_(options.consumer_helps && options.max_calls > 1
+                       ? options.max_calls - 1
+                       : options.max_calls),
+      consumer_helps_(num_threads_ == 0 ||
+                      (options.consumer_helps && options.max_calls > 1)),
+      work_(work),
+      start_thread_(std::move(start_thread)) {}
+
+OrderedWorkers::~OrderedWorkers() {
+  Cancel();
+  std::vector<std::shared_ptr<void>> threads;
+  {
+    Lock lock(mu_);
+    threads.swap(threads_);
+  }
+  threads.clear();
+}
+
+void OrderedWorkers::Cancel() {
+  Lock lock(mu_);
+  cancelled_ = true;
+  wake_threads_.notify_all();
+  wake_consumer_.notify_all();
+}
+
+bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
+  Lock lock(mu_);
+  settling_ = true;
+  const auto is_settled = [](const auto& slot) {
+    return slot->state == State::kDone || slot->state == State::kDropped;
+  };
+  while (!cancelled_ && !std::all_of(ring_.begin(), ring_.end(), is_settled)) {
+    SleepAsConsumer(lock);
+  }
+  for (const auto& slot : ring_) {
+    if (slot->state == State::kDone) ready->push_back(slot->piece.get());
+  }
+  return !cancelled_;
+}
+
+void OrderedWorkers::Resume() {
+  Lock lock(mu_);
+  settling_ = false;
+  if (num_sleeping_ > 0) WakeThreads();
+}
+
+OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
+                                             int64_t* waited_nanos) {
+  *waited_nanos = 0;
+  Clock::time_point began;
+  bool waited = false;
+  const auto wait_begins = [&] {
+    if (!waited) began = Clock::now();
+    waited = true;
+  };
+  Lock lock(mu_, std::defer_lock);
+  Acquire(lock);
+  while (!cancelled_) {
+    const size_t ready = FindReady();
+    if (ready < ring_.size()) {
+      const std::unique_ptr<Slot> slot = std::move(ring_[ready]);
+      ring_.erase(ring_.begin() + ready);
+      --num_done_;
+      bytes_ -= slot->bytes;
+      *piece = std::move(slot->piece);
+      ForgetDropped();
+      if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();
+      if (waited) {
+        *waited_nanos = std::chrono::nanoseconds(Clock::now() - began).count();
+      }
+      return Next::kPiece;
+    }
+    if (ring_.empty() && claims_ended_) return Next::kEnd;
+    // Where nothing is under way there may be nothing to run either.
+    if (ring_.empty() && !claims_blocked_) {
+      const Claimed claimed = work_->Claim(piece);
+      if (claimed == Claimed::kDone) {
+        ++idle_claims_;
+        return Next::kPiece;
+      }
+      wait_begins();
+      Accept(lock, claimed, std::move(*piece), consumer_helps_);
+      continue;
+    }
+    // What is under way takes room, too: there may be threads that sleep.
+    if (!waited && num_sleeping_ > 0 && HasWork()) WakeThreads();
+    wait_begins();
+    if (consumer_helps_ && Step(lock, /*may_run=*/true)) continue;
+    if (!consumer_helps_ && idle_claims_ >= options_.max_pieces && MayClaim()) {
+      ClaimNext(lock, /*may_run=*/false);
+      continue;
+    }
+    if (cancelled_ || IsReady() || ring_.empty()) continue;
+    SleepAsConsumer(lock);
+  }
+  return Next::kCancelled;
+}
+
+void OrderedWorkers::SleepAsConsumer(Lock& lock) {
+  consumer_sleeps_ = true;
+  work_->Sleeps(true);
+  wake_consumer_.wait(lock);
+  work_->Sleeps(false);
+  consumer_sleeps_ = false;
+}
+
+void OrderedWorkers::ForgetDropped() {
+  while (!ring_.empty() && ring_.front()->state == State::kDropped) {
+    ring_.pop_front();
+  }
+}
+
+size_t OrderedWorkers::FindReady() const {
+  if (num_done_ == 0) return ring_.size();
+  if (options_.in_order) {
+    return ring_.front()->state == State::kDone ? 0 : ring_.size();
+  }
+  const auto done = std::find_if(
+      ring_.begin(), ring_.end(),
+      [](const auto& slot) { return slot->state == State::kDone; });
+  return done - ring_.begin();
+}
+
+bool OrderedWorkers::HasRoom(int part) const {
+  const size_t pieces = ring_.size();
+  if (pieces < static_cast<size_t>(std::max(1, options_.max_calls / part))) {
+    return true;
+  }
+  // What is claimed will be fetched and run, whatever it then brings.
+  if (!size_known_ &&
+      to_fetch_.size() + 1 >= static_cast<size_t>(options_.max_calls)) {
+    return false;
+  }
+  const int64_t bytes =
+      bytes_ + static_cast<int64_t>(pieces - num_done_ + 1) * largest_;
+  return pieces < std::max<size_t>(1, options_.max_pieces / part) &&
+         bytes <= options_.max_bytes / part;
+}
+
+bool OrderedWorkers::HasWork() const {
+  return !to_run_.empty() || (!to_fetch_.empty() && !fetching_) ||
+         (MayClaim() && idle_claims_ < options_.max_pieces);
+}
+
+void OrderedWorkers::WakeThreads() { wake_threads_.notify_all(); }
+
+void OrderedWorkers::AddThread() {
+  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||
+      !HasWork()) {
+    return;
+  }
+  threads_.push_back(start_thread_([this] { Loop(); }));
+}
+
+void OrderedWorkers::AskThread() {
+  AddThread();
+  if (num_sleeping_ > 0) wake_threads_.notify_one();
+}
+
+void OrderedWorkers::Loop() {
+  Lock lock(mu_);
+  while (!cancelled_ && !Ended()) {
+    if (HasWork() && Step(lock, /*may_run=*/true)) continue;
+    if (cancelled_ || Ended() || HasWork()) continue;
+    ++num_sleeping_;
+    work_->Sleeps(true);
+    wake_threads_.wait(lock);
+    work_->Sleeps(false);
+    --num_sleeping_;
+  }
+}
+
+bool OrderedWorkers::Step(Lock& lock, bool may_run) {
+  if (cancelled_) return false;
+  if (may_run && !to_run_.empty()) {
+    Slot* const slot = to_run_.front();
+    to_run_.pop_front();
+    Run(lock, slot);
+    return true;
+  }
+  if (may_run && !fetching_ && !to_fetch_.empty()) {
+    Slot* const slot = to_fetch_.front();
+    to_fetch_.pop_front();
+    FetchAndRun(lock, slot);
+    return true;
+  }
+  if (!MayClaim()) return false;
+  if (may_run && !to_fetch_.empty() && short_fetches_) {
+    // The input is nearly free. Without this each thread would claim and leave to
+    // others what it could read in a moment, and be woken for it.
+    lock.unlock();
+    for (int i = 0; i < kSpins && fetching_; ++i) Pause();
+    Acquire(lock);
+    if (cancelled_ || !fetching_ || !MayClaim()) return true;
+  }
+  return ClaimNext(lock, may_run);
+}
+
+bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
+  std::unique_ptr<Piece> piece;
+  const Claimed claimed = work_->Claim(&piece);
+  return Accept(lock, claimed, std::move(piece), may_run);
+}
+
+bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
+                            std::unique_ptr<Piece> piece, bool may_run) {
+  if (claimed == Claimed::kEnd) {
+    claims_ended_ = true;
+    // They end.
+    if (Ended()) WakeThreads();
+    if (consumer_sleeps_) wake_consumer_.notify_one();
+    return true;
+  }
+  if (claimed == Claimed::kNotNow) {
+    claims_blocked_ = true;
+    return false;
+  }
+  ring_.push_back(std::make_unique<Slot>());
+  Slot* const slot = ring_.back().get();
+  slot->piece = std::move(piece);
+  if (claimed == Claimed::kDone) {
+    ++idle_claims_;
+    slot->state = State::kUnderWay;
+    Finish(slot, Outcome::kDone, work_->Bytes(*slot->piece));
+    return true;
+  }
+  const bool were_idle = idle_claims_ >= options_.max_pieces;
+  idle_claims_ = 0;
+  if (were_idle && num_sleeping_ > 0) WakeThreads();
+  if (claimed == Claimed::kRun) {
+    slot->state = State::kToRun;
+    if (may_run) {
+      Run(lock, slot);
+    } else {
+      to_run_.push_back(slot);
+      AskThread();
+    }
+    return true;
+  }
+  slot->state = State::kToFetch;
+  if (may_run && !fetching_ && to_fetch_.empty()) {
+    FetchAndRun(lock, slot);
+  } else {
+    to_fetch_.push_back(slot);
+    if (!may_run) AskThread();
+  }
+  return true;
+}
+
+void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
+  slot->state = State::kUnderWay;
+  fetching_ = true;
+  AddThread();
+  Piece* const piece = slot->piece.get();
+  lock.unlock();
+  const Clock::time_point began = Clock::now();
+  const Outcome outcome = work_->Fetch(piece);
+  const bool is_short = Clock::now() - began < kShortFetch;
+  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
+  Acquire(lock);
+  fetching_ = false;
+  short_fetches_ = is_short;
+  // The input must not lie idle while this piece is run.
+  if (!to_fetch_.empty()) {
+    if (num_sleeping_ > 0) {
+      wake_threads_.notify_one();
+    } else if (consumer_sleeps_ && consumer_helps_) {
+      wake_consumer_.notify_one();
+    }
+  }
+  if (outcome == Outcome::kRun) {
+    Run(lock, slot);
+  } else {
+    Finish(slot, outcome, bytes);
+  }
+}
+
+void OrderedWorkers::Run(Lock& lock, Slot* slot) {
+  slot->state = State::kUnderWay;
+  if (cancelled_) return;
+  AddThread();
+  Piece* const piece = slot->piece.get();
+  lock.unlock();
+  const Outcome outcome = work_->Run(piece);
+  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
+  Acquire(lock);
+  Finish(slot, outcome, bytes);
+}
+
+void OrderedWorkers::Finish(Slot* slot, Outcome outcome, int64_t bytes) {
+  if (outcome == Outcome::kDropped) {
+    slot->state = State::kDropped;
+    if (!options_.in_order) {
+      ring_.erase(std::find_if(
+          ring_.begin(), ring_.end(),
+          [slot](const auto& other) { return other.get() == slot; }));
+    }
+    ForgetDropped();
+    if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();
+  } else {
+    slot->state = State::kDone;
+    slot->bytes = bytes;
+    bytes_ += bytes;
+    largest_ = std::max(largest_, bytes);
+    ++num_done_;
+    if (!std::exchange(size_known_, true) && num_sleeping_ > 0) WakeThreads();
+  }
+  const bool were_blocked = std::exchange(claims_blocked_, false);
+  if (were_blocked && num_sleeping_ > 0) WakeThreads();
+  if (consumer_sleeps_ &&
+      (were_blocked || settling_ || IsReady() || ring_.empty())) {
+    wake_consumer_.notify_one();
+  }
+}
+
+}  // namespace refurbish_tf

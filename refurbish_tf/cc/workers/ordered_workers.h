@@ -1,0 +1,182 @@
+// Threads that each take the next piece of work, do it, and hand results out in
+// order, or as they come. Knows nothing of what the work is.
+#ifndef REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
+#define REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+
+namespace refurbish_tf {
+
+// A piece of work goes through three steps. It is claimed: one at a time, which
+// decides its place among the results. Where it needs the input it is fetched: one
+// at a time, in the order of the claims. And it is run: many at once.
+//
+// A thread sleeps only when enough results lie ready, and is woken when half of
+// them are gone. It is started only when all others are at work. The consumer sleeps only when the result at its place is not
+// ready, and first does a piece itself. Where claims find nothing to run no thread
+// is asked: the consumer claims.
+class OrderedWorkers {
+ public:
+  struct Piece {
+    virtual ~Piece() = default;
+  };
+
+  enum class Claimed {
+    kDone,    // A piece that needs no work.
+    kRun,     // One to be run.
+    kFetch,   // One to be fetched.
+    kNotNow,  // None until one of those under way is done.
+    kEnd,     // None any more.
+  };
+  enum class Outcome {
+    kRun,      // Of a fetch: to be run.
+    kDone,     // To be handed out.
+    kDropped,  // There is nothing to be handed out for it.
+  };
+
+  class Work {
+   public:
+    virtual ~Work() = default;
+    // Takes the next piece, without waiting. Never called by two threads at once.
+    virtual Claimed Claim(std::unique_ptr<Piece>* piece) = 0;
+    // May wait. Never called by two threads at once.
+    virtual Outcome Fetch(Piece* piece) = 0;
+    virtual Outcome Run(Piece* piece) = 0;
+    // What a piece that is done holds.
+    virtual int64_t Bytes(const Piece& piece) const = 0;
+    // A thread, or the consumer, is about to sleep, or has slept.
+    virtual void Sleeps(bool /*begins*/) {}
+  };
+
+  struct Options {
+    // How many run at once, the consumer's included. 0: no thread at all, the
+    // consumer does everything.
+    int max_calls = 1;
+    // Whether results come in the order of the claims.
+    bool in_order = true;
+    // Whether the consumer does a piece itself before it sleeps.
+    bool consumer_helps = true;
+    // What may lie ready or be under way. There is always room for `max_calls`.
+    size_t max_pieces = 16;
+    int64_t max_bytes = 1 << 24;
+  };
+
+  // Starts a thread; what is returned joins it when it is destroyed.
+  using StartThread =
+      std::function<std::shared_ptr<void>(std::function<void()>)>;
+
+  // `work` must outlive this object.
+  OrderedWorkers(const Options& options, Work* work, StartThread start_thread);
+  // Cancels, and waits for the calls under way.
+  ~OrderedWorkers();
+  OrderedWorkers(const OrderedWorkers&) = delete;
+  OrderedWorkers& operator=(const OrderedWorkers&) = delete;
+
+  enum class Next { kPiece, kEnd, kCancelled };
+  // The next result. For one thread at a time. `*waited_nanos` is how long it was
+  // not ready.
+  Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For a checkpoint: waits until all that is claimed is done, and claims nothing
+  // until `Resume`. `*ready` is what is handed out next, in order, and belongs to
+  // this object. False when cancelled. For the thread that calls `GetNext`.
+  bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
+  void Resume() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // From now on no call begins and no result is handed out. Does not wait.
+  void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  enum class State { kToFetch, kToRun, kUnderWay, kDone, kDropped };
+  struct Slot {
+    std::unique_ptr<Piece> piece;
+    State state;
+    int64_t bytes = 0;
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Does one thing that can be done now. False if there is none. Lets go of the
+  // lock meanwhile.
+  bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Accept(Lock& lock, Claimed claimed, std::unique_ptr<Piece> piece,
+              bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FetchAndRun(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Finish(Slot* slot, Outcome outcome, int64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes those that are dropped from the front of the ring.
+  void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The place in the ring of a result that can be handed out, or its size.
+  size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const size_t ready = FindReady();
+    return ready < ring_.size();
+  }
+  // Whether a claim would have room, in a ring of the given part of its size.
+  bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
+  }
+  // Whether a thread has something to do.
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return claims_ended_ && to_fetch_.empty() && to_run_.empty();
+  }
+  void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One more where there is work and none sleeps, if there may be one more.
+  void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Wakes one, or starts it.
+  void AskThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Loop() ABSL_LOCKS_EXCLUDED(mu_);
+
+  const Options options_;
+  const int num_threads_;
+  const bool consumer_helps_;
+  Work* const work_;
+  const StartThread start_thread_;
+
+  std::mutex mu_;
+  std::condition_variable wake_threads_;
+  std::condition_variable wake_consumer_;
+  // In the order of the claims.
+  std::deque<std::unique_ptr<Slot>> ring_ ABSL_GUARDED_BY(mu_);
+  // Of the ring: those that are still to be fetched, or run, in order.
+  std::deque<Slot*> to_fetch_ ABSL_GUARDED_BY(mu_);
+  std::deque<Slot*> to_run_ ABSL_GUARDED_BY(mu_);
+  // Changed with the lock; looked at without it, too.
+  std::atomic<bool> fetching_{false};
+  bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
+  // Of the ring: how many are done, what they hold, and what the largest held.
+  size_t num_done_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
+  // Whether any has been done.
+  bool size_known_ ABSL_GUARDED_BY(mu_) = false;
+  // Claims in a row that found nothing to run.
+  size_t idle_claims_ ABSL_GUARDED_BY(mu_) = 0;
+  bool claims_blocked_ ABSL_GUARDED_BY(mu_) = false;
+  bool claims_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool settling_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
+  int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<std::shared_ptr<void>> threads_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_

@@ -1,0 +1,422 @@
+"""The functions of `refurbish` run on the workers of the stage: how many at once, by what, and all that they can do in `map`."""
+import collections
+import pathlib
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config
+
+import refurbish_tf as rtf
+from support import cases
+
+Dataset = tf.data.Dataset
+
+
+class Calls:
+  """A function in Python that counts how often it is under way at once, and in which threads it was called."""
+
+  def __init__(self):
+    self._lock = threading.Lock()
+    self.now = self.most = 0
+    self.order = []
+
+  def __call__(self, x):
+    def call(x):
+      with self._lock:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.order.append(int(x))
+      time.sleep(0.002)
+      with self._lock:
+        self.now -= 1
+      return x
+
+    return tf.ensure_shape(tf.numpy_function(call, [x], tf.int64), [])
+
+
+def private(size):
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = size
+  return options
+
+
+@pytest.mark.parametrize("calls", [None, 1, 3])
+def test_no_more_calls_at_once_than_asked_for(calls):
+  partial, final = Calls(), Calls()
+  dataset = Dataset.range(60).refurbish(partial, final, r=2, seed=1, num_parallel_calls=calls)
+  for _ in range(2):
+    assert sorted(dataset.as_numpy_iterator()) == list(range(60))
+  assert max(partial.most, final.most) <= (calls or 1)
+  assert len(partial.order) == 90 and len(final.order) == 120
+
+
+def test_autotune_is_the_size_of_the_thread_pool():
+  calls = Calls()
+  dataset = Dataset.range(60).refurbish(calls, seed=1).with_options(private(2))
+  assert sorted(dataset.as_numpy_iterator()) == list(range(60))
+  assert calls.most <= 2
+
+
+@pytest.mark.parametrize("bad", [-2, -7, 1025])
+def test_bad_numbers_of_calls_in_a_tensor(bad):
+  with pytest.raises(ValueError, match=f"num_parallel_calls must be .*AUTOTUNE, None or at least 1 and at most 1024, got {bad}"):
+    Dataset.range(3).refurbish(tf.identity, num_parallel_calls=tf.constant(bad, tf.int64))
+
+
+def threads():
+  return len(list(pathlib.Path("/proc/self/task").iterdir()))
+
+
+def test_where_there_is_no_work_no_thread_is_asked():
+  """An epoch in which all samples are cached and none has to be finished is read by its consumer alone."""
+  dataset = Dataset.range(200).refurbish(tf.identity, r=1e9, seed=1, num_parallel_calls=8)
+  list(dataset)
+  iterator = iter(dataset)
+  before = threads()
+  for _ in range(100):
+    next(iterator)
+  assert threads() == before
+  # With work there are seven, and the consumer.
+  iterator = iter(Dataset.range(200).refurbish(tf.identity, num_parallel_calls=8))
+  before = threads()
+  next(iterator)
+  assert before < threads() <= before + 7
+
+
+def test_a_slow_source_does_not_hold_up_what_is_cached():
+  """Behind a fresh sample that is being read the cached ones are finished."""
+  go = threading.Event()
+  reading, finished = [], []
+
+  def read(x):
+    reading.append(int(x))
+    go.wait(60)
+    return x
+
+  def finish(x):
+    finished.append(int(x))
+    return x
+
+  go.set()
+  source = Dataset.range(64).map(
+      lambda x: tf.ensure_shape(tf.numpy_function(tf.autograph.experimental.do_not_convert(read), [x], tf.int64), []))
+  dataset = source.refurbish(tf.identity, lambda x: tf.ensure_shape(
+      tf.numpy_function(tf.autograph.experimental.do_not_convert(finish), [x], tf.int64), []), r=4, seed=1,
+      num_parallel_calls=3)
+  list(dataset)
+  go.clear()
+  finished.clear()
+  iterator = iter(dataset)
+  taking = threading.Thread(target=lambda: [next(iterator) for _ in range(64)])
+  taking.start()
+  deadline = time.monotonic() + 60
+  # Of 16 places that are under way four are fresh.
+  while len(finished) < 9 and time.monotonic() < deadline:
+    time.sleep(0.01)
+  assert len(finished) >= 9
+  go.set()
+  taking.join(60)
+  assert not taking.is_alive()
+
+
+# What functions can do. ------------------------------------------------------------------------------------------------
+
+
+@tf.function
+def traced_elsewhere(x):
+  return tf.cond(x % 2 == 0, lambda: 10 * x, lambda: -x)
+
+
+def outcome_of_traced_elsewhere(x):
+  return 10 * x if x % 2 == 0 else -x
+
+
+class Table:
+  """Made when it is first called."""
+
+  def __call__(self, x):
+    keys = tf.range(8, dtype=tf.int64)
+    self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys * keys), -1)
+    return self.table.lookup(x)
+
+
+def old_style(x):
+  """Control flow of version 1, which the single-threaded executor does not take."""
+  graph_def = tf.Graph()
+  with graph_def.as_default():
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+      given = tf.compat.v1.placeholder(tf.int64, [])
+      tf.compat.v1.cond(given > 3, lambda: given + 100, lambda: given - 100, name="result")
+    finally:
+      tf.compat.v1.enable_control_flow_v2()
+  name = next(node.name for node in graph_def.as_graph_def().node if node.op == "Merge")
+  result, = tf.graph_util.import_graph_def(
+      graph_def.as_graph_def(), {given.op.name: x}, [f"{name}:0"])
+  return result
+
+
+def branch(x):
+  if x > 3:
+    return x
+  else:
+    return -x
+
+
+# A function, and what it returns in Python.
+FUNCTIONS = {
+    "cond": (lambda x: tf.cond(x > 3, lambda: x, lambda: -x), lambda x: x if x > 3 else -x),
+    "if": (branch, branch),
+    "switch_case": (
+        lambda x: tf.switch_case(tf.cast(x % 3, tf.int32), [lambda: x, lambda: x + 10, lambda: x + 20]),
+        lambda x: x + 10 * (x % 3)),
+    "a long while": (
+        lambda x: x + tf.cast(tf.while_loop(lambda k: k < 100_000, lambda k: (k + 1,), [0])[0], tf.int64),
+        lambda x: x + 100_000),
+    "map_fn": (
+        lambda x: tf.reduce_sum(tf.map_fn(lambda y: y + x, tf.range(10_000, dtype=tf.int64))),
+        lambda x: 10_000 * x + 49_995_000),
+    "a tf.function that was traced before": (traced_elsewhere, outcome_of_traced_elsewhere),
+    "table": (Table(), lambda x: x * x),
+    "numpy_function": (
+        lambda x: tf.ensure_shape(tf.numpy_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
+    "py_function": (
+        lambda x: tf.ensure_shape(tf.py_function(lambda x: x + 5, [x], tf.int64), []), lambda x: x + 5),
+    "a dataset within": (
+        lambda x: Dataset.range(x).reduce(tf.constant(0, tf.int64), lambda a, b: a + b), lambda x: x * (x - 1) // 2),
+    "compiled": (tf.function(lambda x: x + 1, jit_compile=True), lambda x: x + 1),
+    "strings": (lambda x: tf.strings.to_number(tf.strings.as_string(x) + "1", tf.int64), lambda x: 10 * x + 1),
+    "control flow of version 1": (old_style, lambda x: x + 100 if x > 3 else x - 100),
+}
+
+
+@pytest.mark.parametrize("kind", FUNCTIONS)
+def test_functions(kind):
+  """In both places, with threads and without."""
+  traced_elsewhere.get_concrete_function(tf.TensorSpec([], tf.int64))
+  function, outcome = FUNCTIONS[kind]
+  for calls in (None, 2):
+    dataset = Dataset.range(8).refurbish(tf.identity, function, seed=1, num_parallel_calls=calls)
+    expected = sorted(map(outcome, range(8)))
+    assert sorted(dataset.as_numpy_iterator()) == expected
+    dataset = Dataset.range(8).refurbish(function, seed=1, num_parallel_calls=calls)
+    for _ in range(3):
+      assert sorted(dataset.as_numpy_iterator()) == expected
+
+
+def test_what_runs_a_function_is_told():
+  inline = Dataset.range(3).refurbish(tf.identity, traced_elsewhere)
+  assert "executor" not in rtf.describe(inline)
+  usual = Dataset.range(3).refurbish(tf.identity, old_style)
+  assert "final_fn by TensorFlow's default executor" in rtf.describe(usual)
+
+
+def test_a_users_function_stays_as_it_is():
+  """Nothing of how the stage runs a function is left in the user's own."""
+  def make():
+    return tf.function(lambda x: tf.cond(x > 3, lambda: x + 1, lambda: x - 1))
+
+  spec = tf.TensorSpec([], tf.int64)
+  ops = lambda function: sorted(
+      (node.op, str(sorted(node.attr))) for node in function.get_concrete_function(spec).graph.as_graph_def().node)
+  ours, theirs = make(), make()
+  list(Dataset.range(8).refurbish(ours))
+  assert ops(ours) == ops(theirs)
+  assert [int(ours(tf.constant(x, tf.int64))) for x in (1, 5)] == [0, 6]
+
+
+def test_a_variable_may_change():
+  shift = tf.Variable(1, dtype=tf.int64)
+  dataset = Dataset.range(4).refurbish(tf.identity, lambda x: x + shift, seed=1)
+  assert sorted(dataset.as_numpy_iterator()) == [1, 2, 3, 4]
+  shift.assign(10)
+  assert sorted(dataset.as_numpy_iterator()) == [10, 11, 12, 13]
+
+
+def test_the_end_of_a_sequence_is_an_error_of_the_function():
+  """OutOfRange, by which an iterator within a function says that it has ended, does not end the stage's epoch."""
+  def last(x):
+    return Dataset.range(x % 2).get_single_element() + x
+
+  dataset = Dataset.range(4).refurbish(tf.identity, last, seed=1)
+  iterator, values, errors = iter(dataset), [], []
+  while True:
+    try:
+      values.append(int(next(iterator)))
+    except StopIteration:
+      break
+    except tf.errors.InvalidArgumentError as error:
+      errors.append(error.message)
+  assert sorted(values) == [1, 3] and len(errors) == 2
+  assert all("The final augmentation of sample" in error for error in errors)
+
+
+def test_a_cancelled_operation_is_an_error_of_its_sample():
+  """Only that the iterator is cancelled ends it."""
+  queue = tf.queue.FIFOQueue(1, [tf.int64])
+  queue.close()
+
+  def prepare(x):
+    if x == 2:
+      queue.enqueue(x)
+    return x
+
+  dataset = Dataset.range(4).refurbish(prepare, seed=1)
+  for _ in range(2):
+    iterator, values = iter(dataset), []
+    for _ in range(4):
+      try:
+        values.append(int(next(iterator)))
+      except tf.errors.CancelledError as error:
+        assert "Preparing sample 2 of the source" in error.message
+        values.append(2)
+    assert sorted(values) == [0, 1, 2, 3]
+    with pytest.raises(StopIteration):
+      next(iterator)
+
+
+def test_op_determinism():
+  """With it functions that have a state are called one at a time, in the order of the elements."""
+  generator = tf.random.Generator.from_seed(1)
+
+  def run():
+    generator.reset_from_seed(1)
+    dataset = Dataset.range(40).refurbish(
+        lambda x: (x, generator.uniform([], 0, 2**31, tf.int64)), lambda x, y: (x, y, generator.uniform([], 0, 9, tf.int64)),
+        r=2, seed=1, num_parallel_calls=8, deterministic=False)
+    return [np.array(list(dataset.as_numpy_iterator())).tolist() for _ in range(2)]
+
+  tf.config.experimental.enable_op_determinism()
+  try:
+    assert run() == run()
+  finally:
+    config.disable_op_determinism()
+
+
+def test_max_intra_op_parallelism():
+  """The option holds for the functions, which are not run by the runner that carries it."""
+  def outcome(options):
+    dataset = Dataset.from_tensors(tf.zeros([300, 300])).refurbish(lambda x: tf.linalg.matmul(x, x) + 1, num_parallel_calls=2)
+    return [float(tf.reduce_sum(x)) for x in dataset.with_options(options)]
+
+  options = tf.data.Options()
+  options.threading.max_intra_op_parallelism = 1
+  assert outcome(options) == [90_000.0]
+
+
+# Errors and checkpoints. -----------------------------------------------------------------------------------------------
+
+
+def elements_and_errors(dataset):
+  iterator, values, errors = iter(dataset), [], []
+  while True:
+    try:
+      values.append(int(next(iterator)))
+    except StopIteration:
+      return values, errors
+    except tf.errors.OpError as error:
+      errors.append(error)
+
+
+def test_after_an_error_of_a_stream_nothing_is_kept():
+  """It may have lost more than one element, so that what comes is not known: the next epoch prepares it again."""
+  bad = [3]
+
+  def read(x):
+    if int(x) in bad:
+      raise ValueError("broken")
+    return x
+
+  source = Dataset.range(10).map(lambda x: tf.ensure_shape(
+      tf.numpy_function(tf.autograph.experimental.do_not_convert(read), [x], tf.int64), []))
+  source = source.filter(lambda x: True)
+  store = rtf.CacheStore()
+  dataset = source.refurbish(tf.identity, r=5, seed=1, store=store)
+  values, errors = elements_and_errors(dataset)
+  assert len(errors) == 1 and sorted(values) == [0, 1, 2, *range(4, 10)]
+  kept = [index for index in range(10) if index in store]
+  assert set(kept) <= {0, 1, 2}
+  bad.clear()
+  assert elements_and_errors(dataset)[1] == []
+
+
+def checkpoint_of(iterator, path):
+  return tf.train.Checkpoint(iterator=iterator).save(str(path / "checkpoint"))
+
+
+def restored(dataset, path):
+  iterator = iter(dataset)
+  tf.train.Checkpoint(iterator=iterator).restore(path)
+  return iterator
+
+
+def test_stateful_functions_do_not_stand_in_the_way_of_a_checkpoint(tmp_path):
+  def make():
+    return Dataset.range(20).refurbish(
+        lambda x: tf.cast(x, tf.float32) + 0 * tf.random.uniform([]), lambda x: x + 0 * tf.random.uniform([]), r=2, seed=7)
+
+  iterator = iter(make())
+  first = [float(next(iterator)) for _ in range(7)]
+  path = checkpoint_of(iterator, tmp_path)
+  rest = [float(x) for x in restored(make(), path)]
+  assert sorted(first + rest) == list(range(20))
+
+
+def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
+  def make(**options):
+    return Dataset.range(20).refurbish(tf.identity, r=2, **options)
+
+  dataset = make()
+  iterator = iter(dataset)
+  list(iterator)
+  iterator = iter(dataset)
+  first = [int(next(iterator)) for _ in range(7)]
+  path = checkpoint_of(iterator, tmp_path)
+  expected = [int(x) for x in iterator] + [int(x) for x in dataset]
+  other = make()
+  list(other)  # What it has cached is of its own seed.
+  iterator = restored(other, path)
+  found = [int(x) for x in iterator]
+  assert found + [int(x) for x in other] == expected
+  assert sorted(first + found) == list(range(20))
+  seed = rtf.describe(dataset).split("seed ")[1].split("\n")[0]
+  assert f"seed {seed}\n" in rtf.describe(other)
+  # Not from under an iterator that is in an epoch, and not against a seed that was given.
+  other = make()
+  busy = iter(other)
+  next(busy)
+  with pytest.raises(tf.errors.FailedPreconditionError, match=f"given none.*another iterator.*seed={seed}"):
+    restored(other, path)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="seed is 1, but it was"):
+    restored(make(seed=1), path)
+
+
+@cases.each_value
+@pytest.mark.parametrize("ahead", ["prefetch", "map"])
+@pytest.mark.parametrize("calls", [None, 3])
+def test_a_source_that_asks_far_ahead(ahead, calls):
+  """Whatever it asks for before its time: every sample once, none prepared twice, and the iterator can be dropped."""
+  prepared = collections.Counter()
+
+  def prepare(x):
+    prepared[int(x)] += 1
+    return x
+
+  source = Dataset.range(300).map(lambda x: x, num_parallel_calls=8 if ahead == "map" else None).prefetch(200)
+  # Each takes so many bytes that not all can be taken ahead.
+  dataset = source.refurbish(
+      lambda x: (tf.ensure_shape(tf.numpy_function(tf.autograph.experimental.do_not_convert(prepare), [x], tf.int64), []),
+                 tf.zeros([2**18], tf.uint8)),
+      lambda x, _: x, r=10, seed=1, num_parallel_calls=calls)
+  for number in range(4):
+    prepared.clear()
+    assert sorted(dataset.as_numpy_iterator()) == list(range(300))
+    assert sum(prepared.values()) == (300 if number == 0 else 30)
+    iterator = iter(dataset)
+    next(iterator)
+    del iterator
+    prepared.clear()
+    list(dataset)
