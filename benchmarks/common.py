@@ -201,7 +201,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
 
   Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round go hand in hand:
   `turn` batches of one dataset, as many of the next and so on, so that a time in which the machine is slower is the
-  same to all. All begin with a round that is not counted.
+  same to all. All begin with a round that is not counted, and tf.data's autotuner is off for all.
 
   Args:
     datasets: a dict of batched datasets.
@@ -211,6 +211,9 @@ def cpu_of_epochs(datasets, rounds, turn=None):
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
   """
+  off = tf.data.Options()
+  off.autotune.enabled = False
+  datasets = {name: dataset.with_options(off) for name, dataset in datasets.items()}
   costs = {name: [] for name in datasets}
   for counted in [False] + [True] * rounds:
     cost = dict.fromkeys(datasets, 0.0)

@@ -1,8 +1,9 @@
-"""What refurbish costs beside the augmentation: CPU time of hits and of epochs, first element, memory."""
-import pathlib
+"""What refurbish costs beside the augmentation: CPU time of hits and of fresh samples, first element, epoch's end, memory."""
+import os
 import time
 
 import common
+import samples
 import numpy as np
 import tensorflow as tf
 
@@ -16,13 +17,30 @@ ONLY_HITS = 1e12
 
 def measure(quick):
   """Yields the sections."""
-  for section in (hits, steady_epochs, first_batch, memory, plumbing):
+  for section in (hits, trivial, mapped_source, serial_part, epoch_end, first_element, memory, plumbing):
     common.say(section.__doc__)
     yield section(quick)
 
 
 def identity(element):
   return element
+
+
+def plus_one(x):
+  return x + 1
+
+
+def multiply(x):
+  matrix = tf.random.stateless_normal([120, 120], [1, 2])
+  for _ in range(2):
+    matrix = tf.tanh(tf.matmul(matrix, matrix))
+  return x + tf.cast(0 * matrix[0, 0], tf.int64)
+
+
+def without_autotuner(dataset):
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return dataset.with_options(options)
 
 
 def hits(quick):
@@ -40,72 +58,132 @@ def hits(quick):
       "them. All hits: r is so large that nothing is evicted.",
       [common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
        common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
-       common.Row("hit_r3", "refurbish, r = 3, with map(identity) for the fresh ones", "µs", costs["steady"]),
+       common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
        common.Row("hit", "A hit against cache().shuffle(N)", "of the baseline",
-                  common.quotients(costs["hits"], costs["baseline"]), limit=0.7)])
+                  common.quotients(costs["hits"], costs["baseline"]), limit=0.6)])
 
 
-def steady_epochs(quick):
-  """Cost of a steady epoch"""
-  images, whence = _images(512 if quick else 50_000)
-  count, batch = len(images), 128
-  partial_fn, final_fn = rtf.augment.split(
-      [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
-       rtf.augment.random_flip()], at=2)
-  seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
-  seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
-  # tf.data fuses a map with a batch right behind it into one stage. Behind the partial map there is none.
+def trivial(quick):
+  """Cost of a fresh sample with trivial functions"""
+  count, batch = (4096 if quick else 200_000), 1024
+  source = tf.data.Dataset.range(count)
+  # Else tf.data fuses map and batch into one stage, which nothing between them can be.
   unfused = tf.data.Options()
   unfused.experimental_optimization.map_and_batch_fusion = False
-  datasets = {
-      "source": seeded.batch(batch),
-      "partial": seeded.map(lambda image, seed: partial_fn(image, seed=seed), common.PARALLEL_CALLS)
-                 .batch(batch).with_options(unfused),
-      "final": seeded.cache().map(lambda image, seed: final_fn(image, seed=seed), common.PARALLEL_CALLS).batch(batch),
-  }
-  reuse_factors = (2, 3, 4)
-  source = tf.data.Dataset.from_tensor_slices(images)
-  datasets |= {r: source.refurbish(partial_fn, final_fn, r=r).batch(batch) for r in reuse_factors}
-  costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 5), turn=50))
-  partial = [partial - source for partial, source in zip(costs["partial"], costs["source"])]
-  limits = {r: [p / r + f for p, f in zip(partial, costs["final"])] for r in reuse_factors}
+  costs = common.per_element(count, common.cpu_of_epochs({
+      "map": source.map(plus_one, common.PARALLEL_CALLS).batch(batch).with_options(unfused),
+      "partial": source.refurbish(plus_one, r=1).batch(batch),
+      "both": source.refurbish(plus_one, plus_one, r=1).batch(batch),
+  }, rounds=common.rounds(quick, 9)))
   return common.Section(
-      steady_epochs.__doc__,
-      f"CPU time per image, epochs of {count:,} images ({whence}). t_f is all that images.cache().map(final_fn, "
-      f"{common.PARALLEL_CALLS}).batch({batch}) costs: a refurbished epoch has the cache, the final map, the batching and "
-      f"the iteration once for each image, too. t_p is only what .map(partial_fn, {common.PARALLEL_CALLS}) adds to "
-      f"images.batch({batch}). All images lie in memory, and both functions are given other seeds for each. partial_fn is two rand_augment_layer(), final_fn "
-      "random_crop(4) and random_flip().",
-      [common.Row("t_p", "t_p", "µs", partial),
-       common.Row("t_f", "t_f", "µs", costs["final"])] +
-      [common.Row(f"steady_r{r}", f"refurbish, r = {r}", "µs", costs[r]) for r in reuse_factors] +
-      [common.Row(f"epoch_r{r}", f"A steady epoch, r = {r}", "of t_p / r + t_f",
-                  common.quotients(costs[r], limits[r]), limit=1.05) for r in reuse_factors])
+      trivial.__doc__,
+      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}). The function is x + 1.",
+      [common.Row("trivial_map", f"map(x + 1, {common.PARALLEL_CALLS})", "µs", costs["map"]),
+       common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
+       common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
+       common.Row("trivial", "One function on the workers", "of one parallel map",
+                  common.quotients(costs["partial"], costs["map"]), limit=0.7)])
 
 
-def first_batch(quick):
-  """Time to the first batch"""
-  count, batch = (20_000 if quick else IMAGENET), 1024
+def mapped_source(quick):
+  """A source with a parallel map of its own"""
+  count, calls, pause = (64 if quick else 1000), 4, 0.002
+  def wait(x):
+    time.sleep(pause)
+    return x
+
+  source = tf.data.Dataset.range(count).map(
+      lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []), calls, deterministic=True)
+  seconds = {"alone": [], "behind": []}
+  for _ in range(common.rounds(quick, 5)):
+    for name, dataset in (("alone", without_autotuner(source)), ("behind", source.refurbish(plus_one, plus_one, r=1))):
+      began = time.perf_counter()
+      for _ in dataset.batch(50):
+        pass
+      seconds[name].append(time.perf_counter() - began)
+  return common.Section(
+      mapped_source.__doc__,
+      f"Seconds of an epoch of {count:,} elements, each of which takes a map with {calls} calls {1000 * pause:g} ms.",
+      [common.Row("mapped_alone", "by itself", "s", seconds["alone"]),
+       common.Row("mapped_behind", "behind refurbish", "s", seconds["behind"]),
+       common.Row("mapped", "Behind the stage", "of by itself", common.quotients(seconds["behind"], seconds["alone"]),
+                  limit=1.05)])
+
+
+def serial_part(quick):
+  """What cannot run in parallel"""
+  processors = len(os.sched_getaffinity(0))
+  workers = [n for n in (1, 2, 4) if n <= processors]
+  count = 512 if quick else 12_800
+  images, whence = samples.small(count)
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  source = tf.data.Dataset.from_tensor_slices(images)
+  iterators = {n: iter(source.refurbish(partial_fn, r=1, num_parallel_calls=n).batch(128).repeat()) for n in workers}
+  seconds = {n: [] for n in workers}
+  steps = -(-count // 128)
+  for number in range(1 + common.rounds(quick, 5)):
+    for n, iterator in iterators.items():
+      began = time.perf_counter()
+      for _ in range(steps):
+        next(iterator)
+      if number > 0:
+        seconds[n].append(1e6 * (time.perf_counter() - began) / count)
+  rows = [common.Row(f"wall_{n}", f"{n} at once", "µs of wall time", seconds[n]) for n in workers]
+  # Of each round the line through 1 / n that is nearest to all.
+  serial = [float(np.polyfit([1 / n for n in workers], of_round, 1)[1]) if len(workers) > 1 else 0.0
+            for of_round in zip(*seconds.values())]
+  return common.Section(
+      serial_part.__doc__,
+      f"{whence}; refurbish with two rand_augment_layer() and r = 1, .batch(128), in {workers} calls at once on "
+      f"{processors} processors. Wall time a sample, and of s + p / n through them, s, which is also what processors share.",
+      rows + [common.Row("serial", "The serial part, fitted", "µs", serial, limit=3)])
+
+
+def epoch_end(quick):
+  """The end of an epoch"""
+  rows = []
+  for key, what, count, epochs in (("short", "0.3 s", 2_000, 100), ("long", "5 s", 40_000, 20)):
+    dataset = tf.data.Dataset.range(count // 50 if quick else count).refurbish(multiply, plus_one, r=1).batch(32)
+    milliseconds = []
+    for _ in range(3 if quick else epochs):
+      iterator = iter(dataset.prefetch(tf.data.AUTOTUNE))
+      for _ in iterator:
+        pass
+      began = time.perf_counter()
+      del iterator
+      milliseconds.append(1000 * (time.perf_counter() - began))
+    rows += [common.Row(f"end_{key}", f"dropping the iterator of an epoch of about {what}, {len(milliseconds)} times", "ms",
+                        milliseconds),
+             common.Row(f"end_{key}_95", f"Epochs of {what}: the iterator is gone, in 95 of 100", "ms",
+                        [float(np.quantile(milliseconds, 0.95))], limit=5),
+             common.Row(f"end_{key}_most", f"Epochs of {what}: the iterator is gone, the slowest", "ms", [max(milliseconds)],
+                        limit=50)]
+  return common.Section(
+      epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
+
+
+def first_element(quick):
+  """Time to the first element"""
+  count = 20_000 if quick else IMAGENET
   source = tf.data.Dataset.range(count)
-  datasets = {"baseline": source.cache().shuffle(count).batch(batch),
-              "refurbish": source.refurbish(identity, r=3).batch(batch)}
+  datasets = {"baseline": without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
   waits = {name: [] for name in datasets}
   for epoch in range(1 + common.rounds(quick, 5)):
     for name, dataset in datasets.items():
       began = time.perf_counter()
-      iterator = iter(dataset)
+      iterator = iter(dataset.batch(1 if epoch else 1024))
       next(iterator)
       if epoch > 0:
         waits[name].append(1000 * (time.perf_counter() - began))
-      for _ in iterator:  # To the end, for the next epoch to be one after a whole one.
-        pass
+      else:
+        for _ in iterator:  # To the end, for the next epoch to be one after a whole one.
+          pass
       del iterator  # Not in the next one's time.
   return common.Section(
-      first_batch.__doc__,
-      f"From iter() to the first batch of {batch:,} int64 scalars of a later epoch, each after a whole one, "
-      f"N = {count:,}, r = 3. The first element comes sooner.",
+      first_element.__doc__,
+      f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
       [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
-       common.Row("first", "First batch of a later epoch", "ms", waits["refurbish"], limit=150)])
+       common.Row("first", "First element of a later epoch", "ms", waits["refurbish"], limit=50)])
 
 
 def memory(quick):
@@ -159,22 +237,6 @@ def plumbing(quick):
       f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), all of them fresh. Neither map "
       "is parallel, as the cost of waking threads would hide the difference. For information.",
       rows)
-
-
-def _images(count):
-  """uint8 `[n, 32, 32, 3]`, at most `count`, and in words where they come from."""
-  # Looked for by hand: TFDS would try to download what is not prepared. In a quick run importing it takes longer than
-  # all else.
-  prepared = pathlib.Path.home() / "tensorflow_datasets" / "cifar10"
-  if count < 50_000:
-    whence = "random, as this is a quick run"
-  elif not prepared.is_dir():
-    whence = f"random, as there is no CIFAR-10 in {prepared}"
-  else:
-    import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
-    images = tfds.load("cifar10", split="train", download=False, batch_size=-1)["image"].numpy()
-    return images[:count], "CIFAR-10 from TFDS"
-  return np.random.default_rng(7).integers(256, size=[count, 32, 32, 3], dtype=np.uint8), whence
 
 
 def _resident_growth(kind, count, r, epochs):

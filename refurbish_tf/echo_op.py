@@ -144,9 +144,9 @@ def _echo(
 
   def augment(dataset):
     if not arguments.takes_seed(augment_fn, dataset.element_spec):
-      return _AugmentDataset(dataset, augment_fn, name)
+      return AugmentDataset(dataset, augment_fn, name)
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
-    return _AugmentDataset(
+    return AugmentDataset(
         tf.data.Dataset.zip(dataset, seeds, name=name),
         lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)), name)
 
@@ -188,7 +188,7 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     return f"{arguments.stage_title('echo', self._name)}, e = {self._e:g}"
 
 
-class _AugmentDataset(dataset_ops.UnaryDataset):
+class AugmentDataset(dataset_ops.UnaryDataset):
   """`function` of each element, run on workers of its own."""
 
   def __init__(self, input_dataset, function, name):

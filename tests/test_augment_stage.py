@@ -26,7 +26,7 @@ def augmented(dataset, function, deterministic=None, threads=4):
   options.autotune.enabled = False
   if deterministic is not None:
     options.deterministic = deterministic
-  return echo_op._AugmentDataset(dataset, function, None).with_options(options)
+  return echo_op.AugmentDataset(dataset, function, None).with_options(options)
 
 
 def called(function):

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf import measure_split
 
 # The function of the same name hides it as an attribute of the package.
 module = importlib.import_module("refurbish_tf.recommend_split")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 IMAGES = tf.data.Dataset.from_tensor_slices(
     (np.random.default_rng(7).integers(0, 256, [12, 8, 8, 3], np.uint8), np.arange(12)))
 QUICK = {"epochs": 90, "max_seconds": 0.2, "num_samples": 8}
-MAP = 10e-6
+STAGE = 10e-6
 MEMORY = 1e-6
 
 
@@ -35,10 +36,10 @@ def recommend(layers, *, read=0.0, reads_all=False, epochs=90, min_diversity=0.9
   """What is recommended for layers of (name, microseconds, outcomes), of images of 100 bytes."""
   names, times, outcomes = zip(*layers)
   times = [1e-6 * microseconds for microseconds in times]
-  costs = module._Costs(
-      read=read, memory=MEMORY, map=MAP,
-      partial=tuple(MAP + sum(times[:at]) for at in range(1, len(times) + 1)),
-      final=tuple(MAP + sum(times[at:]) for at in range(1, len(times))))
+  costs = measure_split.Costs(
+      read=read, memory=MEMORY, standard=STAGE + sum(times), stage=STAGE,
+      partial=tuple(STAGE + sum(times[:at]) for at in range(1, len(times) + 1)),
+      final=tuple(STAGE + sum(times[at:]) for at in range(1, len(times))))
   image = tf.TensorSpec([None, None, 3], tf.uint8)
   return module._recommend(
       [layer_named(name) for name in names], costs, [(number, False, number) for number in outcomes], batched_outcomes,
@@ -54,7 +55,6 @@ def test_recommends_the_split_of_the_paper():
   assert (found.best.split, found.r) == (2, 3)
   assert found.best.t_p == pytest.approx(1010e-6) and found.best.t_f == pytest.approx(41e-6)
   assert found.best.time == pytest.approx(1010e-6 / 3 + 41e-6)
-  # Standard training has one map for both.
   assert found.best.gain == pytest.approx(1041 / (1010 / 3 + 41))
   assert found.best.diversity == rtf.diversity.normalized_unique_samples(14 * 14 * 162, 162, 90, 3)
   assert [layer.time for layer in found.layers] == pytest.approx([500e-6, 500e-6, 20e-6, 10e-6])
@@ -133,7 +133,7 @@ def test_no_split_keeps_enough_diversity():
 def test_what_is_cheap_gains_little():
   found = recommend([("crop", 2, 81), ("shift", 2, 81)])
   assert found.r == 1 or found.best.gain < 1.1
-  assert "another map, and reading" in found.warnings[0]
+  assert "its own work, and reading" in found.warnings[0]
 
 
 def test_prints_as_tables():
@@ -168,10 +168,11 @@ def test_refurbish_takes_it():
 
 
 def test_noise_does_not_make_negative_times():
-  costs = module._Costs(read=0.0, memory=1.0, map=10.0, partial=(9.0, 30.0, 29.0), final=(31.0, 8.0))
+  costs = measure_split.Costs(read=0.0, memory=1.0, standard=29.0, stage=10.0, partial=(9.0, 30.0, 29.0), final=(31.0, 8.0))
   assert all(seconds >= 0 for seconds in costs.layers())
   # Of a cheap layer beside an expensive one, the difference that the expensive one is not in.
-  costs = module._Costs(read=0.0, memory=1.0, map=10.0, partial=(1000.0, 1015.0, 1027.0), final=(25.0, 15.0))
+  costs = measure_split.Costs(read=0.0, memory=1.0, standard=1027.0, stage=10.0,
+                              partial=(1000.0, 1015.0, 1027.0), final=(25.0, 15.0))
   assert costs.layers() == (990.0, 10.0, 5.0)
 
 
@@ -181,22 +182,22 @@ def test_noise_does_not_make_negative_times():
     (itertools.cycle(range(1000)), (1000, False, 1000)),
     (itertools.count(), (math.inf, False, math.inf)),
     # Every other draw is another one: two are the same in a quarter of the cases.
-    ((i // 2 * (i % 2) for i in itertools.count()), (module.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
+    ((i // 2 * (i % 2) for i in itertools.count()), (measure_split.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
     # Two, one of which comes once in ten draws.
     ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
 ])
 def test_count_distinct(draws, expected):
-  assert module.count_distinct(draws, module.FEWEST_DRAWS, lambda: False) == expected
+  assert measure_split.count_distinct(draws, measure_split.FEWEST_DRAWS, lambda: False) == expected
 
 
 def test_counting_ends_when_the_time_is_up():
   drawn = []
   draws = (drawn.append(i) or i % 50 for i in itertools.count())
-  assert module.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
+  assert measure_split.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
   assert len(drawn) == 64
-  assert module.count_distinct(itertools.count(), 64, lambda: True)[:2] == (math.inf, False)
+  assert measure_split.count_distinct(itertools.count(), 64, lambda: True)[:2] == (math.inf, False)
   # Too few draws to say that.
-  assert module.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
+  assert measure_split.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
 
 
 def busy(image, seed):
@@ -270,7 +271,8 @@ def test_rare_outcomes_are_no_diversity_wherever_they_are():
 
 def test_what_is_behind_a_split_costs_what_it_adds():
   """Times that are measured one by one do not agree; a gain that the cached layer does not have is none."""
-  costs = module._Costs(read=0.0, memory=MEMORY, map=MAP, partial=(MAP + 1e-6, MAP + 1001e-6), final=(MAP + 700e-6,))
+  costs = measure_split.Costs(read=0.0, memory=MEMORY, standard=STAGE + 1001e-6, stage=STAGE, partial=(STAGE + 1e-6, STAGE + 1001e-6),
+                              final=(STAGE + 700e-6,))
   image = tf.TensorSpec([None, None, 3], tf.uint8)
   found = module._recommend(
       [layer_named("crop"), layer_named("rand_augment")], costs, [(81, False, 81), (14, False, 14)], 162, [image] * 3,
@@ -284,9 +286,10 @@ def test_layers_that_stay_together_change_places_together():
   layers = [rtf.augment.random_crop(4), rtf.augment.random_flip(), *pair]
   image, half = tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.uint8)
   times = (20e-6, 10e-6, 500e-6, 500e-6)
-  costs = module._Costs(
-      read=0.0, memory=MEMORY, map=MAP, partial=tuple(MAP + sum(times[:at]) for at in range(1, 5)),
-      final=tuple(MAP + sum(times[at:]) for at in range(1, 4)))
+  costs = measure_split.Costs(
+      read=0.0, memory=MEMORY, standard=STAGE + sum(times), stage=STAGE,
+      partial=tuple(STAGE + sum(times[:at]) for at in range(1, 5)),
+      final=tuple(STAGE + sum(times[at:]) for at in range(1, 4)))
   found = module._recommend(
       layers, costs, [(number, False, number) for number in (81, 2, 200, 20)], 1, [image, image, image, half, image],
       [100] * 4, 1000, False, 90, 0.95, (2, 3))
