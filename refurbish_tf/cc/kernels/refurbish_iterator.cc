@@ -111,11 +111,10 @@ absl::Status RefurbishIterator::GetNextInternal(
     epoch_ = *std::move(epoch);
   }
   if (workers_.get() == nullptr) Run(ctx);
-  std::unique_ptr<OrderedWorkers::Piece> piece;
   int64_t waited_nanos;
   RecordStop(ctx);
   const OrderedWorkers::Next next =
-      workers_.get()->GetNext(&piece, &waited_nanos);
+      workers_.get()->GetNext(&piece_, &waited_nanos);
   RecordStart(ctx);
   if (next == OrderedWorkers::Next::kCancelled) {
     return absl::CancelledError("Iteration was cancelled.");
@@ -125,7 +124,7 @@ absl::Status RefurbishIterator::GetNextInternal(
     *end_of_sequence = status.ok();
     return status;
   }
-  auto& sample = static_cast<SamplePiece&>(*piece);
+  auto& sample = static_cast<SamplePiece&>(*piece_);
   EpochCounters& counters = epoch_->counters();
   if (sample.fresh) counters.fresh_wait_nanos += waited_nanos;
   // An element that fails as it is cancelled with its iterator is not lost.

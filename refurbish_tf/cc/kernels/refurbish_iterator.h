@@ -75,6 +75,9 @@ class RefurbishIterator
   // What went wrong when the end was reached, to be told once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
+  // The one handed out last, to be used again.
+  std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+
   // They use what is `running_`. Changed with `mu_`.
   IteratorWorkers workers_;
 };

@@ -31,8 +31,9 @@ absl::Status AddToMessage(const absl::Status& status, const char* what,
 
 OrderedWorkers::Claimed SampleWork::Claim(
     std::unique_ptr<OrderedWorkers::Piece>* piece) {
-  auto claimed = std::make_unique<SamplePiece>();
-  switch (epoch_->Next(&claimed->place)) {
+  if (*piece == nullptr) *piece = std::make_unique<SamplePiece>();
+  auto& sample = static_cast<SamplePiece&>(**piece);
+  switch (epoch_->Next(&sample.place)) {
     case Epoch::Step::kEnd:
       return OrderedWorkers::Claimed::kEnd;
     case Epoch::Step::kNotNow:
@@ -40,10 +41,12 @@ OrderedWorkers::Claimed SampleWork::Claim(
     case Epoch::Step::kPlace:
       break;
   }
-  SamplePiece& sample = *claimed;
-  *piece = std::move(claimed);
-  if (sample.place.from == Place::From::kSource) {
-    sample.fresh = true;
+  sample.status = absl::OkStatus();
+  sample.tensors.clear();
+  sample.keep = true;
+  sample.fresh = sample.place.from == Place::From::kSource;
+  if (sample.fresh) {
+    sample.index.reset();
     return OrderedWorkers::Claimed::kFetch;
   }
   sample.index = sample.place.index;

@@ -47,7 +47,8 @@ class OrderedWorkers {
   class Work {
    public:
     virtual ~Work() = default;
-    // Takes the next piece, without waiting. Never called by two threads at once.
+    // Takes the next piece, without waiting. `*piece` may hold one that was handed
+    // out, to be used again. Never called by two threads at once.
     virtual Claimed Claim(std::unique_ptr<Piece>* piece) = 0;
     // May wait. Never called by two threads at once.
     virtual Outcome Fetch(Piece* piece) = 0;
@@ -83,8 +84,8 @@ class OrderedWorkers {
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
   enum class Next { kPiece, kEnd, kCancelled };
-  // The next result. For one thread at a time. `*waited_nanos` is how long it was
-  // not ready.
+  // The next result. For one thread at a time. `*piece` may hold the one before,
+  // to be used again. `*waited_nanos` is how long it was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
 
