@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf.backup import Backup
 from support import cases
 
 N, BATCH, EPOCHS = 20, 4, 4
@@ -371,11 +372,11 @@ def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(tmp
     shutil.copytree(backup, copy)
     left = number
     try:
-      rtf.keras._Backup(copy).delete()
+      Backup(copy).delete()
       break
     except KeyboardInterrupt:
       left = 0
-      if rtf.keras._Backup(copy).state() is not None:
+      if Backup(copy).state() is not None:
         assert {path.name for path in (copy / "refurbish_tf_backup").iterdir()} == files
   assert number > len(files) and not copy.exists()
 
