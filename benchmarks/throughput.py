@@ -298,8 +298,8 @@ def pipelines(images, augmentation, complete):
           decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count))
   datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(BATCH)
   augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
-  # Where crop and flip are behind batch, there is nothing for the stage to do but to hand out.
-  datasets[FINAL] = batched(augmented.refurbish(final_fn, r=1) if layers[at:] else augmented.shuffle(count))
+  # Where crop and flip are behind batch, there is nothing for the stage to do.
+  datasets[FINAL] = batched(augmented.refurbish(final_fn or tf.identity, r=1))
   return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
 
 
