@@ -62,6 +62,12 @@ def seeds_a_state(function, parameter):
   return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
 
 
+def has_a_state(wrapper):
+  """Whether a traced function draws random numbers of its own, or calls what may."""
+  operations = wrapper.function.graph.get_operations()
+  return any(each.op_def.is_stateful and each.type != "ReadVariableOp" for each in operations)
+
+
 def without_autotuner(dataset):
   """The dataset with tf.data's autotuner off, unless its options have it on.
 
@@ -70,12 +76,14 @@ def without_autotuner(dataset):
   """
   # While a function is traced only what Python knows of the options can be read.
   given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune  # pylint: disable=protected-access
+  if given.enabled is not None:
+    return dataset
   options = tf.data.Options()
-  if given.enabled is None:
-    options.autotune.enabled = False
+  options.autotune.enabled = False
   if given.initial_parallelism is None:
-    # How many calls AUTOTUNE then stands for in the other stages: no more than 16, if nothing is said.
-    options.autotune.initial_parallelism = PROCESSORS
+    # How many calls AUTOTUNE then stands for in the other stages: of these as many as the pool has threads, wherever it
+    # is, and not 16.
+    options.autotune.initial_parallelism = 1024
   return dataset.with_options(options)
 
 

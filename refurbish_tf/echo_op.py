@@ -73,7 +73,7 @@ def _echo(
   one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
   the factor that was reached. What comes out depends on the clock, so it is not deterministic.
 
-  As `refurbish`, the stage turns tf.data's autotuner off, unless the options of the pipeline turn it on.
+  As `refurbish`, the stage turns tf.data's autotuner off, unless the options before or behind it turn it on.
 
   With "before_augment" and "after_augment" a shuffle buffer stands behind the stage, and at the beginning of each epoch
   it is filled as fast as it goes: there `rtf.AUTOTUNE` echoes even where no echo is needed. "after_batch" has not that
@@ -91,9 +91,11 @@ def _echo(
       same in every epoch: where the fraction matters, shuffle before the stage.
     where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
       `augment_fn` and `batch_size`.
-    augment_fn: with `where`, a function called in parallel as in `tf.data.Dataset.map`. If it needs a keyword argument
-      `seed`, as what `rtf.augment.compose` returns does, it is given an int32 tensor of shape `[2]` for
-      `tf.random.stateless_*`, another one at each call.
+    augment_fn: with `where`, a function called as in `tf.data.Dataset.map`, as many times at once as the pipeline's thread
+      pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random numbers of its
+      own, as `tf.image.random_*` does, a run that is restored draws others. If it needs a keyword argument `seed`, as
+      what `rtf.augment.compose` returns does, it is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`,
+      another one at each call.
     batch_size: with `where`, how many elements there are in a batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
     shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; of "after_batch", too, these are
@@ -201,6 +203,9 @@ class AugmentDataset(dataset_ops.UnaryDataset):
 
   def _functions(self):
     return [self._wrapper]
+
+  def has_a_state(self):
+    return arguments.has_a_state(self._wrapper)
 
   @property
   def element_spec(self):

@@ -65,10 +65,11 @@ def _refurbish(
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
-  The stage turns tf.data's autotuner off, unless the options of the pipeline turn it on: an epoch would end late, by up
-  to a minute, as its iterator waits for the autotuner. As all options, these hold for the whole pipeline:
-  `tf.data.AUTOTUNE` in another stage then stands for as many calls as there are processors, and no `prefetch` is added
-  at the end where you write none.
+  The stage turns tf.data's autotuner off, unless the options before or behind it turn it on: an epoch would end late, by
+  up to a minute, as its iterator waits for the autotuner. As all options, these hold for the whole pipeline, and are
+  ignored in a function of `flat_map` or `interleave`. `tf.data.AUTOTUNE` in another stage then stands for as many calls
+  as the thread pool has threads, and no `prefetch` is added at the end where you write none. Where an option behind the
+  stage turns it on, TensorFlow warns that it is changed.
 
   A sample is known by its position in the source, so the source must have the same order in every epoch; it is
   shuffled here. A source with random access (`from_tensor_slices`, `range`, and `map`, `zip`, `batch` of such) is
@@ -201,8 +202,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
 
   def has_a_state(self):
     """Whether a function draws random numbers of its own, or calls what may: then no run is like another."""
-    operations = [each for wrapper in self._functions() for each in wrapper.function.graph.get_operations()]
-    return any(each.op_def.is_stateful and each.type != "ReadVariableOp" for each in operations)
+    return any(map(arguments.has_a_state, self._functions()))
 
   @property
   def element_spec(self):

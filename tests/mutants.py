@@ -134,10 +134,10 @@ MUTANTS = [
            WORKERS_TEST),
     Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", WORKERS_TEST),
     Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
-    Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||",
-           "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n"
+    Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
+           "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n    ++num_starting_;\n"
            "    threads_.push_back(start_thread_([this] { Loop(); }));\n  }\n"
-           "  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||", WORKERS_TEST),
+           "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n", WORKERS_TEST),
     Mutant("a checkpoint does not wait for what is under way", WORKERS,
            "  while (!cancelled_ && !std::all_of(", "  while (cancelled_ && !std::all_of(", WORKERS_TEST),
     Mutant("work goes on while it is saved", "refurbish_tf/cc/workers/ordered_workers.h",

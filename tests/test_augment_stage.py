@@ -3,6 +3,7 @@ import threading
 import time
 
 from absl.testing import parameterized
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +11,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.kernel_tests import checkpoint_test_base
 from tensorflow.python.framework import combinations
 from tensorflow.python.framework import config
+from tensorflow.python.ops import gen_dataset_ops
 
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
@@ -133,6 +135,75 @@ def test_places_where_the_input_has_them():
   shuffled = global_shuffle_op._global_shuffle(dataset, seed=3)
   found = [int(x) for x in shuffled]
   assert sorted(found) == list(range(20, 100, 10)) and found != sorted(found)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("behind", ["nothing", "prefetch", "augment", "echo"])
+def test_restored_in_a_global_shuffle(behind, symbolic):
+  behind = {"nothing": lambda x: x, "prefetch": lambda x: x.prefetch(2), "augment": lambda x: augmented(x, lambda x: x + 1),
+            "echo": lambda x: x.echo(2)}[behind]
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  dataset = behind(augmented(Dataset.range(30), lambda x: 10 * x))
+  dataset = global_shuffle_op._global_shuffle(dataset, seed=3, reshuffle_each_iteration=False)
+  dataset = dataset.with_options(options)
+  expected = [int(x) for x in dataset]
+  for step in (0, 1, 7, 29):
+    iterator = iter(dataset)
+    found = [int(next(iterator)) for _ in range(step)]
+    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+    restored = iter(dataset)
+    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+    assert found + [int(x) for x in restored] == expected
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+def test_restored_where_the_order_is_free(symbolic):
+  """None is lost and none comes twice, though with the option results come as they are ready."""
+  options = tf.data.Options()
+  options.deterministic = False
+  options.experimental_symbolic_checkpoint = symbolic
+  draw = np.random.default_rng(1).uniform(0, 0.003, 1000)
+
+  def dawdle(x):
+    time.sleep(draw[int(x)])
+    return x
+
+  for step in (1, 5, 13):
+    dataset = augmented(Dataset.range(40), called(dawdle)).with_options(options)
+    iterator = iter(dataset)
+    found = [int(next(iterator)) for _ in range(step)]
+    saved = gen_dataset_ops.serialize_iterator(iterator._iterator_resource, external_state_policy=1)
+    restored = iter(dataset)
+    gen_dataset_ops.deserialize_iterator(restored._iterator_resource, saved)
+    assert sorted(found + [int(x) for x in restored]) == list(range(40))
+
+
+def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
+  """A slow input is not read on for it: of what is claimed only what is being read."""
+  read = []
+
+  def slow(x):
+    read.append(int(x))
+    time.sleep(0.02)
+    return x
+
+  iterator = iter(augmented(Dataset.range(100).map(called(slow)), lambda x: x))
+  next(iterator)
+  before = len(read)
+  # One was handed out.
+  assert state_of(iterator, "Augment", {}).values["num_ready"] + 1 <= before + 2
+
+
+def test_random_functions_do_not_stand_in_the_way(tmp_path):
+  """As in refurbish; whoever resumes a training with them is told."""
+  train = Dataset.range(40).map(lambda x: (tf.cast(x[None], tf.float32), 0)).echo(
+      2, "before_augment", augment_fn=lambda x, y: (x + tf.random.uniform([1]), y), batch_size=4)
+  tf.train.Checkpoint(iterator=iter(train)).write(str(tmp_path / "checkpoint"))
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  with pytest.warns(UserWarning, match="draws random numbers of its own"):
+    model.fit(train, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
 
 
 def test_a_source_of_refurbish():

@@ -4,6 +4,7 @@ Structures, options, functions and graphs of refurbish are in test_dataset.py.
 """
 import gc
 import os
+import threading
 import time
 
 import numpy as np
@@ -370,13 +371,14 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
     options = dataset.options().autotune
     return options.enabled, options.initial_parallelism
 
-  processors = len(os.sched_getaffinity(0))
-  assert autotune(STAGES[kind](Dataset.range(3)).batch(2)) == (False, processors)
+  assert autotune(STAGES[kind](Dataset.range(3)).batch(2)) == (False, 1024)
   on = tf.data.Options()
   on.autotune.enabled = True
-  on.autotune.initial_parallelism = 3
-  assert autotune(STAGES[kind](Dataset.range(3).with_options(on)).batch(2)) == (True, 3)
-  assert autotune(STAGES[kind](Dataset.range(3)).with_options(on)) == (True, 3)
+  assert autotune(STAGES[kind](Dataset.range(3).with_options(on)).batch(2)) == (True, None)
+  assert autotune(STAGES[kind](Dataset.range(3)).with_options(on))[0] is True
+  three = tf.data.Options()
+  three.autotune.initial_parallelism = 3
+  assert autotune(STAGES[kind](Dataset.range(3).with_options(three))) == (False, 3)
 
   @tf.function
   def count():
@@ -386,3 +388,25 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
     return total
 
   assert count() == 3
+
+
+@pytest.mark.parametrize("threads", [2, 6])
+def test_autotune_of_other_stages_is_the_size_of_the_thread_pool(threads):
+  lock, now, most = threading.Lock(), 0, 0
+
+  @tf.autograph.experimental.do_not_convert
+  def call(x):
+    nonlocal now, most
+    with lock:
+      now += 1
+      most = max(most, now)
+    time.sleep(0.01)
+    with lock:
+      now -= 1
+    return x
+
+  source = Dataset.range(60).map(lambda x: tf.ensure_shape(tf.numpy_function(call, [x], tf.int64), []), tf.data.AUTOTUNE)
+  options = tf.data.Options()
+  options.threading.private_threadpool_size = threads
+  list(source.refurbish(tf.identity, seed=1).with_options(options))
+  assert 1 < most <= threads

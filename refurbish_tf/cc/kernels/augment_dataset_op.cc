@@ -181,8 +181,9 @@ class AugmentDatasetOp::Dataset : public DatasetBase {
     return absl::OkStatus();
   }
 
+  // As in refurbish, functions that draw random numbers of their own do not stand
+  // in the way of a checkpoint.
   absl::Status CheckExternalState() const override {
-    TF_RETURN_IF_ERROR(function_->as_traced().CheckExternalState());
     return input_->CheckExternalState();
   }
 
@@ -247,6 +248,13 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
  public:
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
+  // What the input has registered with `workers_` must go first.
+  ~Iterator() override {
+    workers_.Cancel();
+    workers_.Stop();
+    input_.reset();
+  }
+
   bool SymbolicCheckpointCompatible() const override { return true; }
 
   absl::Status Initialize(IteratorContext* ctx) override
@@ -306,8 +314,8 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    // A symbolic checkpoint is that of the input when the newest element had
-    // been read; the elements read ahead are read again.
+    // A symbolic checkpoint is that of the input when the element handed out last
+    // had been read; those read ahead are read again.
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
     std::vector<const OrderedWorkers::Piece*> ready;
@@ -323,11 +331,7 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
                                IteratorStateReader* reader) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    // Random access counts the elements that were handed out.
-    if (ctx->symbolic_checkpoint() ||
-        ctx->restored_element_count().has_value()) {
-      return RestoreInput(ctx, reader, input_);
-    }
+    if (ctx->symbolic_checkpoint()) return RestoreInput(ctx, reader, input_);
     // All that can be refused is, before anything is changed.
     const CheckpointReader saved("echo", prefix(), ctx, reader);
     int64_t num_ready = 0;
@@ -354,9 +358,11 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     input_ctx_.emplace(InputContext(ctx));
     contexts_.emplace(ctx, workers_.cancellation_manager());
     work_.emplace(input_.get(), &*input_ctx_, function_.get(), &*contexts_);
-    workers_.Start(WorkerOptions(ctx, kAutotuneCalls, "default",
-                                 {dataset()->function_.get()}),
-                   &*work_, &contexts_->usual, nullptr);
+    OrderedWorkers::Options options = WorkerOptions(
+        ctx, kAutotuneCalls, "default", {dataset()->function_.get()});
+    // A symbolic checkpoint says up to which element the input was read.
+    if (ctx->symbolic_checkpoint()) options.in_order = true;
+    workers_.Start(options, &*work_, &contexts_->usual, nullptr);
   }
 
   // While nothing is under way.

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"

@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 

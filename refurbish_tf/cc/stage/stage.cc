@@ -7,9 +7,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/samples/sample_codec.h"
-#include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/registry.h"
+#include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {

@@ -64,6 +64,11 @@ void OrderedWorkers::Cancel() {
 bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
   Lock lock(mu_);
   settling_ = true;
+  to_fetch_.clear();
+  ring_.erase(std::remove_if(
+                  ring_.begin(), ring_.end(),
+                  [](const auto& slot) { return slot->state == State::kToFetch; }),
+              ring_.end());
   const auto is_settled = [](const auto& slot) {
     return slot->state == State::kDone || slot->state == State::kDropped;
   };
@@ -183,10 +188,11 @@ bool OrderedWorkers::HasWork() const {
 void OrderedWorkers::WakeThreads() { wake_threads_.notify_all(); }
 
 void OrderedWorkers::AddThread() {
-  if (num_sleeping_ > 0 || static_cast<int>(threads_.size()) == num_threads_ ||
-      !HasWork()) {
+  if (num_sleeping_ > 0 || num_starting_ > 0 ||
+      static_cast<int>(threads_.size()) == num_threads_ || !HasWork()) {
     return;
   }
+  ++num_starting_;
   threads_.push_back(start_thread_([this] { Loop(); }));
 }
 
@@ -197,6 +203,7 @@ void OrderedWorkers::AskThread() {
 
 void OrderedWorkers::Loop() {
   Lock lock(mu_);
+  --num_starting_;
   while (!cancelled_ && !Ended()) {
     if (HasWork() && Step(lock, /*may_run=*/true)) continue;
     if (cancelled_ || Ended() || HasWork()) continue;

@@ -89,9 +89,11 @@ class OrderedWorkers {
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For a checkpoint: waits until all that is claimed is done, and claims nothing
-  // until `Resume`. `*ready` is what is handed out next, in order, and belongs to
-  // this object. False when cancelled. For the thread that calls `GetNext`.
+  // For a checkpoint: waits until what is fetched or run is done, and claims nothing
+  // until `Resume`. What is claimed and not yet fetched is given up, so it must be
+  // such as can be claimed anew. `*ready` is what is handed out next, in order, and
+  // belongs to this object. False when cancelled. For the thread that calls
+  // `GetNext`.
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
   void Resume() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -175,6 +177,8 @@ class OrderedWorkers {
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
+  // Started, and not yet at work.
+  int num_starting_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::shared_ptr<void>> threads_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/samples/disk_samples.h"
-#include "refurbish_tf/cc/store/registry.h"
-#include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "refurbish_tf/cc/store/memory_store.h"
+#include "refurbish_tf/cc/store/registry.h"
+#include "refurbish_tf/cc/store/samples/disk_samples.h"
+#include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/kernels/ragged_tensor_variant.h"
