@@ -184,6 +184,31 @@ def test_off_each_worker_yields_whole_epochs(two_workers, source):
     assert_refurbished(elements, range(N))
 
 
+def test_functions_bring_what_they_capture_and_call(two_workers):
+  """To another process, which traces nothing: values, control flow, functions of their own, of refurbish and of echo."""
+  table, steps = tf.constant([10 * k for k in range(N)], tf.int64), tf.constant(3, tf.int64)
+
+  @tf.function
+  def look_up(x):
+    return tf.gather(table, x)
+
+  def partial(x):
+    y = look_up(x)
+    for _ in tf.range(steps):
+      y = y + 1 if x % 2 == 0 else y - 1
+    return y
+
+  def final(y):
+    return tf.map_fn(lambda k: y + k + steps, tf.range(2, dtype=tf.int64))
+
+  dataset = tf.data.Dataset.range(N).refurbish(partial, final, r=2, seed=1).echo(
+      1, "after_augment", augment_fn=lambda y: y + table[1], batch_size=1)
+  found = two_workers.distribute(Policy.OFF, dataset)
+  expected = [10 * x + (3 if x % 2 == 0 else -3) + 3 + 10 for x in range(N)]
+  assert sorted(int(pair[0, 0]) for pair in found) == sorted(2 * expected)
+  assert all(pair[0, 1] == pair[0, 0] + 1 for pair in found)
+
+
 @pytest.mark.parametrize("n", [N, N + 1])
 def test_hint_each_worker_yields_whole_epochs_of_its_share(two_workers, n):
   source = tf.data.Dataset.range(n).shard(SHARD_HINT, SHARD_HINT)
