@@ -28,7 +28,11 @@ PIPELINES = {
     "dali": ("NVIDIA DALI", ("nvidia.dali",)),
     "grain": ("Grain", ("grain", "PIL")),
     "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
+    "tf_data_decoded": ("tf.data alone, cache() of decoded images", ()),
+    "refurbish_decoded": ("refurbish, r = 3, behind cache() of decoded images", ()),
 }
+# There is nothing to decode in small images.
+ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
 ROUNDS = 5
 # After which a pipeline is taken to hang.
 EPOCH_SECONDS = 300
@@ -56,7 +60,7 @@ def _section(quick, kind, size, images, whence, augmentation):
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
   for speeds, suffix, unit in ((speed, "wall", "images / s"), (cpu_speed, "cpu", "images / CPU s")):
-    for key, (name, _) in PIPELINES.items():
+    for key, (name, _) in _pipelines(kind).items():
       if key in absent:
         rows.append(common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}", unit, []))
       else:
@@ -65,26 +69,30 @@ def _section(quick, kind, size, images, whence, augmentation):
     rows += [
         common.Row(f"{kind}_{key}", f"{PIPELINES[key][0]}, {size}", "of refurbish's images/s",
                    common.quotients(values, speed[REFURBISH]), limit=1)
-        for key, values in speed.items() if key != REFURBISH]
+        for key, values in speed.items() if not key.startswith(REFURBISH)]
   return common.Section(
       f"{size}: images per second and per CPU second",
       f"{whence}, from memory, in random order: {augmentation}. uint8 batches of {BATCH}, read without a model. Each "
-      "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data as "
-      f"many calls at once as refurbish takes by itself ({common.PARALLEL_CALLS}). They take "
+      "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
+      f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
       "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
-      {size: lambda figure: _draw(figure, size, speed, cpu_speed, absent)})
+      {size: lambda figure: _draw(figure, size, _pipelines(kind), speed, cpu_speed, absent)})
 
 
-def _draw(figure, size, speed, cpu_speed, absent):
+def _pipelines(kind):
+  return {key: value for key, value in PIPELINES.items() if kind == "large" or key not in ONLY_LARGE}
+
+
+def _draw(figure, size, pipelines, speed, cpu_speed, absent):
   figure.set_size_inches(13, 6.5)
   axes = figure.subplots()
-  names = [PIPELINES[key][0] for key in PIPELINES]
+  names = [name for name, _ in pipelines.values()]
   # Colours of Okabe and Ito; the hatching says it once more.
   for offset, speeds, style in (
       (-0.2, speed, {"color": "#0072B2", "label": "images per second, all cores"}),
       (0.2, cpu_speed, {"color": "#E69F00", "hatch": "//", "edgecolor": "white", "label": "images per CPU second"})):
-    places = [place + offset for place, key in enumerate(PIPELINES) if key in speeds]
+    places = [place + offset for place, key in enumerate(pipelines) if key in speeds]
     medians = [statistics.median(values) for values in speeds.values()]
     below = [median - min(values) for median, values in zip(medians, speeds.values())]
     above = [max(values) - median for median, values in zip(medians, speeds.values())]
@@ -92,7 +100,7 @@ def _draw(figure, size, speed, cpu_speed, absent):
     axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", capsize=4)
     for place, median, more in zip(places, medians, above):
       axes.annotate(f"{median:,.0f}", (median + more, place), (8, 0), textcoords="offset points", va="center")
-  for place, key in enumerate(PIPELINES):
+  for place, key in enumerate(pipelines):
     if key in absent:
       axes.annotate(absent[key], (0, place), (8, 0), textcoords="offset points", va="center", style="italic")
   axes.set_yticks(range(len(names)), names)
@@ -110,8 +118,9 @@ def _run(kind, images, rounds):
   Returns:
     A dict of lists of what `epochs.serve` tells of each epoch; and a dict of why there is none of the other pipelines.
   """
-  absent = {key: "not installed" for key, (_, modules) in PIPELINES.items() if not all(map(_installed, modules))}
-  epochs = {key: [] for key in PIPELINES if key not in absent}
+  pipelines = _pipelines(kind)
+  absent = {key: "not installed" for key, (_, modules) in pipelines.items() if not all(map(_installed, modules))}
+  epochs = {key: [] for key in pipelines if key not in absent}
   with tempfile.TemporaryDirectory(prefix="refurbish-peers-") as directory, contextlib.ExitStack() as stack:
     path = pathlib.Path(directory, "images")
     path.write_bytes(pickle.dumps(images))

@@ -115,7 +115,7 @@ def decode_part(record, seed):
   return _resized(tf.io.decode_and_crop_jpeg(record, window, channels=3))
 
 
-def _part(image, seed):
+def resized_part(image, seed):
   """As `decode_part`, of an image that is decoded already."""
   top, left, height, width = tf.unstack(_random_window(tf.shape(image), seed))
   return _resized(image[top:top + height, left:left + width])
@@ -281,7 +281,7 @@ def pipelines(images, augmentation, complete):
       decoded = where == "before_augment" and layers[0] is decode_part
       echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
-          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose([_part, *layers[1:]] if decoded else layers),
+          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose([resized_part, *layers[1:]] if decoded else layers),
           batch_size=BATCH, shuffle_buffer_size=count)
     datasets["cache after augmentation"] = batched(
         seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count))
@@ -289,7 +289,7 @@ def pipelines(images, augmentation, complete):
       datasets[f"simplified by {number + 1}"] = standard(fewer)
     if layers[0] is decode_part:
       decoded = source.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS).cache()
-      of_decoded = [_part, *layers[1:]]
+      of_decoded = [resized_part, *layers[1:]]
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
       datasets["cache of decoded images"] = batched(tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(

@@ -13,13 +13,13 @@ def small(images):
   augment = rtf.augment.compose(throughput.rand_augment())
   # For small images crop and flip of whole batches are much cheaper.
   crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
-  return _epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE), len(images))
+  return take_epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE), len(images))
 
 
 def large(files):
   augment = rtf.augment.compose([
       throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
-  return _epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
+  return take_epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
 
 
 def _augmented(images, augment):
@@ -28,9 +28,11 @@ def _augmented(images, augment):
   return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
 
 
-def _epochs(dataset, count):
+def take_epochs(dataset, count):
+  options = tf.data.Options()
+  options.autotune.enabled = False
   # One iterator, as the others have: to make it takes as long for any number of images.
-  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE))
+  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE).with_options(options))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

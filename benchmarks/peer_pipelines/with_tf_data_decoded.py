@@ -1,0 +1,23 @@
+"""`tf.data` alone, as in with_tf_data.py, with a `cache()` of the decoded images: what one would do who has the memory."""
+import tensorflow as tf
+
+import common
+import epochs
+import refurbish_tf as rtf
+import throughput
+from with_tf_data import take_epochs
+
+
+def large(files):
+  augment = rtf.augment.compose([
+      throughput.resized_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
+  decoded = tf.data.Dataset.from_tensor_slices(files).map(
+      lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache().shuffle(len(files))
+  seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+  augmented = tf.data.Dataset.zip(decoded, seeds).map(
+      lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
+  return take_epochs(augmented.batch(epochs.BATCH), len(files))
+
+
+if __name__ == "__main__":
+  epochs.serve(large=large)
