@@ -14,6 +14,8 @@ MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf
                              if not module.name.startswith(("refurbish_tf.demo", "refurbish_tf._native")))]
 
 
+# What recommend_split advises against depends on how long the layers take here.
+@pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
   module = importlib.import_module(name)
