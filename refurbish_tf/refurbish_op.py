@@ -115,7 +115,8 @@ def _refurbish(
       most 1,024.
       `tf.data.AUTOTUNE` stands for as many as the pipeline's thread pool has threads: the processors, or
       `options.threading.private_threadpool_size`. One of them is the consumer's thread, which prepares a sample itself
-      before it waits, unless a function calls Python. None is one after the other in the consumer's thread, with no
+      before it waits, unless a function calls Python. Operations share the processors with the other calls, as far as
+      `options.threading.max_intra_op_parallelism` says nothing else. None is one after the other in the consumer's thread, with no
       thread of its own. An epoch that is left early has prepared some samples ahead; they stay in the store.
     deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False hands them out as
       they become ready. None is the option of the pipeline. Under `tf.config.experimental.enable_op_determinism`

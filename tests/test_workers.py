@@ -1,5 +1,6 @@
 """The functions of `refurbish` run on the workers of the stage: how many at once, by what, and all that they can do in `map`."""
 import collections
+import os
 import pathlib
 import threading
 import time
@@ -296,15 +297,37 @@ def test_op_determinism():
     config.disable_op_determinism()
 
 
-def test_max_intra_op_parallelism():
-  """The option holds for the functions, which are not run by the runner that carries it."""
-  def outcome(options):
-    dataset = Dataset.from_tensors(tf.zeros([300, 300])).refurbish(lambda x: tf.linalg.matmul(x, x) + 1, num_parallel_calls=2)
-    return [float(tf.reduce_sum(x)) for x in dataset.with_options(options)]
+def seconds_by_thread():
+  """Of CPU time, by the thread's number."""
+  found = {}
+  for thread in pathlib.Path("/proc/self/task").iterdir():
+    user, system = (thread / "stat").read_text(encoding="ascii").rpartition(") ")[2].split()[11:13]
+    found[int(thread.name)] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+  return found
 
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="with one processor nothing is cut in pieces")
+@pytest.mark.parametrize("most", [None, 1])
+def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(most):
+  """For the threads of TensorFlow to do a part of them would wake these for nothing; with the option, and without."""
   options = tf.data.Options()
-  options.threading.max_intra_op_parallelism = 1
-  assert outcome(options) == [90_000.0]
+  if most is not None:
+    options.threading.max_intra_op_parallelism = most
+
+  def work(x):
+    y = tf.fill([1_000_000], tf.cast(x, tf.float32))
+    for _ in range(10):
+      y = tf.exp(-y)
+    return tf.reduce_sum(y)
+
+  work(tf.constant(1))  # Starts the threads of TensorFlow.
+  before = seconds_by_thread()
+  for _ in Dataset.range(200).refurbish(work, r=1, seed=1).with_options(options):
+    pass
+  took = {number: seconds - before[number] for number, seconds in seconds_by_thread().items() if number in before}
+  del took[threading.get_native_id()]
+  # Those of the workers were not there before. All together take more than a second.
+  assert sum(took.values()) <= 0.05, took
 
 
 # Errors and checkpoints. -----------------------------------------------------------------------------------------------

@@ -356,10 +356,10 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     input_ctx_.emplace(InputContext(ctx));
-    contexts_.emplace(ctx, workers_.cancellation_manager());
-    work_.emplace(input_.get(), &*input_ctx_, function_.get(), &*contexts_);
     OrderedWorkers::Options options = WorkerOptions(
         ctx, kAutotuneCalls, "default", {dataset()->function_.get()});
+    contexts_.emplace(ctx, workers_.cancellation_manager(), options.max_calls);
+    work_.emplace(input_.get(), &*input_ctx_, function_.get(), &*contexts_);
     // A symbolic checkpoint says up to which element the input was read.
     if (ctx->symbolic_checkpoint()) options.in_order = true;
     workers_.Start(options, &*work_, &contexts_->usual, nullptr);

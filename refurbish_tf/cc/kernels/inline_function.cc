@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -42,13 +43,16 @@ bool IsRefusal(const absl::Status& status) {
                                            "Single-threaded executor does not");
 }
 
-int MaxParallelism(const IteratorContext* ctx) {
-  const tensorflow::data::Options* options =
-      const_cast<IteratorContext*>(ctx)->options();
+// Calls that run at once share the processors. An operation that cut its work in
+// pieces for others, too, would wake threads for nothing: for photographs that
+// took a third more CPU time.
+int MaxParallelism(IteratorContext* ctx, int num_calls) {
+  const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
       options->threading_options().optional_max_intra_op_parallelism_case() !=
           tensorflow::data::ThreadingOptions::kMaxIntraOpParallelism) {
-    return 0;
+    if (num_calls == 0) return 0;
+    return std::max(1, tensorflow::port::MaxParallelism() / num_calls);
   }
   const int most = options->threading_options().max_intra_op_parallelism();
   return most > 0 ? most : tensorflow::port::MaxParallelism();
@@ -102,13 +106,14 @@ absl::Status InlineFunctionMetadata::Create(
 }
 
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
-                                   tensorflow::CancellationManager* manager)
+                                   tensorflow::CancellationManager* manager,
+                                   int num_calls)
     : usual(WithRunner(ctx, manager, nullptr)),
       runs_inline([ctx, manager] {
         const std::function<void(std::function<void()>)> runner = RunAtOnce;
         return WithRunner(ctx, manager, &runner);
       }()),
-      max_parallelism(MaxParallelism(ctx)) {}
+      max_parallelism(MaxParallelism(ctx, num_calls)) {}
 
 absl::Status InlineFunction::Create(
     tensorflow::OpKernelContext* ctx,

@@ -42,13 +42,15 @@ class InlineFunctionMetadata {
 
 // The contexts of an iterator in which functions run.
 struct FunctionContexts {
-  // The runner of the one runs what it is given at once.
-  explicit FunctionContexts(tensorflow::data::IteratorContext* ctx,
-                            tensorflow::CancellationManager* manager);
+  // The runner of the one runs what it is given at once. `num_calls`: that run at
+  // the same time, or 0 where the consumer does everything.
+  FunctionContexts(tensorflow::data::IteratorContext* ctx,
+                   tensorflow::CancellationManager* manager, int num_calls);
 
   tensorflow::data::IteratorContext usual;
   tensorflow::data::IteratorContext runs_inline;
-  // As the option max_intra_op_parallelism asks, or 0.
+  // Of an operation: as the option max_intra_op_parallelism asks, else its share of
+  // the processors. 0 for no bound.
   int max_parallelism;
 };
 

@@ -77,8 +77,13 @@ absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
 
 void RefurbishIterator::Run(IteratorContext* ctx) {
   const RefurbishDataset& stage = *dataset();
-  running_.contexts =
-      std::make_unique<FunctionContexts>(ctx, workers_.cancellation_manager());
+  std::vector<const InlineFunction*> functions = {stage.partial_.get()};
+  if (stage.final_ != nullptr) functions.push_back(stage.final_.get());
+  const OrderedWorkers::Options options =
+      WorkerOptions(ctx, stage.arguments_.num_parallel_calls,
+                    stage.arguments_.deterministic, functions);
+  running_.contexts = std::make_unique<FunctionContexts>(
+      ctx, workers_.cancellation_manager(), options.max_calls);
   running_.epoch = epoch_;
   running_.source = std::make_unique<SourceReader>(
       stage.input_, this, prefix(), epoch_,
@@ -86,11 +91,7 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
       running_.source.get());
-  std::vector<const InlineFunction*> functions = {stage.partial_.get()};
-  if (stage.final_ != nullptr) functions.push_back(stage.final_.get());
-  workers_.Start(WorkerOptions(ctx, stage.arguments_.num_parallel_calls,
-                               stage.arguments_.deterministic, functions),
-                 running_.work.get(), &running_.contexts->usual,
+  workers_.Start(options, running_.work.get(), &running_.contexts->usual,
                  [epoch = epoch_.get()] { epoch->Close(); });
 }
 
