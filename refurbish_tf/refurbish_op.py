@@ -111,13 +111,12 @@ def _refurbish(
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
-    num_parallel_calls: how many calls of both functions together run at once, an int or an int64 tensor, at
-      most 1,024.
+    num_parallel_calls: how many calls of both functions together run at once, an int or an int64 tensor, at most 1,024.
       `tf.data.AUTOTUNE` stands for as many as the pipeline's thread pool has threads: the processors, or
       `options.threading.private_threadpool_size`. One of them is the consumer's thread, which prepares a sample itself
-      before it waits, unless a function calls Python. Operations share the processors with the other calls, as far as
-      `options.threading.max_intra_op_parallelism` says nothing else. None is one after the other in the consumer's thread, with no
-      thread of its own. An epoch that is left early has prepared some samples ahead; they stay in the store.
+      before it waits, unless a function calls Python. Within a call an operation has its share of the processors, or what
+      `options.threading.max_intra_op_parallelism` says. None is one call after the other in the consumer's thread, with
+      no thread of its own. An epoch that is left early has prepared some samples ahead; they stay in the store.
     deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False hands them out as
       they become ready. None is the option of the pipeline. Under `tf.config.experimental.enable_op_determinism`
       functions that have a state are called one after the other.
