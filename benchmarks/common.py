@@ -211,9 +211,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
   """
-  off = tf.data.Options()
-  off.autotune.enabled = False
-  datasets = {name: dataset.with_options(off) for name, dataset in datasets.items()}
+  datasets = {name: arguments.without_autotuner(dataset) for name, dataset in datasets.items()}
   costs = {name: [] for name in datasets}
   for counted in [False] + [True] * rounds:
     cost = dict.fromkeys(datasets, 0.0)

@@ -315,8 +315,7 @@ def _measure(datasets, rounds):
   for name, dataset in datasets.items():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    options.autotune.enabled = bool(dataset.options().autotune.enabled)
-    repeated = dataset.repeat().with_options(options)
+    repeated = arguments.without_autotuner(dataset.repeat()).with_options(options)
     # The first of all has its graph optimised and functions made that others have in common.
     for _ in range(2):
       began = time.process_time()

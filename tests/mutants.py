@@ -145,7 +145,7 @@ MUTANTS = [
     Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/augment_dataset_op.cc",
            "    for (const OrderedWorkers::Piece* piece : ready) {\n",
            "    for (const OrderedWorkers::Piece* piece : ready) {\n      if (num_ready == 1) break;\n",
-           "tests/test_augment_stage.py::test_results_that_are_restored"),
+           "tests/test_augment_stage.py::test_what_is_under_way_is_saved"),
     Mutant("a thread is woken for each result", WORKERS,
            "      if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();\n      if (waited)",
            "      if (num_sleeping_ > 0 && HasRoom(1) && HasWork()) WakeThreads();\n      if (waited)", WORKERS_TEST),

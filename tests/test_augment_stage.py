@@ -16,6 +16,7 @@ from tensorflow.python.ops import gen_dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
+from support.datasets import CallsAtOnce, call_in_python
 from test_damaged_checkpoint import set_state, state_of
 
 Dataset = tf.data.Dataset
@@ -34,7 +35,7 @@ def augmented(dataset, function, deterministic=None, threads=4):
 def called(function):
   """A function in Python of an int64 scalar, as TensorFlow calls it."""
   function = tf.autograph.experimental.do_not_convert(function)
-  return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64), [])
+  return lambda x: call_in_python(function, x)
 
 
 def fails_at(*failures):
@@ -69,20 +70,9 @@ def test_what_map_yields(threads):
 
 
 def test_no_more_calls_at_once_than_threads():
-  lock, now, most = threading.Lock(), 0, 0
-
-  def call(x):
-    nonlocal now, most
-    with lock:
-      now += 1
-      most = max(most, now)
-    time.sleep(0.002)
-    with lock:
-      now -= 1
-    return x
-
-  assert list(augmented(Dataset.range(60), called(call), threads=3).as_numpy_iterator()) == list(range(60))
-  assert 1 < most <= 3
+  calls = CallsAtOnce()
+  assert list(augmented(Dataset.range(60), calls, threads=3).as_numpy_iterator()) == list(range(60))
+  assert 1 < calls.most <= 3
 
 
 @pytest.mark.parametrize("deterministic, first", [(None, 0), (True, 0), (False, 1)])
@@ -298,16 +288,17 @@ def test_what_is_under_way_is_saved(taken):
   assert sorted(calls) == list(range(taken + num_ready, 40))
 
 
-def with_results(*taken):
+def with_results():
   """A pipeline and the state of its iterator, in which two results lie ready, of which the second is an error."""
   dataset = augmented(Dataset.range(4), fails_at(2))
   iterator = iter(dataset)
   assert int(next(iterator)) == 100
-  while True:
+  for _ in range(2000):
     state = state_of(iterator, "Augment", {"ready_1_message": tf.string})
     if state.values["num_ready"] == 3:
       return dataset, state
     time.sleep(0.01)
+  raise AssertionError(f"{state.values['num_ready']} results lie ready, and not 3")
 
 
 def test_results_that_are_restored():

@@ -4,7 +4,6 @@ Structures, options, functions and graphs of refurbish are in test_dataset.py.
 """
 import gc
 import os
-import threading
 import time
 
 import numpy as np
@@ -16,7 +15,7 @@ from tensorflow.python.data.ops import dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf import native
 from support import cases
-from support.datasets import OPTIONS, call_in_python, fresh, resident, stream
+from support.datasets import OPTIONS, CallsAtOnce, call_in_python, fresh, resident, stream
 
 Dataset = tf.data.Dataset
 N = 12
@@ -392,21 +391,9 @@ def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
 
 @pytest.mark.parametrize("threads", [2, 6])
 def test_autotune_of_other_stages_is_the_size_of_the_thread_pool(threads):
-  lock, now, most = threading.Lock(), 0, 0
-
-  @tf.autograph.experimental.do_not_convert
-  def call(x):
-    nonlocal now, most
-    with lock:
-      now += 1
-      most = max(most, now)
-    time.sleep(0.01)
-    with lock:
-      now -= 1
-    return x
-
-  source = Dataset.range(60).map(lambda x: tf.ensure_shape(tf.numpy_function(call, [x], tf.int64), []), tf.data.AUTOTUNE)
+  calls = CallsAtOnce(seconds=0.01)
+  source = Dataset.range(60).map(calls, tf.data.AUTOTUNE)
   options = tf.data.Options()
   options.threading.private_threadpool_size = threads
   list(source.refurbish(tf.identity, seed=1).with_options(options))
-  assert 1 < most <= threads
+  assert 1 < calls.most <= threads

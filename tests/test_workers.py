@@ -12,30 +12,9 @@ from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
 from support import cases
+from support.datasets import CallsAtOnce
 
 Dataset = tf.data.Dataset
-
-
-class Calls:
-  """A function in Python that counts how often it is under way at once, and in which threads it was called."""
-
-  def __init__(self):
-    self._lock = threading.Lock()
-    self.now = self.most = 0
-    self.order = []
-
-  def __call__(self, x):
-    def call(x):
-      with self._lock:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        self.order.append(int(x))
-      time.sleep(0.002)
-      with self._lock:
-        self.now -= 1
-      return x
-
-    return tf.ensure_shape(tf.numpy_function(call, [x], tf.int64), [])
 
 
 def private(size):
@@ -46,7 +25,7 @@ def private(size):
 
 @pytest.mark.parametrize("calls", [None, 1, 3])
 def test_no_more_calls_at_once_than_asked_for(calls):
-  partial, final = Calls(), Calls()
+  partial, final = CallsAtOnce(), CallsAtOnce()
   dataset = Dataset.range(60).refurbish(partial, final, r=2, seed=1, num_parallel_calls=calls)
   for _ in range(2):
     assert sorted(dataset.as_numpy_iterator()) == list(range(60))
@@ -55,7 +34,7 @@ def test_no_more_calls_at_once_than_asked_for(calls):
 
 
 def test_autotune_is_the_size_of_the_thread_pool():
-  calls = Calls()
+  calls = CallsAtOnce()
   dataset = Dataset.range(60).refurbish(calls, seed=1).with_options(private(2))
   assert sorted(dataset.as_numpy_iterator()) == list(range(60))
   assert calls.most <= 2

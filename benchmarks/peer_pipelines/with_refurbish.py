@@ -1,11 +1,10 @@
 """`refurbish`, otherwise the same as `tf.data` alone."""
-import itertools
-
 import tensorflow as tf
 
 import epochs
 import refurbish_tf as rtf
 import throughput
+from with_tf_data import take_epochs
 
 REUSE_FACTOR = 3
 
@@ -13,7 +12,7 @@ REUSE_FACTOR = 3
 def small(images):
   partial_fn = rtf.augment.compose(throughput.rand_augment())
   crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
-  return _epochs(
+  return take_epochs(
       tf.data.Dataset.from_tensor_slices(images)
       .refurbish(partial_fn, None, r=REUSE_FACTOR)
       .batch(epochs.BATCH)
@@ -23,16 +22,10 @@ def small(images):
 def large(files):
   partial_fn, final_fn = rtf.augment.split(
       [throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()], at=3)
-  return _epochs(
+  return take_epochs(
       tf.data.Dataset.from_tensor_slices(files)
       .refurbish(partial_fn, final_fn, r=REUSE_FACTOR)
       .batch(epochs.BATCH), len(files))
-
-
-def _epochs(dataset, count):
-  # One iterator, as the others have: to make it takes as long for any number of images.
-  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE))
-  return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 
 if __name__ == "__main__":

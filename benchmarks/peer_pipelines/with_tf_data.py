@@ -7,6 +7,7 @@ import common
 import epochs
 import refurbish_tf as rtf
 import throughput
+from refurbish_tf import arguments
 
 
 def small(images):
@@ -29,10 +30,8 @@ def _augmented(images, augment):
 
 
 def take_epochs(dataset, count):
-  options = tf.data.Options()
-  options.autotune.enabled = False
   # One iterator, as the others have: to make it takes as long for any number of images.
-  iterator = iter(dataset.repeat().prefetch(tf.data.AUTOTUNE).with_options(options))
+  iterator = iter(arguments.without_autotuner(dataset.repeat().prefetch(tf.data.AUTOTUNE)))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

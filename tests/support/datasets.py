@@ -1,6 +1,8 @@
 """Datasets, options and functions of tf.data, and what a process takes, for tests of what surrounds a stage."""
 import gc
 import os
+import threading
+import time
 
 import tensorflow as tf
 
@@ -26,6 +28,30 @@ def stream(n):
 def call_in_python(function, value, shape=()):
   """Calls a function of Python's in a dataset."""
   return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
+
+
+class CallsAtOnce:
+  """A function of a dataset, in Python, that notes its calls and how many of them were under way at once at most."""
+
+  def __init__(self, seconds=0.002):
+    self._seconds = seconds
+    self._lock = threading.Lock()
+    self._now = self.most = 0
+    self.order = []
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, x):
+    return call_in_python(self._call, x)
+
+  def _call(self, x):
+    with self._lock:
+      self._now += 1
+      self.most = max(self.most, self._now)
+      self.order.append(int(x))
+    time.sleep(self._seconds)
+    with self._lock:
+      self._now -= 1
+    return x
 
 
 def set_all_optimizations(options, value):

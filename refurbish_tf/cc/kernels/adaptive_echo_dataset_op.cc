@@ -15,9 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stopwatch.h"
 #include "refurbish_tf/cc/store/registry.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
@@ -40,7 +40,6 @@ using tensorflow::Thread;
 using tensorflow::tstring;
 using tensorflow::data::CardinalityOptions;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::IteratorBase;
 using tensorflow::data::IteratorContext;
@@ -101,47 +100,20 @@ class AdaptiveEchoDatasetOp : public UnaryDatasetOpKernel {
   class Dataset;
 };
 
-class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
+class AdaptiveEchoDatasetOp::Dataset : public UnaryDataset {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input, std::string stage,
           int64_t max_factor)
-      : DatasetBase(DatasetContext(ctx)),
-        input_(input),
+      : UnaryDataset(ctx, input, kDatasetType),
         stage_id_(std::move(stage)),
         max_factor_(max_factor),
         stage_(Registry<EchoStage>::Global().GetOrCreate(
-            stage_id_, [] { return std::make_shared<EchoStage>(); })) {
-    input_->Ref();
-  }
-
-  ~Dataset() override { input_->Unref(); }
-
-  const DataTypeVector& output_dtypes() const override {
-    return input_->output_dtypes();
-  }
-
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return input_->output_shapes();
-  }
-
-  std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
-  }
+            stage_id_, [] { return std::make_shared<EchoStage>(); })) {}
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
     return cardinality <= 0 ? cardinality
                             : tensorflow::data::kUnknownCardinality;
-  }
-
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->push_back(input_);
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckExternalState() const override {
-    return input_->CheckExternalState();
   }
 
  protected:
@@ -163,7 +135,6 @@ class AdaptiveEchoDatasetOp::Dataset : public DatasetBase {
  private:
   class Iterator;
 
-  const DatasetBase* const input_;
   const std::string stage_id_;
   const int64_t max_factor_;
   const std::shared_ptr<EchoStage> stage_;
@@ -419,7 +390,7 @@ std::unique_ptr<IteratorBase>
 AdaptiveEchoDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+      this, IteratorPrefix(prefix)});
 }
 
 void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,

@@ -16,9 +16,9 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -36,7 +36,6 @@ using tensorflow::PartialTensorShape;
 using tensorflow::Tensor;
 using tensorflow::data::CardinalityOptions;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::InstantiateCapturedFunctionParams;
 using tensorflow::data::InstantiatedCapturedFunction;
@@ -146,20 +145,15 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
   std::vector<PartialTensorShape> output_shapes_;
 };
 
-class AugmentDatasetOp::Dataset : public DatasetBase {
+class AugmentDatasetOp::Dataset : public UnaryDataset {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input,
           std::unique_ptr<InlineFunction> function, DataTypeVector output_types,
           std::vector<PartialTensorShape> output_shapes)
-      : DatasetBase(DatasetContext(ctx)),
-        input_(input),
+      : UnaryDataset(ctx, input, kDatasetType),
         function_(std::move(function)),
         output_types_(std::move(output_types)),
-        output_shapes_(std::move(output_shapes)) {
-    input_->Ref();
-  }
-
-  ~Dataset() override { input_->Unref(); }
+        output_shapes_(std::move(output_shapes)) {}
 
   const DataTypeVector& output_dtypes() const override { return output_types_; }
 
@@ -167,24 +161,8 @@ class AugmentDatasetOp::Dataset : public DatasetBase {
     return output_shapes_;
   }
 
-  std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
-  }
-
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     return input_->Cardinality(options);
-  }
-
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->push_back(input_);
-    return absl::OkStatus();
-  }
-
-  // As in refurbish, functions that draw random numbers of their own do not stand
-  // in the way of a checkpoint.
-  absl::Status CheckExternalState() const override {
-    return input_->CheckExternalState();
   }
 
   absl::Status Get(OpKernelContext* ctx, int64_t index,
@@ -232,7 +210,6 @@ class AugmentDatasetOp::Dataset : public DatasetBase {
  private:
   class Iterator;
 
-  const DatasetBase* const input_;
   const std::unique_ptr<InlineFunction> function_;
   const DataTypeVector output_types_;
   const std::vector<PartialTensorShape> output_shapes_;
@@ -401,7 +378,7 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 std::unique_ptr<IteratorBase> AugmentDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+      this, IteratorPrefix(prefix)});
 }
 
 void AugmentDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,

@@ -36,6 +36,16 @@ absl::Status DamagedCheckpoint(absl::string_view stage,
       "it."));
 }
 
+absl::Status SaveElement(tensorflow::data::IteratorStateWriter* writer,
+                         absl::string_view prefix, absl::string_view key,
+                         const std::vector<Tensor>& element) {
+  for (size_t i = 0; i < element.size(); ++i) {
+    TF_RETURN_IF_ERROR(
+        writer->WriteTensor(prefix, absl::StrCat(key, "_", i), element[i]));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
                         absl::string_view prefix, absl::string_view key,
                         const Result& result) {
@@ -46,11 +56,7 @@ absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
     return writer->WriteScalar(prefix, absl::StrCat(key, "_", kMessage),
                                tstring(result.status.message()));
   }
-  for (size_t i = 0; i < result.element.size(); ++i) {
-    TF_RETURN_IF_ERROR(writer->WriteTensor(prefix, absl::StrCat(key, "_", i),
-                                           result.element[i]));
-  }
-  return absl::OkStatus();
+  return SaveElement(writer, prefix, key, result.element);
 }
 
 absl::Status CheckpointReader::Read(absl::string_view key,

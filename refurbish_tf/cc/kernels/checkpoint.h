@@ -26,6 +26,9 @@ struct Result {
   std::vector<tensorflow::Tensor> element;
 };
 
+absl::Status SaveElement(tensorflow::data::IteratorStateWriter* writer,
+                         absl::string_view prefix, absl::string_view key,
+                         const std::vector<tensorflow::Tensor>& element);
 absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
                         absl::string_view prefix, absl::string_view key,
                         const Result& result);
@@ -58,7 +61,7 @@ class CheckpointReader {
   absl::Status ReadNumber(absl::string_view key, int64_t least, int64_t most,
                           int64_t* value) const;
 
-  // An element of a dataset, saved as `key`_0, `key`_1 and so on.
+  // What `SaveElement` saved: `key`_0, `key`_1 and so on.
   absl::Status ReadElement(
       absl::string_view key, const tensorflow::DataTypeVector& dtypes,
       const std::vector<tensorflow::PartialTensorShape>& shapes,

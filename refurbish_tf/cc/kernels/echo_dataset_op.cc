@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/schedule/echo.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -31,7 +31,6 @@ using tensorflow::Tensor;
 using tensorflow::data::AnyContext;
 using tensorflow::data::CardinalityOptions;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::IndexMapperFn;
 using tensorflow::data::IteratorBase;
@@ -83,16 +82,14 @@ class EchoDatasetOp : public UnaryDatasetOpKernel {
   class Dataset;
 };
 
-class EchoDatasetOp::Dataset : public DatasetBase {
+class EchoDatasetOp::Dataset : public UnaryDataset {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
           int64_t seed)
-      : DatasetBase(DatasetContext(ctx)),
-        input_(input),
+      : UnaryDataset(ctx, input, kDatasetType),
         factor_(factor),
         seed_(seed),
         schedule_(static_cast<uint64_t>(seed), factor) {
-    input_->Ref();
     if (!schedule_.is_whole()) {
       places_known_ = absl::FailedPreconditionError(absl::StrCat(
           "echo(", factor, ") does not support random access: which element is "
@@ -105,20 +102,6 @@ class EchoDatasetOp::Dataset : public DatasetBase {
     }
   }
 
-  ~Dataset() override { input_->Unref(); }
-
-  const DataTypeVector& output_dtypes() const override {
-    return input_->output_dtypes();
-  }
-
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return input_->output_shapes();
-  }
-
-  std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
-  }
-
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
     if (cardinality <= 0) return cardinality;  // None, unknown or infinite.
@@ -129,16 +112,6 @@ class EchoDatasetOp::Dataset : public DatasetBase {
       return tensorflow::data::kUnknownCardinality;
     }
     return cardinality * repetitions;
-  }
-
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->push_back(input_);
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckExternalState() const override {
-    return input_->CheckExternalState();
   }
 
   // Two, as each input has its own of the two, and some have but the first.
@@ -183,7 +156,6 @@ class EchoDatasetOp::Dataset : public DatasetBase {
     return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
   }
 
-  const DatasetBase* const input_;
   const double factor_;
   const int64_t seed_;
   const EchoSchedule schedule_;
@@ -295,10 +267,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kPosition, position_));
     TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kLeft, left_));
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
-    for (size_t i = 0; i < element_.size(); ++i) {
-      TF_RETURN_IF_ERROR(writer->WriteTensor(
-          prefix(), absl::StrCat(kElement, "_", i), element_[i]));
-    }
+    TF_RETURN_IF_ERROR(SaveElement(writer, prefix(), kElement, element_));
     return SaveInput(ctx, writer, input_impl_);
   }
 
@@ -433,7 +402,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 std::unique_ptr<IteratorBase> EchoDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+      this, IteratorPrefix(prefix)});
 }
 
 void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,

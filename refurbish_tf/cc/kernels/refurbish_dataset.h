@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stage.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -39,17 +40,14 @@ struct RefurbishArguments {
   std::vector<tensorflow::PartialTensorShape> output_shapes;
 };
 
-class RefurbishDataset : public tensorflow::data::DatasetBase {
+class RefurbishDataset : public UnaryDataset {
  public:
-  static constexpr char kType[] = "Refurbish";
-
   // `hinted`: the source has a shard that is not filled in. `final` may be null.
   RefurbishDataset(tensorflow::OpKernelContext* ctx,
                    const tensorflow::data::DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,
                    std::unique_ptr<InlineFunction> final, bool hinted);
-  ~RefurbishDataset() override;
 
   const tensorflow::DataTypeVector& output_dtypes() const override {
     return arguments_.output_types;
@@ -58,15 +56,8 @@ class RefurbishDataset : public tensorflow::data::DatasetBase {
       const override {
     return arguments_.output_shapes;
   }
-  std::string DebugString() const override;
   int64_t CardinalityInternal(
       tensorflow::data::CardinalityOptions options) const override;
-  absl::Status InputDatasets(
-      std::vector<const tensorflow::data::DatasetBase*>* inputs) const override;
-  // Of what stands before the stage. Functions of the stage that draw random
-  // numbers of their own do not stand in the way of a checkpoint: what they draw
-  // next is random anyway.
-  absl::Status CheckExternalState() const override;
   absl::Status Get(tensorflow::OpKernelContext*, int64_t,
                    std::vector<tensorflow::Tensor>*) const override;
   absl::Status Get(tensorflow::data::AnyContext, int64_t,
@@ -87,7 +78,6 @@ class RefurbishDataset : public tensorflow::data::DatasetBase {
  private:
   friend class RefurbishIterator;
 
-  const tensorflow::data::DatasetBase* const input_;
   const RefurbishArguments arguments_;
   const std::shared_ptr<Stage> stage_;
   const std::unique_ptr<InlineFunction> partial_;

@@ -8,7 +8,6 @@
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish_iterator.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
@@ -25,7 +24,6 @@ using tensorflow::tstring;
 using tensorflow::data::AnyContext;
 using tensorflow::data::CardinalityOptions;
 using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
 using tensorflow::data::IteratorBase;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
@@ -62,21 +60,12 @@ RefurbishDataset::RefurbishDataset(
     RefurbishArguments arguments, std::shared_ptr<Stage> stage,
     std::unique_ptr<InlineFunction> partial,
     std::unique_ptr<InlineFunction> final, bool hinted)
-    : DatasetBase(DatasetContext(ctx)),
-      input_(input),
+    : UnaryDataset(ctx, input, "Refurbish"),
       arguments_(std::move(arguments)),
       stage_(std::move(stage)),
       partial_(std::move(partial)),
       final_(std::move(final)),
-      hinted_(hinted) {
-  input_->Ref();
-}
-
-RefurbishDataset::~RefurbishDataset() { input_->Unref(); }
-
-std::string RefurbishDataset::DebugString() const {
-  return tensorflow::data::name_utils::DatasetDebugString(kType);
-}
+      hinted_(hinted) {}
 
 int64_t RefurbishDataset::CardinalityInternal(
     CardinalityOptions options) const {
@@ -89,16 +78,6 @@ int64_t RefurbishDataset::CardinalityInternal(
   // Known after the first pass.
   const int64_t num_samples = stage_->num_samples();
   return num_samples == kUnknownSamples ? cardinality : num_samples;
-}
-
-absl::Status RefurbishDataset::InputDatasets(
-    std::vector<const DatasetBase*>* inputs) const {
-  inputs->push_back(input_);
-  return absl::OkStatus();
-}
-
-absl::Status RefurbishDataset::CheckExternalState() const {
-  return input_->CheckExternalState();
 }
 
 absl::Status RefurbishDataset::Get(OpKernelContext*, int64_t,
@@ -129,7 +108,7 @@ absl::Status RefurbishDataset::MakeSplitProviders(
 std::unique_ptr<IteratorBase> RefurbishDataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<RefurbishIterator>(RefurbishIterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kType, prefix)});
+      this, IteratorPrefix(prefix)});
 }
 
 absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,

@@ -84,7 +84,6 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
                     stage.arguments_.deterministic, functions);
   running_.contexts = std::make_unique<FunctionContexts>(
       ctx, workers_.cancellation_manager(), options.max_calls);
-  running_.epoch = epoch_;
   running_.source = std::make_unique<SourceReader>(
       stage.input_, this, prefix(), epoch_,
       stage.arguments_.shuffle_buffer_size, stage.stage_->order_seed());

@@ -54,7 +54,6 @@ class RefurbishIterator
   // An epoch and what works on it. What comes first outlives what comes after.
   struct Running {
     std::unique_ptr<FunctionContexts> contexts;
-    std::shared_ptr<Epoch> epoch;
     std::unique_ptr<SourceReader> source;
     std::unique_ptr<SampleWork> work;
   };

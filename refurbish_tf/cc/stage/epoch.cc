@@ -227,20 +227,21 @@ void Epoch::Decide() {
 
 void Epoch::DecideFromMemory() {
   while (!OrderIsWalked() && decided_.empty()) {
+    Slot slots[kDecidedAtOnce];
+    const uint32_t count = std::min<uint32_t>(
+        kDecidedAtOnce, schedule_->num_samples() - next_position_);
     uint32_t cached[kDecidedAtOnce];
     size_t num_cached = 0;
-    const uint32_t end =
-        std::min<uint32_t>(next_position_ + kDecidedAtOnce,
-                           schedule_->num_samples());
-    for (uint32_t position = next_position_; position < end; ++position) {
-      const Slot slot = At(position);
-      if (!slot.fresh) cached[num_cached++] = slot.index;
+    for (uint32_t i = 0; i < count; ++i) {
+      slots[i] = At(next_position_ + i);
+      if (!slots[i].fresh) cached[num_cached++] = slots[i].index;
     }
     store_->store().WillGet(cached, num_cached);
     int64_t bytes = 0;
-    while (next_position_ < end && bytes < kMostDecidedBytes) {
+    for (uint32_t i = 0; i < count && bytes < kMostDecidedBytes; ++i) {
       const size_t before = decided_.size();
-      DecideOne(At(next_position_++));
+      ++next_position_;
+      DecideOne(slots[i]);
       if (decided_.size() > before) bytes += SampleBytes(decided_.back().sample);
     }
   }
