@@ -285,6 +285,7 @@ def test_max_bytes_of_equal_samples(kind, n, r, data):
 @SOME
 @given(kind=sources, r=st.sampled_from([1.5, 2, 3]), sizes=st.lists(st.integers(0, 100), min_size=2, max_size=20),
        room=st.integers(124, 1500), stop=st.one_of(st.none(), st.integers(1, 20)))
+@example(kind="range", r=2, sizes=[100] * 20, room=1000, stop=None)
 def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
   """G8 where only the first pass shows how many fit: never too many bytes, and then evenly many prepared."""
   store = rtf.CacheStore(max_bytes=room)
@@ -293,6 +294,7 @@ def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
   if stop is not None:
     uses.add(pipeline.epoch(min(stop, len(sizes))))
   uses.add(pipeline.epoch())
+  assert store.stats().bytes <= room
   pipeline.calls()
   prepared = []
   for _ in range(2 * math.ceil(r) + 1):
