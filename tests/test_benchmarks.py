@@ -19,10 +19,10 @@ BENCHMARKS = {
     "disk": (25, []),
     "echo": (5, ["time"]),
     "memory": (9, ["shares"]),
-    "overhead": (8, []),
+    "overhead": (12, []),
     "sharing": (3, []),
     "split": (1, []),
-    "throughput": (15, ["224", "32"]),
+    "throughput": (20, ["224", "32"]),
 }
 
 
