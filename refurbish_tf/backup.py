@@ -7,6 +7,8 @@ import shutil
 import keras
 import tensorflow as tf
 
+from refurbish_tf.stats import datasets
+
 _FORMAT = 1  # Of a backup. Another one for whatever an older package could not read.
 
 
@@ -67,10 +69,12 @@ class Backup:
     self._new.mkdir(parents=True)
     variables = _variables(model)
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
+    # Behind the iterator, which may be reading ahead: a stage that is no longer in its checkpoint stays where it is.
+    stages = [stage.saved_state() for stage in _stages(iterator)]
     tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
         str(self._new / "variables"))
     (self._new / "state.json").write_text(json.dumps({
-        "format": _FORMAT, **state, "metrics": _metric_names(model),
+        "format": _FORMAT, **state, "stages": stages, "metrics": _metric_names(model),
         "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
     # Against a loss of power: what is renamed is on disk.
     for path in [*self._new.iterdir(), self._new]:
@@ -99,7 +103,9 @@ class Backup:
       values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before anything is changed of the model, as it may be of another pipeline.
+    # Before anything is changed of the model, as it may be of another pipeline. What the iterator says of a stage counts:
+    # with symbolic checkpoints the stage was further than training.
+    self._restore_stages(_stages(iterator), state)
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     for name in ("weights", "random states", "optimizer"):
       for variable in variables[name]:
@@ -110,6 +116,20 @@ class Backup:
       variable.assign(next(values))
     return model.get_metrics_result()
 
+  def _restore_stages(self, stages, state):
+    """An iterator's checkpoint has no stage of which all was read: `batch` and the like let go of it at its end."""
+    try:
+      saved = list(state["stages"])
+      if len(saved) == len(stages):
+        for stage, each in zip(stages, saved):
+          stage.restore_state(each)
+        return
+    except (KeyError, TypeError, ValueError, OverflowError, tf.errors.DataLossError) as error:
+      self._refuse_damaged(error)
+    self.refuse(
+        f"a pipeline with another number of refurbish stages, {len(saved)}, but this one has {len(stages)}. Build the "
+        "pipeline as then")
+
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)
     # At once: half of it would not be a backup.
@@ -119,6 +139,17 @@ class Backup:
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(OSError):  # Not ours alone.
       self.directory.rmdir()
+
+
+def pipeline(iterator):
+  """The datasets that `iterator` reads from, upstream first; none where they are not known."""
+  dataset = getattr(iterator, "_dataset", None)
+  return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
+
+
+def _stages(iterator):
+  """Those of refurbish. They have other names in each process, but the same order."""
+  return [dataset for dataset in pipeline(iterator) if hasattr(dataset, "saved_state")]
 
 
 def _build(model, element_spec):

@@ -12,7 +12,6 @@ import tensorflow as tf
 from refurbish_tf import arguments
 from refurbish_tf import backup
 from refurbish_tf import native
-from refurbish_tf.stats import datasets
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import stats
 
@@ -104,10 +103,11 @@ class RestoreDataset(_StepCallback):
   data of the first epoch again.
 
   It saves, before a training step, the weights of the model, the states of its optimizers and of its random layers such
-  as dropout, the metrics of the epoch so far, and the iterator that `fit` reads; all at once, so that a process killed
-  at any time leaves a whole backup behind. Not saved is what other callbacks know, as for how long `EarlyStopping` has
-  waited, nor global random states, as that of `keras.random` without a seed. The steps of the resumed epoch that were
-  done before pass without being run, so that the progress bar and the other callbacks count as if there had been no break.
+  as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and where each stage `refurbish` is in its
+  schedule; all at once, so that a process killed at any time leaves a whole backup behind. Not saved is what other
+  callbacks know, as for how long `EarlyStopping` has waited, nor global random states, as that of `keras.random` without
+  a seed. The steps of the resumed epoch that were done before pass without being run, so that the progress bar and the
+  other callbacks count as if there had been no break.
 
   When `fit` has done its last epoch, the backup is deleted, and the same program trains from the start. When it was
   stopped before that by `model.stop_training`, as by `EarlyStopping`, the backup stays, and the program would go on.
@@ -127,7 +127,8 @@ class RestoreDataset(_StepCallback):
   Raises:
     ValueError: `save_freq` is neither; when `fit` begins, the backup is damaged, of a newer version of this package, of
       more epochs than asked for, or of a fit with another number of batches in an epoch or in an execution; at the
-      first step, it is of another model or optimizer, or the model is not built. The model is not changed then.
+      first step, it is of another model or optimizer, or of a pipeline with another number of stages `refurbish`, or the
+      model is not built. The model is not changed then.
     TypeError: `backup_dir` is not a path.
     RuntimeError: when `fit` begins, Keras runs on another backend than TensorFlow, or there are two `RestoreDataset`; at
       its first step, it reads through a distribution strategy, whose iterators cannot be saved.
@@ -239,10 +240,7 @@ class RestoreDataset(_StepCallback):
 
 
 def _tell_of_states(iterator):
-  dataset = getattr(iterator, "_dataset", None)
-  if not isinstance(dataset, tf.data.Dataset):
-    return
-  if any(stage.has_a_state() for stage in datasets("RestoreDataset", dataset) if hasattr(stage, "has_a_state")):
+  if any(stage.has_a_state() for stage in backup.pipeline(iterator) if hasattr(stage, "has_a_state")):
     warnings.warn(
         "A function of refurbish draws random numbers of its own. A resumed run yields every sample once, as this one "
         "would, but does not repeat its draws; functions that take a seed do.", stacklevel=2)

@@ -65,6 +65,10 @@ def _refurbish(
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
+  A `tf.train.Checkpoint` of an iterator has the position, the schedule and the seeds, if there is a `.repeat()` behind the
+  stage. Without one, `batch` and the like drop the stage's iterator when they have met its end, and a checkpoint that is
+  saved then begins anew with the first epoch. `rtf.keras.RestoreDataset` needs none.
+
   The stage turns tf.data's autotuner off, unless the options before or behind it turn it on: an epoch would end late, by
   up to a minute, as its iterator waits for the autotuner. As all options, these hold for the whole pipeline, and are
   ignored in a function of `flat_map` or `interleave`. `tf.data.AUTOTUNE` in another stage then stands for as many calls
@@ -203,6 +207,16 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
   def has_a_state(self):
     """Whether a function draws random numbers of its own, or calls what may: then no run is like another."""
     return any(map(arguments.has_a_state, self._functions()))
+
+  def saved_state(self):
+    """Where the stage is between two epochs, as a dict for JSON."""
+    state, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
+    return {"state": state.numpy().tolist(), "reuse_factor": float(reuse_factor)}
+
+  def restore_state(self, saved):
+    native.ops().refurbish_tf_refurbish_restore(
+        stage=self.refurbish_stage, state=tf.constant(saved["state"], tf.int64),
+        reuse_factor=tf.constant(saved["reuse_factor"], tf.float64))
 
   @property
   def element_spec(self):

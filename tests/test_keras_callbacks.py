@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ from support import cases
 N, BATCH, EPOCHS = 20, 4, 4
 
 
-def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=False, seed=7, store=None):
+def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=False, ahead=False, seed=7, store=None):
   def partial_fn(index, seed):
     return index, tf.random.stateless_normal([4], seed)
 
@@ -41,7 +42,11 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
   dataset = source.refurbish(partial_fn, final_fn, r, seed=seed, store=store)
   if repeat:
     dataset = dataset.repeat()
-  dataset = dataset.batch(batch).prefetch(2)
+  dataset = dataset.batch(batch)
+  if ahead:
+    # All batches and their end are read before the first one comes out, so that `batch` has let go of the stage by then.
+    dataset = dataset.batch(n).unbatch().apply(tf.data.experimental.assert_cardinality(n // batch))
+  dataset = dataset.prefetch(2)
   options = tf.data.Options()
   options.experimental_symbolic_checkpoint = symbolic
   return dataset.with_options(options)
@@ -100,12 +105,13 @@ class Steps(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
-def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, **how):
+def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, dataset=None, **how):
   """The history, or None when it was stopped, and the weights."""
   model = make_model(**(compiled or {}))
   callbacks = [rtf.keras.RestoreDataset(backup, save_freq=save_freq), Steps(trained, stop)]
   try:
-    history = model.fit(make_dataset(**how), epochs=EPOCHS, steps_per_epoch=steps, verbose=0, callbacks=callbacks).history
+    dataset = make_dataset(**how) if dataset is None else dataset
+    history = model.fit(dataset, epochs=EPOCHS, steps_per_epoch=steps, verbose=0, callbacks=callbacks).history
   except KeyboardInterrupt:
     history = None
   return history, model.get_weights()
@@ -121,8 +127,10 @@ def assert_epochs_whole(trained):
 @pytest.mark.parametrize("how", [
     {"save_freq": "epoch"}, {"save_freq": 2, "symbolic": True}, {"save_freq": 3, "steps": 5, "repeat": True},
     {"save_freq": 3, "compiled": {"steps_per_execution": 5}}, {"save_freq": 2, "kind": "stream"},
+    {"save_freq": 1, "ahead": True},
     *(pytest.param(how, marks=cases.only_exhaustive) for how in (
-        {"save_freq": 1}, {"save_freq": 2, "kind": "stream of known length"}))], ids=str)
+        {"save_freq": 1}, {"save_freq": 1, "symbolic": True}, {"save_freq": 2, "kind": "stream of known length"},
+        {"save_freq": 1, "steps": 5, "repeat": True, "symbolic": True}))], ids=str)
 def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
   unbroken = {}
   expected, weights = train(tmp_path / "none", unbroken, **how)
@@ -144,6 +152,58 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
       np.testing.assert_array_equal(a, b)
     for name, values in history.items():
       assert values == expected[name][-len(values):]
+
+
+def evicted(dataset):
+  return [epoch.evicted for epoch in rtf.stats(dataset)[0].epochs]
+
+
+@pytest.mark.parametrize("kind, on_disk", [("range", False), ("range", True), ("stream", False)])
+def test_a_backup_knows_the_schedule_when_all_of_its_epoch_had_been_read(tmp_path, kind, on_disk):
+  how = {"kind": kind, "ahead": True}
+  unbroken, trained = {}, {}
+  expected = make_dataset(**how)
+  train(tmp_path / "none", unbroken, dataset=expected)
+  store = tmp_path / "store" if on_disk else None
+  train(tmp_path / "backup", trained, 8, save_freq=1, dataset=make_dataset(**how, store=store))
+  resumed = make_dataset(**how, store=store)
+  train(tmp_path / "backup", trained, dataset=resumed)
+  # What was left of the second epoch is in the backup.
+  assert evicted(resumed) == evicted(expected)[2:]
+  assert_epochs_whole(trained)
+  if kind == "range":
+    assert trained == unbroken
+
+
+def test_a_backup_knows_the_seed_when_all_of_its_epoch_had_been_read(tmp_path):
+  def drawn(number):
+    tf.random.set_seed(number)
+    return make_dataset(seed=None, ahead=True)
+
+  def seed_of(dataset):
+    return int(re.search(r"\bseed (-?\d+)", rtf.describe(dataset))[1])
+
+  first, second, trained, unbroken = drawn(1), drawn(2), {}, {}
+  assert seed_of(first) != seed_of(second)
+  train(tmp_path / "backup", trained, 8, save_freq=1, dataset=first)
+  train(tmp_path / "backup", trained, dataset=second)
+  assert seed_of(first) == seed_of(second)
+  train(tmp_path / "none", unbroken, seed=seed_of(first))
+  assert trained == unbroken
+
+
+def two_stages():
+  """Each batch has the indices of both."""
+  both = tf.data.Dataset.zip(make_dataset(ahead=True), make_dataset(ahead=True, r=2, seed=8))
+  return both.map(lambda a, b: ({"index": N * a[0]["index"] + b[0]["index"], "x": a[0]["x"]}, a[1]))
+
+
+def test_a_backup_knows_each_stage_when_all_of_its_epoch_had_been_read(tmp_path):
+  unbroken, trained = {}, {}
+  train(tmp_path / "none", unbroken, dataset=two_stages())
+  train(tmp_path / "backup", trained, 8, save_freq=1, dataset=two_stages())
+  train(tmp_path / "backup", trained, dataset=two_stages())
+  assert trained == unbroken
 
 
 def test_with_the_backup_of_keras_itself_the_data_begin_anew(tmp_path):
@@ -233,19 +293,25 @@ def interrupted(tmp_path, stop=7, **how):
     ({"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
     ({"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
     ({"n": 19}, tf.errors.InvalidArgumentError, "num_samples is 19, but it was 20"),
+    ({"r": 2, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
+    ({"seed": 8, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
+    ({"dataset": two_stages}, ValueError, "another number of refurbish stages, 1, but this one has 2. Build the pipeline"),
     ({"batch": 5}, ValueError, "of a fit with steps 5, but this one has 4. Give fit the same dataset, or delete it"),
     ({"compiled": {"steps_per_execution": 5}}, ValueError, "steps_per_execution 1, but this one has 5")])
 def test_a_backup_of_another_fit_is_refused_and_the_model_untouched(tmp_path, change, error, message):
-  backup = interrupted(tmp_path)
-  model = make_model(**change.pop("compiled", {}))
+  ahead = {"ahead": change.get("ahead", False)}
+  backup = interrupted(tmp_path, **ahead)
+  model = make_model(**change.get("compiled", {}))
   before = model.get_weights()
   with pytest.raises(error, match=message):
-    model.fit(make_dataset(**change), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
+    dataset = change["dataset"]() if "dataset" in change else make_dataset(
+        **{name: value for name, value in change.items() if name != "compiled"})
+    model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
   for a, b in zip(before, model.get_weights()):
     np.testing.assert_array_equal(a, b)
   # The backup is still good.
   trained = {}
-  train(backup, trained, save_freq=1)
+  train(backup, trained, save_freq=1, **ahead)
   assert min(trained) == (1, 1) and max(trained) == (3, 4)
 
 
@@ -298,6 +364,39 @@ def test_a_damaged_backup_is_refused_and_the_model_untouched(tmp_path, name, cha
     model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
   for a, b in zip(before, model.get_weights()):
     np.testing.assert_array_equal(a, b)
+
+
+STAGE = {"state": [7, 7, 2, 1, N, N, 0], "reuse_factor": 3.0}
+
+
+def with_state(position, value):
+  state = list(STAGE["state"])
+  state[position] = value
+  return [{**STAGE, "state": state}]
+
+
+@pytest.mark.parametrize("stages, message", [
+    (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'state'"), ([None], "TypeError"),
+    ([{**STAGE, "state": [7]}], r"its state has shape \[1\], but must have \[7\]"),
+    ([{**STAGE, "state": [STAGE["state"]]}], r"its state has shape \[1,7\]"), ([{**STAGE, "state": ["7"] * 7}], ""),
+    ([{**STAGE, "reuse_factor": [3.0]}], r"its reuse_factor has shape \[1\]"), ([{**STAGE, "reuse_factor": "3"}], ""),
+    (with_state(0, 2**63), ""), (with_state(2, -1), "its next_epoch is -1"), (with_state(4, 0), "its num_samples is 0"),
+    (with_state(5, N + 1), "its num_kept is 21"), (with_state(6, 2**44), "its origin is 17592186044416")], ids=str)
+def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(tmp_path, stages, message):
+  backup = interrupted(tmp_path, ahead=True)
+  file = backup / "refurbish_tf_backup" / "state.json"
+  state = json.loads(file.read_text())
+  assert state["stages"] == [STAGE]
+  model, dataset = make_model(), make_dataset(ahead=True)
+  before = model.get_weights()
+  file.write_text(json.dumps({**state, "stages": stages}))
+  with pytest.raises(ValueError, match=f"(?s)is damaged .*{message}.*Delete it to begin anew"):
+    model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)])
+  for a, b in zip(before, model.get_weights()):
+    np.testing.assert_array_equal(a, b)
+  unused = make_dataset(ahead=True)
+  for a, b in zip(dataset, unused):
+    np.testing.assert_array_equal(a[0]["index"], b[0]["index"])
 
 
 @pytest.mark.parametrize("reverse", [False, True])

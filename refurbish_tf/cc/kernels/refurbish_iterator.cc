@@ -171,9 +171,8 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
   TF_RETURN_IF_ERROR(write(kVersion, kCheckpointVersion));
   TF_RETURN_IF_ERROR(write(kSeed, saved.seed));
   TF_RETURN_IF_ERROR(write(kOrderSeed, saved.order_seed));
-  TF_RETURN_IF_ERROR(
-      writer->WriteTensor(prefix(), kReuseFactor,
-                          Tensor(dataset()->arguments_.reuse_factor)));
+  TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kReuseFactor,
+                                         Tensor(saved.reuse_factor)));
   TF_RETURN_IF_ERROR(write(kNextEpoch, saved.next_epoch));
   TF_RETURN_IF_ERROR(write(kEnded, ended_));
   if (epoch_ != nullptr) saved = epoch_->Save();
@@ -199,14 +198,9 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
         ", but this refurbish_tf knows version ", kCheckpointVersion,
         ". Use the refurbish_tf that saved it."));
   }
-  double reuse_factor = 0;
-  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kReuseFactor, &reuse_factor));
-  if (reuse_factor != dataset()->arguments_.reuse_factor) {
-    return OtherPipeline("r", absl::StrCat(dataset()->arguments_.reuse_factor),
-                         absl::StrCat(reuse_factor));
-  }
   SavedEpoch saved;
   bool ended = false;
+  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kReuseFactor, &saved.reuse_factor));
   const auto read = [&](const char* key, auto* field) {
     int64_t value = 0;
     absl::Status status = checkpoint.ReadScalar(key, &value);

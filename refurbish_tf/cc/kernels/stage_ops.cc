@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/stage.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -86,6 +87,66 @@ class RefurbishDescriptionOp : public OpKernel {
   }
 };
 
+absl::Status NoStage() {
+  return absl::FailedPreconditionError(
+      "There is nothing left of this refurbish stage in this process.");
+}
+
+// What `Stage::Save` returns, as numbers.
+constexpr int64_t kStateSize = 7;
+
+class RefurbishStateOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<Stage> stage = FindStage(ctx);
+    OP_REQUIRES(ctx, stage != nullptr, NoStage());
+    const SavedEpoch saved = stage->Save();
+    Tensor output(tensorflow::DT_INT64, TensorShape({kStateSize}));
+    auto values = output.vec<int64_t>();
+    values(0) = saved.seed;
+    values(1) = saved.order_seed;
+    values(2) = saved.next_epoch;
+    values(3) = saved.scheduled;
+    values(4) = saved.num_samples;
+    values(5) = saved.num_kept;
+    values(6) = saved.origin;
+    ctx->set_output(0, output);
+    ctx->set_output(1, Tensor(saved.reuse_factor));
+  }
+};
+
+// What is found in a backup may be damaged.
+class RefurbishRestoreOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    const std::shared_ptr<Stage> stage = FindStage(ctx);
+    OP_REQUIRES(ctx, stage != nullptr, NoStage());
+    const Tensor& state = ctx->input(1);
+    const Tensor& reuse_factor = ctx->input(2);
+    OP_REQUIRES(ctx, state.shape() == TensorShape({kStateSize}),
+                DamagedCheckpoint(absl::StrCat(
+                    "its state has shape ", state.shape().DebugString(),
+                    ", but must have [", kStateSize, "]")));
+    OP_REQUIRES(ctx, reuse_factor.dims() == 0,
+                DamagedCheckpoint(absl::StrCat(
+                    "its reuse_factor has shape ",
+                    reuse_factor.shape().DebugString(), ", but must be one")));
+    const auto values = state.vec<int64_t>();
+    SavedEpoch saved;
+    saved.seed = values(0);
+    saved.order_seed = values(1);
+    saved.next_epoch = values(2);
+    saved.scheduled = values(3) != 0;
+    saved.num_samples = values(4);
+    saved.num_kept = values(5);
+    saved.origin = values(6);
+    saved.reuse_factor = reuse_factor.scalar<double>()();
+    OP_REQUIRES_OK(ctx, stage->Restore(saved).status());
+  }
+};
+
 // TensorFlow measures how long each call takes that fetches an element from the
 // end of a pipeline, wherever in a graph it is called from, as in the training
 // step of Keras. It keeps this for those who monitor a process, and so do we
@@ -119,6 +180,10 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishCounts").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(
     Name("RefurbishTf>RefurbishDescription").Device(DEVICE_CPU),
     RefurbishDescriptionOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishState").Device(DEVICE_CPU),
+                        RefurbishStateOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishRestore").Device(DEVICE_CPU),
+                        RefurbishRestoreOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>InputWait").Device(DEVICE_CPU),
                         InputWaitOp);
 

@@ -83,6 +83,33 @@ unknown; whether the source has random access; the seed and the seed of the orde
 whether the partial and the final function run inline.
 )doc");
 
+REGISTER_OP("RefurbishTf>RefurbishState")
+    .Input("stage: string")
+    .Output("state: int64")
+    .Output("reuse_factor: double")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(1, c->Scalar());
+      return VectorShape<7>(c);
+    })
+    .Doc(R"doc(
+Where a stage is between two epochs: the seed and the seed of the order, the number
+of the next epoch; whether there is a schedule, and of it the number of samples, how
+many of them are kept, and the epoch that it begins with.
+)doc");
+
+REGISTER_OP("RefurbishTf>RefurbishRestore")
+    .Input("stage: string")
+    .Input("state: int64")
+    .Input("reuse_factor: double")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc(R"doc(
+Sets a stage to where it was, with what RefurbishState returned.
+
+Fails, and changes nothing, when that was another stage or is damaged.
+)doc");
+
 REGISTER_OP("RefurbishTf>InputWait")
     .Output("seconds: double")
     .SetIsStateful()

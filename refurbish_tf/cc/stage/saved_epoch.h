@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 
@@ -23,8 +25,9 @@ absl::Status DamagedCheckpoint(const std::string& what);
 struct SavedEpoch {
   int64_t seed = 0;
   int64_t order_seed = 0;
-  uint64_t next_epoch = 0;  // Of the stage.
-  bool begun = false;       // Else the rest means nothing.
+  double reuse_factor = 1;  // Of the stage, and so is the next one.
+  uint64_t next_epoch = 0;
+  bool begun = false;  // Else it has no number, and nothing was yielded.
   uint64_t number = 0;
   int64_t num_samples = kUnknownSamples;
   bool scheduled = false;
@@ -33,8 +36,9 @@ struct SavedEpoch {
   // By sample, eight to a byte from the lowest bit on: was yielded (uint8). Then
   // the samples that were yielded after that (uint32): symbolic checkpoints are
   // saved with every element, and must not copy everything each time.
-  tensorflow::Tensor yielded;
-  tensorflow::Tensor yielded_since;
+  tensorflow::Tensor yielded{tensorflow::DT_UINT8, tensorflow::TensorShape({0})};
+  tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
+                                   tensorflow::TensorShape({0})};
 };
 
 // Whatever a damaged checkpoint says must neither end the process, as tensors of

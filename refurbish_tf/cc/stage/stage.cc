@@ -256,12 +256,9 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
 SavedEpoch Stage::Save() const {
   absl::MutexLock lock(&mu_);
   SavedEpoch saved;
-  saved.yielded =
-      tensorflow::Tensor(tensorflow::DT_UINT8, tensorflow::TensorShape({0}));
-  saved.yielded_since =
-      tensorflow::Tensor(tensorflow::DT_UINT32, tensorflow::TensorShape({0}));
   saved.seed = static_cast<int64_t>(options_.schedule.seed);
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
+  saved.reuse_factor = options_.schedule.reuse_factor;
   saved.next_epoch = next_epoch_;
   if (schedule_ != nullptr) {
     saved.scheduled = true;
@@ -317,6 +314,10 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     absl::MutexLock lock(&mu_);
     absl::Status sound = CheckSaved(saved, options_.num_samples);
     if (!sound.ok()) return sound;
+    if (saved.reuse_factor != options_.schedule.reuse_factor) {
+      return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
+                           absl::StrCat(saved.reuse_factor));
+    }
     absl::Status seeds = CheckSeeds(saved);
     if (!seeds.ok()) return seeds;
     if (saved.num_samples != kUnknownSamples &&
