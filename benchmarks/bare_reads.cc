@@ -3,8 +3,8 @@
 //
 //   bare_reads DIRECTORY SEED ROUNDS COLD
 //
-// Prints the kind of queue and, for each round, nanoseconds a sample of: pread, one after the other;
-// the read queue, at the depth of the store; the store itself. They take turns.
+// Prints for each round nanoseconds a sample of: pread, one after the other; the read
+// queue, at the depth of the store; the store itself. They take turns.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/read_ahead.h"
 
 namespace {
 
@@ -80,7 +81,7 @@ void Queued(const std::vector<Place>& places, ReadQueue* queue) {
 }
 
 void FromTheStore(DiskStore* store, const std::vector<uint64_t>& order) {
-  DiskStore::ReadAhead ahead(store);
+  DiskReadAhead ahead(store);
   std::vector<WantedSample> wanted;
   size_t started = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -101,36 +102,35 @@ void FromTheStore(DiskStore* store, const std::vector<uint64_t>& order) {
 
 int main(int argc, char** argv) {
   if (argc != 5) return 2;
-  const std::string directory = argv[1];
+  const std::string path = argv[1];
   const int rounds = std::atoi(argv[3]);
   const bool cold = std::atoi(argv[4]);
-  auto store = DiskStore::Open(directory, {});
-  auto index = Index::Open(directory + "/index");
-  if (!store.ok() || !index.ok()) return 1;
+  auto store = DiskStore::Open(path, {});
+  if (!store.ok()) return 1;
+  const Index& index = (*store)->records().index();
   std::vector<uint64_t> order;
-  (*index)->ForEach([&](uint64_t sample, uint64_t) {
+  index.ForEach([&](uint64_t sample, uint64_t) {
     order.push_back(sample);
     return true;
   });
   std::mt19937_64 random(std::atoi(argv[2]));
   std::shuffle(order.begin(), order.end(), random);
   std::vector<std::shared_ptr<File>> files;
-  Segments segments(directory);
   std::vector<Place> places;
   for (const uint64_t sample : order) {
-    const Location location = DecodeLocation((*index)->Load(sample));
+    const Location location = DecodeLocation(index.Load(sample));
     bool foreign;
-    files.push_back(segments.OpenToRead(location, /*anew=*/false, &foreign));
+    files.push_back(*(*store)->records().segments().OpenToRead(
+        location, /*anew=*/false, &foreign));
     places.push_back({files.back()->fd(), location.offset, location.size});
   }
   const std::unique_ptr<ReadQueue> queue = ReadQueue::Create(kDepth);
-  std::printf("%s\n", queue->name());
   const std::function<void()> ways[] = {
       [&] { OneAfterTheOther(places); }, [&] { Queued(places, queue.get()); },
       [&] { FromTheStore(store->get(), order); }};
   for (int round = -1; round < rounds; ++round) {  // One to warm up.
     for (const auto& way : ways) {
-      if (cold) DropFromPageCache(directory);
+      if (cold) DropFromPageCache(path);
       const auto begin = std::chrono::steady_clock::now();
       way();
       const std::chrono::duration<double, std::nano> time =

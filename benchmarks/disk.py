@@ -52,14 +52,13 @@ def bare_reads(quick, directory, stores):
       done = subprocess.run(
           [program, stores[key]["path"], "1", str(common.rounds(quick, 5)), str(int(cold))], check=True, capture_output=True,
           text=True)
-      kind, *lines = done.stdout.splitlines()
-      times = [list(map(float, line.split())) for line in lines]
+      times = [list(map(float, line.split())) for line in done.stdout.splitlines()]
       pread, queue, store = ([1e-3 * value for value in column] for column in zip(*times))
       which = f"{name}, {'cold' if cold else 'warm'}"
       row = f"{key}_{'cold' if cold else 'warm'}"
       rows += [
           common.Row(f"{row}_pread", f"{which}: pread, one by one", "µs", pread),
-          common.Row(f"{row}_queue", f"{which}: {kind}, at the same depth", "µs", queue),
+          common.Row(f"{row}_queue", f"{which}: several at once, as many as the store", "µs", queue),
           common.Row(f"{row}_store", f"{which}: the store", "µs", store),
           common.Row(f"{row}_of_bare", f"Store against bare reads, {which}", "of the baseline",
                      common.quotients(store, queue), limit=1.25)]

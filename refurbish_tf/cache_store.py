@@ -68,7 +68,8 @@ class CacheStore:
 
   With a `path` the samples are in a directory of a local disk and are there again in the next run. Several processes
   may have it open at once: what one has prepared, the others use. It survives any crash; what is torn or corrupt counts
-  as absent and is prepared again. A directory below /dev/shm makes it a store in memory that processes share.
+  as absent and is prepared again, the same sample where `partial_fn` takes a `seed`; as that is found out when it is read,
+  it then comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -94,36 +95,28 @@ class CacheStore:
       overwrite: with a `path`, whether to delete what is there and begin anew.
 
     Raises:
-      ValueError: `max_bytes` is not positive; `path` is not a directory or cannot be written, holds files that are not
-        of a cache store, or samples of another `version` or `element_spec`; its file system has no locks or cannot map
-        files into memory, as network mounts; with `overwrite`, it is in use.
+      ValueError: `max_bytes` is not positive or above 2**63 - 1; `path` is not in UTF-8, is not a directory or cannot
+        be written, holds files that are not of a cache store, or samples of another `version` or `element_spec`; its
+        file system has no locks or cannot map files into memory, as network mounts; with `overwrite`, it is in use; the
+        directory was deleted while a store in it is in use in this process.
       TypeError: an argument is of the wrong type.
     """
-    path = _checked_path(path)
+    path = checked_path(path)
     if version is not None and (not isinstance(version, str) or "\n" in version):
       raise TypeError(f"version must be a string of one line, such as 'magnitude 9', got {version!r}.")
     if not isinstance(overwrite, bool):
       raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
     if path is None and (version is not None or overwrite):
       raise ValueError("version and overwrite are for a store on disk. Give its path, or leave them out.")
-    if max_bytes is not None:
-      try:
-        max_bytes = operator.index(max_bytes)
-      except TypeError:
-        raise TypeError(
-            f"max_bytes must be a whole number of bytes or None for no limit, got {max_bytes!r}.") from None
-      if max_bytes <= 0:
-        raise ValueError(
-            f"max_bytes must be positive, got {max_bytes}. For a pipeline that keeps no samples use r=1.")
     self._path = path
-    self._max_bytes = max_bytes
+    self._max_bytes = _checked_max_bytes(max_bytes)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
     # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
     # traced must outlive the tracing.
     with tf.init_scope(), arguments.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
-          store=self._id, max_bytes=min(max_bytes or UNLIMITED, UNLIMITED),
+          store=self._id, max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,
           mode="overwrite" if overwrite else "open")
     if path is not None:
       settings = self._agree({} if version is None else {"version": version})
@@ -288,7 +281,12 @@ class CacheStore:
     return f"<CacheStore path={self._path!r} max_bytes={self._max_bytes} element_spec={self._element_spec}>"
 
 
-def _checked_path(path):
+def checked_path(path, name="path"):
+  """The one name of the directory `path`, by which the process finds its store again; None for none.
+
+  Raises:
+    ValueError, TypeError: there can be no store at `path`, the argument that its user knows as `name`.
+  """
   if path is None:
     return None
   try:
@@ -296,13 +294,39 @@ def _checked_path(path):
   except TypeError:
     path = None
   if not isinstance(path, str) or not path:
-    raise TypeError("path must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory.")
+    raise TypeError(
+        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory.")
   if "://" in path:
     raise ValueError(
-        f"path must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
+        f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
         "them, which remote storage cannot.")
-  # One name for one directory, by which the process finds the store again.
-  return os.path.realpath(os.path.expanduser(path))
+  if "\0" in path:
+    raise ValueError(f"{name} must be the name of a directory, got {path!r}, which has a null character in it.")
+  # With where it is and where it leads to, which may be what is wrong.
+  path = os.path.realpath(os.path.expanduser(path))
+  try:
+    path.encode()
+  except UnicodeEncodeError:
+    raise ValueError(
+        f"{name} must be a directory whose whole name is in UTF-8, got {path!r}. Rename it, or give another "
+        "directory.") from None
+  return path
+
+
+def _checked_max_bytes(max_bytes):
+  if max_bytes is None:
+    return None
+  try:
+    number = None if isinstance(max_bytes, bool) else operator.index(max_bytes)
+  except TypeError:
+    number = None
+  if number is None:
+    raise TypeError(f"max_bytes must be a whole number of bytes or None for no limit, got {max_bytes!r}.")
+  if number <= 0:
+    raise ValueError(f"max_bytes must be positive, got {number}. For a pipeline that keeps no samples use r=1.")
+  if number > UNLIMITED:
+    raise ValueError(f"max_bytes must be at most 2**63 - 1 bytes or None for no limit, got {number}.")
+  return number
 
 
 def _check_storable(spec):

@@ -11,11 +11,15 @@ from tensorflow.python.data.util import structure
 
 from refurbish_tf import arguments
 from refurbish_tf import native
+from refurbish_tf.augment import layers
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
+from refurbish_tf.cache_store import checked_path
 
 EVICTION = ("balanced", "reference_count")
 SHUFFLE = ("cache_aware", "uniform")
+# The setting of a store on disk that says which layers its samples may come from.
+LAYERS = "layers"
 
 
 def refurbish(partial_fn, final_fn=None, r=2, **options):
@@ -87,7 +91,7 @@ def _refurbish(
   A function that takes a keyword argument `seed` is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
   `partial_fn` another one each time the sample is prepared, `final_fn` another one in each epoch. With such functions
   and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access (unless other jobs
-  use its store, too).
+  use its store, too; samples whose records on disk are damaged are the same, but come last in the epoch that finds it out).
 
   Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
   eviction (5.2) and cache-aware shuffle (5.3).
@@ -132,7 +136,8 @@ def _refurbish(
   Raises:
     ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not one of what is
       allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample,
-        or is on disk and cannot be used or has samples that were prepared in another way.
+        or is on disk and cannot be used, has samples that were prepared in another way, also by the layers of another
+        version of `rtf.augment`, or was deleted while it is in use.
     TypeError: an argument is of the wrong type.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
@@ -181,7 +186,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
     # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
     self._store = store
-    if store is not None and store.path is not None:
+    on_disk = store is not None and store.path is not None
+    drawn_by = f"rtf.augment version {layers.DRAWS_VERSION}"
+    if on_disk:
+      _check_layers(store, drawn_by)
       # First, so that a store which is refused keeps nothing of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     functions = self._functions()
@@ -198,7 +206,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
           sample_types=structure.get_flat_tensor_types(sample_spec),
           sample_shapes=structure.get_flat_tensor_shapes(sample_spec), **seeds, **order, **self._common_args)
     super().__init__(input_dataset, variant)
-    if store is not None and store.path is None:
+    if on_disk:
+      # Not before: a store that was filled by hand has no layers, and is refused.
+      store._agree({LAYERS: drawn_by})  # pylint: disable=protected-access
+    elif store is not None:
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
 
   def _functions(self):
@@ -302,6 +313,17 @@ def _seed_of(store):
   return settings["seed"]
 
 
+def _check_layers(store, drawn_by):
+  """Raises ValueError for a store whose samples were prepared by layers that draw other random numbers."""
+  before = store._agree({}).get(LAYERS, drawn_by)  # pylint: disable=protected-access
+  if before != drawn_by:
+    raise ValueError(
+        f"The samples in the cache store {store.path} were prepared with the layers of {before}, and those of this "
+        f"refurbish_tf, {drawn_by}, draw other random numbers from a seed. Begin anew with "
+        "store=rtf.CacheStore(path, overwrite=True) or in another directory, or use the refurbish_tf that has prepared "
+        "them.")
+
+
 def _check_reuse_factor(r):
   if isinstance(r, bool) or not isinstance(r, numbers.Real):
     raise TypeError(f"r, the reuse factor, must be a real number of at least 1, such as 2 or 1.5, got {r!r}.")
@@ -316,7 +338,10 @@ def _check_reuse_factor(r):
 
 
 def _check_store(store):
-  if store is None or isinstance(store, (str, os.PathLike, CacheStore)):
+  if isinstance(store, (str, os.PathLike)):
+    checked_path(store, "store")
+    return
+  if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
       f"store must be None, for memory without a limit, a directory, or a CacheStore, got {store!r}. To bound the "

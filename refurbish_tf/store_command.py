@@ -1,5 +1,4 @@
 """The command `refurbish-tf store PATH`: what is in a cache store on disk."""
-import os
 import pathlib
 import textwrap
 
@@ -24,18 +23,23 @@ def add_parser(commands):
 
 
 def _store(parser, args):
-  settings_file = args.path / "store"
-  # Opening it would make one.
-  if not settings_file.is_file():
-    parser.error(f"there is no cache store in {str(args.path)!r}: no file {str(settings_file)!r}")
+  try:
+    path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
+    # Opening it would make one.
+    if not (path / "store").is_file():
+      parser.error(f"there is no cache store in {str(args.path)!r}: no file {str(path / 'store')!r}")
+  except OSError as error:
+    parser.error(f"cannot look into {str(args.path)!r}: {error.strerror}")
+  except ValueError as error:
+    parser.error(str(error))
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
     # Held for as long as it is looked at. A damaged store is left for whoever trains on it to begin anew.
     with arguments.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
-          store=os.path.realpath(args.path), max_bytes=cache_store.UNLIMITED, mode="inspect")
-    store = cache_store.CacheStore(args.path)
+          store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")
+    store = cache_store.CacheStore(path)
   except ValueError as error:
     parser.error(str(error))
   settings = store._agree({})  # pylint: disable=protected-access
@@ -53,7 +57,7 @@ def _print(store, settings, verify):
     facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
   facts |= {name: settings[key] for name, key in (
       ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"),
-      ("seed", "seed"), ("version", "version")) if settings.get(key)}
+      ("seed", "seed"), ("layers", "layers"), ("version", "version")) if settings.get(key)}
   damaged = 0
   if verify:
     right, damaged = store.verify()

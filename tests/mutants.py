@@ -52,6 +52,10 @@ class Mutant:
 SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
 DAMAGE = "tests/test_cc.py::test_cc[address_undefined-disk_damage_test]"
 DISK = "tests/test_cc.py::test_cc[address_undefined-disk_store_test]"
+FULL = "tests/test_cc.py::test_cc[address_undefined-full_disk_test]"
+RECORD = "tests/test_cc.py::test_cc[address_undefined-record_test]"
+WRITER = "tests/test_cc.py::test_cc[address_undefined-writer_test]"
+POWER = "tests/test_cc.py::test_cc[address_undefined-power_loss_test]"
 MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
 WORKERS_TEST = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
 STAGE = "refurbish_tf/cc/stage/stage.cc"
@@ -61,6 +65,7 @@ WORK = "refurbish_tf/cc/kernels/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
 WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
+BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
@@ -100,26 +105,51 @@ MUTANTS = [
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
            "tests/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
-    Mutant("the limit on disk is not looked at before writing", STORE,
-           "  return options_.max_bytes == kUnlimited ||\n         state_->bytes()", "  return true ||\n         state_->bytes()",
-           DISK),
+    Mutant("the limit on disk is not looked at before writing", BUFFER,
+           "    if (max_bytes_ != kUnlimited &&\n", "    if (max_bytes_ == 0 &&\n", DISK),
     Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
            "      if (entry.generation() > generation) return PutResult::kNewerKept;\n", "", MEMORY),
     Mutant("an older generation replaces a newer one on disk", STORE,
-           "  if (stored != kNoGeneration && stored > generation) {\n    return PutResult::kNewerKept;\n  }\n", "", DISK),
+           "    if (stored > generation) return PutResult::kNewerKept;\n", "", DISK),
+    Mutant("a sample that was left alone for long seems new", "refurbish_tf/cc/store/disk/records.cc",
+           "      if (wanted.Contains(record->header().generation)) {", "      if (wanted.least != 1) {", RECORD),
+    Mutant("what was being written is not dropped", BUFFER, "  if (entry.dropped) return {word};\n", "", WRITER),
+    Mutant("a put does not wait for a busy disk", BUFFER, "kMostBatches * enough_ && !closed_) {", "kMostBatches && closed_) {",
+           WRITER),
+    Mutant("a compaction is not cancelled", "refurbish_tf/cc/store/disk/writer.cc", "    return !IsStopping();", "    return true;",
+           WRITER),
+    # A full disk, and files that are cut.
+    Mutant("a full disk keeps what came first", "refurbish_tf/cc/store/disk/places.cc",
+           "    if (least <= rank) return false;", "    if (least > rank || true) return false;", FULL),
+    Mutant("dead records are not written over", "refurbish_tf/cc/store/disk/places.cc",
+           "  if (!dead.has_value() && Look()) dead = TakeDead(space);\n", "", FULL),
+    Mutant("the rest of a dead record is lost", "refurbish_tf/cc/store/disk/places.cc", "  if (size > space) {",
+           "  if (size < space) {", FULL),
+    Mutant("room that comes back is not used", "refurbish_tf/cc/store/disk/writer.cc", "  places_.TryToAppend();\n", "", FULL),
+    Mutant("what was cut is not mapped again", "refurbish_tf/cc/store/disk/mapped_file.cc",
+           "    if (data == nullptr) continue;\n    // In one step", "    if (data != nullptr) continue;\n    // In one step",
+           "tests/test_cc.py::test_cc[address_undefined-mapped_file_test]"),
     # Bad data.
     Mutant("the checksum of a sample dropped", "refurbish_tf/cc/store/disk/record.cc",
            "header().payload_crc == Crc32c(payload(), payload_size());", "payload() != nullptr;", DAMAGE),
     Mutant("a record of another sample is taken", "refurbish_tf/cc/store/disk/record.cc",
-           "header().index == index && ", "(header().index == index || true) && ", DAMAGE),
-    Mutant("a damaged sample stays", STORE,
+           "header.index == index &&", "(header.index == index || true) &&", DAMAGE),
+    Mutant("a damaged sample stays", "refurbish_tf/cc/store/disk/records.cc",
            "  if (!ClearWord(index, word)) return;", "  if (word == 0 || index_->Load(index) != word) return;", DAMAGE),
     Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/store/samples/sample_codec.cc",
            "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
            "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
     Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
-           "      if (entry->second != value) {", "      if (entry->second.empty()) {",
+           "    if (entry->second != value) {", "    if (entry->second.empty()) {",
            "tests/test_disk_store.py::test_other_settings"),
+    Mutant("settings are not on the disk before they get their name", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "  if (status.ok()) status = env.Sync((*file)->fd());\n", "", POWER),
+    Mutant("settings have their name on the disk some time later", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "  if (status.ok()) return directory_->Sync();", "  if (status.ok()) return status;", POWER),
+    Mutant("samples outlive what says how they were prepared", STORE,
+           "  absl::Status synced = directory.Sync();\n", "  absl::Status synced;\n", POWER),
+    Mutant("a record of the store that was here before is taken", "refurbish_tf/cc/store/disk/record.cc",
+           "header.store_id == store_id && ", "(header.store_id == store_id || true) && ", POWER),
     # The workers.
     Mutant("a result out of order", WORKERS,
            "    return ring_.front()->state == State::kDone ? 0 : ring_.size();",
@@ -182,8 +212,12 @@ MUTANTS = [
            "tests/test_keras_callbacks.py::test_a_backup_knows_each_stage_when_all_of_its_epoch_had_been_read"),
     # At home in tf.data.
     Mutant("a dropped stage stays", "refurbish_tf/cc/store/registry.h",
-           "      entry = object;\n", "      entry = object;\n      new std::shared_ptr<T>(object);\n",
+           "        entries_[id] = object;\n", "        entries_[id] = object;\n        new std::shared_ptr<T>(object);\n",
            "tests/test_citizenship.py::test_a_dropped_stage_is_gone"),
+    Mutant("what is being made keeps all others waiting", "refurbish_tf/cc/store/registry.h",
+           "    std::shared_ptr<T> object = create();\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n",
+           "    std::shared_ptr<T> object;\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n      object = create();\n",
+           "tests/test_cc.py::test_cc[address_undefined-registry_test]"),
     Mutant("one stage is used on two shares of a source", STAGE,
            "  if (*shards_ == shards) return absl::OkStatus();\n  const auto name",
            "  if (shards_.has_value()) return absl::OkStatus();\n  const auto name",

@@ -343,11 +343,14 @@ def test_bad_arguments():
   for max_bytes in (0, -5):
     with pytest.raises(ValueError, match=f"positive, got {max_bytes}"):
       rtf.CacheStore(max_bytes=max_bytes)
-  for max_bytes in (1.5, "100"):
+  for max_bytes in (2**63, 2**70):
+    with pytest.raises(ValueError, match=rf"max_bytes must be at most 2\*\*63 - 1 bytes or None for no limit, got {max_bytes}"):
+      rtf.CacheStore(max_bytes=max_bytes)
+  for max_bytes in (1.5, "100", True, False):
     with pytest.raises(TypeError, match="max_bytes must be a whole number.*got"):
       rtf.CacheStore(max_bytes=max_bytes)
   assert rtf.CacheStore(max_bytes=np.int64(100)).max_bytes == 100
-  assert rtf.CacheStore(max_bytes=2**70).max_bytes == 2**70  # More than there is: no limit.
+  assert rtf.CacheStore(max_bytes=2**63 - 1).max_bytes == 2**63 - 1
   assert "max_bytes=100" in repr(rtf.CacheStore(max_bytes=100))
 
 

@@ -6,7 +6,9 @@ import json
 import math
 import os
 import pathlib
+import re
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -21,6 +23,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import demo
 from refurbish_tf import refurbish_op
+from refurbish_tf.augment import layers
 from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 
@@ -40,6 +43,12 @@ def new_path(root):
 def drop(pipeline):
   """Ends a run: nothing of its stage is left in the process."""
   del pipeline.dataset
+
+
+def delete(path):
+  """Deletes a directory into which a thread may be writing."""
+  while os.path.exists(path):
+    shutil.rmtree(path, ignore_errors=True)
 
 
 # One job ----------------------------------------------------------------------------------------------------------------
@@ -492,6 +501,46 @@ def test_disk_full(root):
   assert errors.count("cannot write") == 1
 
 
+@pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])
+def test_training_goes_on_without_its_directory(root, capfd, kind, read):
+  """G1: all epochs are whole, with one line at most; what cannot be kept is prepared again."""
+  n, path = 40, new_path(root)
+  pipeline = Pipeline(kind, n, 2, sizes=[20_000] * n, store=path)
+  for _ in range(read // n):
+    pipeline.epoch()
+  pipeline.epoch(read % n)
+  delete(path)
+  for _ in range(4):
+    assert_whole(pipeline.epoch(), n)
+  assert not os.path.exists(path)
+  assert capfd.readouterr().err.count("the cache store") <= 1
+  drop(pipeline)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
+  """Nobody could find again what is put into it. When nothing uses it any more the directory can be used again."""
+  path = new_path(root)
+  store = rtf.CacheStore(path)
+  dataset = tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)
+  list(dataset)
+  delete(path)
+  if made_anew:
+    os.mkdir(path)
+  for open_again in (
+      lambda: rtf.CacheStore(path), lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=path),
+      lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)):
+    with pytest.raises(ValueError, match="was deleted while the store was in use in this process. Drop the CacheStore"):
+      open_again()
+  assert sorted(map(int, dataset)) == list(range(6))  # Who has it goes on.
+  del store, dataset
+  gc.collect()
+  store = rtf.CacheStore(path)
+  assert len(store) == 0
+  store.put(0, 5)
+  assert int(rtf.CacheStore(path).get(0)) == 5
+
+
 # The command ------------------------------------------------------------------------------------------------------------
 
 
@@ -509,7 +558,7 @@ def test_command_prints_what_is_in_a_store(root, capsys):
   assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
   for fact in [
       f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
-      "seed      3\n", "version   one\n", "verified  100 right, 0 damaged"]:
+      "seed      3\n", "layers    rtf.augment version 1\n", "version   one\n", "verified  100 right, 0 damaged"]:
     assert fact in printed
   for file in path.glob("*-*"):
     content = bytearray(file.read_bytes())
@@ -531,6 +580,17 @@ def test_command_leaves_a_damaged_store_alone(root, capsys):
     demo.main(["store", str(path)])
   assert "is damaged" in capsys.readouterr().err
   assert (path / "store").read_text() == damaged and list(path.glob("small-*"))
+
+
+@pytest.mark.parametrize("path, message", [
+    (os.fsdecode(b"/tmp/\xff"), "PATH must be a directory whose whole name is in UTF-8"),
+    ("/tmp/\0x", "PATH must be the name of a directory"), ("x" * 300, "cannot look into 'xxx.*File name too long")])
+def test_command_for_what_cannot_be_a_store(capsys, path, message):
+  """It ends with one line and not with a traceback."""
+  with pytest.raises(SystemExit) as end:
+    demo.main(["store", path])
+  assert end.value.code == 2
+  assert re.search(message, capsys.readouterr().err)
 
 
 def test_command_makes_no_store(root, capsys):
@@ -568,6 +628,39 @@ def test_other_settings(root):
     rtf.CacheStore(path, version="two")
   assert rtf.CacheStore(path, version="one").verify() == (10, 0)  # Nothing is lost.
   assert len(rtf.CacheStore(path, version="two", overwrite=True)) == 0
+
+
+def test_samples_of_other_layers(root, monkeypatch):
+  """What layers have made that draw other random numbers is refused, and nothing of it is lost."""
+  path = new_path(root)
+
+  def build(**options):
+    return tf.data.Dataset.range(10).refurbish(tf.identity, r=100, seed=1, store=rtf.CacheStore(path, **options))
+
+  list(build())
+  gc.collect()
+  monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
+  with pytest.raises(
+      ValueError, match="(?s)with the layers of rtf.augment version 1, .* rtf.augment version 2, .*overwrite=True") as error:
+    build()
+  del error  # Whose traceback holds a stage.
+  gc.collect()
+  assert rtf.CacheStore(path)._agree({})["layers"] == "rtf.augment version 1"
+  assert rtf.CacheStore(path).verify() == (10, 0)
+  list(build(overwrite=True))
+  assert rtf.CacheStore(path)._agree({})["layers"] == "rtf.augment version 2"
+
+
+def test_store_by_hand_has_no_layers(root, monkeypatch):
+  """What was put into it is its user's own, whatever the layers draw; also after a stage was refused on it."""
+  path = new_path(root)
+  store = rtf.CacheStore(path)
+  store.put(0, tf.constant(1, tf.int64))
+  with pytest.raises(ValueError, match="put into it by hand"):
+    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
+  monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
+  assert int(rtf.CacheStore(path).get(0)) == 1
+  assert "layers" not in store._agree({})
 
 
 def test_directory_of_others_is_left_untouched(root):
@@ -619,6 +712,8 @@ def test_in_use(root):
     ({"path": 3}, TypeError, "path must be the name of a directory"),
     ({"path": ""}, TypeError, "path must be the name of a directory"),
     ({"path": "gs://bucket/cache"}, ValueError, "directory of a local disk, got 'gs://bucket/cache'"),
+    ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"path must be a directory whose .* in UTF-8, got '/tmp/\\udcff'. Rename"),
+    ({"path": "/tmp/\0x"}, ValueError, r"path must be the name of a directory, got '/tmp/\\x00x', which has a null"),
     ({"path": "/proc/nowhere"}, ValueError, "Cannot make the directory /proc/nowhere"),
     ({"version": "a"}, ValueError, "version and overwrite are for a store on disk"),
     ({"overwrite": True}, ValueError, "version and overwrite are for a store on disk"),
@@ -628,6 +723,28 @@ def test_in_use(root):
 def test_bad_arguments(arguments, error, message):
   with pytest.raises(error, match=message):
     rtf.CacheStore(**arguments)
+
+
+@pytest.mark.parametrize("store, error", [
+    ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
+    (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
+def test_bad_store_of_a_stage(store, error):
+  """The argument is called what it is called there, and it is told before there is a source."""
+  with pytest.raises(error, match="^store must be"):
+    rtf.refurbish(tf.identity, store=store)
+  with pytest.raises(error, match="^store must be"):
+    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
+
+
+def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
+  """Whichever part of the name it is, also where it is only seen when links are followed."""
+  strange = os.fsdecode(os.fsencode(root) + b"/\xff")
+  os.mkdir(strange)
+  link = root / "link"
+  link.symlink_to(strange)
+  with pytest.raises(ValueError, match=r"path must be .* in UTF-8, got '.*/\\udcff/cache'"):
+    rtf.CacheStore(link / "cache")
+  assert os.listdir(strange) == []
 
 
 def test_samples_that_cannot_be_stored(root):

@@ -1,5 +1,7 @@
 """G7: a checkpointed iterator goes on where it stopped, in a new process too, without the contents of the cache store."""
+import gc
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +103,40 @@ def test_goes_on_with_a_store_on_disk(tmp_path, kind, warm):
   assert_epochs(elements, n)
   if kind == "range":
     assert elements == expected
+
+
+def test_goes_on_with_damaged_records(tmp_path):
+  """Every sample comes out bit for bit; those that are found damaged when they are read come last, the others as ever."""
+  n, done = 30, 10
+  expected = take(iter(make(n=n, r=3)))
+  iterator = iter(make(n=n, r=3, store=tmp_path / "store"))
+  elements = take(iterator, n + done)
+  path = save(iterator, tmp_path)
+  del iterator
+  gc.collect()  # Which writes what is in memory.
+  whole = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "whole"))
+  stored = {index for index in range(n) if index in whole}
+  for file in (tmp_path / "store").glob("small-*"):
+    content = np.frombuffer(file.read_bytes(), np.uint8).copy()
+    content[np.arange(len(content)) % 1200 < 400] ^= 1  # Of some records all, of some a part, and nothing of most.
+    file.write_bytes(content.tobytes())
+  # Which samples these are is seen in a copy: what is known to be damaged before it is read is prepared at its place.
+  copy = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "copy"))
+  copy.verify()
+  damaged = {index for index in stored if index not in copy}
+  assert 3 < len(damaged) < len(stored) - 3
+  elements += take(restore(make(n=n, r=3, store=tmp_path / "store"), path))
+  assert elements[:n + done] == expected[:n + done]
+  # Those that had been handed out before are read in the epoch after. Then all are found.
+  assert sorted(elements[2 * n:3 * n]) == sorted(expected[2 * n:3 * n])
+  assert elements[3 * n:] == expected[3 * n:]
+  rest, undisturbed = elements[n + done:2 * n], expected[n + done:2 * n]
+  before = {index: seed for index, *seed, _, _ in expected[:n]}
+  late = [element for element in undisturbed if element[0] in damaged and element[1:3] == before[element[0]]]
+  assert 1 < len(late) < len(rest) - 3
+  assert rest != undisturbed
+  assert rest[:-len(late)] == [element for element in undisturbed if element not in late]
+  assert sorted(rest[-len(late):]) == sorted(late)
 
 
 def test_a_warm_store_saves_what_was_prepared(tmp_path):

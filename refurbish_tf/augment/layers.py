@@ -7,6 +7,10 @@ import tensorflow as tf
 
 from . import distortions
 
+# Which random numbers the layers draw from a seed, and what they do with them: raise it whenever a layer, or `compose`,
+# makes something else of the same image and seed than before. Stores on disk keep what was made of them for the next run,
+# where it would not go with what is made there.
+DRAWS_VERSION = 1
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. As a fraction it means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
 # Every place of a crop, flipped or not, is drawn as one int32: 2 * (2 * 16,383 + 1)**2 < 2**31.

@@ -16,50 +16,17 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/store/disk/read_ahead.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/settings_file.h"
-#include "refurbish_tf/cc/store/disk/shared_state.h"
 #include "tests/cc/disk_store_testing.h"
-
-// Done once, before this thread's next write or lock of a segment: what another
-// process may do at that moment.
-thread_local std::function<void()> before_write;
-thread_local std::function<void()> before_segment_lock;
-
-void DoOnce(std::function<void()>* hook) {
-  std::function<void()> once;
-  once.swap(*hook);
-  if (once != nullptr) once();
-}
-
-// In place of the C library's.
-extern "C" ssize_t pwritev(int fd, const iovec* parts, int count, off_t offset) {
-  DoOnce(&before_write);
-  return syscall(SYS_pwritev, fd, parts, static_cast<long>(count),
-                 static_cast<long>(offset), 0L);
-}
-
-extern "C" int flock(int fd, int operation) noexcept {
-  if (before_segment_lock != nullptr) {
-    const std::string link = "/proc/self/fd/" + std::to_string(fd);
-    if (std::filesystem::read_symlink(link).string().find("/small-") !=
-        std::string::npos) {
-      DoOnce(&before_segment_lock);
-    }
-  }
-  return static_cast<int>(syscall(SYS_flock, fd, operation));
-}
 
 namespace refurbish_tf {
 namespace {
@@ -70,7 +37,7 @@ using DiskStoreTest = StoreDirectoryTest;
 class FaultyReadQueue : public ReadQueue {
  public:
   explicit FaultyReadQueue(const std::atomic<bool>* failing)
-      : queue_(MakePoolReadQueue(8)), failing_(failing) {}
+      : queue_(ReadQueue::Create(8)), failing_(failing) {}
   void Start(Read* const* reads, size_t count) override {
     queue_->Start(reads, count);
   }
@@ -78,7 +45,6 @@ class FaultyReadQueue : public ReadQueue {
     const int64_t bytes = queue_->Wait(read);
     return *failing_ ? -EIO : bytes;
   }
-  const char* name() const override { return "faulty"; }
 
  private:
   const std::unique_ptr<ReadQueue> queue_;
@@ -89,18 +55,42 @@ class FaultyReadQueue : public ReadQueue {
 class HookedReadQueue : public ReadQueue {
  public:
   explicit HookedReadQueue(const std::function<void()>* before)
-      : queue_(MakePoolReadQueue(8)), before_(before) {}
+      : queue_(ReadQueue::Create(8)), before_(before) {}
   void Start(Read* const* reads, size_t count) override {
     const std::function<void()> before = *before_;
     if (before != nullptr) before();
     queue_->Start(reads, count);
   }
   int64_t Wait(Read* read) override { return queue_->Wait(read); }
-  const char* name() const override { return "hooked"; }
 
  private:
   const std::unique_ptr<ReadQueue> queue_;
   const std::function<void()>* const before_;
+};
+
+// A system in which something happens, once, before a write or before a file is
+// locked: what another process may do at that moment.
+class HookedEnv : public StoreEnv {
+ public:
+  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
+    DoOnce(&before_write);
+    return StoreEnv::Write(fd, offset, std::move(parts));
+  }
+  bool TryLock(int fd) override {
+    DoOnce(&before_lock);
+    return StoreEnv::TryLock(fd);
+  }
+
+  // Set while the writer does nothing.
+  std::function<void()> before_write;
+  std::function<void()> before_lock;
+
+ private:
+  static void DoOnce(std::function<void()>* hook) {
+    std::function<void()> once;
+    once.swap(*hook);
+    if (once != nullptr) once();
+  }
 };
 
 TEST_F(DiskStoreTest, GetsWhatWasPutBeforeAndAfterItIsWrittenAndInTheNextRun) {
@@ -178,10 +168,10 @@ TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
   store->Flush();
   Put(*store, 3, 2, "newer, in memory");
   store->Remove(5, false);
-  DiskStore::ReadAhead ahead(store.get());
+  DiskReadAhead ahead(store.get());
   uint64_t started = 0;
   for (uint64_t i = 0; i < 500; ++i) {
-    std::vector<DiskStore::ReadAhead::Wanted> wanted;
+    std::vector<WantedSample> wanted;
     // Every third one is not started.
     for (size_t room = ahead.Room(); room > 0 && started < 500; --room) {
       if (started % 3 != 0) wanted.push_back({started, started, AtLeast(1)});
@@ -345,8 +335,7 @@ TEST_F(DiskStoreTest, WhatIsInMemoryIsReplacedByWhatIsNewerOnly) {
 
 TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
   auto store = Open();
-  EXPECT_EQ(Put(*store, 1, kMaxGeneration, "last"), PutResult::kStored);
-  EXPECT_EQ(Put(*store, 1, kMaxGeneration + 1, "one more"), PutResult::kFailed);
+  EXPECT_EQ(Put(*store, 1, kNoGeneration - 1, "last"), PutResult::kStored);
   EXPECT_EQ(Put(*store, 1, kNoGeneration, "none"), PutResult::kFailed);
   EXPECT_EQ(Put(*store, Index::kMaxSamples, 0, "far"), PutResult::kFailed);
   EXPECT_EQ(Put(*store, ~uint64_t{0}, 0, "farther"), PutResult::kFailed);
@@ -360,42 +349,13 @@ TEST_F(DiskStoreTest, WhatCannotBeStoredIsNot) {
     EXPECT_EQ(Get(*store, 1), "last");
     EXPECT_EQ(Get(*store, 2), "");
     EXPECT_EQ(Get(*store, 3), "");
-    EXPECT_EQ(store->StoredGeneration(1), kMaxGeneration);
+    EXPECT_EQ(store->StoredGeneration(1), kNoGeneration - 1);
   }
   // Not touched: it is too large to be looked at.
   std::vector<char> byte(1);
   const iovec huge = {byte.data(), kMaxRecord};
   EXPECT_EQ(store->Put(4, 0, &huge, 1), PutResult::kFailed);
   EXPECT_EQ(store->Stats().failed_writes, 0);
-}
-
-TEST(RecordTest, AWordHoldsEveryLocation) {
-  for (const uint64_t size : {uint64_t{32}, uint64_t{33}, uint64_t{5'000},
-                              kLargeRecord - 1, kLargeRecord, kLargeRecord + 1,
-                              uint64_t{1023} << 10, (uint64_t{1023} << 10) + 1,
-                              uint64_t{77'777'777}, kMaxRecord}) {
-    const uint64_t space = RecordSpace(size);
-    const bool large = size >= kLargeRecord;
-    EXPECT_GE(space, size);
-    EXPECT_LE(space, size + size / 511 + (large ? kLargeUnit : kSmallUnit));
-    const uint64_t unit = large ? kLargeUnit : kSmallUnit;
-    for (const Generation generation : {Generation{0}, kMaxGeneration}) {
-      for (const uint32_t segment : {uint32_t{0}, kNumSegments - 1}) {
-        for (const uint64_t offset : {uint64_t{0}, unit * ((1 << 20) - 1)}) {
-          const uint64_t word =
-              EncodeLocation({large, segment, offset, space, generation});
-          EXPECT_NE(word, 0);
-          const Location location = DecodeLocation(word);
-          EXPECT_EQ(location.large, large);
-          EXPECT_EQ(location.segment, segment);
-          EXPECT_EQ(location.offset, offset);
-          EXPECT_EQ(location.size, space);
-          EXPECT_EQ(location.generation, generation);
-          EXPECT_EQ(GenerationOfWord(word), generation);
-        }
-      }
-    }
-  }
 }
 
 // The limit ------------------------------------------------------------------
@@ -532,16 +492,18 @@ TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
   for (const bool removed : {false, true}) {
     std::filesystem::remove_all(directory_);
     auto other = Open();
+    HookedEnv env;
     DiskStoreOptions options;
     options.small_segment = 32 << 10;
     options.write_buffer = 16 << 10;
+    options.env = &env;
     auto store = Open(std::move(options));
     // A few segments, too little for the background thread. All but a sample of
     // the first is dead.
     for (uint64_t i = 0; i <= 40; ++i) Put(*store, i, 0, Content(i, 0, kSize));
     store->Flush();
     for (uint64_t i = 1; i <= 40; ++i) store->Remove(i, false);
-    before_write = [&] {
+    env.before_write = [&] {
       if (removed) {
         other->Remove(0, false);
       } else {
@@ -550,7 +512,7 @@ TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
       }
     };
     store->Compact();
-    EXPECT_EQ(before_write, nullptr);
+    EXPECT_EQ(env.before_write, nullptr);
     EXPECT_EQ(Get(*store, 0), removed ? "absent" : Content(0, 1, kSize));
     EXPECT_EQ(store->Stats().store.entries, removed ? 0 : 1);
   }
@@ -558,16 +520,17 @@ TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
 
 // Another process may adopt a segment that has been made and is not yet locked.
 TEST_F(DiskStoreTest, ANewSegmentIsNotWrittenOverWhatAnotherHasPutThere) {
-  auto store = Open();
-  // The shared counts are right by then, so that others may open the store.
-  store->Stats();
-  before_segment_lock = [&] {
+  HookedEnv env;
+  DiskStoreOptions options;
+  options.env = &env;
+  auto store = Open(std::move(options));
+  env.before_lock = [&] {
     auto other = Open();
     Put(*other, 1, 0, "of the other");
   };
   Put(*store, 2, 0, "own");
   store->Flush();
-  EXPECT_EQ(before_segment_lock, nullptr);
+  EXPECT_EQ(env.before_lock, nullptr);
   EXPECT_EQ(Get(*store, 1), "of the other");
   EXPECT_EQ(Get(*store, 2), "own");
 }
@@ -593,7 +556,7 @@ TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
     Put(*store, i, 1, Content(i, 1, size(i)));
   }
   store->Flush();
-  DiskStore::ReadAhead ahead(store.get());
+  DiskReadAhead ahead(store.get());
   ahead.Start({{0, 0, AtLeast(1)}, {1, 1, AtLeast(1)}});
   failing = true;
   testing::internal::CaptureStderr();
@@ -630,7 +593,9 @@ TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
   setrlimit(RLIMIT_NOFILE, &none);
   std::vector<std::string> contents;
   for (uint64_t i = 0; i < 4; ++i) contents.push_back(Get(*two, i));
-  EXPECT_EQ(Put(*two, 7, 0, Content(7, 0, 50'000)), PutResult::kFailed);
+  Put(*two, 7, 0, Content(7, 0, 50'000));
+  two->Flush();
+  EXPECT_EQ(Get(*two, 7), "absent");
   setrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("open files"),
             std::string::npos);
@@ -657,6 +622,7 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   auto one = Open();
   auto two = Open();
   Put(*one, 1, 0, Content(1, 0, 20'000));
+  one->Flush();
   EXPECT_EQ(Get(*two, 1), Content(1, 0, 20'000));
   one->Clear();
   EXPECT_EQ(deleted_but_open(), 1);
@@ -664,6 +630,7 @@ TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
   EXPECT_EQ(deleted_but_open(), 0);
   // Read by two, then adopted by it.
   Put(*one, 2, 0, Content(2, 0, 20'000));
+  one->Flush();
   EXPECT_EQ(Get(*two, 2), Content(2, 0, 20'000));
   one.reset();
   two->Compact();
@@ -719,8 +686,8 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
       std::mt19937 random(100 + i);
       uint64_t ticket = 0;
       while (writing) {
-        DiskStore::ReadAhead ahead(stores[i].get());
-        std::vector<DiskStore::ReadAhead::Wanted> wanted;
+        DiskReadAhead ahead(stores[i].get());
+        std::vector<WantedSample> wanted;
         for (size_t room = ahead.Room(); room > 0; --room) {
           wanted.push_back({ticket++, random() % kSamples, kAny});
         }
@@ -761,132 +728,6 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
   for (uint64_t i = 0; i < kSamples; ++i) entries += Get(*stores[0], i) != "absent";
   EXPECT_EQ(stores[1]->Stats().store.entries, entries);
   EXPECT_EQ(stores[0]->Verify(), std::make_pair(entries, int64_t{0}));
-}
-
-// Jobs -----------------------------------------------------------------------
-
-class SharedStateTest : public StoreDirectoryTest {
- protected:
-  std::unique_ptr<SharedState> OpenState() {
-    auto state = SharedState::Open(directory_ + "/state");
-    EXPECT_TRUE(state.ok()) << state.status().ToString();
-    return *std::move(state);
-  }
-  std::unique_ptr<SharedState::Job> JoinState(SharedState& state) {
-    if (claims_ == nullptr) claims_ = *Index::Open(directory_ + "/claims");
-    auto job = state.Join(claims_.get());
-    EXPECT_TRUE(job.ok()) << job.status().ToString();
-    return *std::move(job);
-  }
-
-  std::unique_ptr<Index> claims_;
-};
-
-TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
-  auto state = OpenState();
-  auto same_file = OpenState();
-  auto first = JoinState(*state);
-  auto second = JoinState(*same_file);
-  EXPECT_TRUE(first->Claim(7, 2));
-  EXPECT_TRUE(first->Claim(7, 2));  // Its own.
-  EXPECT_FALSE(second->Claim(7, 2));
-  EXPECT_FALSE(second->Claim(7, 1));
-  EXPECT_TRUE(second->Claim(7, 3));  // A newer one than that of the first.
-  EXPECT_FALSE(first->Claim(7, 2));
-  EXPECT_TRUE(first->Claim(8, 2));
-  EXPECT_TRUE(first->Claim(100'000, 0));
-  first.reset();
-  EXPECT_TRUE(second->Claim(8, 2));  // The dead claim nothing.
-  EXPECT_TRUE(second->Claim(100'000, 0));
-}
-
-TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {
-  auto state = OpenState();
-  auto same_file = OpenState();
-  auto first = JoinState(*state);
-  first->BeginFirstEpoch();
-  auto second = JoinState(*same_file);
-  EXPECT_FALSE(first->OthersAreAlive());  // Not at work yet.
-  second->BeginFirstEpoch();
-  EXPECT_TRUE(first->OthersAreAlive());
-  EXPECT_TRUE(second->OthersAreAlive());
-  second.reset();
-  EXPECT_FALSE(first->OthersAreAlive());
-}
-
-TEST_F(SharedStateTest, AJobBeginsWhereTheFurthestLivingOneIs) {
-  auto state = OpenState();
-  auto same_file = OpenState();
-  auto first = JoinState(*state);
-  EXPECT_EQ(first->BeginFirstEpoch(), 0);
-  auto second = JoinState(*same_file);
-  EXPECT_EQ(second->BeginFirstEpoch(), 0);
-  first->BeginEpoch(1);
-  first->BeginEpoch(2);
-  second->BeginEpoch(1);
-  auto third = JoinState(*state);
-  EXPECT_EQ(third->BeginFirstEpoch(), 2);
-  first.reset();
-  third.reset();
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);  // That of the second.
-  second.reset();
-  // None lives: the one after all.
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 3);
-  state.reset();
-  state = OpenState();
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 4);
-}
-
-TEST_F(SharedStateTest, AJobThatHasBegunNoEpochDoesNotCount) {
-  auto state = OpenState();
-  { JoinState(*state)->BeginFirstEpoch(); }
-  auto idle = JoinState(*state);
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);
-  EXPECT_EQ(idle->BeginFirstEpoch(), 2);
-}
-
-TEST_F(SharedStateTest, MoreJobsThanSlotsAreNoError) {
-  auto state = OpenState();
-  std::vector<std::unique_ptr<SharedState::Job>> jobs;
-  for (int i = 0; i < 260; ++i) jobs.push_back(JoinState(*state));
-  for (auto& job : jobs) EXPECT_EQ(job->BeginFirstEpoch(), 0);
-  jobs.back()->BeginEpoch(7);
-  EXPECT_EQ(jobs.front()->BeginFirstEpoch(), 0);
-  jobs.clear();
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 8);
-}
-
-TEST_F(SharedStateTest, AKilledJobDoesNotLive) {
-  int pipe_fds[2];
-  ASSERT_EQ(pipe(pipe_fds), 0);
-  const pid_t child = Fork([&] {
-    auto state = OpenState();
-    auto job = JoinState(*state);
-    job->BeginFirstEpoch();
-    job->BeginEpoch(5);
-    if (write(pipe_fds[1], "x", 1) != 1) return 1;
-    while (true) pause();
-  });
-  char byte;
-  ASSERT_EQ(read(pipe_fds[0], &byte, 1), 1);
-  auto state = OpenState();
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 5);
-  kill(child, SIGKILL);
-  EXPECT_EQ(Join(child), -SIGKILL);
-  EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 6);
-  close(pipe_fds[0]);
-  close(pipe_fds[1]);
-}
-
-TEST_F(SharedStateTest, WhatIsAddedNeverExceedsTheMost) {
-  auto state = OpenState();
-  EXPECT_TRUE(state->TryAdd(1, 60, 100));
-  EXPECT_FALSE(state->TryAdd(1, 41, 100));
-  EXPECT_TRUE(state->TryAdd(1, 40, 100));
-  EXPECT_TRUE(state->TryAdd(0, 0, 50));
-  EXPECT_EQ(state->entries(), 2);
-  EXPECT_EQ(state->bytes(), 100);
-  EXPECT_FALSE(state->TryAdd(1, kUnlimited, kUnlimited));
 }
 
 // Settings -------------------------------------------------------------------
@@ -935,40 +776,6 @@ TEST_F(SettingsTest, OfSeveralAtOnceOneIsAgreedOn) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& count : agreed) EXPECT_EQ(count, 1);
   EXPECT_EQ(Open()->settings().size(), kSettings);
-}
-
-// Checksums ------------------------------------------------------------------
-
-TEST(Crc32cTest, IsCastagnoli) {
-  EXPECT_EQ(Crc32c("123456789", 9), 0xe3069283);
-  EXPECT_EQ(Crc32c(nullptr, 0), 0);
-}
-
-TEST(Crc32cTest, EveryWayYieldsWhatTheTablesDo) {
-  const std::vector<Crc32cWay> ways = Crc32cWays();
-  const std::string data = Content(1, 2, 5'003);
-  for (size_t size = 0; size <= 5'000; ++size) {
-    // At every alignment.
-    const auto* const begin =
-        reinterpret_cast<const uint8_t*>(data.data()) + size % 3;
-    const uint32_t expected = ways.back()(~0u, begin, size);
-    for (const Crc32cWay way : ways) {
-      ASSERT_EQ(way(~0u, begin, size), expected) << size;
-    }
-  }
-  // The last is by tables, which are what the definition says.
-  EXPECT_EQ(~ways.back()(~0u, reinterpret_cast<const uint8_t*>("123456789"), 9),
-            0xe3069283);
-}
-
-TEST(Crc32cTest, PartsInARowYieldThatOfTheWhole) {
-  const std::string data = Content(1, 2, 5'000);
-  const uint32_t whole = Crc32c(data.data(), data.size());
-  for (size_t split = 0; split <= data.size(); ++split) {
-    const uint32_t first = Crc32c(data.data(), split);
-    ASSERT_EQ(Crc32c(data.data() + split, data.size() - split, first), whole)
-        << split;
-  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <thread>
@@ -191,13 +192,39 @@ TEST(EvictionsUntilTest, IsExact) {
   EXPECT_EQ(EvictionsUntil(3, 10, 3), 10u);
   EXPECT_EQ(EvictionsUntil(1, 10, 3), 3u);
   EXPECT_EQ(EvictionsUntil(1, 10, 1e300), 0u);
-  EXPECT_EQ(EvictionsUntil(1ULL << 40, 4000000000u, 1), 4000000000ULL << 40);
+  EXPECT_EQ(EvictionsUntil(kMaxEpochs, 4000000000u, 1),
+            4000000000ULL * kMaxEpochs);
+  EXPECT_EQ(EvictionsUntil(kMaxEpochs, kMaxSamples, 1),
+            kMaxSamples * kMaxEpochs);
   // As a double, 1.1 is a little more than 11 / 10, so the quotient stays below
   // the whole number; computed in floating point it is rounded up to it.
   EXPECT_EQ(EvictionsUntil(11, 1000000, 1.1), 9999999u);
   for (uint64_t r = 1; r <= 9; ++r) {
     for (uint64_t t = 0; t < 40; ++t) {
       EXPECT_EQ(EvictionsUntil(t, 1281167, r), t * 1281167 / r);
+    }
+  }
+}
+
+TEST(ScheduleTest, NoGenerationIsTakenForNone) {
+  constexpr uint64_t kLast = kMaxEpochs - 1;
+  for (const Eviction eviction :
+       {Eviction::kBalanced, Eviction::kReferenceCount}) {
+    for (const double reuse_factor : {1.0, 1.5, 3.0}) {
+      for (const uint64_t origin : {uint64_t{0}, kLast - 4, kLast}) {
+        ScheduleOptions options = Options(reuse_factor);
+        options.eviction = eviction;
+        const Schedule schedule(options, 5, 3, origin);
+        for (uint64_t epoch = std::max(origin, kLast - 3); epoch <= kLast;
+             ++epoch) {
+          const EpochSchedule order = schedule.Epoch(epoch);
+          for (uint32_t i = 0; i < 5; ++i) {
+            EXPECT_LE(order.Generation(i), epoch);
+            // The greatest number of the type says that there is none.
+            EXPECT_LT(order.Generation(i), std::numeric_limits<uint32_t>::max());
+          }
+        }
+      }
     }
   }
 }

@@ -76,6 +76,7 @@ class HandleOp : public OpKernel {
                                  ctx->input(1).scalar<int64_t>()(),
                                  ctx->input(2).scalar<tstring>()());
     OP_REQUIRES_OK(ctx, store.status());
+    OP_REQUIRES_OK(ctx, (*store)->CheckDirectory());
     Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
     handle.scalar<tensorflow::Variant>()() =
         StoreReference{*std::move(store)};
@@ -264,8 +265,10 @@ class AgreeOp : public DiskStoreOp {
     }
     Settings settings;
     for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
-    absl::Status status = store.Agree(settings);
-    if (!status.ok()) return status;
+    absl::Status status = store.CheckDirectory();
+    if (status.ok()) status = store.Agree(settings);
+    // For the user all of these are a wrong argument.
+    if (!status.ok()) return absl::FailedPreconditionError(status.message());
     settings = store.disk()->settings();
     const TensorShape shape({static_cast<int64_t>(settings.size())});
     Tensor agreed_names(tensorflow::DT_STRING, shape);

@@ -30,9 +30,12 @@ struct ScheduleOptions {
 };
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
-inline constexpr uint64_t kMaxEpochs = uint64_t{1} << 44;
+// Epochs are numbered below it. A sample is evicted once an epoch at most, so a
+// generation is no more than the number of its epoch: both have 32 bits, and the
+// greatest of these is left to say that there is none.
+inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
-// floor(count * samples / reuse_factor), exactly. `count` must be below
+// floor(count * samples / reuse_factor), exactly. `count` must be at most
 // kMaxEpochs.
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
 
@@ -122,6 +125,11 @@ class Schedule {
   uint32_t capacity() const { return capacity_; }
   uint64_t origin() const { return origin_; }
   bool Kept(uint32_t index) const { return position_[index] < capacity_; }
+  // Of those with the lowest ranks, however many they are, every epoch evicts about
+  // the same share: neighbours in the eviction order are far from each other.
+  uint32_t Rank(uint32_t index) const {
+    return position_[index] * 2654435769u;  // 2^32 over the golden ratio.
+  }
 
   // `epoch` must be at least `origin`. The result refers to this object.
   EpochSchedule Epoch(uint64_t epoch) const;

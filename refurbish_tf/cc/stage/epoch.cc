@@ -26,6 +26,9 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
+// No epoch has a generation that the store takes for none.
+static_assert(kMaxEpochs <= kNoGeneration);
+
 }  // namespace
 
 Epoch::Epoch(uint64_t number, uint64_t seed,

@@ -1,37 +1,16 @@
 #include "refurbish_tf/cc/stage/stage.h"
 
 #include <algorithm>
-#include <charconv>
-#include <map>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/stage/agreed_settings.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
-namespace {
-
-// Settings of a store on disk.
-constexpr char kSeedSetting[] = "seed";
-constexpr char kReuseSetting[] = "r";
-constexpr char kSamplesSetting[] = "num_samples";
-constexpr char kKeptSetting[] = "num_kept_samples";
-constexpr char kOriginSetting[] = "first_epoch";
-constexpr char kShardSetting[] = "shard";
-
-// With all digits that it takes to tell it from every other number.
-std::string Exactly(double number) {
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
-  return {digits, end};
-}
-
-}  // namespace
-
 std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
   return Registry<Stage>::Global().GetOrCreate(
       id, [&] { return std::make_shared<Stage>(id); });
@@ -111,6 +90,8 @@ absl::Status Stage::Configure(const StageOptions& options,
   } else {
     absl::Status encodable = CheckEncodable(dtypes);
     if (!encodable.ok()) return encodable;
+    absl::Status there = store->CheckDirectory();
+    if (!there.ok()) return there;
   }
   options_ = options;
   store_ = std::move(store);
@@ -145,44 +126,19 @@ void Stage::MakeSchedule() {
 }
 
 absl::Status Stage::AgreeWithStore() {
-  const std::map<std::string, std::string> before = store_->disk()->settings();
-  if (before.count(kReuseSetting) == 0 && store_->store().Stats().entries > 0) {
+  if (!HasStageSettings(store_->disk()->settings()) &&
+      store_->store().Stats().entries > 0) {
     return SamplesPutByHand();
   }
-  std::map<std::string, std::string> settings = {
-      {kSeedSetting, absl::StrCat(static_cast<int64_t>(options_.schedule.seed))},
-      {kReuseSetting, Exactly(options_.schedule.reuse_factor)},
-      {"eviction", options_.schedule.eviction == Eviction::kBalanced
-                       ? "balanced"
-                       : "reference_count"}};
-  if (options_.num_samples != kUnknownSamples) {
-    settings[kSamplesSetting] = absl::StrCat(options_.num_samples);
-  }
-  if (shards_.has_value() && !shards_->empty()) {
-    settings[kShardSetting] = *shards_;
-  }
-  // All that keep samples must keep the same ones, from the same epoch on.
-  if (schedule_ != nullptr) {
-    settings[kKeptSetting] = absl::StrCat(schedule_->capacity());
-    settings[kOriginSetting] = absl::StrCat(schedule_->origin());
-  }
-  absl::Status status = store_->Agree(settings);
+  absl::Status status = store_->Agree(
+      StageSettings(options_.schedule, options_.num_samples, shards_.value_or(""),
+                    schedule_.get()));
   // Without knowing which part of the source we are we know no schedule either.
   if (!status.ok() || schedule_ != nullptr || !shards_.has_value()) {
     return status;
   }
-  const std::map<std::string, std::string> agreed = store_->disk()->settings();
-  const auto number = [&agreed](const char* name, uint64_t* value) {
-    const auto setting = agreed.find(name);
-    return setting != agreed.end() && absl::SimpleAtoi(setting->second, value);
-  };
-  uint64_t num_samples, kept, origin;
-  if (number(kSamplesSetting, &num_samples) && number(kKeptSetting, &kept) &&
-      number(kOriginSetting, &origin)) {
-    options_.num_samples = num_samples;
-    schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples, kept,
-                                           origin);
-  }
+  schedule_ = AgreedSchedule(store_->disk()->settings(), options_.schedule);
+  if (schedule_ != nullptr) options_.num_samples = schedule_->num_samples();
   return absl::OkStatus();
 }
 
@@ -190,7 +146,10 @@ absl::Status Stage::JoinOthers() {
   if (store_->disk() == nullptr || shared_ != nullptr) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<SharedState::Job>> job =
       store_->disk()->Join();
-  if (!job.ok()) return job.status();
+  if (!job.ok()) {
+    absl::Status there = store_->CheckDirectory();
+    return there.ok() ? job.status() : there;
+  }
   shared_ = std::make_shared<SharedUse>(options_.schedule.reuse_factor);
   shared_->job = *std::move(job);
   next_epoch_ = shared_->job->BeginFirstEpoch();
@@ -203,8 +162,10 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     absl::MutexLock lock(&mu_);
     absl::Status joined = JoinOthers();
     if (!joined.ok()) return joined;
-    // Another job may have ended its first pass meanwhile.
-    if (shared_ != nullptr && schedule_ == nullptr) {
+    // Another job may have ended its first pass meanwhile. Whose directory was
+    // deleted goes on alone.
+    if (shared_ != nullptr && schedule_ == nullptr &&
+        store_->CheckDirectory().ok()) {
       absl::Status agreed = AgreeWithStore();
       if (!agreed.ok()) return agreed;
     }
@@ -212,6 +173,12 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     // own after a restore.
     if (schedule_ != nullptr) {
       next_epoch_ = std::max(next_epoch_, schedule_->origin());
+    }
+    if (next_epoch_ >= kMaxEpochs) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "refurbish has no epoch ", next_epoch_, ": they are numbered below ",
+          kMaxEpochs, ". Build the stage anew, or restore an earlier checkpoint; "
+          "a store on disk has to begin anew with overwrite=True."));
     }
     // The number and the schedule together: one that begins with a later epoch
     // may take its place as soon as the lock is gone.
@@ -221,7 +188,15 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
 }
 
 Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
-  if (shared_ != nullptr) shared_->job->BeginEpoch(number);
+  if (shared_ != nullptr) {
+    shared_->job->BeginEpoch(number);
+    if (schedule_ != nullptr) {
+      store_->disk()->records().SetRanks([schedule = schedule_](uint64_t index) {
+        return index < schedule->num_samples() ? schedule->Rank(index)
+                                               : ~uint32_t{0};
+      });
+    }
+  }
   last_begun_ = std::max(last_begun_, number);
   if (!counters_.empty()) {
     counters_.back()->bytes = store_->store().Stats().bytes;
@@ -383,7 +358,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
   // epoch of the time before the schedule and again by one after.
   schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples,
                                          capacity, last_begun_);
-  if (store_->disk() != nullptr) {
+  if (store_->disk() != nullptr && store_->CheckDirectory().ok()) {
     absl::Status agreed = AgreeWithStore();
     if (absl::IsFailedPrecondition(agreed)) {
       // Another job has ended its first pass before us. Its schedule is as good.

@@ -13,7 +13,10 @@ namespace refurbish_tf {
 // Memory that is used again soon, one pool for the process. Samples come and go
 // by the thousand a second: memory that was just freed is still in the
 // processor's cache, and large blocks would otherwise go back to the system and
-// be asked for again, a page fault for every page.
+// be asked for again, a page fault for every page. Without it reads of 3 KiB took 4
+// to 19 % more of the processor's time, and of 150 KiB 12 to 20 % where several
+// threads free what others have allocated and the C library has not yet learnt to
+// keep such blocks.
 //
 // Thread-safe.
 class BufferPool {

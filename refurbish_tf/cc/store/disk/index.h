@@ -4,20 +4,19 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
+#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/disk/directory.h"
+#include "refurbish_tf/cc/store/disk/mapped_file.h"
 
 namespace refurbish_tf {
 
-// A word for each sample, in a file that all processes map into their memory:
-// what one of them sets the others see at once, and it stays when one dies. The
-// file grows with the highest index that is set, and takes eight bytes for each
-// up to there, on the disk and in the page cache.
+// A word for each sample, in a file that all processes map. The file grows with
+// the highest index that is set, and takes eight bytes for each up to there, on
+// the disk and in the page cache.
 //
 // Thread-safe.
 class Index {
@@ -26,18 +25,25 @@ class Index {
   // index must not fill a disk.
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 28;
 
-  static absl::StatusOr<std::unique_ptr<Index>> Open(const std::string& path);
-  ~Index();
+  static absl::StatusOr<std::unique_ptr<Index>> Open(const Directory* directory,
+                                                     const std::string& name) {
+    absl::StatusOr<std::unique_ptr<MappedFile>> file =
+        MappedFile::Open(directory, name, kWords * sizeof(Word), kChunks);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<Index>(new Index(*std::move(file)));
+  }
 
   // 0 where nothing was set.
   uint64_t Load(uint64_t sample) const {
-    const std::atomic<uint64_t>* word = Find(sample);
+    const Word* const word = Find(sample);
     return word == nullptr ? 0 : word->load(std::memory_order_acquire);
   }
 
-  // Makes room for the sample's word. Fails, with errno set, when the disk is
-  // full.
-  bool Reserve(uint64_t sample) ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes room for the sample's word.
+  absl::Status Reserve(uint64_t sample) {
+    if (sample >= kMaxSamples) return absl::OutOfRangeError("No such sample");
+    return file_->Reserve(sample / kWords);
+  }
 
   // Sets the word of a sample to `desired` if it is `*expected`, which is else
   // set to what it is. Room for it must have been made, or it must have been
@@ -54,7 +60,7 @@ class Index {
     for (uint64_t chunk = 0; chunk < kChunks; ++chunk) {
       const uint64_t first = chunk * kWords;
       if (Find(first) == nullptr) {
-        if (!Exists(chunk)) return;
+        if (!file_->Exists(chunk)) return;
         continue;
       }
       for (uint64_t sample = first; sample < first + kWords; ++sample) {
@@ -64,35 +70,27 @@ class Index {
     }
   }
 
+  // As those of MappedFile.
+  bool WasCut() const { return file_->WasCut(); }
+  absl::Status Mend() { return file_->Mend(); }
+
  private:
   using Word = std::atomic<uint64_t>;
   static_assert(sizeof(Word) == 8 && Word::is_always_lock_free, "");
 
   static constexpr uint64_t kWords = 1 << 16;  // In a chunk.
   static constexpr uint64_t kChunks = kMaxSamples / kWords;
-  static constexpr uint64_t kChunkBytes = kWords * sizeof(Word);
 
-  explicit Index(int fd)
-      : fd_(fd), chunks_(new std::atomic<Word*>[kChunks]()) {}
+  explicit Index(std::unique_ptr<MappedFile> file) : file_(std::move(file)) {}
 
   Word* Find(uint64_t sample) const {
     if (sample >= kMaxSamples) return nullptr;
-    Word* chunk = chunks_[sample / kWords].load(std::memory_order_acquire);
-    if (chunk == nullptr) chunk = Map(sample / kWords);
-    return chunk == nullptr ? nullptr : chunk + sample % kWords;
+    char* const chunk = file_->Find(sample / kWords);
+    return chunk == nullptr ? nullptr
+                            : reinterpret_cast<Word*>(chunk) + sample % kWords;
   }
 
-  // Whether the file reaches to the end of the chunk. Beyond the end of the file
-  // there must be no mapping, as touching it kills the process.
-  bool Exists(uint64_t chunk) const;
-  Word* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the file so long, with all its blocks: touching a hole when the disk is
-  // full kills the process. With `whole` also where it was that long before.
-  bool Grow(uint64_t bytes, bool whole) ABSL_LOCKS_EXCLUDED(mu_);
-
-  const int fd_;
-  const std::unique_ptr<std::atomic<Word*>[]> chunks_;
-  mutable std::mutex mu_;
+  const std::unique_ptr<MappedFile> file_;
 };
 
 }  // namespace refurbish_tf

@@ -1,24 +1,14 @@
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#if __has_include(<linux/io_uring.h>)
-#include <linux/io_uring.h>
-#endif
-
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <vector>
+
+#include <pthread.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "absl/base/thread_annotations.h"
 
@@ -96,8 +86,6 @@ class PoolReadQueue : public ReadQueue {
     work_.notify_all();
     for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
   }
-
-  const char* name() const override { return "pread"; }
 
   void Start(Read* const* reads, size_t count) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -210,286 +198,10 @@ class PoolReadQueue : public ReadQueue {
   std::vector<pthread_t> threads_;
 };
 
-// Headers older than Linux 5.5 lack what is needed below.
-#ifdef IORING_FEAT_NODROP
-
-// IORING_OP_READ, which headers older than Linux 5.6 do not name.
-constexpr uint8_t kReadOperation = 22;
-
-// The size of a read is a 32-bit number there. ReadRest reads the rest.
-constexpr size_t kMaxUringRead = size_t{1} << 30;
-
-uint32_t LoadAcquire(const uint32_t* value) {
-  return __atomic_load_n(value, __ATOMIC_ACQUIRE);
-}
-
-void StoreRelease(uint32_t* value, uint32_t to) {
-  __atomic_store_n(value, to, __ATOMIC_RELEASE);
-}
-
-// The file and the memory shared with the kernel of an io_uring.
-class Ring {
- public:
-  Ring() = default;
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
-
-  ~Ring() {
-    if (entries_ != nullptr) munmap(entries_, entries_bytes_);
-    if (rings_ != nullptr) munmap(rings_, rings_bytes_);
-    if (fd_ >= 0) close(fd_);
-  }
-
-  bool Open(uint32_t depth) {
-    io_uring_params params;
-    std::memset(&params, 0, sizeof(params));
-    // No flags. Those that spare the kernel the interruption of the thread that
-    // submitted, when a read has come, want that thread to be the one that
-    // waits; here it may be any.
-    fd_ = static_cast<int>(syscall(__NR_io_uring_setup, depth, &params));
-    if (fd_ < 0) return false;
-    constexpr uint32_t kNeeded = IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP;
-    if ((params.features & kNeeded) != kNeeded) return false;
-    rings_bytes_ = std::max<size_t>(
-        params.sq_off.array + params.sq_entries * sizeof(uint32_t),
-        params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe));
-    entries_bytes_ = params.sq_entries * sizeof(io_uring_sqe);
-    rings_ = static_cast<char*>(Map(rings_bytes_, IORING_OFF_SQ_RING));
-    if (rings_ == nullptr) return false;
-    entries_ = static_cast<io_uring_sqe*>(Map(entries_bytes_, IORING_OFF_SQES));
-    if (entries_ == nullptr) return false;
-
-    submitted_head_ = Number(params.sq_off.head);
-    submitted_tail_ = Number(params.sq_off.tail);
-    submitted_mask_ = *Number(params.sq_off.ring_mask);
-    completed_head_ = Number(params.cq_off.head);
-    completed_tail_ = Number(params.cq_off.tail);
-    completed_mask_ = *Number(params.cq_off.ring_mask);
-    completed_ = reinterpret_cast<io_uring_cqe*>(rings_ + params.cq_off.cqes);
-    // The kernel takes the entries by way of this array: in their order.
-    for (uint32_t i = 0; i < params.sq_entries; ++i) {
-      Number(params.sq_off.array)[i] = i;
-    }
-    return true;
-  }
-
-  // At most `depth` between two calls of Submit.
-  void Append(Read* read) {
-    const uint32_t tail = *submitted_tail_;
-    io_uring_sqe* const entry = &entries_[tail & submitted_mask_];
-    std::memset(entry, 0, sizeof(*entry));
-    entry->opcode = kReadOperation;
-    entry->fd = read->fd;
-    entry->off = read->offset;
-    entry->addr = reinterpret_cast<uintptr_t>(read->data);
-    entry->len = static_cast<uint32_t>(std::min(read->size, kMaxUringRead));
-    entry->user_data = reinterpret_cast<uintptr_t>(read);
-    StoreRelease(submitted_tail_, tail + 1);
-  }
-
-  // Hands over what was appended. What the kernel does not take is passed to
-  // `refused`.
-  template <class Refused>
-  void Submit(Refused refused) {
-    const uint32_t tail = *submitted_tail_;
-    while (const uint32_t left = tail - LoadAcquire(submitted_head_)) {
-      const int64_t taken = Enter(left, 0, 0);
-      if (taken == 0 || (taken < 0 && errno != EINTR)) break;
-    }
-    const uint32_t head = LoadAcquire(submitted_head_);
-    for (uint32_t i = head; i != tail; ++i) {
-      refused(reinterpret_cast<Read*>(entries_[i & submitted_mask_].user_data));
-    }
-    StoreRelease(submitted_tail_, head);
-  }
-
-  // Passes every read that has come, with the kernel's result, to `completed`.
-  // Returns how many there were.
-  template <class Completed>
-  uint32_t Reap(Completed completed) {
-    const uint32_t head = *completed_head_;
-    const uint32_t tail = LoadAcquire(completed_tail_);
-    for (uint32_t i = head; i != tail; ++i) {
-      const io_uring_cqe& entry = completed_[i & completed_mask_];
-      completed(reinterpret_cast<Read*>(entry.user_data), entry.res);
-    }
-    StoreRelease(completed_head_, tail);
-    return tail - head;
-  }
-
-  // Returns when there is something to reap, or now and then without. Nobody
-  // may reap meanwhile: the kernel compares with what had been reaped when the
-  // call began.
-  void Await() {
-    if (Enter(0, 1, IORING_ENTER_GETEVENTS) < 0 && errno != EINTR) {
-      // The kernel may write into the buffers at any time: nobody can go on.
-      std::perror("refurbish_tf: io_uring_enter");
-      std::abort();
-    }
-  }
-
- private:
-  void* Map(size_t bytes, uint64_t offset) {
-    void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_POPULATE, fd_, offset);
-    if (mapped == MAP_FAILED) return nullptr;
-    // A child must not move the ring of its parent.
-    madvise(mapped, bytes, MADV_DONTFORK);
-    return mapped;
-  }
-
-  uint32_t* Number(uint32_t offset) {
-    return reinterpret_cast<uint32_t*>(rings_ + offset);
-  }
-
-  int64_t Enter(uint32_t submit, uint32_t wait_for, uint32_t flags) {
-    return syscall(__NR_io_uring_enter, fd_, submit, wait_for, flags, nullptr,
-                   0);
-  }
-
-  int fd_ = -1;
-  char* rings_ = nullptr;
-  size_t rings_bytes_ = 0;
-  io_uring_sqe* entries_ = nullptr;
-  size_t entries_bytes_ = 0;
-  uint32_t* submitted_head_ = nullptr;
-  uint32_t* submitted_tail_ = nullptr;
-  uint32_t submitted_mask_ = 0;
-  uint32_t* completed_head_ = nullptr;
-  uint32_t* completed_tail_ = nullptr;
-  uint32_t completed_mask_ = 0;
-  io_uring_cqe* completed_ = nullptr;
-};
-
-class UringReadQueue : public ReadQueue {
- public:
-  explicit UringReadQueue(int depth) : depth_(std::clamp(depth, 1, 4096)) {}
-
-  // Whether reads work here. That there is a ring does not say that it can
-  // read.
-  bool Open() {
-    if (!ring_.Open(depth_)) return false;
-    const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    char magic[4] = {};
-    Read read;
-    read.fd = fd;
-    read.data = magic;
-    read.size = sizeof(magic);
-    Read* const reads[] = {&read};
-    Start(reads, 1);
-    Wait(&read);
-    close(fd);
-    // The kernel's own result: Wait makes up for an error.
-    return read.result == sizeof(magic) &&
-           std::memcmp(magic, "\177ELF", sizeof(magic)) == 0;
-  }
-
-  const char* name() const override { return "io_uring"; }
-
-  void Start(Read* const* reads, size_t count) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    std::lock_guard<std::mutex> lock(mu_);
-    for (size_t i = 0; i < count; ++i) {
-      reads[i]->done.store(false, std::memory_order_relaxed);
-      turns_.Append(reads[i]);
-    }
-    Submit();
-  }
-
-  int64_t Wait(Read* read) override ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!Done(*read)) WaitUntilDone(*read);
-    const int64_t bytes = read->result;
-    if (bytes == static_cast<int64_t>(read->size)) return bytes;
-    // The end of the file, or an error, which this will show to be one; or none
-    // at all: the kernel drops reads whose thread exits before they have come,
-    // and may be short of memory.
-    return ReadRest(*read, std::max<int64_t>(bytes, 0));
-  }
-
- private:
-  // One of the threads that wait does so in the kernel, for all of them.
-  void WaitUntilDone(const Read& read) ABSL_LOCKS_EXCLUDED(mu_) {
-    std::unique_lock<std::mutex> lock(mu_);
-    while (!Done(read)) {
-      if (reaping_) {
-        ++waiting_;
-        done_.wait(lock);
-        --waiting_;
-        continue;
-      }
-      if (Reap() == 0) {
-        // The read is under way: Submit leaves no turns while there is room.
-        reaping_ = true;
-        lock.unlock();
-        ring_.Await();
-        lock.lock();
-        reaping_ = false;
-        Reap();
-      }
-      Submit();
-    }
-  }
-
-  void Submit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    while (!turns_.empty() && under_way_ < depth_) {
-      for (; !turns_.empty() && under_way_ < depth_; ++under_way_) {
-        ring_.Append(turns_.TakeFirst());
-      }
-      bool refused = false;
-      ring_.Submit([&](Read* read) {
-        refused = true;
-        --under_way_;
-        Finish(read, -EAGAIN);
-      });
-      if (refused && waiting_ > 0) done_.notify_all();
-      // What was in the page cache has come already.
-      if (!reaping_) Reap();
-    }
-  }
-
-  // Not while another thread waits for all. A thread that leaves Wait has
-  // reaped its read, or another has: those that still wait have been woken, and
-  // one of them is the next to reap.
-  uint32_t Reap() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const uint32_t reaped = ring_.Reap(&Finish);
-    under_way_ -= reaped;
-    if (reaped > 0 && waiting_ > 0) done_.notify_all();
-    return reaped;
-  }
-
-  const uint32_t depth_;
-
-  std::mutex mu_;
-  std::condition_variable done_;
-  // While `reaping_`, Ring::Await is called without the lock.
-  Ring ring_;
-  ReadList turns_ ABSL_GUARDED_BY(mu_);
-  uint32_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
-  bool reaping_ ABSL_GUARDED_BY(mu_) = false;
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
-#endif  // IORING_FEAT_NODROP
-
 }  // namespace
 
-std::unique_ptr<ReadQueue> MakeUringReadQueue([[maybe_unused]] int depth) {
-#ifdef IORING_FEAT_NODROP
-  auto queue = std::make_unique<UringReadQueue>(depth);
-  if (queue->Open()) return queue;
-#endif
-  return nullptr;
-}
-
-std::unique_ptr<ReadQueue> MakePoolReadQueue(int depth) {
-  return std::make_unique<PoolReadQueue>(depth);
-}
-
 std::unique_ptr<ReadQueue> ReadQueue::Create(int depth) {
-  std::unique_ptr<ReadQueue> queue = MakeUringReadQueue(depth);
-  if (queue == nullptr) queue = MakePoolReadQueue(depth);
-  return queue;
+  return std::make_unique<PoolReadQueue>(depth);
 }
 
 }  // namespace refurbish_tf

@@ -23,22 +23,24 @@ int Shift(uint64_t units) {
 
 }  // namespace
 
-RecordHeader MakeRecordHeader(uint32_t index, Generation generation,
-                              uint32_t payload_size, uint32_t payload_crc) {
-  RecordHeader header{kMagic,      index,  generation, payload_size,
-                      payload_crc, {0, 0}, 0};
+RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
+                              Generation generation, uint32_t payload_size,
+                              uint32_t payload_crc) {
+  RecordHeader header{kMagic,   index,       generation, payload_size,
+                      store_id, payload_crc, 0};
   header.header_crc = HeaderCrc(header);
   return header;
 }
 
-bool IsRecordHeader(const RecordHeader& header) {
-  return header.magic == kMagic && header.header_crc == HeaderCrc(header);
+bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
+                    uint32_t index) {
+  return header.magic == kMagic && header.index == index &&
+         header.store_id == store_id && header.header_crc == HeaderCrc(header);
 }
 
-bool RecordBuffer::Verify(uint32_t index, Generation generation,
-                          size_t size) const {
-  return size >= sizeof(RecordHeader) && IsRecordHeader(header()) &&
-         header().index == index && header().generation == generation &&
+bool RecordBuffer::Verify(uint64_t store_id, uint32_t index, size_t size) const {
+  return size >= sizeof(RecordHeader) &&
+         IsRecordHeader(header(), store_id, index) &&
          header().payload_size <= size - sizeof(RecordHeader) &&
          header().payload_crc == Crc32c(payload(), payload_size());
 }
@@ -49,7 +51,7 @@ uint64_t RecordSpace(uint64_t record_size) {
   }
   const uint64_t units = (record_size + kLargeUnit - 1) / kLargeUnit;
   const int shift = Shift(units);
-  return (((units - 1) >> shift) + 1) << shift << 10;
+  return ((((units - 1) >> shift) + 1) << shift) * kLargeUnit;
 }
 
 uint64_t EncodeLocation(const Location& location) {
@@ -63,26 +65,41 @@ uint64_t EncodeLocation(const Location& location) {
     offset = location.offset / kSmallUnit;
     size = location.size / kSmallUnit;
   }
-  return (uint64_t{location.generation} + 1) << 49 |
-         uint64_t{location.large} << 48 | uint64_t{location.segment} << 33 |
+  return uint64_t{location.tag} << 49 | uint64_t{location.large} << 48 |
+         uint64_t{location.segment} << 33 |
          offset << 13 | size;
 }
 
 Location DecodeLocation(uint64_t word) {
   Location location;
-  location.generation = GenerationOfWord(word);
+  location.tag = TagOfWord(word);
   location.large = word >> 48 & 1;
   location.segment = word >> 33 & (kNumSegments - 1);
   location.offset = word >> 13 & ((1 << 20) - 1);
   location.size = word & ((1 << 13) - 1);
   if (location.large) {
     location.offset *= kLargeUnit;
-    location.size = (location.size & kMaxMantissa) << (location.size >> 10) << 10;
+    location.size =
+        ((location.size & kMaxMantissa) << (location.size >> 10)) * kLargeUnit;
   } else {
     location.offset *= kSmallUnit;
     location.size *= kSmallUnit;
   }
   return location;
+}
+
+Generation NearestGeneration(uint32_t tag, Generation to) {
+  const uint32_t ahead = (tag - to) % kNumTags;
+  if (ahead < kNumTags / 2) {
+    return to < kNoGeneration - ahead ? to + ahead : to + ahead - kNumTags;
+  }
+  // None is before the first.
+  const uint32_t behind = kNumTags - ahead;
+  return to >= behind ? to - behind : to + ahead;
+}
+
+bool MayBeWanted(uint32_t tag, GenerationRange wanted) {
+  return wanted.Contains(NearestGeneration(tag, wanted.least));
 }
 
 }  // namespace refurbish_tf

@@ -21,21 +21,27 @@ inline constexpr int kFormatVersion = 1;
 struct RecordHeader {
   uint32_t magic;
   uint32_t index;
-  uint32_t generation;
+  Generation generation;
   uint32_t payload_size;
+  // Of the store, which gets another one each time it begins anew: after a loss of
+  // power, what was deleted may be there again.
+  uint64_t store_id;
   uint32_t payload_crc;
-  uint32_t reserved[2];
   uint32_t header_crc;  // Of all before it.
 };
 static_assert(sizeof(RecordHeader) == 32, "");
 
-RecordHeader MakeRecordHeader(uint32_t index, Generation generation,
-                              uint32_t payload_size, uint32_t payload_crc);
+RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
+                              Generation generation, uint32_t payload_size,
+                              uint32_t payload_crc);
 
-// Whether this is the header of a record, whatever becomes of its payload.
-bool IsRecordHeader(const RecordHeader& header);
+// Whether this is the header of a record of this sample, whatever becomes of its
+// payload.
+bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
+                    uint32_t index);
 
-// Memory for a record, aligned for any use of its payload. Not initialized.
+// Memory for a record, aligned for any use of its payload. Not initialized; null
+// where there is no memory.
 class RecordBuffer {
  public:
   static constexpr size_t kAlignment = BufferPool::kAlignment;
@@ -53,7 +59,7 @@ class RecordBuffer {
   size_t payload_size() const { return header().payload_size; }
 
   // Whether the first `size` bytes are a whole record of this sample.
-  bool Verify(uint32_t index, Generation generation, size_t size) const;
+  bool Verify(uint64_t store_id, uint32_t index, size_t size) const;
 
  private:
   struct Free {
@@ -66,37 +72,44 @@ class RecordBuffer {
 };
 
 // Where a record is. Small records stand close to each other; large ones in
-// segments of their own, on whole kilobytes, so that their space can be given
-// back one by one.
+// segments of their own, on whole pages, so that their space can be given back one by
+// one, and all of it.
 struct Location {
   bool large = false;
   uint32_t segment = 0;
   uint64_t offset = 0;
   uint64_t size = 0;  // Up to where the next record can begin.
-  Generation generation = kNoGeneration;
+  // All of a generation that a word has room for.
+  uint32_t tag = 0;
 };
 
 inline constexpr uint64_t kSmallUnit = 64;
-inline constexpr uint64_t kLargeUnit = 1024;
+inline constexpr uint64_t kLargeUnit = 4096;
 inline constexpr uint64_t kLargeRecord = 16 << 10;  // From here on it is large.
 inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
-inline constexpr uint64_t kMaxLargeSegment = kLargeUnit << 20;
+inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
-inline constexpr Generation kMaxGeneration = (1 << 15) - 2;
+// Tags of generations; one more than the last is the first again.
+inline constexpr uint32_t kNumTags = 1 << 15;
 
 // The space that a record of so many bytes takes, header included.
 uint64_t RecordSpace(uint64_t record_size);
 
-// A location in a word, from the highest bit on: generation + 1 (15 bits), large
-// (1), segment (15), offset in units (20), size (13): in units for small ones,
-// for large ones ten bits of units and three of how far to shift them. 0 is no
-// location. Words of one sample compare as their generations do.
+// A location in a word, from the highest bit on: tag (15 bits), large (1), segment
+// (15), offset in units (20), size (13): in units for small ones, for large ones
+// ten bits of units and three of how far to shift them. 0 is no location.
 uint64_t EncodeLocation(const Location& location);
 Location DecodeLocation(uint64_t word);
-inline Generation GenerationOfWord(uint64_t word) {
-  return word == 0 ? kNoGeneration : static_cast<Generation>(word >> 49) - 1;
-}
+
+inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
+inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
+// The generation with this tag that is nearest to another one. Which one it is, its
+// record says; until it is read, this is what it must be but for a sample that has
+// been left alone for half of all tags.
+Generation NearestGeneration(uint32_t tag, Generation to);
+// Whether a generation with this tag may be wanted.
+bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 
 }  // namespace refurbish_tf
 

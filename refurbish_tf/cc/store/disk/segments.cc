@@ -1,17 +1,11 @@
 #include "refurbish_tf/cc/store/disk/segments.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <random>
-#include <utility>
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace refurbish_tf {
 namespace {
@@ -21,8 +15,7 @@ constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
 constexpr size_t kMaxReaders = 256;
 
-// The size class and number of a segment file.
-std::optional<std::pair<bool, uint32_t>> ParseName(const std::string& name) {
+std::optional<SegmentKey> ParseName(const std::string& name) {
   for (const bool large : {false, true}) {
     const std::string prefix = large ? kLargePrefix : kSmallPrefix;
     if (name.size() != prefix.size() + kDigits ||
@@ -32,24 +25,26 @@ std::optional<std::pair<bool, uint32_t>> ParseName(const std::string& name) {
       continue;
     }
     const uint32_t number = std::stoul(name.substr(prefix.size()));
-    if (number < kNumSegments) return std::make_pair(large, number);
+    if (number < kNumSegments) return SegmentKey(large, number);
   }
   return std::nullopt;
 }
 
-std::vector<std::pair<bool, uint32_t>> List(const std::string& directory) {
-  std::vector<std::pair<bool, uint32_t>> found;
-  DIR* listing = opendir(directory.c_str());
-  if (listing == nullptr) return found;
-  while (const dirent* entry = readdir(listing)) {
-    if (const auto key = ParseName(entry->d_name)) found.push_back(*key);
-  }
-  closedir(listing);
-  return found;
+std::string NameOf(const SegmentKey& key) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "%s%05u",
+                key.first ? kLargePrefix : kSmallPrefix, key.second);
+  return name;
 }
 
-uint64_t DiskBytes(const struct stat& status) {
-  return std::min<uint64_t>(status.st_size, uint64_t{512} * status.st_blocks);
+std::vector<SegmentKey> List(const Directory& directory) {
+  std::vector<SegmentKey> found;
+  const absl::StatusOr<std::vector<std::string>> names = directory.List();
+  if (!names.ok()) return found;
+  for (const std::string& name : *names) {
+    if (const auto key = ParseName(name)) found.push_back(*key);
+  }
+  return found;
 }
 
 uint64_t RoundUp(uint64_t size, uint64_t unit) {
@@ -58,182 +53,201 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 }  // namespace
 
-File::~File() { close(fd_); }
-
 // Numbers begin somewhere, so that no process soon takes one that another has
-// just given up: whoever has yet to punch a hole there would hit a new record.
-Segments::Segments(std::string directory)
-    : directory_(std::move(directory)),
-      next_number_(std::random_device()() % kNumSegments) {}
+// just given up: whoever has yet to give back space there would hit a new record.
+Segments::Segments(const Directory* directory)
+    : directory_(directory), next_number_(std::random_device()() % kNumSegments) {}
 
 bool Segments::IsSegmentName(const std::string& name) {
   return ParseName(name).has_value();
 }
 
-std::string Segments::Path(bool large, uint32_t segment) const {
-  char name[32];
-  std::snprintf(name, sizeof(name), "/%s%05u",
-                large ? kLargePrefix : kSmallPrefix, segment);
-  return directory_ + name;
-}
-
-std::shared_ptr<File> Segments::OpenToRead(const Location& location, bool anew,
-                                           bool* foreign) {
-  const Key key(location.large, location.segment);
+absl::StatusOr<std::shared_ptr<File>> Segments::OpenToRead(
+    const Location& location, bool anew, bool* foreign) {
+  const SegmentKey key(location.large, location.segment);
+  bool full = false;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto own = own_.find(key);
+    *foreign = own == own_.end() || location.offset < own->second.own_from;
+    if (own != own_.end()) return own->second.file;
+    const auto reader = readers_.find(key);
+    if (reader != readers_.end() && !anew) return reader->second;
+    full = opened_.size() >= kMaxReaders;
+  }
+  CloseDeleted();
+  absl::StatusOr<std::shared_ptr<File>> file =
+      directory_->OpenFile(NameOf(key));
+  if (absl::IsUnavailable(file.status())) {
+    // Too many files are open: ours are opened again where they are needed.
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      readers_.clear();
+      opened_.clear();
+    }
+    file = directory_->OpenFile(NameOf(key));
+  }
+  if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
-  const auto own = own_.find(key);
-  *foreign = own == own_.end() || location.offset < own->second.own_from;
-  if (own != own_.end()) return own->second.file;
-  const auto reader = readers_.find(key);
-  if (reader != readers_.end()) {
-    if (!anew) return reader->second;
-    readers_.erase(reader);
-    opened_.erase(std::find(opened_.begin(), opened_.end(), key));
+  if (readers_.count(key) == 0) {
+    if (full && !opened_.empty()) {
+      readers_.erase(opened_.front());
+      opened_.pop_front();
+    }
+    opened_.push_back(key);
   }
-  CloseDeletedLocked();
-  if (opened_.size() >= kMaxReaders) {
-    readers_.erase(opened_.front());
-    opened_.pop_front();
-  }
-  const std::string path = Path(location.large, location.segment);
-  int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0 && (errno == EMFILE || errno == ENFILE) && !readers_.empty()) {
-    readers_.clear();
-    opened_.clear();
-    fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  }
-  if (fd < 0) return nullptr;
-  opened_.push_back(key);
-  return readers_[key] = std::make_shared<File>(fd);
+  readers_[key] = *file;
+  return file;
 }
 
 void Segments::CloseDeleted() {
-  std::lock_guard<std::mutex> lock(mu_);
-  CloseDeletedLocked();
-}
-
-void Segments::CloseDeletedLocked() {
-  std::deque<Key> still_there;
-  for (const Key& key : opened_) {
-    struct stat status;
-    if (fstat(readers_[key]->fd(), &status) == 0 && status.st_nlink > 0) {
-      still_there.push_back(key);
-    } else {
-      readers_.erase(key);
-    }
+  std::map<SegmentKey, std::shared_ptr<File>> readers;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    readers = readers_;
   }
-  opened_ = std::move(still_there);
+  for (const auto& [key, file] : readers) {
+    struct stat status;
+    if (fstat(file->fd(), &status) == 0 && status.st_nlink > 0) continue;
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto reader = readers_.find(key);
+    if (reader == readers_.end() || reader->second != file) continue;
+    readers_.erase(reader);
+    opened_.erase(std::find(opened_.begin(), opened_.end(), key));
+  }
 }
 
-std::shared_ptr<File> Segments::Lock(bool large, uint32_t segment, int flags) {
-  const std::string path = Path(large, segment);
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0600);
-  if (fd < 0) return nullptr;
-  auto file = std::make_shared<File>(fd);
+void Segments::Free(const Location& location) {
+  bool foreign;
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      OpenToRead(location, /*anew=*/false, &foreign);
+  if (!file.ok()) return;
+  directory_->env().Free((*file)->fd(), location.offset, location.size);
+}
+
+Segments::Usage Segments::TotalUsage() const {
+  Usage usage;
+  for (const SegmentKey& key : List(*directory_)) {
+    ++usage.segments;
+    usage.disk_bytes += directory_->DiskBytes(NameOf(key));
+  }
+  return usage;
+}
+
+// Of one thread ---------------------------------------------------------------
+
+absl::StatusOr<std::shared_ptr<File>> Segments::Lock(const SegmentKey& key,
+                                                     int flags) {
+  absl::StatusOr<std::shared_ptr<File>> file =
+      directory_->OpenFile(NameOf(key), flags);
+  if (!file.ok()) {
+    // Also where something of that name was planted that is no file of ours.
+    return absl::IsFailedPrecondition(file.status())
+               ? absl::AlreadyExistsError(file.status().message())
+               : file.status();
+  }
   // What was locked must still be the file of that name: its owner may have
   // deleted it before it died.
-  struct stat locked, named;
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) return nullptr;
-  if (fstat(fd, &locked) != 0 || stat(path.c_str(), &named) != 0 ||
-      locked.st_ino != named.st_ino) {
-    errno = EWOULDBLOCK;
-    return nullptr;
+  if (!directory_->env().TryLock((*file)->fd()) ||
+      !directory_->IsNamed(**file, NameOf(key))) {
+    return absl::AlreadyExistsError("It is another process's.");
   }
   return file;
 }
 
-Segments::Own* Segments::Take(const Key& key, std::shared_ptr<File> file) {
+void Segments::Take(const SegmentKey& key, std::shared_ptr<File> file) {
   struct stat status;
-  if (fstat(file->fd(), &status) != 0) return nullptr;
+  if (fstat(file->fd(), &status) != 0) return;
+  std::lock_guard<std::mutex> lock(mu_);
   Own& own = own_[key];
   own.file = std::move(file);
   // The last record may be torn.
   own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
   own.own_from = own.end;
-  return &own;
+  // Before we could lock a new one somebody may have adopted it, written and died.
+  own.sealed = active_[key.first].has_value();
+  if (!own.sealed) active_[key.first] = key.second;
 }
 
-bool Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
-  std::optional<uint32_t>& active = active_[large];
-  if (active.has_value()) {
-    Own& own = own_[{large, *active}];
-    if (own.end == 0 || own.end + size <= limit) return true;
-    own.sealed = true;
-    active.reset();
-  }
+absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
   for (uint32_t tried = 0; tried < kNumSegments; ++tried) {
-    const uint32_t number = next_number_;
-    next_number_ = (next_number_ + 1) % kNumSegments;
-    if (std::shared_ptr<File> file = Lock(large, number, O_CREAT | O_EXCL)) {
-      // Before we could lock it somebody may have adopted it, written and died.
-      Own* const own = Take({large, number}, std::move(file));
-      if (own == nullptr) return false;
-      if (own->end == 0) {
-        active = number;
-        return true;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      std::optional<uint32_t>& active = active_[large];
+      if (active.has_value()) {
+        Own& own = own_[{large, *active}];
+        if (own.end == 0 || own.end + size <= limit) return absl::OkStatus();
+        own.sealed = true;
+        active.reset();
       }
-      own->sealed = true;
-      continue;
     }
-    // Is there already, or has been adopted and is in use.
-    if (errno != EEXIST && errno != EWOULDBLOCK) return false;
+    const SegmentKey key(large, next_number_);
+    next_number_ = (next_number_ + 1) % kNumSegments;
+    absl::StatusOr<std::shared_ptr<File>> file = Lock(key, O_CREAT | O_EXCL);
+    if (file.ok()) {
+      Take(key, *std::move(file));
+    } else if (!absl::IsAlreadyExists(file.status())) {
+      return file.status();
+    }
   }
-  errno = ENOSPC;
-  return false;
+  return absl::ResourceExhaustedError("All names of segments are taken");
 }
 
-std::optional<Segments::Place> Segments::Append(bool large, uint64_t size,
-                                                uint64_t limit) {
+absl::StatusOr<SegmentPlace> Segments::Append(bool large, uint64_t size,
+                                       uint64_t limit) {
   limit = std::min(limit, large ? kMaxLargeSegment : kMaxSmallSegment);
+  absl::Status made = MakeActive(large, size, limit);
+  if (!made.ok()) return made;
   std::lock_guard<std::mutex> lock(mu_);
-  if (!MakeActive(large, size, limit)) return std::nullopt;
-  Own& own = own_[{large, *active_[large]}];
+  const uint32_t segment = *active_[large];
+  Own& own = own_[{large, segment}];
   const uint64_t offset = own.end;
   own.end += size;
-  return Place{own.file, *active_[large], offset};
+  return SegmentPlace{own.file, segment, offset};
 }
 
-void Segments::TakeBack(bool large, const Place& place) {
-  std::lock_guard<std::mutex> lock(mu_);
-  own_[{large, place.segment}].end = place.offset;
+void Segments::TakeBack(bool large, const SegmentPlace& place) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    own_[{large, place.segment}].end = place.offset;
+  }
   struct stat status;
   if (fstat(place.file->fd(), &status) == 0 &&
       static_cast<uint64_t>(status.st_size) > place.offset) {
-    (void)!ftruncate(place.file->fd(), place.offset);
+    (void)directory_->env().Truncate(place.file->fd(), place.offset);
   }
 }
 
-int Segments::Adopt() {
-  int adopted = 0;
-  for (const Key& key : List(directory_)) {
+void Segments::Adopt() {
+  for (const SegmentKey& key : List(*directory_)) {
     {
       std::lock_guard<std::mutex> lock(mu_);
       if (own_.count(key) != 0) continue;
     }
-    std::shared_ptr<File> file = Lock(key.first, key.second, 0);
-    if (file == nullptr) continue;
-    std::lock_guard<std::mutex> lock(mu_);
-    Own* const own = Take(key, std::move(file));
-    if (own == nullptr) continue;
-    if (active_[key.first].has_value()) {
-      own->sealed = true;
-    } else {
-      active_[key.first] = key.second;
-    }
-    ++adopted;
+    absl::StatusOr<std::shared_ptr<File>> file = Lock(key, 0);
+    if (file.ok()) Take(key, *std::move(file));
   }
-  return adopted;
 }
 
-std::vector<Segments::Sealed> Segments::ListSealed() const {
-  std::vector<Sealed> sealed;
+uint64_t Segments::Segment::disk_bytes() const {
+  struct stat status;
+  if (fstat(file->fd(), &status) != 0) return 0;
+  return std::min<uint64_t>(status.st_size, uint64_t{512} * status.st_blocks);
+}
+
+std::vector<Segments::Segment> Segments::ListOwn() const {
+  std::vector<Segment> segments;
   std::lock_guard<std::mutex> lock(mu_);
   for (const auto& [key, own] : own_) {
-    struct stat status;
-    if (!own.sealed || fstat(own.file->fd(), &status) != 0) continue;
-    sealed.push_back({key.first, key.second, DiskBytes(status)});
+    segments.push_back({key, own.file, own.end, own.sealed});
   }
-  return sealed;
+  return segments;
+}
+
+std::shared_ptr<File> Segments::FindOwn(const SegmentKey& key) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto own = own_.find(key);
+  return own == own_.end() ? nullptr : own->second.file;
 }
 
 void Segments::Seal() {
@@ -243,33 +257,14 @@ void Segments::Seal() {
   for (auto& [key, own] : own_) own.sealed = true;
 }
 
-void Segments::Delete(bool large, uint32_t segment) {
-  std::lock_guard<std::mutex> lock(mu_);
-  unlink(Path(large, segment).c_str());
-  own_.erase({large, segment});
-  // It may have been read before it was adopted.
-  CloseDeletedLocked();
-}
-
-void Segments::Punch(const Location& location) {
-  bool foreign;
-  const std::shared_ptr<File> file =
-      OpenToRead(location, /*anew=*/false, &foreign);
-  if (file == nullptr) return;
-  // Where the file system cannot, the space is free when the segment is.
-  (void)fallocate(file->fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  location.offset, location.size);
-}
-
-Segments::Usage Segments::TotalUsage() const {
-  Usage usage;
-  for (const auto& [large, segment] : List(directory_)) {
-    struct stat status;
-    if (stat(Path(large, segment).c_str(), &status) != 0) continue;
-    ++usage.segments;
-    usage.disk_bytes += DiskBytes(status);
+void Segments::Delete(const SegmentKey& key) {
+  (void)directory_->Delete(NameOf(key));
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    own_.erase(key);
   }
-  return usage;
+  // It may have been read before it was adopted.
+  CloseDeleted();
 }
 
 }  // namespace refurbish_tf

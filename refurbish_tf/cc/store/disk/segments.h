@@ -8,25 +8,25 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
 
-// A file descriptor, closed with the last reference to it.
-class File {
- public:
-  explicit File(int fd) : fd_(fd) {}
-  ~File();
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int fd() const { return fd_; }
+// By which a segment is named: whether its records are large, and a number.
+using SegmentKey = std::pair<bool, uint32_t>;
 
- private:
-  const int fd_;
+// Where a record has been written, or is to be.
+struct SegmentPlace {
+  std::shared_ptr<File> file;
+  uint32_t segment;
+  uint64_t offset;
 };
 
 // The log segments of a store: files of records. A segment belongs to the
@@ -34,56 +34,31 @@ class File {
 // live out of it and deletes it; the kernel frees the lock when the process
 // dies, and whoever comes next adopts the segment. Everybody reads.
 //
-// Thread-safe.
+// What reads may be called by any thread, all else by one at a time. Nothing is
+// opened, made or deleted with `mu_` held.
 class Segments {
  public:
-  explicit Segments(std::string directory);
+  // `directory` must outlive it.
+  explicit Segments(const Directory* directory);
 
   static bool IsSegmentName(const std::string& name);
 
-  // The segment of a record, to read from. Null, with errno set, where it cannot
-  // be opened. `anew` where the file may be another one than before. `*foreign`
-  // tells whether another process has written the record.
-  std::shared_ptr<File> OpenToRead(const Location& location, bool anew,
-                                   bool* foreign) ABSL_LOCKS_EXCLUDED(mu_);
+  // Any thread's -------------------------------------------------------------
+
+  // The segment of a record, to read from. `anew` where the file may be another
+  // one than before. `*foreign` tells whether another process has written the
+  // record.
+  absl::StatusOr<std::shared_ptr<File>> OpenToRead(const Location& location,
+                                                   bool anew, bool* foreign)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // The space of a segment that others have deleted is not free while it is open
   // here.
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Reserves `size` bytes at the end of a segment of our own, which does not grow
-  // beyond `limit` unless for a single record. Empty, with errno set, where none
-  // can be made.
-  struct Place {
-    std::shared_ptr<File> file;
-    uint32_t segment;
-    uint64_t offset;
-  };
-  std::optional<Place> Append(bool large, uint64_t size, uint64_t limit)
-      ABSL_LOCKS_EXCLUDED(mu_);
-  // What was reserved last could not be written; what there is of it goes.
-  void TakeBack(bool large, const Place& place) ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Takes over the segments of processes that have died, and goes on with one
-  // that they have left unfinished. Returns how many.
-  int Adopt() ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Own segments to which nothing is appended ever again, with the bytes they
-  // take of the disk. `Seal` makes all of them so.
-  struct Sealed {
-    bool large;
-    uint32_t segment;
-    uint64_t disk_bytes;
-  };
-  std::vector<Sealed> ListSealed() const ABSL_LOCKS_EXCLUDED(mu_);
-  void Seal() ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Deletes a segment of our own.
-  void Delete(bool large, uint32_t segment) ABSL_LOCKS_EXCLUDED(mu_);
-
   // Gives the space of a large record back to the file system, of any process's
   // segment. The space must be dead.
-  void Punch(const Location& location);
+  void Free(const Location& location) ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Usage {
     int64_t segments = 0;
@@ -92,37 +67,64 @@ class Segments {
   // Of all processes.
   Usage TotalUsage() const;
 
+  // One thread's -------------------------------------------------------------
+
+  // Reserves `size` bytes at the end of a segment of our own, which does not grow
+  // beyond `limit` unless for a single record.
+  absl::StatusOr<SegmentPlace> Append(bool large, uint64_t size, uint64_t limit)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What was reserved last could not be written; what there is of it goes.
+  void TakeBack(bool large, const SegmentPlace& place) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Takes over the segments of processes that have died, and goes on with one
+  // that they have left unfinished.
+  void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Those of our own.
+  struct Segment {
+    SegmentKey key;
+    std::shared_ptr<File> file;
+    uint64_t end;  // Of what has been appended.
+    bool sealed;   // Nothing is appended to it any more.
+    uint64_t disk_bytes() const;
+  };
+  std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Null if it is not our own.
+  std::shared_ptr<File> FindOwn(const SegmentKey& key) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // Appends to none of those that there are.
+  void Seal() ABSL_LOCKS_EXCLUDED(mu_);
+  // Deletes a segment of our own.
+  void Delete(const SegmentKey& key) ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   struct Own {
     std::shared_ptr<File> file;
-    uint64_t end = 0;  // Of what has been appended, or is about to be.
+    uint64_t end = 0;
     uint64_t own_from = 0;  // What stands before is of the one who died.
     bool sealed = false;
   };
-  using Key = std::pair<bool, uint32_t>;  // Large, number.
 
-  void CloseDeletedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::string Path(bool large, uint32_t segment) const;
-  bool MakeActive(bool large, uint64_t size, uint64_t limit)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The open file, locked, if it is ours now; `flags` for open. Else an error:
+  // AlreadyExists where it is another's.
+  absl::StatusOr<std::shared_ptr<File>> Lock(const SegmentKey& key, int flags);
   // Makes a locked file one of `own_`.
-  Own* Take(const Key& key, std::shared_ptr<File> file)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The open file, locked, if it is ours now; `flags` for open. Else null, with
-  // errno set: EEXIST or EWOULDBLOCK where it is another's.
-  std::shared_ptr<File> Lock(bool large, uint32_t segment, int flags);
+  void Take(const SegmentKey& key, std::shared_ptr<File> file)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
-  const std::string directory_;
+  const Directory* const directory_;
+  uint32_t next_number_;
 
   mutable std::mutex mu_;
-  std::map<Key, Own> own_ ABSL_GUARDED_BY(mu_);
+  std::map<SegmentKey, Own> own_ ABSL_GUARDED_BY(mu_);
   // By size class: to which records are appended, if any; one of `own_`.
   std::optional<uint32_t> active_[2] ABSL_GUARDED_BY(mu_);
-  uint32_t next_number_ ABSL_GUARDED_BY(mu_);
   // Open to read, and their order of being opened, of which the oldest make
   // room: a process may only have so many.
-  std::map<Key, std::shared_ptr<File>> readers_ ABSL_GUARDED_BY(mu_);
-  std::deque<Key> opened_ ABSL_GUARDED_BY(mu_);
+  std::map<SegmentKey, std::shared_ptr<File>> readers_ ABSL_GUARDED_BY(mu_);
+  std::deque<SegmentKey> opened_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

@@ -3,8 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <sstream>
-#include <vector>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -19,8 +20,10 @@ namespace {
 constexpr char kTitle[] = "refurbish_tf cache store";
 constexpr char kFormat[] = "format";
 constexpr char kChecksum[] = "crc32c";
-constexpr char kTemporarySuffix[] = ".new";
+constexpr char kId[] = "id";
 constexpr char kTemporaryName[] = "store.new";
+// Much more than any that was written. A file may have been made longer than memory.
+constexpr size_t kMostBytes = 16 << 20;
 
 std::string Checksum(const std::string& text) {
   char digits[9];
@@ -63,20 +66,18 @@ absl::Status Damaged(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Settings> SettingsFile::Read() const {
-  const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0 && errno == ENOENT) return absl::NotFoundError(path_);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot read ", path_));
-  }
+absl::StatusOr<StoreContents> SettingsFile::Read() const {
+  const absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(kName);
+  if (!file.ok()) return file.status();
   std::string text;
   char buffer[4096];
   ssize_t count;
-  while ((count = read(fd, buffer, sizeof(buffer))) > 0) text.append(buffer, count);
-  const int error = errno;
-  close(fd);
+  while ((count = pread((*file)->fd(), buffer, sizeof(buffer), text.size())) > 0) {
+    text.append(buffer, count);
+    if (text.size() > kMostBytes) return Damaged(path());
+  }
   if (count < 0) {
-    return absl::ErrnoToStatus(error, absl::StrCat("Cannot read ", path_));
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot read ", path()));
   }
 
   const size_t checksum = text.rfind(absl::StrCat("\n", kChecksum, " "));
@@ -84,96 +85,91 @@ absl::StatusOr<Settings> SettingsFile::Read() const {
       text.substr(checksum + 1) !=
           absl::StrCat(kChecksum, " ", Checksum(text.substr(0, checksum + 1)),
                        "\n")) {
-    return Damaged(path_);
+    return Damaged(path());
   }
   std::istringstream lines(text.substr(0, checksum + 1));
   std::string line;
-  if (!std::getline(lines, line) || line != kTitle) return Damaged(path_);
-  Settings settings;
+  if (!std::getline(lines, line) || line != kTitle) return Damaged(path());
+  StoreContents contents;
+  Settings& settings = contents.settings;
   while (std::getline(lines, line)) {
     const size_t space = line.find(' ');
-    if (space == std::string::npos) return Damaged(path_);
+    if (space == std::string::npos) return Damaged(path());
     settings[line.substr(0, space)] = Unescape(line.substr(space + 1));
   }
   const std::string format = settings[kFormat];
   settings.erase(kFormat);
   if (std::atoi(format.c_str()) > kFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store of ", path_, " has format ", format,
+    return absl::UnimplementedError(absl::StrCat(
+        "The cache store of ", path(), " has format ", format,
         ", but this refurbish_tf knows formats up to ", kFormatVersion,
         ". Nothing was changed. Use the newer refurbish_tf that wrote it, give "
         "another directory, or begin anew with overwrite=True."));
   }
-  return settings;
+  char* end = nullptr;
+  const std::string id = settings[kId];
+  settings.erase(kId);
+  contents.id = std::strtoull(id.c_str(), &end, 16);
+  if (id.empty() || *end != '\0') return Damaged(path());
+  return contents;
 }
 
-absl::Status SettingsFile::Write(const Settings& settings) const {
-  std::string text = absl::StrCat(kTitle, "\n", kFormat, " ", kFormatVersion, "\n");
-  for (const auto& [name, value] : settings) {
+absl::Status SettingsFile::Write(const StoreContents& contents) const {
+  std::string text = absl::StrCat(kTitle, "\n", kFormat, " ", kFormatVersion, "\n",
+                                  kId, " ", absl::Hex(contents.id, absl::kZeroPad16),
+                                  "\n");
+  for (const auto& [name, value] : contents.settings) {
     absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
-  const std::string temporary = path_ + kTemporarySuffix;
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                      0600);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot write ", temporary));
-  }
-  const ssize_t written = write(fd, text.data(), text.size());
-  const int error = written < 0 ? errno : ENOSPC;
-  close(fd);
-  if (written != static_cast<ssize_t>(text.size())) {
-    unlink(temporary.c_str());
-    return absl::ErrnoToStatus(error, absl::StrCat("Cannot write ", temporary));
-  }
-  if (rename(temporary.c_str(), path_.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot write ", path_));
-  }
-  return absl::OkStatus();
+  // Not what is there under this name, which may be the second name of another file.
+  (void)directory_->Delete(kTemporaryName);
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL);
+  if (!file.ok()) return file.status();
+  StoreEnv& env = directory_->env();
+  absl::Status status = env.Write((*file)->fd(), 0, {{text.data(), text.size()}});
+  if (status.ok()) status = env.Sync((*file)->fd());
+  if (status.ok()) status = directory_->Rename(kTemporaryName, kName);
+  if (status.ok()) return directory_->Sync();
+  (void)directory_->Delete(kTemporaryName);
+  return absl::Status(status.code(), absl::StrCat(path(), ": ", status.message()));
 }
 
 absl::StatusOr<Settings> SettingsFile::Agree(
-    const Settings& settings, const std::string& lock_path) const {
-  const int fd = open(lock_path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", lock_path));
-  }
-  // Freed when the file is closed.
+    const Settings& settings, const std::string& lock_name) const {
+  // The lock is freed when the file is closed.
+  const absl::StatusOr<std::shared_ptr<File>> lock_file =
+      directory_->OpenFile(lock_name);
+  if (!lock_file.ok()) return lock_file.status();
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_len = 1;
-  while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
-    const int error = errno;
-    if (error == EINTR) continue;
-    close(fd);
-    return absl::ErrnoToStatus(error, absl::StrCat("Cannot lock ", lock_path));
+  while (fcntl((*lock_file)->fd(), F_OFD_SETLKW, &lock) != 0) {
+    if (errno == EINTR) continue;
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot lock ", directory_->path(), "/", lock_name));
   }
-  absl::StatusOr<Settings> agreed = Read();
-  if (agreed.ok()) {
-    std::vector<std::string> differences;
-    bool added = false;
-    for (const auto& [name, value] : settings) {
-      const auto [entry, is_new] = agreed->emplace(name, value);
-      added |= is_new;
-      if (entry->second != value) {
-        differences.push_back(absl::StrCat(name, " is ", value, ", but it was ",
-                                           entry->second));
-      }
-    }
-    if (!differences.empty()) {
-      std::string all;
-      for (const std::string& difference : differences) {
-        absl::StrAppend(&all, all.empty() ? "" : "; ", difference);
-      }
-      agreed = absl::FailedPreconditionError(all);
-    } else if (added) {
-      absl::Status status = Write(*agreed);
-      if (!status.ok()) agreed = status;
+  absl::StatusOr<StoreContents> contents = Read();
+  if (!contents.ok()) return contents.status();
+  std::string differences;
+  bool added = false;
+  for (const auto& [name, value] : settings) {
+    const auto [entry, is_new] = contents->settings.emplace(name, value);
+    added |= is_new;
+    if (entry->second != value) {
+      absl::StrAppend(&differences, differences.empty() ? "" : "; ", name, " is ",
+                      value.empty() ? "none" : value, ", but it was ",
+                      entry->second.empty() ? "none" : entry->second);
     }
   }
-  close(fd);
-  return agreed;
+  if (!differences.empty()) return absl::FailedPreconditionError(differences);
+  if (added) {
+    absl::Status written = Write(*contents);
+    if (!written.ok()) return written;
+  }
+  return std::move(contents->settings);
 }
 
 bool SettingsFile::IsTemporaryName(const std::string& name) {

@@ -1,14 +1,9 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/store/disk/crc32c.h"
 
 namespace refurbish_tf {
@@ -54,31 +49,12 @@ struct flock LockOf(off_t byte, short type) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SharedState>> SharedState::Open(
-    const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", path));
-  }
-  // With its blocks: writing into a hole on a full disk kills the process.
-  const int error = posix_fallocate(fd, 0, sizeof(Contents));
-  void* address = MAP_FAILED;
-  if (error == 0) {
-    address = mmap(nullptr, sizeof(Contents), PROT_READ | PROT_WRITE,
-                   MAP_SHARED, fd, 0);
-  }
-  if (address == MAP_FAILED) {
-    absl::Status status = absl::ErrnoToStatus(error != 0 ? error : errno,
-                                              absl::StrCat("Cannot map ", path));
-    close(fd);
-    return status;
-  }
+    const Directory* directory, const std::string& name) {
+  absl::StatusOr<std::unique_ptr<MappedFile>> file =
+      MappedFile::Open(directory, name, sizeof(Contents), /*max_chunks=*/1);
+  if (!file.ok()) return file.status();
   return std::unique_ptr<SharedState>(
-      new SharedState(path, fd, static_cast<Contents*>(address)));
-}
-
-SharedState::~SharedState() {
-  munmap(contents_, sizeof(Contents));
-  close(fd_);
+      new SharedState(directory, name, *std::move(file)));
 }
 
 bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
@@ -92,31 +68,30 @@ bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
 
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
-  const int fd = open(path_.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open ", path_));
-  }
-  return std::unique_ptr<Job>(new Job(this, claims, fd));
+  // Locks belong to what was opened.
+  absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(name_);
+  if (!file.ok()) return file.status();
+  return std::unique_ptr<Job>(new Job(this, claims, *std::move(file)));
 }
 
-SharedState::Job::Job(SharedState* state, Index* claims, int fd)
-    : state_(state), claims_(claims), fd_(fd) {
+SharedState::Job::Job(SharedState* state, Index* claims,
+                      std::shared_ptr<File> file)
+    : state_(state), claims_(claims), file_(std::move(file)) {
   for (int slot = 0; slot < kSlots; ++slot) {
     struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
-    if (fcntl(fd_, F_OFD_SETLK, &lock) != 0) continue;
+    if (fcntl(file_->fd(), F_OFD_SETLK, &lock) != 0) continue;
     // What the one before has left is in `next_epoch`.
     state_->contents_->jobs[slot] = WithChecksum(0);
     slot_ = slot;
+    turn_ = ++state_->contents_->turns[slot] & 0xff;
     return;
   }
 }
 
-SharedState::Job::~Job() { close(fd_); }
-
 uint64_t SharedState::Job::BeginFirstEpoch() {
   // So that of two which begin at once the second sees the first.
   struct flock join = LockOf(kJoinLock, F_WRLCK);
-  while (fcntl(fd_, F_OFD_SETLKW, &join) != 0 && errno == EINTR) {
+  while (fcntl(file_->fd(), F_OFD_SETLKW, &join) != 0 && errno == EINTR) {
   }
   uint64_t furthest = 0;
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -126,17 +101,17 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
   const uint64_t epoch = furthest > 0
                              ? furthest - 1
                              : CheckedValue(state_->contents_->next_epoch);
-  Publish(epoch);
+  Publish(epoch + 1);
   join.l_type = F_UNLCK;
-  fcntl(fd_, F_OFD_SETLK, &join);
+  fcntl(file_->fd(), F_OFD_SETLK, &join);
   return epoch;
 }
 
-void SharedState::Job::BeginEpoch(uint64_t epoch) { Publish(epoch); }
+void SharedState::Job::BeginEpoch(uint64_t epoch) { Publish(epoch + 1); }
 
 bool SharedState::Job::IsAlive(int slot) const {
   struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
-  return fcntl(fd_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return fcntl(file_->fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool SharedState::Job::OthersAreAlive() const {
@@ -152,26 +127,36 @@ bool SharedState::Job::OthersAreAlive() const {
 }
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
-  if (slot_ < 0 || !claims_->Reserve(sample)) return true;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  const uint64_t second = now.tv_sec & 0xffff;
-  const uint64_t own = (uint64_t{generation} + 1) << 32 | second << 16 | slot_;
+  if (slot_ < 0 || !claims_->Reserve(sample).ok()) return true;
+  // Where the file was cut others would not see the job any more.
+  if (state_->contents_->jobs[slot_].load(std::memory_order_relaxed) == 0) {
+    Publish(begun_);
+  }
+  const uint64_t second = state_->directory_->env().Seconds() & 0xffff;
+  static_assert(kSlots == 1 << 8, "");
+  const uint64_t own = (uint64_t{generation} + 1) << 32 | second << 16 |
+                       turn_ << 8 | slot_;
   uint64_t word = claims_->Load(sample);
   do {
-    const int slot = word & 0xffff;
+    const int slot = word & 0xff;
+    const uint64_t turn = word >> 8 & 0xff;
     const uint64_t age = (second - (word >> 16)) & 0xffff;
     if (word >> 32 >= uint64_t{generation} + 1 && slot != slot_ &&
-        slot < kSlots && age < kClaimSeconds && IsAlive(slot)) {
+        turn == (state_->contents_->turns[slot] & 0xff) && age < kClaimSeconds &&
+        IsAlive(slot)) {
       return false;
     }
   } while (!claims_->CompareExchange(sample, &word, own));
   return true;
 }
 
-void SharedState::Job::Publish(uint64_t epoch) {
-  if (slot_ >= 0) state_->contents_->jobs[slot_] = WithChecksum(epoch + 1);
-  Raise(&state_->contents_->next_epoch, epoch + 1);
+void SharedState::Job::Publish(uint64_t begun) {
+  begun_ = begun;
+  if (slot_ >= 0) {
+    state_->contents_->turns[slot_] = turn_;
+    state_->contents_->jobs[slot_] = WithChecksum(begun);
+  }
+  Raise(&state_->contents_->next_epoch, begun);
 }
 
 }  // namespace refurbish_tf

@@ -10,7 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
+#include "refurbish_tf/cc/store/disk/mapped_file.h"
 
 namespace refurbish_tf {
 
@@ -21,9 +23,9 @@ namespace refurbish_tf {
 // Thread-safe.
 class SharedState {
  public:
+  // `directory` must outlive it.
   static absl::StatusOr<std::unique_ptr<SharedState>> Open(
-      const std::string& path);
-  ~SharedState();
+      const Directory* directory, const std::string& name);
 
   // Live records and their bytes.
   int64_t entries() const { return contents_->entries.load(); }
@@ -34,7 +36,7 @@ class SharedState {
   }
   // Adds only what does not make it more than `most` bytes.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
-  // For whoever is alone.
+  // For whoever is alone, or has counted what was lost.
   void SetCounts(int64_t entries, int64_t bytes) {
     contents_->entries = entries;
     contents_->bytes = bytes;
@@ -62,24 +64,30 @@ class SharedState {
     // in the store soon.
     bool Claim(uint64_t sample, Generation generation);
 
-    ~Job();
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
    private:
     friend class SharedState;
-    Job(SharedState* state, Index* claims, int fd);
-    void Publish(uint64_t epoch);
+    Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
+    void Publish(uint64_t begun);
     bool IsAlive(int slot) const;
 
     SharedState* const state_;
     Index* const claims_;
     // Open for itself, as the lock on the job's slot belongs to it.
-    const int fd_;
+    const std::shared_ptr<File> file_;
     int slot_ = -1;  // None where all are taken: then others do not see it.
+    uint64_t turn_ = 0;
+    // One after the last epoch that was begun.
+    std::atomic<uint64_t> begun_{0};
   };
   // This object must outlive the job, and so must `claims`, which all jobs share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
+
+  // As those of MappedFile. What was cut off is 0.
+  bool WasCut() const { return file_->WasCut(); }
+  absl::Status Mend() { return file_->Mend(); }
 
  private:
   static constexpr int kSlots = 256;
@@ -93,14 +101,22 @@ class SharedState {
     std::atomic<uint64_t> next_epoch;
     // ... and of those that live.
     std::atomic<uint64_t> jobs[kSlots];
+    // Which of the jobs it is that have had the slot one after another: what the
+    // last one has claimed is not the next one's.
+    std::atomic<uint64_t> turns[kSlots];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
 
-  SharedState(std::string path, int fd, Contents* contents)
-      : path_(std::move(path)), fd_(fd), contents_(contents) {}
+  SharedState(const Directory* directory, std::string name,
+              std::unique_ptr<MappedFile> file)
+      : directory_(directory),
+        name_(std::move(name)),
+        file_(std::move(file)),
+        contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
 
-  const std::string path_;
-  const int fd_;
+  const Directory* const directory_;
+  const std::string name_;
+  const std::unique_ptr<MappedFile> file_;
   Contents* const contents_;
 };
 

@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/store/samples/disk_samples.h"
 
+#include "refurbish_tf/cc/store/disk/read_ahead.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 
 namespace refurbish_tf {
@@ -17,9 +18,9 @@ bool Decode(DiskStore& disk, RecordBuffer record, Sample* sample,
 
 }  // namespace
 
-class DiskSamples::DiskReadAhead : public ReadAhead {
+class DiskSamples::SamplesAhead : public ReadAhead {
  public:
-  explicit DiskReadAhead(DiskStore* disk) : disk_(*disk), ahead_(disk) {}
+  explicit SamplesAhead(DiskStore* disk) : disk_(*disk), ahead_(disk) {}
 
   size_t Room() const override { return ahead_.Room(); }
   void Start(const std::vector<WantedSample>& wanted) override {
@@ -34,7 +35,7 @@ class DiskSamples::DiskReadAhead : public ReadAhead {
 
  private:
   DiskStore& disk_;
-  DiskStore::ReadAhead ahead_;
+  DiskReadAhead ahead_;
 };
 
 bool DiskSamples::Get(uint64_t index, GenerationRange wanted, Sample* sample,
@@ -54,7 +55,7 @@ PutResult DiskSamples::Put(uint64_t index, Generation generation,
 }
 
 std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
-  return std::make_unique<DiskReadAhead>(disk_.get());
+  return std::make_unique<SamplesAhead>(disk_.get());
 }
 
 }  // namespace refurbish_tf

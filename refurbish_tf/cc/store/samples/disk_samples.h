@@ -41,7 +41,7 @@ class DiskSamples : public CacheStore<Sample> {
   std::unique_ptr<ReadAhead> MakeReadAhead() override;
 
  private:
-  class DiskReadAhead;
+  class SamplesAhead;
 
   const std::unique_ptr<DiskStore> disk_;
 };

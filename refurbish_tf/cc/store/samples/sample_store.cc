@@ -150,6 +150,15 @@ int64_t SampleStore::FixedBytes(
   return bytes < 0 ? bytes : RecordSpace(sizeof(RecordHeader) + bytes);
 }
 
+absl::Status SampleStore::CheckDirectory() {
+  if (disk() == nullptr || !disk()->DirectoryIsGone()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The directory of the cache store ", disk()->directory(),
+      " was deleted while the store was in use in this process. Drop the "
+      "CacheStore and the datasets that use it first (del, gc.collect()), or "
+      "give another directory."));
+}
+
 absl::Status SampleStore::Agree(
     const std::map<std::string, std::string>& settings) {
   DiskStore& disk = *this->disk();
@@ -201,8 +210,12 @@ absl::Status SampleStore::Reserve(const std::string& stage,
 absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   DataTypeVector dtypes;
   for (const Tensor& tensor : sample) dtypes.push_back(tensor.dtype());
-  absl::MutexLock lock(&mu_);
-  absl::Status status = CheckTypes(dtypes);
+  absl::Status status = CheckDirectory();
+  if (!status.ok()) return status;
+  {
+    absl::MutexLock lock(&mu_);
+    status = CheckTypes(dtypes);
+  }
   if (!status.ok()) return status;
   Generation generation = store_->StoredGeneration(index);
   if (generation == kNoGeneration) generation = 0;
@@ -219,7 +232,13 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
     // It keeps what it has of the same generation.
     store_->Remove(index);
   }
-  const PutResult result = store_->Put(index, generation, std::move(sample));
+  PutResult result = store_->Put(index, generation, std::move(sample));
+  if (disk_samples_ != nullptr && result == PutResult::kStored) {
+    disk()->Flush();
+    if (store_->StoredGeneration(index) == kNoGeneration) {
+      result = PutResult::kFailed;
+    }
+  }
   if (result == PutResult::kFailed) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "The sample of ", bytes, " bytes at index ", index,
@@ -234,8 +253,10 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
         ". Remove samples or make a CacheStore with a larger max_bytes."));
   }
   // Not before: a sample that was refused says nothing of those to come.
-  SetTypes(dtypes);
-  return absl::OkStatus();
+  absl::MutexLock lock(&mu_);
+  status = CheckTypes(dtypes);
+  if (status.ok()) SetTypes(dtypes);
+  return status;
 }
 
 }  // namespace refurbish_tf

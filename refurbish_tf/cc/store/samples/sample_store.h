@@ -72,6 +72,10 @@ class SampleStore {
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
 
+  // On disk: fails when the directory was deleted. Who trains on the store goes
+  // on to the end; nobody else is to begin with what nobody can find again.
+  absl::Status CheckDirectory();
+
   // On disk: compares settings with those that the store was written under, and
   // adds those that it does not have.
   absl::Status Agree(const std::map<std::string, std::string>& settings);

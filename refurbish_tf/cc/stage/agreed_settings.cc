@@ -1,0 +1,63 @@
+#include "refurbish_tf/cc/stage/agreed_settings.h"
+
+#include <charconv>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kSeed[] = "seed";
+constexpr char kReuse[] = "r";
+constexpr char kEviction[] = "eviction";
+constexpr char kSamples[] = "num_samples";
+constexpr char kKept[] = "num_kept_samples";
+constexpr char kOrigin[] = "first_epoch";
+constexpr char kShard[] = "shard";
+
+// With all digits that it takes to tell it from every other number.
+std::string Exactly(double number) {
+  char digits[32];
+  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+  return {digits, end};
+}
+
+}  // namespace
+
+bool HasStageSettings(const Settings& settings) {
+  return settings.count(kReuse) != 0;
+}
+
+Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
+                       const std::string& shard, const Schedule* schedule) {
+  Settings settings = {
+      {kSeed, absl::StrCat(static_cast<int64_t>(options.seed))},
+      {kReuse, Exactly(options.reuse_factor)},
+      {kEviction, options.eviction == Eviction::kBalanced ? "balanced"
+                                                          : "reference_count"}};
+  if (num_samples >= 0) settings[kSamples] = absl::StrCat(num_samples);
+  if (!shard.empty()) settings[kShard] = shard;
+  if (schedule != nullptr) {
+    settings[kKept] = absl::StrCat(schedule->capacity());
+    settings[kOrigin] = absl::StrCat(schedule->origin());
+  }
+  return settings;
+}
+
+std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
+                                               const ScheduleOptions& options) {
+  const auto number = [&settings](const char* name, uint64_t* value) {
+    const auto setting = settings.find(name);
+    return setting != settings.end() &&
+           absl::SimpleAtoi(setting->second, value);
+  };
+  uint64_t num_samples, kept, origin;
+  if (!number(kSamples, &num_samples) || !number(kKept, &kept) ||
+      !number(kOrigin, &origin)) {
+    return nullptr;
+  }
+  return std::make_shared<Schedule>(options, num_samples, kept, origin);
+}
+
+}  // namespace refurbish_tf

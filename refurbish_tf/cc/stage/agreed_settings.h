@@ -1,0 +1,29 @@
+// What a stage agrees on with a store on disk, so that all that keep samples in it
+// keep the same ones.
+#ifndef REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
+#define REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/store/disk/settings_file.h"
+
+namespace refurbish_tf {
+
+// Whether a stage has agreed on something with this store.
+bool HasStageSettings(const Settings& settings);
+
+// `num_samples` below 0 where it is not known, `shard` empty for a whole source, no
+// `schedule` until there is one.
+Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
+                       const std::string& shard, const Schedule* schedule);
+
+// The schedule that others have agreed on, or null.
+std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
+                                               const ScheduleOptions& options);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_

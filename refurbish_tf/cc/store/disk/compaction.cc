@@ -1,0 +1,137 @@
+#include "refurbish_tf/cc/store/disk/compaction.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int64_t kLeastChange = 1 << 20;
+constexpr int64_t kRunsOfLive = 16;
+// Segments are emptied when the sealed ones take more than this times what is live
+// in them. The share of a fresh segment and what is appended between two runs keep
+// the sum of all below twice what is live.
+constexpr double kMostOverhead = 1.6;
+
+}  // namespace
+
+bool Compaction::IsDue() const {
+  SharedState& state = records_->state();
+  const uint64_t changed = state.changed();
+  // It begins anew where the file is cut that it is in.
+  return changed < run_at_ ||
+         changed - run_at_ >= static_cast<uint64_t>(std::max<int64_t>(
+                                  kLeastChange, state.bytes() / kRunsOfLive));
+}
+
+std::set<SegmentKey> Compaction::Choose() {
+  std::map<SegmentKey, uint64_t> live;
+  std::vector<Segments::Segment> sealed;
+  for (Segments::Segment& segment : records_->segments().ListOwn()) {
+    if (!segment.sealed) continue;
+    live[segment.key] = 0;
+    sealed.push_back(std::move(segment));
+  }
+  records_->index().ForEach([&](uint64_t, uint64_t word) {
+    const Location location = DecodeLocation(word);
+    const auto found = live.find({location.large, location.segment});
+    if (found != live.end()) found->second += location.size;
+    return true;
+  });
+  std::set<SegmentKey> chosen;
+  uint64_t total = 0;
+  uint64_t total_live = 0;
+  std::vector<std::pair<double, const Segments::Segment*>> candidates;
+  for (const Segments::Segment& segment : sealed) {
+    const uint64_t alive = live[segment.key];
+    if (alive == 0) {
+      chosen.insert(segment.key);
+      continue;
+    }
+    const uint64_t bytes = std::max<uint64_t>(segment.disk_bytes(), 1);
+    total += bytes;
+    total_live += alive;
+    candidates.emplace_back(static_cast<double>(alive) / bytes, &segment);
+  }
+  // Those with the least to move first.
+  std::sort(candidates.begin(), candidates.end());
+  for (const auto& [alive, segment] : candidates) {
+    if (total <= kMostOverhead * total_live) break;
+    chosen.insert(segment->key);
+    total -= std::min(total, std::max<uint64_t>(segment->disk_bytes(), 1));
+    total_live -= live[segment->key];
+  }
+  return chosen;
+}
+
+void Compaction::Run(const std::function<bool()>& go_on) {
+  run_at_ = records_->state().changed();
+  records_->segments().CloseDeleted();
+  records_->segments().Adopt();
+  const std::set<SegmentKey> chosen = Choose();
+  if (chosen.empty()) return;
+  // Nothing comes into them from here on.
+  places_->Close(chosen);
+  using Record = std::pair<uint64_t, uint64_t>;  // Its word and index.
+  std::map<SegmentKey, std::vector<Record>> records;
+  for (const SegmentKey& key : chosen) records[key];
+  records_->index().ForEach([&](uint64_t index, uint64_t word) {
+    const Location location = DecodeLocation(word);
+    const auto found = records.find({location.large, location.segment});
+    if (found != records.end()) found->second.emplace_back(word, index);
+    return true;
+  });
+  for (auto& [key, of_segment] : records) {
+    // In the order in which they are in the file.
+    std::sort(of_segment.begin(), of_segment.end(),
+              [](const Record& a, const Record& b) {
+                return DecodeLocation(a.first).offset <
+                       DecodeLocation(b.first).offset;
+              });
+    bool all_moved = true;
+    for (const auto& [word, index] : of_segment) {
+      if (!go_on()) {
+        places_->Open();
+        return;
+      }
+      all_moved &= Move(index, word);
+    }
+    // On a full disk, what could not be moved stays where it is.
+    if (!all_moved) continue;
+    records_->segments().Delete(key);
+    emptied_ += !of_segment.empty();
+  }
+  places_->Open();
+}
+
+bool Compaction::Move(uint64_t index, uint64_t word) {
+  const Location from = DecodeLocation(word);
+  if (records_->index().Load(index) != word) return true;  // Dead by now.
+  RecordBuffer record;
+  bool foreign;
+  switch (records_->Read(index, word, /*anew=*/false, &record, &foreign)) {
+    case Records::ReadResult::kRight:
+      break;
+    case Records::ReadResult::kWrong:
+      records_->MakeAbsent(index, word);
+      return true;
+    case Records::ReadResult::kNotNow:
+      return false;
+  }
+  const size_t size = sizeof(RecordHeader) + record.payload_size();
+  std::memset(record.data() + size, 0, record.size() - size);
+  const absl::StatusOr<Location> to =
+      places_->Write(from.large, from.size, record.header().generation,
+                     {{record.data(), record.size()}});
+  if (!to.ok()) return false;
+  if (records_->Move(index, word, EncodeLocation(*to))) {
+    bytes_moved_ += from.size;
+  } else {
+    places_->Release(EncodeLocation(*to));
+  }
+  return true;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,50 @@
+#ifndef REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_
+#define REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <vector>
+
+#include "refurbish_tf/cc/store/disk/places.h"
+#include "refurbish_tf/cc/store/disk/records.h"
+#include "refurbish_tf/cc/store/disk/segments.h"
+
+namespace refurbish_tf {
+
+// Deletes the segments of our own in which nothing is live, and moves what is live
+// out of those in which little is, until all of them take not much more than what
+// is live in them.
+//
+// For one thread, but for its counts.
+class Compaction {
+ public:
+  Compaction(Records* records, Places* places)
+      : records_(records), places_(places) {}
+
+  // Whether enough has changed since the last run. Any thread may ask.
+  bool IsDue() const;
+  // `go_on` is asked before each record is moved; its answer may end the run.
+  void Run(const std::function<bool()>& go_on);
+
+  // Segments emptied, and bytes moved for that, ever.
+  int64_t emptied() const { return emptied_; }
+  int64_t bytes_moved() const { return bytes_moved_; }
+
+ private:
+  // Those to be emptied.
+  std::set<SegmentKey> Choose();
+  // Moves a record to another segment. False if it cannot.
+  bool Move(uint64_t index, uint64_t word);
+
+  Records* const records_;
+  Places* const places_;
+  std::atomic<uint64_t> run_at_{0};  // SharedState::changed() at the last run.
+  std::atomic<int64_t> emptied_{0};
+  std::atomic<int64_t> bytes_moved_{0};
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_

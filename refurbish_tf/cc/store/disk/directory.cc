@@ -1,0 +1,194 @@
+#include "refurbish_tf/cc/store/disk/directory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+absl::Status UnusableDirectory(const std::string& path, const std::string& why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("Cannot use ", path, " as a cache store: ", why));
+}
+
+absl::Status Make(const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (!part.empty() && mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(
+          errno, absl::StrCat("Cannot make the directory ", part,
+                              " for a cache store"));
+    }
+    if (end == std::string::npos) return absl::OkStatus();
+  }
+}
+
+// Whoever can write into a directory can replace what is in it, unless it is
+// sticky: then only who owns a file can.
+absl::Status CheckOwner(const std::string& path, const struct stat& status) {
+  if (status.st_uid != geteuid()) {
+    return UnusableDirectory(
+        path, absl::StrCat("it belongs to user ", status.st_uid,
+                           ", and this process runs as user ", geteuid(),
+                           ". Give a directory of your own, such as a new one "
+                           "below it."));
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0 &&
+      (status.st_mode & S_ISVTX) == 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof(mode), "%04o", status.st_mode & 07777);
+    return UnusableDirectory(
+        path, absl::StrCat("others than you can write into it (its mode is ",
+                           mode, "), and so replace what is cached. Take that "
+                           "away with `chmod go-w ", path,
+                           "`, or give another directory, such as a new one "
+                           "below it."));
+  }
+  return absl::OkStatus();
+}
+
+bool IsSame(const struct stat& a, const struct stat& b) {
+  return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+// Why a file is none that the store takes, if so.
+std::string Objection(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "is not a plain file";
+  if (status.st_uid != geteuid()) {
+    return absl::StrCat("belongs to user ", status.st_uid);
+  }
+  if (status.st_nlink > 1) return "has a second name elsewhere";
+  return "";
+}
+
+}  // namespace
+
+File::~File() { close(fd_); }
+
+absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
+    const std::string& path, StoreEnv* env) {
+  absl::Status made = Make(path);
+  if (!made.ok()) return made;
+  const int fd =
+      open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0 && errno == ENOTDIR) {
+    return UnusableDirectory(
+        path, "it is a file. Give a directory, which may not exist yet.");
+  }
+  if (fd < 0) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot open the directory ", path,
+                            " of a cache store"));
+  }
+  std::unique_ptr<Directory> directory(new Directory(path, fd, env));
+  struct stat status;
+  if (fstat(fd, &status) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot use ", path));
+  }
+  absl::Status owned = CheckOwner(path, status);
+  if (!owned.ok()) return owned;
+  if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("Cannot write into ", path,
+                            ", which a cache store needs. Give a directory of "
+                            "your own"));
+  }
+  return directory;
+}
+
+Directory::~Directory() { close(fd_); }
+
+absl::StatusOr<std::vector<std::string>> Directory::List() const {
+  // Of its own, as reading moves on.
+  const int fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
+  if (listing == nullptr) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return absl::ErrnoToStatus(error, absl::StrCat("Cannot list ", path_));
+  }
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(listing)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  closedir(listing);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+absl::Status Directory::CheckFile(const std::string& name) const {
+  struct stat status;
+  if (fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return absl::OkStatus();  // Just deleted.
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+  }
+  const std::string objection = Objection(status);
+  if (objection.empty()) return absl::OkStatus();
+  return Unusable(absl::StrCat("its ", name, " ", objection,
+                               ", so it was not made by this user's cache "
+                               "store. Nothing was changed. Delete it, or give "
+                               "another directory."));
+}
+
+absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
+    const std::string& name, int flags) const {
+  // Not blocking: to open a pipe would wait for who writes into it.
+  absl::StatusOr<int> fd = env_->Open(
+      fd_, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
+  if (!fd.ok()) {
+    absl::Status checked = CheckFile(name);
+    if (!checked.ok()) return checked;
+    return absl::Status(fd.status().code(), absl::StrCat(path_, ": ",
+                                                         fd.status().message()));
+  }
+  auto file = std::make_shared<File>(*fd);
+  struct stat status;
+  if (fstat(*fd, &status) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+  }
+  if (Objection(status).empty()) return file;
+  absl::Status checked = CheckFile(name);
+  return checked.ok() ? Unusable(absl::StrCat("its ", name, " was replaced."))
+                      : checked;
+}
+
+bool Directory::IsNamed(const File& file, const std::string& name) const {
+  struct stat open, named;
+  return fstat(file.fd(), &open) == 0 &&
+         fstatat(fd_, name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         IsSame(open, named);
+}
+
+uint64_t Directory::FileBytes(const std::string& name) const {
+  struct stat status;
+  return fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0
+             ? status.st_size
+             : 0;
+}
+
+uint64_t Directory::DiskBytes(const std::string& name) const {
+  struct stat status;
+  if (fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+  return std::min<uint64_t>(status.st_size, uint64_t{512} * status.st_blocks);
+}
+
+bool Directory::IsInPlace() const {
+  struct stat open, named;
+  return fstat(fd_, &open) == 0 && stat(path_.c_str(), &named) == 0 &&
+         IsSame(open, named);
+}
+
+absl::Status Directory::Unusable(const std::string& why) const {
+  return UnusableDirectory(path_, why);
+}
+
+}  // namespace refurbish_tf

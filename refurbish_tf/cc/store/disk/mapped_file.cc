@@ -1,0 +1,212 @@
+#include "refurbish_tf/cc/store/disk/mapped_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+
+// What is mapped, in a list for the signal handler, which may run at any time in
+// any thread: entries are never taken out, but used again.
+struct MappedFile::Mapping {
+  static constexpr uintptr_t kFree = 0;
+  static constexpr uintptr_t kTaken = 1;
+
+  std::atomic<uintptr_t> begin{kTaken};
+  std::atomic<size_t> size{0};
+  std::atomic<std::atomic<bool>*> cut{nullptr};
+  Mapping* next = nullptr;
+
+  static std::atomic<Mapping*> first;
+
+  static Mapping* Take() {
+    for (Mapping* mapping = first; mapping != nullptr; mapping = mapping->next) {
+      uintptr_t begin = kFree;
+      if (mapping->begin.compare_exchange_strong(begin, kTaken)) return mapping;
+    }
+    auto* const mapping = new Mapping;  // Never deleted.
+    mapping->next = first;
+    while (!first.compare_exchange_weak(mapping->next, mapping)) {
+    }
+    return mapping;
+  }
+};
+
+std::atomic<MappedFile::Mapping*> MappedFile::Mapping::first{nullptr};
+
+// Installed when the first file is mapped. What is not ours goes to whoever was
+// there before.
+void MappedFile::HandleBusErrors() {
+  static struct sigaction before;
+  static const uintptr_t page = sysconf(_SC_PAGESIZE);
+  struct sigaction action {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  action.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
+    const int error = errno;
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    for (const Mapping* mapping = Mapping::first; mapping != nullptr;
+         mapping = mapping->next) {
+      const uintptr_t begin = mapping->begin.load(std::memory_order_acquire);
+      if (begin <= Mapping::kTaken || address - begin >= mapping->size) continue;
+      if (syscall(SYS_mmap, address / page * page, page, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1) {
+        break;
+      }
+      *mapping->cut.load() = true;
+      errno = error;
+      return;
+    }
+    errno = error;
+    // From Python's faulthandler, where it was enabled later and was asked first: it
+    // has put us back, and the address is touched again.
+    if (info->si_code == SI_TKILL && info->si_pid == getpid()) return;
+    if ((before.sa_flags & SA_SIGINFO) != 0) {
+      before.sa_sigaction(signal, info, context);
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+      before.sa_handler(signal);
+    } else {
+      // Touched or sent again, it ends the process as it would have without us.
+      struct sigaction none {};
+      none.sa_handler = SIG_DFL;
+      sigaction(signal, &none, nullptr);
+      if (info->si_code <= 0) raise(signal);
+    }
+  };
+  static const bool installed = sigaction(SIGBUS, &action, &before) == 0;
+  (void)installed;
+}
+
+absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
+    const Directory* directory, const std::string& name, uint64_t chunk_bytes,
+    uint64_t max_chunks) {
+  absl::StatusOr<std::shared_ptr<File>> file =
+      directory->OpenFile(name, O_CREAT);
+  if (!file.ok()) return file.status();
+  HandleBusErrors();
+  std::unique_ptr<MappedFile> mapped(new MappedFile(
+      *std::move(file), &directory->env(), chunk_bytes, max_chunks));
+  // Where the file system cannot map files this is said now. Holes there are
+  // where a tool has copied the file.
+  struct stat status;
+  absl::Status grown =
+      fstat(mapped->file_->fd(), &status) == 0
+          ? absl::OkStatus()
+          : absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+  if (grown.ok()) {
+    // What was made longer than any of ours is left as it is beyond.
+    const uint64_t size =
+        std::min<uint64_t>(status.st_size, max_chunks * chunk_bytes);
+    grown = mapped->Grow((size + chunk_bytes - 1) / chunk_bytes * chunk_bytes,
+                         uint64_t{512} * status.st_blocks < size);
+  }
+  if (grown.ok()) grown = mapped->Reserve(0);
+  if (grown.ok()) return mapped;
+  return absl::Status(
+      grown.code(),
+      absl::StrCat("Cannot map ", directory->path(), "/", name, ": ",
+                   grown.message(),
+                   absl::IsResourceExhausted(grown) || absl::IsOutOfRange(grown)
+                       ? ""
+                       : ". A cache store on disk needs that; network file "
+                         "systems often cannot. Choose a directory on a local "
+                         "disk"));
+}
+
+MappedFile::~MappedFile() {
+  for (uint64_t chunk = 0; chunk < max_chunks_; ++chunk) {
+    char* const data = chunks_[chunk].load(std::memory_order_relaxed);
+    if (data == nullptr) continue;
+    mappings_[chunk]->begin = Mapping::kFree;
+    munmap(data, chunk_bytes_);
+  }
+}
+
+bool MappedFile::Exists(uint64_t chunk) const {
+  struct stat status;
+  return fstat(file_->fd(), &status) == 0 &&
+         static_cast<uint64_t>(status.st_size) >= (chunk + 1) * chunk_bytes_;
+}
+
+char* MappedFile::Map(uint64_t chunk) const {
+  if (!Exists(chunk)) return nullptr;
+  std::lock_guard<std::mutex> lock(mu_);
+  char* data = chunks_[chunk].load(std::memory_order_acquire);
+  if (data != nullptr) return data;
+  void* const address = mmap(nullptr, chunk_bytes_, PROT_READ | PROT_WRITE,
+                             MAP_SHARED, file_->fd(), chunk * chunk_bytes_);
+  if (address == MAP_FAILED) return nullptr;
+  Mapping* const mapping = Mapping::Take();
+  mapping->size = chunk_bytes_;
+  mapping->cut = &cut_;
+  mapping->begin = reinterpret_cast<uintptr_t>(address);
+  mappings_[chunk] = mapping;
+  data = static_cast<char*>(address);
+  chunks_[chunk].store(data, std::memory_order_release);
+  return data;
+}
+
+absl::Status MappedFile::Reserve(uint64_t chunk) {
+  if (Find(chunk) != nullptr) return absl::OkStatus();
+  absl::Status grown = Grow((chunk + 1) * chunk_bytes_, /*whole=*/false);
+  if (!grown.ok() || Find(chunk) != nullptr) return grown;
+  return absl::ErrnoToStatus(errno, "Cannot map a file");
+}
+
+absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
+  // One at a time, of all processes: where the file system cannot do it, the C
+  // library writes zeros to what it has seen to be holes. Each descriptor has locks
+  // of its own; the threads that share this one have `grow_mu_`, for which only who
+  // makes the file longer waits.
+  std::lock_guard<std::mutex> own_lock(grow_mu_);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  while (fcntl(file_->fd(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
+  }
+  absl::Status grown;
+  struct stat status;
+  if (fstat(file_->fd(), &status) != 0) {
+    grown = absl::ErrnoToStatus(errno, "Cannot look at a file");
+  } else {
+    const uint64_t from = whole ? 0 : status.st_size;
+    if (from < bytes) grown = env_->Allocate(file_->fd(), from, bytes - from);
+  }
+  lock.l_type = F_UNLCK;
+  fcntl(file_->fd(), F_OFD_SETLK, &lock);
+  return grown;
+}
+
+absl::Status MappedFile::Mend() {
+  uint64_t end = 0;
+  for (uint64_t chunk = 0; chunk < max_chunks_; ++chunk) {
+    if (chunks_[chunk].load(std::memory_order_relaxed) != nullptr) end = chunk + 1;
+  }
+  absl::Status grown = Grow(end * chunk_bytes_, /*whole=*/true);
+  if (!grown.ok()) return grown;
+  std::lock_guard<std::mutex> lock(mu_);
+  cut_ = false;  // Before: it may be cut again.
+  for (uint64_t chunk = 0; chunk < end; ++chunk) {
+    char* const data = chunks_[chunk].load(std::memory_order_relaxed);
+    if (data == nullptr) continue;
+    // In one step: others go on using the memory. (To the thread sanitizer the C
+    // library's call looks like a write to it.)
+    if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_FIXED, file_->fd(), chunk * chunk_bytes_) == -1) {
+      cut_ = true;
+      return absl::ErrnoToStatus(errno, "Cannot map a file");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

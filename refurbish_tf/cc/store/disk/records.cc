@@ -1,0 +1,198 @@
+#include "refurbish_tf/cc/store/disk/records.h"
+
+#include <algorithm>
+#include <string>
+
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int kReadAttempts = 4;
+
+}  // namespace
+
+void Records::SetRanks(Ranks ranks) {
+  auto shared = std::make_shared<const Ranks>(std::move(ranks));
+  std::lock_guard<std::mutex> lock(ranks_mu_);
+  ranks_ = std::move(shared);
+}
+
+std::shared_ptr<const Records::Ranks> Records::ranks() const {
+  static const auto* const random =
+      new std::shared_ptr<const Ranks>(std::make_shared<const Ranks>(
+          [](uint64_t index) { return index * 0x9e3779b97f4a7c15 >> 32; }));
+  std::lock_guard<std::mutex> lock(ranks_mu_);
+  return ranks_ != nullptr ? ranks_ : *random;
+}
+
+uint64_t Records::Locate(uint64_t index, GenerationRange wanted) const {
+  const uint64_t word = index_->Load(index);
+  return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
+}
+
+bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) {
+  uint64_t word = Locate(index, wanted);
+  for (int attempt = 0; word != 0 && attempt < kReadAttempts; ++attempt) {
+    bool foreign;
+    const ReadResult result =
+        Read(index, word, /*anew=*/attempt > 0, record, &foreign);
+    if (result == ReadResult::kNotNow) return false;
+    if (result == ReadResult::kRight) {
+      if (wanted.Contains(record->header().generation)) {
+        ++counts_.hits;
+        counts_.foreign_hits += foreign;
+        return true;
+      }
+      // So much older that its tag is that of a newer one: nobody wants it.
+      if (ClearWord(index, word)) Dispose(word);
+      return false;
+    }
+    // It may just have been replaced or moved.
+    const uint64_t now = Locate(index, wanted);
+    if (now == word && attempt > 0) {
+      MakeAbsent(index, word);
+      return false;
+    }
+    word = now;
+  }
+  return false;
+}
+
+Records::ReadResult Records::Read(uint64_t index, uint64_t word, bool anew,
+                                  RecordBuffer* record, bool* foreign) {
+  const Location location = DecodeLocation(word);
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      segments_->OpenToRead(location, anew, foreign);
+  if (!file.ok()) {
+    return absl::IsUnavailable(file.status()) ? ReadResult::kNotNow
+                                              : ReadResult::kWrong;
+  }
+  *record = RecordBuffer(location.size);
+  if (record->data() == nullptr) return ReadResult::kNotNow;
+  ::refurbish_tf::Read read;
+  read.fd = (*file)->fd();
+  read.offset = location.offset;
+  read.data = record->data();
+  read.size = location.size;
+  ::refurbish_tf::Read* const reads[] = {&read};
+  read_queue_->Start(reads, 1);
+  const int64_t bytes = read_queue_->Wait(&read);
+  return bytes >= 0 && record->Verify(store_id_, index, bytes) &&
+                 TagOf(record->header().generation) == location.tag
+             ? ReadResult::kRight
+             : ReadResult::kWrong;
+}
+
+Generation Records::StoredGeneration(uint64_t index) {
+  const uint64_t word = index_->Load(index);
+  if (word == 0) return kNoGeneration;
+  const Location location = DecodeLocation(word);
+  bool foreign;
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      segments_->OpenToRead(location, /*anew=*/false, &foreign);
+  RecordHeader header;
+  if (!file.ok() ||
+      pread((*file)->fd(), &header, sizeof(header), location.offset) !=
+          sizeof(header) ||
+      !IsRecordHeader(header, store_id_, index)) {
+    return kNoGeneration;
+  }
+  return header.generation;
+}
+
+PutResult Records::Publish(uint64_t index, Generation generation,
+                           const Location& location, int64_t max_bytes,
+                           uint64_t* dead) {
+  const uint64_t word = EncodeLocation(location);
+  uint64_t old = index_->Load(index);
+  *dead = word;
+  while (true) {
+    if (old != 0) {
+      const Generation stored = NearestGeneration(TagOfWord(old), generation);
+      if (stored >= generation) {
+        // Another process was faster.
+        return stored == generation ? PutResult::kStored : PutResult::kNewerKept;
+      }
+    }
+    // Growth is counted before and shrinkage after, so that there is never more
+    // than is counted.
+    const int64_t entries = old == 0;
+    const int64_t bytes = static_cast<int64_t>(location.size) -
+                          static_cast<int64_t>(DecodeLocation(old).size);
+    if (!state_->TryAdd(entries, std::max<int64_t>(bytes, 0), max_bytes)) {
+      return PutResult::kNoRoom;
+    }
+    if (index_->CompareExchange(index, &old, word)) {
+      state_->Add(0, std::min<int64_t>(bytes, 0));
+      break;
+    }
+    state_->Add(-entries, -std::max<int64_t>(bytes, 0));
+  }
+  counts_.bytes_put += location.size;
+  counts_.evictions += old != 0;
+  *dead = old;
+  return PutResult::kStored;
+}
+
+bool Records::ClearWord(uint64_t index, uint64_t word) {
+  if (!index_->CompareExchange(index, &word, 0)) return false;
+  const int64_t size = DecodeLocation(word).size;
+  state_->Add(-1, -size);
+  state_->AddChanged(size);
+  return true;
+}
+
+uint64_t Records::Remove(uint64_t index, bool evict) {
+  uint64_t word;
+  do {
+    word = index_->Load(index);
+    if (word == 0) return 0;
+  } while (!ClearWord(index, word));
+  counts_.evictions += evict;
+  return word;
+}
+
+uint64_t Records::RemoveOlder(uint64_t index, Generation generation) {
+  uint64_t word;
+  do {
+    word = index_->Load(index);
+    if (word == 0 ||
+        NearestGeneration(TagOfWord(word), generation) >= generation) {
+      return 0;
+    }
+  } while (!ClearWord(index, word));
+  ++counts_.evictions;
+  return word;
+}
+
+void Records::MakeAbsent(uint64_t index, uint64_t word) {
+  // Not disposed of: if it is the word that is damaged, other records are there.
+  if (!ClearWord(index, word)) return;
+  ++counts_.corrupt;
+  corrupt_warning_.Say(
+      directory_->path(),
+      absl::StrCat("sample ", index,
+                   " could not be read or its checksum is wrong. Such samples "
+                   "are prepared again."));
+}
+
+void Records::Dispose(uint64_t word) {
+  if (word == 0) return;
+  const Location location = DecodeLocation(word);
+  if (location.large) segments_->Free(location);
+}
+
+std::pair<int64_t, int64_t> Records::Count() const {
+  std::pair<int64_t, int64_t> counts = {0, 0};
+  index_->ForEach([&](uint64_t, uint64_t word) {
+    ++counts.first;
+    counts.second += DecodeLocation(word).size;
+    return true;
+  });
+  return counts;
+}
+
+}  // namespace refurbish_tf

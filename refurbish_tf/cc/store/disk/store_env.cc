@@ -1,0 +1,119 @@
+#include "refurbish_tf/cc/store/disk/store_env.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <ctime>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+absl::Status Error(int error, const std::string& what) {
+  return absl::ErrnoToStatus(error, what);
+}
+
+}  // namespace
+
+StoreEnv& StoreEnv::Default() {
+  static StoreEnv* const env = new StoreEnv;  // Never destroyed.
+  return *env;
+}
+
+absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
+                                   int flags) {
+  const int fd = openat(directory, name.c_str(), flags, 0600);
+  if (fd < 0) {
+    absl::Status failed = Error(errno, absl::StrCat("cannot open ", name));
+    // A disk that is full is another thing.
+    return errno == EMFILE || errno == ENFILE
+               ? absl::UnavailableError(failed.message())
+               : failed;
+  }
+  return fd;
+}
+
+absl::Status StoreEnv::Write(int fd, uint64_t offset, std::vector<iovec> parts) {
+  size_t first = 0;
+  while (first < parts.size()) {
+    const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
+    ssize_t written = pwritev(fd, &parts[first], count, offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Error(errno, "cannot write");
+    offset += written;
+    bool advanced = written > 0;
+    while (first < parts.size() &&
+           static_cast<size_t>(written) >= parts[first].iov_len) {
+      written -= parts[first++].iov_len;
+      advanced = true;
+    }
+    if (!advanced) return Error(ENOSPC, "cannot write");
+    if (written > 0) {
+      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + written;
+      parts[first].iov_len -= written;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
+  int error;
+  while ((error = posix_fallocate(fd, offset, size)) == EINTR) {
+  }
+  if (error != 0) return Error(error, "cannot make a file longer");
+  return absl::OkStatus();
+}
+
+void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
+  // Where the file system cannot, the space is free when the file is deleted.
+  (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size);
+}
+
+absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
+  if (ftruncate(fd, size) != 0) return Error(errno, "cannot cut a file");
+  return absl::OkStatus();
+}
+
+absl::Status StoreEnv::Sync(int fd) {
+  while (fsync(fd) != 0) {
+    // Some file systems have no such thing for directories.
+    if (errno == EINVAL || errno == EROFS) break;
+    if (errno != EINTR) return Error(errno, "cannot write to the disk");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreEnv::Rename(int directory, const std::string& from,
+                              const std::string& to) {
+  if (renameat(directory, from.c_str(), directory, to.c_str()) != 0) {
+    return Error(errno, absl::StrCat("cannot write ", to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoreEnv::Unlink(int directory, const std::string& name) {
+  if (unlinkat(directory, name.c_str(), 0) != 0) {
+    return Error(errno, absl::StrCat("cannot delete ", name));
+  }
+  return absl::OkStatus();
+}
+
+bool StoreEnv::TryLock(int fd) {
+  int result;
+  while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
+  }
+  return result == 0;
+}
+
+uint64_t StoreEnv::Seconds() {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return now.tv_sec;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,25 @@
+#ifndef REFURBISH_TF_CC_STORE_DISK_WARNING_H_
+#define REFURBISH_TF_CC_STORE_DISK_WARNING_H_
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+
+namespace refurbish_tf {
+
+// A line on standard error that is said once.
+class Warning {
+ public:
+  void Say(const std::string& directory, const std::string& what) {
+    if (said_.exchange(true)) return;
+    std::fprintf(stderr, "refurbish_tf: the cache store %s: %s\n",
+                 directory.c_str(), what.c_str());
+  }
+
+ private:
+  std::atomic<bool> said_{false};
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_WARNING_H_

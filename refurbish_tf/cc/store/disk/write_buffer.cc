@@ -1,0 +1,215 @@
+#include "refurbish_tf/cc/store/disk/write_buffer.h"
+
+#include <cstring>
+
+namespace refurbish_tf {
+
+using Clock = std::chrono::steady_clock;
+
+int64_t WriteBuffer::ReplacedSpace(uint32_t index) const {
+  const auto found = newest_.find(index);
+  return found != newest_.end()
+             ? found->second->space()
+             : DecodeLocation(records_->index().Load(index)).size;
+}
+
+PutResult WriteBuffer::Put(uint32_t index, Generation generation,
+                           size_t record_size, RecordBuffer record) {
+  if (IsForked()) return PutResult::kFailed;
+  const auto space = static_cast<int64_t>(record.size());
+  bool wake;
+  {
+    std::unique_lock<std::mutex> lock(mu_);
+    while (filling_bytes_ + batch_bytes_ >= kMostBatches * enough_ && !closed_) {
+      written_.wait(lock);
+    }
+    if (closed_) return PutResult::kFailed;
+    const auto before = newest_.find(index);
+    if (before != newest_.end()) {
+      // Another thread may have been faster.
+      const Generation stored = before->second->generation;
+      if (stored == generation) return PutResult::kStored;
+      if (stored > generation) return PutResult::kNewerKept;
+    }
+    const int64_t replaced = ReplacedSpace(index);
+    if (max_bytes_ != kUnlimited &&
+        records_->state().bytes() + new_bytes_ - replaced + space > max_bytes_) {
+      return PutResult::kNoRoom;
+    }
+    auto entry = std::make_unique<Entry>();
+    entry->index = index;
+    entry->generation = generation;
+    entry->record_size = record_size;
+    entry->record = std::move(record);
+    entry->being_written = entry->dropped = false;
+    // Of one that is being written the place is taken when it has been.
+    const bool is_written =
+        before != newest_.end() && before->second->being_written;
+    if (before != newest_.end() && !is_written) Forget(before->second);
+    const uint64_t word = records_->index().Load(index);
+    entry->new_entries = !is_written && word == 0;
+    entry->new_bytes =
+        space - (is_written ? replaced
+                            : static_cast<int64_t>(DecodeLocation(word).size));
+    new_entries_ += entry->new_entries;
+    new_bytes_ += entry->new_bytes;
+    newest_[index] = entry.get();
+    if (filling_.empty()) filling_since_ = Clock::now();
+    const bool was_enough = filling_bytes_ >= enough_;
+    wake = filling_.empty();
+    filling_bytes_ += entry->space();
+    wake |= !was_enough && filling_bytes_ >= enough_;
+    filling_.push_back(std::move(entry));
+    ++put_;
+  }
+  if (wake) wake_();
+  return PutResult::kStored;
+}
+
+bool WriteBuffer::Get(uint64_t index, GenerationRange wanted,
+                      RecordBuffer* record) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = newest_.find(index);
+  if (found == newest_.end() || !wanted.Contains(found->second->generation)) {
+    return false;
+  }
+  const Entry& entry = *found->second;
+  *record = RecordBuffer(entry.record_size);
+  if (record->data() == nullptr) return false;
+  std::memcpy(record->data(), entry.record.data(), entry.record_size);
+  return true;
+}
+
+bool WriteBuffer::Contains(uint64_t index, GenerationRange wanted) const {
+  const Generation generation = GenerationOf(index);
+  return generation != kNoGeneration && wanted.Contains(generation);
+}
+
+Generation WriteBuffer::GenerationOf(uint64_t index) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = newest_.find(index);
+  return found == newest_.end() ? kNoGeneration : found->second->generation;
+}
+
+std::vector<uint64_t> WriteBuffer::Indices() const {
+  std::vector<uint64_t> indices;
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const auto& [index, entry] : newest_) indices.push_back(index);
+  return indices;
+}
+
+void WriteBuffer::Forget(Entry* entry) {
+  if (entry->dropped) return;
+  entry->dropped = true;
+  new_entries_ -= entry->new_entries;
+  new_bytes_ -= entry->new_bytes;
+  const auto found = newest_.find(entry->index);
+  if (found != newest_.end() && found->second == entry) newest_.erase(found);
+}
+
+bool WriteBuffer::Drop(uint64_t index) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto found = newest_.find(index);
+  if (found == newest_.end()) return false;
+  // An older one may be in the batch that is being written.
+  for (const std::unique_ptr<Entry>& entry : batch_) {
+    if (entry->index == index) Forget(entry.get());
+  }
+  const auto filling = newest_.find(index);
+  if (filling != newest_.end()) Forget(filling->second);
+  return true;
+}
+
+void WriteBuffer::DropAll() {
+  std::lock_guard<std::mutex> lock(mu_);
+  for (const Batch* entries : {&filling_, &batch_}) {
+    for (const std::unique_ptr<Entry>& entry : *entries) Forget(entry.get());
+  }
+}
+
+std::pair<int64_t, int64_t> WriteBuffer::Live() const {
+  // No record is between the two, which would count twice or not at all.
+  std::lock_guard<std::mutex> lock(mu_);
+  return {records_->state().entries() + new_entries_,
+          records_->state().bytes() + new_bytes_};
+}
+
+void WriteBuffer::Flush() {
+  if (IsForked()) return;
+  std::unique_lock<std::mutex> lock(mu_);
+  const uint64_t to = put_;
+  flush_to_ = to;
+  lock.unlock();
+  wake_();
+  lock.lock();
+  while (done_ < to && !closed_) written_.wait(lock);
+}
+
+Clock::time_point WriteBuffer::DueAt() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (filling_.empty()) return Clock::time_point::max();
+  if (filling_bytes_ >= enough_ || flush_to_ > done_) {
+    return Clock::time_point::min();
+  }
+  return filling_since_ + delay_;
+}
+
+const WriteBuffer::Batch& WriteBuffer::TakeBatch() {
+  std::lock_guard<std::mutex> lock(mu_);
+  batch_ = std::move(filling_);
+  filling_.clear();
+  for (const std::unique_ptr<Entry>& entry : batch_) entry->being_written = true;
+  batch_bytes_ = filling_bytes_;
+  filling_bytes_ = 0;
+  return batch_;
+}
+
+bool WriteBuffer::WasDropped(const Entry& entry) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return entry.dropped;
+}
+
+std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
+                                           const Location& location) {
+  const uint64_t word = EncodeLocation(location);
+  // So that it is always counted once.
+  std::lock_guard<std::mutex> lock(mu_);
+  if (entry.dropped) return {word};
+  uint64_t dead;
+  std::vector<uint64_t> all_dead;
+  if (records_->Publish(entry.index, entry.generation, location, max_bytes_,
+                        &dead) == PutResult::kNoRoom) {
+    // Other processes were faster, but the limit is the limit.
+    all_dead.push_back(records_->RemoveOlder(entry.index, entry.generation));
+  }
+  all_dead.push_back(dead);
+  Forget(const_cast<Entry*>(&entry));
+  return all_dead;
+}
+
+void WriteBuffer::Fail(const Entry& entry) {
+  std::lock_guard<std::mutex> lock(mu_);
+  Forget(const_cast<Entry*>(&entry));
+}
+
+void WriteBuffer::EndBatch() {
+  Batch batch;  // Freed without the lock.
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    done_ += batch_.size();
+    batch = std::move(batch_);
+    batch_.clear();
+    batch_bytes_ = 0;
+  }
+  written_.notify_all();
+}
+
+void WriteBuffer::Close() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    closed_ = true;
+  }
+  written_.notify_all();
+}
+
+}  // namespace refurbish_tf

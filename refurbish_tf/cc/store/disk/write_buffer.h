@@ -1,0 +1,140 @@
+#ifndef REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
+#define REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "absl/base/thread_annotations.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/records.h"
+
+namespace refurbish_tf {
+
+// Records that were put and are not on the disk yet. Any thread puts and gets
+// them; one thread, the writer, takes them in batches and makes them known when
+// they are written. Who puts does no I/O. It waits where more is in memory than the
+// writer can write meanwhile.
+//
+// Thread-safe.
+class WriteBuffer {
+ public:
+  struct Entry {
+    uint32_t index;
+    Generation generation;
+    size_t record_size;
+    RecordBuffer record;  // As large as its space.
+    // What it will add to the live entries and bytes.
+    int64_t new_entries;
+    int64_t new_bytes;
+    // Guarded by the buffer's lock.
+    bool being_written;
+    bool dropped;
+
+    bool large() const { return record_size >= kLargeRecord; }
+    uint64_t space() const { return record.size(); }
+  };
+  using Batch = std::vector<std::unique_ptr<Entry>>;
+
+  // A batch is due when it has `enough` bytes, or the first of it has waited for
+  // `delay`. `wake` is called when the writer has something to look at, without
+  // any lock.
+  WriteBuffer(Records* records, int64_t max_bytes, size_t enough,
+              std::chrono::milliseconds delay, std::function<void()> wake)
+      : records_(records),
+        max_bytes_(max_bytes),
+        enough_(enough),
+        delay_(delay),
+        wake_(std::move(wake)) {}
+
+  // Any thread's -------------------------------------------------------------
+
+  // As that of CacheStore. A record that is stored may still fail to be written.
+  PutResult Put(uint32_t index, Generation generation, size_t record_size,
+                RecordBuffer record) ABSL_LOCKS_EXCLUDED(mu_);
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  bool Contains(uint64_t index, GenerationRange wanted) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // The newest, or kNoGeneration.
+  Generation GenerationOf(uint64_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<uint64_t> Indices() const ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether there was one.
+  bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
+  void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Live entries and bytes, on the disk and in memory.
+  std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // Whether this is the copy of a child made by fork(), which has no writer: nothing
+  // is put into it.
+  bool IsForked() const { return getpid() != process_; }
+
+  // Returns when all that was put before has been written, or could not be.
+  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The writer's -------------------------------------------------------------
+
+  // When the next batch is due; `max()` where there is none.
+  std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
+  // All that is in memory. It can still be got. To be ended before the next one.
+  const Batch& TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
+  // Makes a record known that has been written. Returns the words that are dead by
+  // that.
+  std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // A record could not be written.
+  void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
+  void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  // Nobody waits for the writer any more.
+  void Close() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // Where so many batches are in memory who puts waits.
+  static constexpr size_t kMostBatches = 16;
+
+  // The space of the sample's record, which a newer one would take the place of.
+  int64_t ReplacedSpace(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It does not count any more, nor is it got.
+  void Forget(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Records* const records_;
+  const int64_t max_bytes_;
+  const size_t enough_;
+  const std::chrono::milliseconds delay_;
+  const std::function<void()> wake_;
+  const pid_t process_ = getpid();
+
+  mutable std::mutex mu_;
+  std::condition_variable written_;
+  Batch filling_ ABSL_GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
+  size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Only the writer changes it.
+  Batch batch_ ABSL_GUARDED_BY(mu_);
+  size_t batch_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // The newest of each sample.
+  std::unordered_map<uint64_t, Entry*> newest_ ABSL_GUARDED_BY(mu_);
+  // Sums over the entries that are not dropped, published or failed.
+  int64_t new_entries_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t new_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Records that were ever put, and taken and done with.
+  uint64_t put_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t flush_to_ ABSL_GUARDED_BY(mu_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_

@@ -1,0 +1,289 @@
+#include "refurbish_tf/cc/store/disk/writer.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+Writer::Writer(const Directory* directory, Records* records, Index* claims,
+               const Options& options)
+    : directory_(directory),
+      records_(records),
+      claims_(claims),
+      write_buffer_(options.write_buffer),
+      look_after_(options.look_after),
+      places_(records, &directory->env(), options.small_segment,
+              options.large_segment),
+      compaction_(records, &places_),
+      buffer_(records, options.max_bytes, options.write_buffer,
+              options.write_delay, [this] { Wake(); }) {}
+
+absl::Status Writer::Start() {
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "Cannot start a thread for the cache store ", directory_->path(), ": ",
+        error.what(), ". Give the process more memory or threads."));
+  }
+  return absl::OkStatus();
+}
+
+Writer::~Writer() {
+  if (!thread_.joinable()) return;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Writer::Wake() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    woken_ = true;
+  }
+  wake_.notify_all();
+}
+
+void Writer::Compact(bool all) {
+  if (buffer_.IsForked()) return;
+  std::unique_lock<std::mutex> lock(mu_);
+  all_asked_ |= all;
+  const uint64_t own = ++asked_;
+  wake_.notify_all();
+  while (answered_ < own && !stopping_) compacted_.wait(lock);
+}
+
+bool Writer::IsStopping() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return stopping_;
+}
+
+bool Writer::Await(Clock::time_point until) {
+  std::unique_lock<std::mutex> lock(mu_);
+  while (!stopping_ && asked_ == answered_) {
+    woken_ = false;
+    lock.unlock();
+    const Clock::time_point due = std::min(buffer_.DueAt(), until);
+    const bool now = due <= Clock::now() || compaction_.IsDue();
+    lock.lock();
+    if (now) break;
+    if (!woken_ && !stopping_ && asked_ == answered_) wake_.wait_until(lock, due);
+  }
+  return !stopping_;
+}
+
+void Writer::Run() {
+  try {
+    WriteUntilTheEnd();
+  } catch (const std::bad_alloc&) {
+    WriteFailed(absl::ResourceExhaustedError("there is no memory to write"), 1);
+    std::lock_guard<std::mutex> lock(mu_);
+    stopping_ = true;
+  }
+  buffer_.Close();
+  compacted_.notify_all();
+}
+
+void Writer::WriteUntilTheEnd() {
+  Clock::time_point look_at = Clock::now() + look_after_;
+  while (Await(look_at)) {
+    MendFiles();
+    if (buffer_.DueAt() <= Clock::now()) WriteBatch();
+    uint64_t asked, answered;
+    bool all;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      asked = asked_;
+      answered = answered_;
+      all = std::exchange(all_asked_, false);
+    }
+    if (all) records_->segments().Seal();
+    if (asked != answered || compaction_.IsDue()) {
+      RunCompaction();
+    }
+    if (look_at <= Clock::now()) {
+      records_->segments().CloseDeleted();
+      CheckCounts();
+      look_at = Clock::now() + look_after_;
+    }
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      answered_ = asked;
+    }
+    compacted_.notify_all();
+  }
+  WriteBatch();
+}
+
+void Writer::RunCompaction() {
+  int64_t written_at = compaction_.bytes_moved();
+  int64_t batch_bytes = 0;
+  compaction_.Run([&] {
+    // What is put meanwhile is written, too, but half as fast as is moved: else
+    // there would be no end to it.
+    const int64_t moved = compaction_.bytes_moved();
+    if (moved - written_at >= 2 * batch_bytes &&
+        buffer_.DueAt() <= Clock::now()) {
+      const int64_t before = records_->counts().bytes_put;
+      WriteBatch();
+      batch_bytes = records_->counts().bytes_put - before;
+      written_at = moved;
+    }
+    return !IsStopping();
+  });
+}
+
+void Writer::WriteBatch() {
+  const WriteBuffer::Batch& batch = buffer_.TakeBatch();
+  if (batch.empty()) return;
+  places_.TryToAppend();
+  // Small ones several at a time.
+  Entries together;
+  Entries alone;
+  uint64_t space = 0;
+  for (const auto& entry : batch) {
+    if (buffer_.WasDropped(*entry)) continue;
+    if (entry->large()) {
+      alone.push_back(entry.get());
+      continue;
+    }
+    if (space + entry->space() > write_buffer_) {
+      WriteTogether(together, space, &alone);
+      together.clear();
+      space = 0;
+    }
+    together.push_back(entry.get());
+    space += entry->space();
+  }
+  WriteTogether(together, space, &alone);
+  absl::Status failed;
+  int64_t num_failed = 0;
+  for (const WriteBuffer::Entry* entry : alone) {
+    absl::Status written = WriteOne(*entry);
+    if (written.ok()) continue;
+    buffer_.Fail(*entry);
+    failed = std::move(written);
+    ++num_failed;
+  }
+  if (num_failed > 0) WriteFailed(failed, num_failed);
+  buffer_.EndBatch();
+}
+
+void Writer::WriteTogether(const Entries& entries, uint64_t space,
+                           Entries* left) {
+  if (entries.empty()) return;
+  std::vector<iovec> parts;
+  parts.reserve(entries.size());
+  for (const WriteBuffer::Entry* entry : entries) {
+    parts.push_back({entry->record.data(), entry->space()});
+  }
+  const absl::StatusOr<SegmentPlace> place =
+      places_.Append(/*large=*/false, space, std::move(parts));
+  if (!place.ok()) {
+    left->insert(left->end(), entries.begin(), entries.end());
+    return;
+  }
+  uint64_t offset = place->offset;
+  for (const WriteBuffer::Entry* entry : entries) {
+    Publish(*entry, {false, place->segment, offset, entry->space(),
+                     TagOf(entry->generation)});
+    offset += entry->space();
+  }
+}
+
+absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
+  // All of its space, so that the file says where the next one may begin.
+  const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
+  absl::StatusOr<Location> location = places_.Write(
+      entry.large(), entry.space(), entry.generation, parts);
+  if (Places::IsFull(location.status()) && places_.RoomHelps(entry.large()) &&
+      !buffer_.WasDropped(entry)) {
+    // As with a limit of bytes: what it was to replace makes room for it.
+    const uint64_t old =
+        records_->RemoveOlder(entry.index, entry.generation);
+    places_.Release(old);
+    if (old == 0 &&
+        !places_.MakeRoom(entry.index, entry.large(), entry.space())) {
+      return location.status();
+    }
+    location = places_.Write(entry.large(), entry.space(), entry.generation, parts);
+    if (!location.ok()) places_.RoomDidNotHelp(entry.large());
+  }
+  if (!location.ok()) return location.status();
+  Publish(entry, *location);
+  return absl::OkStatus();
+}
+
+void Writer::Publish(const WriteBuffer::Entry& entry, const Location& location) {
+  for (const uint64_t dead : buffer_.Publish(entry, location)) {
+    places_.Release(dead);
+  }
+  places_.Published(entry.index, entry.large());
+}
+
+void Writer::WriteFailed(const absl::Status& status, int64_t times) {
+  failed_writes_ += times;
+  if (!directory_->IsInPlace()) {
+    gone_warning_.Say(directory_->path(),
+                         "its directory was deleted. Samples are prepared again "
+                         "when they are needed.");
+    return;
+  }
+  SharedState& state = records_->state();
+  failure_warning_.Say(
+      directory_->path(),
+      absl::StrCat(status.message(), ". What it holds now, ",
+                   state.entries(), " samples of ", state.bytes() >> 10,
+                   " KiB in all, goes on being used, and newer ones take their "
+                   "place; the others are prepared again when they are needed, "
+                   "until there is room again."));
+}
+
+void Writer::MendFiles() {
+  Index& index = records_->index();
+  SharedState& state = records_->state();
+  if (!index.WasCut() && !state.WasCut() && !claims_->WasCut()) return;
+  const int64_t before = state.entries();
+  absl::Status mended = index.Mend();
+  if (mended.ok()) mended = state.Mend();
+  if (mended.ok()) mended = claims_->Mend();
+  if (!mended.ok()) return WriteFailed(mended, 1);
+  records_->Recount();
+  SayLost(before - state.entries());
+}
+
+void Writer::SayLost(int64_t lost) {
+  lost = std::max<int64_t>(lost, 0);
+  records_->counts().corrupt += lost;
+  lost_warning_.Say(
+      directory_->path(),
+      absl::StrCat("somebody has cut or replaced one of its files. What was lost "
+                   "is prepared again",
+                   lost > 0 ? absl::StrCat(": ", lost, " samples.") : "."));
+}
+
+void Writer::CheckCounts() {
+  const int64_t entries = records_->state().entries();
+  const int64_t miscounted = entries - records_->Count().first;
+  // Twice the same, so that it is not what others were just doing.
+  if (miscounted != 0 && miscounted == miscounted_) {
+    records_->Recount();
+    SayLost(miscounted);
+  }
+  miscounted_ = miscounted;
+}
+
+}  // namespace refurbish_tf
