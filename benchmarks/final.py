@@ -1,4 +1,4 @@
-"""The final augmentation beside what else does the same: TensorFlow, Keras, DALI, torchvision, and moving the bytes alone.
+"""The final augmentation beside what else does it, TensorFlow, Keras, DALI and torchvision, and beside moving the bytes.
 
 DALI and torchvision are installed by `pip install -e '.[bench]'`; rows of one that is not, or that fails, say so.
 """
@@ -88,7 +88,10 @@ def _section(quick, side, batched, peers, absent):
     for name, call in make(padded, large, side, batched, count).items():
       calls[f"{peer}: {name}"] = call
   costs, failed = _costs(calls, common.rounds(quick, ROUNDS), turns, count)
-  absent = {**failed, **{f"{peer}: {name}": why for peer, why in absent.items() for name in (CROP_FLIP, NORMALIZED, RESIZED)}}
+  absent = {
+      **{f"{peer}: {name}": why for peer, why in absent.items() if final_peers.TAKES_BATCHES[peer] == batched
+         for name in (CROP_FLIP, NORMALIZED, RESIZED)},
+      **failed}
   prefix = f"{side}_{'batch' if batched else 'image'}"
   rows = [common.Row(f"{prefix}_{_key(name)}", name, "µs an image", values) for name, values in costs.items()]
   rows += [common.Row(f"{prefix}_{_key(name)}", f"{name}: {why}", "µs an image", []) for name, why in absent.items()]
@@ -102,16 +105,16 @@ def _section(quick, side, batched, peers, absent):
       f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
       + (f"in batches of {BATCH}, each image with draws of its own but for Keras', which draws one crop for a batch. "
          if batched else "one at a time. ")
-      + f"{count:,} images a round, read from memory by tf.data's map without threads of its own, DALI's by its pipeline, "
-      f"torchvision's in a loop. Crops have a padding of {PADDING}; Keras and DALI are given images that are padded "
-      "already. A resized crop is taken of "
+      + f"{turns * count:,} images a round, each row as the final_fn of refurbish, num_parallel_calls=None, of cached images, "
+      f"but DALI's in its pipeline, torchvision's in a loop. Crops have a padding of {PADDING}; Keras and DALI are given "
+      "images that are padded already. A resized crop is taken of "
       f"{large.shape[1]}x{large.shape[2]}, scale 0.08 to 1, bilinear. Copy: into a fresh tensor. Fill: a fresh tensor of "
-      "that dtype and the output's size. Nothing: refurbish alone, which is in all rows but DALI's and torchvision's.", rows)
+      "that dtype and the output's size. Nothing: refurbish alone, which is in all rows but those two's.", rows)
 
 
 def _reader(images, function, *, batched, steps):
   """Returns a function that has `function` done to so many images, or batches, in one call."""
-  # Batches are one tensor again and again; that of the copies and that of the first read is in no round.
+  # One batch again and again. More of them than one in an epoch, for its end to be in few of them.
   source = tf.data.Dataset.from_tensors(images).repeat(16) if batched else tf.data.Dataset.from_tensor_slices(images)
   stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
@@ -152,8 +155,8 @@ def _in_refurbish(quick):
   }, rounds=common.rounds(quick, ROUNDS), turn=10))
   return common.Section(
       "A final augmentation in refurbish",
-      f"CPU time a sample of an epoch of {count:,} images of 32x32, all cached, with .batch(1024), whose own cost is in all of "
-      "them.",
+      f"CPU time a sample of an epoch of {count:,} images of 32x32, all cached, with .batch(1024), whose own cost is in all "
+      "of them.",
       [common.Row("final_none", "final_fn=None", "µs", costs["none"]),
        common.Row("final_crop_flip", "final_fn of random_crop(4), random_flip()", "µs", costs["ours"]),
        common.Row("final_tensorflow", "final_fn of TensorFlow's pad, random_crop and random_flip_left_right", "µs",

@@ -7,15 +7,16 @@ import tensorflow as tf
 
 PADDING, MEAN, STD = 4, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PROCESSORS = len(os.sched_getaffinity(0))
+# DALI knows only batches; torchvision's transforms draw the same for all of a batch.
+TAKES_BATCHES = {"DALI": True, "torchvision": False}
 
 
 def installed():
   """By name: functions that make the calls of a peer, and why there are none of the others."""
   peers, absent = {}, {}
-  for name, make, modules in (("DALI", _dali, ("nvidia.dali",)), ("torchvision", _torchvision, ("torch", "torchvision"))):
+  for name, make, module in (("DALI", _dali, "nvidia.dali"), ("torchvision", _torchvision, "torchvision")):
     try:
-      for module in modules:
-        importlib.import_module(module)
+      importlib.import_module(module)
       peers[name] = make
     except ModuleNotFoundError:
       absent[name] = "not installed"
@@ -85,9 +86,9 @@ def _keras(side, normalized):
 
 
 def _dali(padded, large, side, batched, count):
-  """Its pipelines, which know only batches, with a thread for each processor."""
+  """Its pipelines, with a thread for each processor."""
   from nvidia.dali import fn, pipeline_def, types  # pylint: disable=import-outside-toplevel
-  if not batched:
+  if batched != TAKES_BATCHES["DALI"]:
     return {}
 
   def source(images):
@@ -124,10 +125,10 @@ def _dali(padded, large, side, batched, count):
 
 
 def _torchvision(padded, large, side, batched, count):
-  """Its transforms of tensors, which draw the same for all of a batch: so image by image, and what it brings for each."""
+  """Its transforms of tensors."""
   import torch  # pylint: disable=import-outside-toplevel
   from torchvision.transforms import v2  # pylint: disable=import-outside-toplevel
-  if batched:
+  if batched != TAKES_BATCHES["torchvision"]:
     return {}
   torch.set_num_threads(PROCESSORS)
   crop_flip = [v2.RandomCrop(side, padding=PADDING), v2.RandomHorizontalFlip()]

@@ -74,7 +74,8 @@ def problems(draw, **options):
   """An image, layers for it, and a seed."""
   height, width = draw(st.sampled_from(SIZES))
   channels = draw(st.sampled_from([1, 3, 4]))
-  return noise(height, width, channels), draw(sequences(height, width, channels, **options)), draw(st.tuples(int32s, int32s))
+  layers = draw(sequences(height, width, channels, **options))
+  return noise(height, width, channels), layers, draw(st.tuples(int32s, int32s))
 
 
 def takes_seed(layers):
@@ -89,8 +90,9 @@ class TestSeeds:
 
   def test_are_the_same_on_every_machine(self):
     """Written down once, for reference and layers not to change together."""
-    assert augment.seed_at([7, 0], 0).numpy().tolist() == reference.seed_at([7, 0], 0).tolist() == [1442818155, -214055235]
-    assert augment.seed_at([-1, 5], 2**40).numpy().tolist() == reference.seed_at([-1, 5], 2**40).tolist() == [1873043972, 481458598]
+    for seed, index, expected in (([7, 0], 0, [1442818155, -214055235]), ([-1, 5], 2**40, [1873043972, 481458598])):
+      assert reference.seed_at(seed, index).tolist() == expected
+      assert augment.seed_at(seed, index).numpy().tolist() == expected
     assert [reference.word([7, 0], k) for k in range(3)] == [432010989, 229190106, 1559807924]
 
   @SOME
@@ -206,7 +208,7 @@ class TestPixels:
   @given(problem=problems(), batch_size=st.integers(0, 4))
   def test_of_each_image_of_a_batch(self, problem, batch_size):
     image, layers, seed = problem
-    images = np.stack([image + np.uint8(number) for number in range(batch_size)]) if batch_size else image[np.newaxis][:0]
+    images = image + np.arange(batch_size, dtype=np.uint8)[:, np.newaxis, np.newaxis, np.newaxis]
     of_nothing = layers[-1].pixels(image[np.newaxis][:0], []) if layers[-1].name == "normalize" else images[:0]
     expected = [reference.composed(layers, each, reference.seed_at(seed, number)) for number, each in enumerate(images)]
     expected = np.stack(expected) if batch_size else of_nothing
@@ -352,7 +354,8 @@ class TestResizedCrop:
       made = augment.random_resized_crop((height, width))(image, seed)
       assert_same(made, image[y:y + height, x:x + width])
 
-  @pytest.mark.parametrize("height, width, expected", [(1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))])
+  @pytest.mark.parametrize("height, width, expected", [
+      (1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))])
   def test_falls_back_to_the_middle(self, height, width, expected):
     """Nothing of at least this share of the area is as near to a square."""
     layer = reference.ResizedCrop(expected[2], expected[3], scale=(1.0, 1.0))
@@ -370,7 +373,8 @@ class TestResizedCrop:
 
   def test_size_may_be_one_number(self):
     image = noise(20, 30, 3)
-    assert_same(augment.random_resized_crop(5)(image, [7, 0]), augment.random_resized_crop((5, 5))(image, [7, 0]).numpy())
+    square = augment.random_resized_crop((5, 5))(image, [7, 0])
+    assert_same(augment.random_resized_crop(5)(image, [7, 0]), square.numpy())
     batch = augment.random_resized_crop((4, 6))(np.stack([image] * 3), [7, 0])
     for number in range(3):
       assert_same(batch[number], augment.random_resized_crop((4, 6))(image, augment.seed_at([7, 0], number)).numpy())

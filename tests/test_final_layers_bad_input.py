@@ -234,7 +234,8 @@ class TestArguments:
       fn(IMAGE, seed=[7, 0])
 
   @pytest.mark.parametrize("index, error", [
-      (0.5, TypeError), ("0", TypeError), (True, TypeError), ([[1]], ValueError), (-1, (ValueError, tf.errors.InvalidArgumentError))])
+      (0.5, TypeError), ("0", TypeError), (True, TypeError), ([[1]], ValueError),
+      (-1, (ValueError, tf.errors.InvalidArgumentError))])
   def test_of_a_position(self, index, error):
     with pytest.raises(error):
       augment.seed_at([7, 0], index)
