@@ -272,10 +272,13 @@ class TestPixels:
     assert_same(built(layer).pixels(np.stack([image] * 81), draws), expected)
 
   def test_padding_far_beyond_the_image(self):
-    layer = reference.Crop(16_383)
+    layer = reference.Crop(300)
     image = noise(2, 3, 3)
-    for draws in ([0, 0], [16_383, 16_383], [16_384, 16_382], [32_766, 32_766], [16_385, 16_383]):
+    for draws in ([0, 0], [300, 300], [301, 299], [600, 600], [302, 300], [299, 303]):
       assert_same(built(layer).pixels(image, draws), layer.pixels(image, draws))
+    furthest = augment.random_crop(16_383)
+    assert_same(furthest.pixels(image, [16_383, 16_383]), image)
+    assert not furthest.pixels(image, [0, 32_766]).numpy().any()
 
   @pytest.mark.parametrize("side", [1, 2, 5, 40, 2**31 - 1])
   def test_cutout_everywhere(self, side):
@@ -403,6 +406,20 @@ class TestComposition:
     fn = augment.compose([built(layer) for layer in self.LAYERS])
     ops = _ops(lambda image, seed: fn(image, seed=seed), (tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32)))
     assert sum("Draws" in op for op in ops) == sum("Pixels" in op for op in ops) == 1
+
+  def test_eager_calls_tell_layers_apart_that_differ_little(self):
+    """TensorFlow's cache of kernels takes strings of 80 characters for the same when they begin and end alike."""
+    image = noise(3, 4, 4)
+    for mean in (0.111111111111, 0.222222222222, 0.333333333333):
+      layer = reference.Normalize((0.123456789012345, mean, 0.5, 0.123456789012345), (0.123456789012345,) * 4)
+      assert_same(built(layer)(image), layer.pixels(image, []))
+    for number in range(40):
+      layers = [reference.Cutout(1 + (other == number)) for other in range(40)]
+      draws = [2**30] * 80
+      fn = augment.compose([built(layer) for layer in layers])
+      assert_same(fn.pixels(image, draws), reference.composed_pixels(layers, image, draws))
+    for size in ((3, 4), (5, 6)):
+      assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
 
   def test_draws_and_pixels_are_two_steps(self):
     """So that another device can be sent the draws."""

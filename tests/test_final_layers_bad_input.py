@@ -85,6 +85,8 @@ class TestEveryLayer:
 
   def test_draws_of_another_shape(self, name):
     """Of more or fewer numbers, of more or fewer images, of another rank."""
+    if name == "normalize":
+      return  # It reads none, and takes any.
     layer = LAYERS[name]
     number = layer.draws([7, 0]).shape[0]
     traced = tf.function(layer.pixels, autograph=False).get_concrete_function(
@@ -92,11 +94,7 @@ class TestEveryLayer:
     batch = np.stack([IMAGE] * 3)
     wrong = [(IMAGE, [number + 1]), (IMAGE, [1, number]), (IMAGE, []), (batch, [number]), (batch, [2, number]),
              (batch, [4, number]), (batch, [3, number + 1]), (batch, [3, number, 1]), (batch, [0, number])]
-    if number:
-      wrong += [(IMAGE, [number - 1]), (IMAGE, [0]), (batch, [3, number - 1])]
-    else:
-      # It reads none of them.
-      wrong = [(IMAGE, [1]), (batch, [3, 1])]
+    wrong += [(IMAGE, [number - 1]), (IMAGE, [0]), (batch, [3, number - 1])]
     for images, shape in wrong:
       draws = tf.zeros(shape, tf.int32)
       with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
