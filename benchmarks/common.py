@@ -235,6 +235,31 @@ def cpu_of_epochs(datasets, rounds, turn=None):
   return costs
 
 
+def cpu_of_calls(calls, rounds, turns):
+  """CPU time of functions, side by side: each round calls every one `turns` times, by turns in random order.
+
+  Every one has been called before, for what it does once to be in no round.
+
+  Args:
+    calls: a dict of functions without arguments.
+    rounds: how many rounds.
+    turns: how many calls of each make a round.
+
+  Returns:
+    A dict of lists: seconds of CPU time, user and system, of all threads, for every round.
+  """
+  costs = {name: [0.0] * rounds for name in calls}
+  for number in range(rounds):
+    for _ in range(turns):
+      for name in random.sample(list(calls), len(calls)):
+        began = time.process_time()
+        calls[name]()
+        # What works ahead in the background must not do so at another's cost.
+        _wait_until_idle()
+        costs[name][number] += time.process_time() - began
+  return costs
+
+
 def _wait_until_idle():
   while True:
     began = time.process_time()

@@ -6,6 +6,7 @@ over its bytes. What is drawn depends on the seed alone.
 import math
 import numbers
 import operator
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -277,7 +278,9 @@ class Run:
   def __init__(self, layers, whose=None):
     """`layers`: pairs of a layer and the position that its seed is made of, or -1."""
     self._layers = [layer for layer, _ in layers]
-    self._texts = [layer.described(position) for layer, position in layers]
+    # In pieces, because of a string of 80 or more characters TensorFlow's cache of kernels looks at the ends alone, and
+    # would take those of other layers.
+    self._texts = [piece for layer, position in layers for piece in re.split(" |(?=,)", layer.described(position))]
     self._whose = whose or self._layers[0].__name__
     self._dtype = tf.as_dtype(self._layers[-1].dtype)
     self._takes_seed = any(isinstance(layer, _Drawing) for layer in self._layers)

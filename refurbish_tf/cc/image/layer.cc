@@ -98,6 +98,25 @@ class Arguments {
   absl::Status status_;
 };
 
+// One text for each layer: only its first word has no value.
+std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
+  std::vector<std::string> layers;
+  for (const std::string& piece : pieces) {
+    for (absl::string_view word :
+         absl::StrSplit(piece, ' ', absl::SkipEmpty())) {
+      const bool continues_word = word.front() == ',';
+      const bool has_value =
+          continues_word || word.find('=') != absl::string_view::npos;
+      if (!has_value || layers.empty()) {
+        layers.emplace_back(word);
+      } else {
+        absl::StrAppend(&layers.back(), continues_word ? "" : " ", word);
+      }
+    }
+  }
+  return layers;
+}
+
 Normalization ParseNormalization(Arguments& arguments) {
   Normalization parsed;
   const absl::string_view type = arguments.Text("dtype");
@@ -150,7 +169,8 @@ int Layer::NumDraws() const {
 }
 
 absl::StatusOr<LayerRun> LayerRun::Parse(
-    const std::vector<std::string>& texts) {
+    const std::vector<std::string>& pieces) {
+  const std::vector<std::string> texts = LayersOf(pieces);
   if (texts.empty() || texts.size() > kMaxLayers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "There must be 1 to ", kMaxLayers, " layers, got ", texts.size(), "."));

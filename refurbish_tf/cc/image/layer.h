@@ -60,8 +60,9 @@ class LayerRun {
   static constexpr int64_t kUnknown = -1;
 
   // A layer is text: its name, and `argument=value` for each argument, numbers
-  // by comma where there are several.
-  static absl::StatusOr<LayerRun> Parse(const std::vector<std::string>& texts);
+  // by comma where there are several. It may come in pieces, cut at any space
+  // and before any comma.
+  static absl::StatusOr<LayerRun> Parse(const std::vector<std::string>& pieces);
 
   // All but a normalization, which is the last layer.
   const std::vector<Layer>& layers() const { return layers_; }

@@ -1,0 +1,169 @@
+"""The final augmentation beside what else does it, TensorFlow, Keras, DALI and torchvision, and beside moving the bytes.
+
+DALI and torchvision are installed by `pip install -e '.[bench]'`; rows of one that is not, or that fails, say so.
+"""
+import functools
+
+import common
+import final_peers
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import arguments
+from refurbish_tf import augment
+
+BATCH = 128
+SIDES = (32, 96, 224, 384)
+# Of what a resized crop is taken, for each pixel that it has in the end.
+ENLARGED = 348 / 224
+PADDING, MEAN, STD = final_peers.PADDING, final_peers.MEAN, final_peers.STD
+ROUNDS = 5
+# So large that nothing is ever evicted: after the first epoch there are only hits.
+ONLY_HITS = 1e12
+CROP_FLIP, NORMALIZED, RESIZED = "crop, flip", "crop, flip, normalize float32", "resized crop"
+COPY, FILL = "copy, uint8", "fill, {}"
+# By side: the bars of batches, as (what, beside what, limit).
+BARS = {
+    32: [(CROP_FLIP, COPY, 2), (NORMALIZED, FILL.format("float32"), 2)],
+    224: [(CROP_FLIP, COPY, 4.5), (CROP_FLIP, f"DALI: {CROP_FLIP}", 1), (NORMALIZED, f"DALI: {NORMALIZED}", 0.6),
+          (NORMALIZED, FILL.format("float32"), 1.5), (RESIZED, f"DALI: {RESIZED}", 1)],
+}
+
+
+def measure(quick):
+  """Yields the sections."""
+  # Before the minutes of measuring, in which a module that cannot be imported would cost a row of each section.
+  peers, absent = final_peers.installed()
+  for side in SIDES:
+    for batched in (True, False):
+      yield _section(quick, side, batched, peers, absent)
+  yield _in_refurbish(quick)
+
+
+def layers(side):
+  """By name: the layers of each row, and whether it is fed what a resized crop is taken of."""
+  crop, flip, cutout = augment.random_crop(PADDING), augment.random_flip(), augment.cutout(side // 4)
+  normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16", "float16")}
+  resized = augment.random_resized_crop(side)
+  return {
+      "crop": ([crop], False),
+      "crop, reflected": ([augment.random_crop(PADDING, "reflect")], False),
+      "flip": ([flip], False),
+      "cutout": ([cutout], False),
+      "normalize float32": ([normalize["float32"]], False),
+      CROP_FLIP: ([crop, flip], False),
+      "crop, flip, cutout": ([crop, flip, cutout], False),
+      NORMALIZED: ([crop, flip, normalize["float32"]], False),
+      "crop, flip, normalize bfloat16": ([crop, flip, normalize["bfloat16"]], False),
+      "crop, flip, normalize float16": ([crop, flip, normalize["float16"]], False),
+      RESIZED: ([resized], True),
+      "resized crop, antialiased": ([augment.random_resized_crop(side, antialias=True)], True),
+      "resized crop, flip, normalize float32": ([resized, flip, normalize["float32"]], True),
+  }
+
+
+def _section(quick, side, batched, peers, absent):
+  """All that does one image, or one batch, of this size at a time."""
+  how = "by batch" if batched else "image by image"
+  common.say(f"{side}x{side}, {how}")
+  random = np.random.default_rng(7)
+  images = random.integers(256, size=[BATCH, side, side, 3], dtype=np.uint8)
+  # Keras, DALI and torchvision crop what others have padded.
+  padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
+  large = random.integers(256, size=[BATCH, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
+  steps, turns = (1, 1) if quick else (max(1, 10_000_000 // images.nbytes), 3 if batched else 1)
+  count = steps * BATCH
+  feed = functools.partial(_reader, batched=batched, steps=steps if batched else count)
+  calls = {name: feed(large if is_large else images, augment.compose(sequence))
+           for name, (sequence, is_large) in layers(side).items()}
+  calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
+  for dtype in ("uint8", "float32", "bfloat16"):
+    # Of a number that is not known while tracing: else TensorFlow would fill it once and for all.
+    calls[FILL.format(dtype)] = feed(
+        images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
+  calls["nothing"] = feed(images, lambda image, seed: image)
+  for name, (function, fed) in final_peers.in_dataset(side, batched).items():
+    calls[name] = feed({"padded": padded, "large": large, "images": images}[fed], function)
+  for peer, make in peers.items():
+    for name, call in make(padded, large, side, batched, count).items():
+      calls[f"{peer}: {name}"] = call
+  costs, failed = _costs(calls, common.rounds(quick, ROUNDS), turns, count)
+  absent = {
+      **{f"{peer}: {name}": why for peer, why in absent.items() if final_peers.TAKES_BATCHES[peer] == batched
+         for name in (CROP_FLIP, NORMALIZED, RESIZED)},
+      **failed}
+  prefix = f"{side}_{'batch' if batched else 'image'}"
+  rows = [common.Row(f"{prefix}_{_key(name)}", name, "µs an image", values) for name, values in costs.items()]
+  rows += [common.Row(f"{prefix}_{_key(name)}", f"{name}: {why}", "µs an image", []) for name, why in absent.items()]
+  for name, beside, limit in BARS.get(side, []) if batched else []:
+    rows.append(common.Row(
+        f"{prefix}_{_key(name)}_of_{_key(beside)}",
+        f"{side}x{side} batches: {name}, beside {beside}" + (f": {absent[beside]}" if beside in absent else ""),
+        f"of {beside}", common.quotients(costs[name], costs[beside]) if beside in costs else [], limit=limit))
+  return common.Section(
+      f"{side}x{side}, {how}",
+      f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
+      + (f"in batches of {BATCH}, each image with draws of its own but for Keras', which draws one crop for a batch. "
+         if batched else "one at a time. ")
+      + f"{turns * count:,} images a round, each row as the final_fn of refurbish, num_parallel_calls=None, of cached images, "
+      f"but DALI's in its pipeline, torchvision's in a loop. Crops have a padding of {PADDING}; Keras and DALI are given "
+      "images that are padded already. A resized crop is taken of "
+      f"{large.shape[1]}x{large.shape[2]}, scale 0.08 to 1, bilinear. Copy: into a fresh tensor. Fill: a fresh tensor of "
+      "that dtype and the output's size. Nothing: refurbish alone, which is in all rows but those two's.", rows)
+
+
+def _reader(images, function, *, batched, steps):
+  """Returns a function that has `function` done to so many images, or batches, in one call."""
+  # One batch again and again. More of them than one in an epoch, for its end to be in few of them.
+  source = tf.data.Dataset.from_tensors(images).repeat(16) if batched else tf.data.Dataset.from_tensor_slices(images)
+  stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
+  # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
+  iterator = iter(arguments.without_autotuner(stage.repeat().shard(steps, steps - 1)))
+  return lambda: next(iterator)
+
+
+def _costs(calls, rounds, turns, count):
+  """CPU time an image, in µs, by name; and by name of those that fail the last line of why."""
+  failed = {}
+  for name, call in list(calls.items()):
+    try:
+      call()
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      # What an installed peer of another version raises is anything; ours are to raise.
+      if ":" not in name:
+        raise
+      failed[name] = "failed: " + (str(error).strip().splitlines() or [type(error).__name__])[-1][:60]
+      del calls[name]
+  return common.per_element(turns * count, common.cpu_of_calls(calls, rounds, turns)), failed
+
+
+def _in_refurbish(quick):
+  """What a final_fn adds to a cached sample."""
+  common.say("in refurbish")
+  count = 2048 if quick else 102_400
+  images = np.random.default_rng(7).integers(256, size=[count, 32, 32, 3], dtype=np.uint8)
+  source = tf.data.Dataset.from_tensor_slices(images)
+
+  def stage(final_fn):
+    return source.refurbish(tf.identity, final_fn, r=ONLY_HITS, seed=7).batch(1024)
+
+  tensorflow, _ = final_peers.in_dataset(32, False)[f"TensorFlow: {CROP_FLIP}"]
+  costs = common.per_element(count, common.cpu_of_epochs({
+      "none": stage(None),
+      "ours": stage(augment.compose([augment.random_crop(PADDING), augment.random_flip()])),
+      "tensorflow": stage(lambda image, seed: tensorflow(image, seed)),
+  }, rounds=common.rounds(quick, ROUNDS), turn=10))
+  return common.Section(
+      "A final augmentation in refurbish",
+      f"CPU time a sample of an epoch of {count:,} images of 32x32, all cached, with .batch(1024), whose own cost is in all "
+      "of them.",
+      [common.Row("final_none", "final_fn=None", "µs", costs["none"]),
+       common.Row("final_crop_flip", "final_fn of random_crop(4), random_flip()", "µs", costs["ours"]),
+       common.Row("final_tensorflow", "final_fn of TensorFlow's pad, random_crop and random_flip_left_right", "µs",
+                  costs["tensorflow"]),
+       common.Row("final", "32x32 in refurbish: crop and flip more than final_fn=None", "µs",
+                  [ours - none for ours, none in zip(costs["ours"], costs["none"])], limit=4)])
+
+
+def _key(name):
+  return "_".join("".join(letter if letter.isalnum() else " " for letter in name).split()).lower()

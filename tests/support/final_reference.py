@@ -1,0 +1,167 @@
+"""The layers of a final augmentation in NumPy: what each draws of a seed, and what it makes of an image with that.
+
+It is the specification, one image at a time: slow, and to be read. A layer has a name, `size`, how many numbers it draws,
+`draws(seed)` and `pixels(image, draws)`.
+"""
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+
+BITS = 2**64 - 1
+GOLDEN = 0x9e3779b97f4a7c15
+# For the random numbers of a seed to be others than the seeds made of it.
+WORDS = 0x6a09e667f3bcc909
+
+
+def _mix(x):
+  x ^= x >> 30
+  x = x * 0xbf58476d1ce4e5b9 & BITS
+  x ^= x >> 27
+  x = x * 0x94d049bb133111eb & BITS
+  return x ^ x >> 31
+
+
+def _key(seed):
+  first, second = (int(number) & BITS for number in seed)
+  return _mix(_mix(first + GOLDEN & BITS) + second & BITS)
+
+
+def seed_at(seed, index):
+  """The seed of the layer at position `index`, or of the image at it: two int32."""
+  mixed = _mix(_key(seed) + (index + 1) * GOLDEN & BITS)
+  return np.array([mixed & 0xffffffff, mixed >> 32], np.uint32).astype(np.int32)
+
+
+def word(seed, k):
+  """The k-th random number of a seed, from 0 to 2**32 - 1."""
+  return _mix((_key(seed) ^ WORDS) + (k + 1) * GOLDEN & BITS) >> 32
+
+
+def below(seed, k, end):
+  return word(seed, k) * end >> 32
+
+
+def fraction(seed, k):
+  """In 2**31ths."""
+  return word(seed, k) >> 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Crop:
+  padding: int
+  mode: str = "zeros"
+  size = 2
+  name = "random_crop"
+
+  def draws(self, seed):
+    return [below(seed, k, 2 * self.padding + 1) for k in range(2)]
+
+  def pixels(self, image, draws):
+    y, x = draws
+    height, width, _ = image.shape
+    mode = {"zeros": "constant", "reflect": "reflect"}[self.mode]
+    padded = np.pad(image, [(self.padding, self.padding), (self.padding, self.padding), (0, 0)], mode)
+    return padded[y:y + height, x:x + width]
+
+
+@dataclasses.dataclass(frozen=True)
+class Flip:
+  size = 1
+  name = "random_flip"
+
+  def draws(self, seed):
+    return [below(seed, 0, 2)]
+
+  def pixels(self, image, draws):
+    return image[:, ::-1] if draws[0] else image
+
+
+@dataclasses.dataclass(frozen=True)
+class Cutout:
+  side: int
+  size = 2
+  name = "cutout"
+
+  def draws(self, seed):
+    return [fraction(seed, k) for k in range(2)]
+
+  def pixels(self, image, draws):
+    image = image.copy()
+    (top, bottom), (left, right) = (
+        (max(0, start), max(0, start + self.side))
+        for start in ((int(drawn) * sides >> 31) - self.side // 2 for drawn, sides in zip(draws, image.shape)))
+    image[top:bottom, left:right] = 0
+    return image
+
+
+@dataclasses.dataclass(frozen=True)
+class ResizedCrop:
+  height: int
+  width: int
+  scale: tuple = (0.08, 1.0)
+  ratio: tuple = (3 / 4, 4 / 3)
+  antialias: bool = False
+  size = 22
+  name = "random_resized_crop"
+
+  def draws(self, seed):
+    return [fraction(seed, k) for k in range(22)]
+
+  def box(self, height, width, draws):
+    """The part of an image of this size that is taken: y, x, height and width."""
+    drawn = [number / 2**31 for number in draws]
+    (least, most), (narrowest, widest) = self.scale, self.ratio
+    for attempt in range(10):
+      area = height * width * (least + drawn[2 * attempt] * (most - least))
+      aspect = math.exp(math.log(narrowest) + drawn[2 * attempt + 1] * (math.log(widest) - math.log(narrowest)))
+      w, h = math.floor(math.sqrt(area * aspect) + 0.5), math.floor(math.sqrt(area / aspect) + 0.5)
+      if 0 < w <= width and 0 < h <= height:
+        return math.floor(drawn[20] * (height - h + 1)), math.floor(drawn[21] * (width - w + 1)), h, w
+    w, h = width, height
+    if width / height < narrowest:
+      h = min(height, math.floor(width / narrowest + 0.5))
+    elif width / height > widest:
+      w = min(width, math.floor(height * widest + 0.5))
+    return (height - h) // 2, (width - w) // 2, h, w
+
+  def pixels(self, image, draws):
+    y, x, h, w = self.box(*image.shape[:2], draws)
+    part = tf.image.resize(image[y:y + h, x:x + w], [self.height, self.width], antialias=self.antialias)
+    return np.clip(np.rint(part), 0, 255).astype(np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Normalize:
+  mean: tuple
+  std: tuple
+  dtype: str = "float32"
+  size = 0
+  name = "normalize"
+
+  def draws(self, seed):
+    del seed
+    return []
+
+  def pixels(self, image, draws):
+    del draws
+    mean, std = np.float64(self.mean), np.float64(self.std)
+    scale, offset = np.float32(1 / (255 * std)), np.float32(-mean / std)
+    return (np.float32(image) * scale + offset).astype(tf.as_dtype(self.dtype).as_numpy_dtype)
+
+
+def composed_draws(layers, seed):
+  """What the layers of a `compose` draw of its seed, one after the other."""
+  return [drawn for position, layer in enumerate(layers) for drawn in layer.draws(seed_at(seed, position))]
+
+
+def composed_pixels(layers, image, draws):
+  for layer in layers:
+    image = layer.pixels(image, draws[:layer.size])
+    draws = draws[layer.size:]
+  return image
+
+
+def composed(layers, image, seed):
+  return composed_pixels(layers, image, composed_draws(layers, seed))

@@ -1,0 +1,480 @@
+"""Checks the layers of a final augmentation against their reference in NumPy: draws and pixels, alone and in a row."""
+import functools
+import itertools
+
+from hypothesis import example, given, settings, strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import cases
+from support import final_reference as reference
+from support.images import chi_square, make_seeds
+
+MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
+DTYPES = ("float32", "bfloat16", "float16")
+SIZES = [(1, 1), (1, 7), (1, 64), (9, 1), (2, 5), (5, 3), (7, 17), (13, 33), (32, 32), (3, 131)]
+int32s = st.integers(-2**31, 2**31 - 1)
+MANY = settings(max_examples=cases.examples(40), derandomize=True)
+SOME = settings(max_examples=cases.examples(12), derandomize=True)
+
+
+def built(layer):
+  """The layer that the reference is one of."""
+  return {
+      "random_crop": lambda: augment.random_crop(layer.padding, layer.mode),
+      "random_flip": augment.random_flip,
+      "cutout": lambda: augment.cutout(layer.side),
+      "random_resized_crop": lambda: augment.random_resized_crop(
+          (layer.height, layer.width), layer.scale, layer.ratio, layer.antialias),
+      "normalize": lambda: augment.normalize(layer.mean, layer.std, layer.dtype),
+  }[layer.name]()
+
+
+def noise(*shape):
+  """All values of uint8 where there is room for them."""
+  return np.random.default_rng(sum(shape)).permutation(np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
+
+
+def assert_same(actual, expected):
+  """To the bit, whatever the dtype."""
+  actual = np.asarray(actual)
+  assert actual.dtype == expected.dtype and actual.shape == expected.shape
+  assert np.ascontiguousarray(actual).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+@st.composite
+def sequences(draw, height, width, channels, resizing=False):
+  """Layers that can follow each other on an image of this size."""
+  layers = []
+  for _ in range(draw(st.integers(1, 4))):
+    kinds = ["crop", "flip", "cutout"] + (["reflected"] if min(height, width) > 1 else []) + ["resized"] * resizing
+    kind = draw(st.sampled_from(kinds))
+    if kind == "crop":
+      layers.append(reference.Crop(draw(st.integers(0, 5))))
+    elif kind == "reflected":
+      layers.append(reference.Crop(draw(st.integers(0, min(6, height - 1, width - 1))), "reflect"))
+    elif kind == "flip":
+      layers.append(reference.Flip())
+    elif kind == "cutout":
+      layers.append(reference.Cutout(draw(st.integers(1, 9))))
+    else:
+      height, width = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+      layers.append(reference.ResizedCrop(height, width, antialias=draw(st.booleans())))
+  normal = draw(st.sampled_from(["", *DTYPES]))
+  if normal:
+    several = channels if draw(st.booleans()) else 1
+    layers.append(reference.Normalize(MEAN[:several], STD[:several], normal))
+  return layers
+
+
+@st.composite
+def problems(draw, **options):
+  """An image, layers for it, and a seed."""
+  height, width = draw(st.sampled_from(SIZES))
+  channels = draw(st.sampled_from([1, 3, 4]))
+  layers = draw(sequences(height, width, channels, **options))
+  return noise(height, width, channels), layers, draw(st.tuples(int32s, int32s))
+
+
+def takes_seed(layers):
+  return any(layer.size for layer in layers)
+
+
+def called(function, layers, image, seed):
+  return function(image, seed=seed) if takes_seed(layers) else function(image)
+
+
+class TestSeeds:
+
+  def test_are_the_same_on_every_machine(self):
+    """Written down once, for reference and layers not to change together."""
+    for seed, index, expected in (([7, 0], 0, [1442818155, -214055235]), ([-1, 5], 2**40, [1873043972, 481458598])):
+      assert reference.seed_at(seed, index).tolist() == expected
+      assert augment.seed_at(seed, index).numpy().tolist() == expected
+    assert [reference.word([7, 0], k) for k in range(3)] == [432010989, 229190106, 1559807924]
+
+  @SOME
+  @given(seed=st.one_of(st.tuples(int32s, int32s), st.tuples(*[st.integers(-2**63, 2**63 - 1)] * 2)),
+         index=st.integers(0, 2**63 - 1))
+  def test_equal_the_reference(self, seed, index):
+    given_seed = np.array(seed, np.int64)
+    assert_same(augment.seed_at(given_seed, tf.constant(index, tf.int64)), reference.seed_at(seed, index))
+
+  @pytest.mark.parametrize("dtype", [tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64])
+  def test_of_several_positions(self, dtype):
+    expected = np.stack([reference.seed_at([3, -4], index) for index in (0, 1, 2, 100)])
+    indices = tf.constant([0, 1, 2, 100], dtype)
+    assert_same(augment.seed_at([3, -4], indices), expected)
+    traced = tf.function(augment.seed_at).get_concrete_function(
+        tf.TensorSpec([2], tf.int64), tf.TensorSpec([None], dtype))
+    assert traced.structured_outputs.shape.as_list() == [None, 2]
+    assert_same(traced(tf.constant([3, -4], tf.int64), indices), expected)
+    assert augment.seed_at([3, -4], tf.zeros([0], dtype)).shape == [0, 2]
+
+  def test_int32_and_int64_are_the_same(self):
+    for seed in ([7, 0], [-2**31, -1]):
+      layer = augment.random_crop(4)
+      assert_same(layer.draws(np.array(seed, np.int64)), layer.draws(np.array(seed, np.int32)).numpy())
+      assert_same(augment.seed_at(np.array(seed, np.int64), 3), reference.seed_at(seed, 3))
+
+  def test_do_not_meet(self):
+    """Neighbours of neighbours: all different, and half of the bits of each are set."""
+    seeds = np.concatenate([augment.seed_at(seed, tf.range(200)) for seed in make_seeds(100)])
+    assert len(np.unique(seeds, axis=0)) == 20_000
+    set_bits = np.unpackbits(seeds.view(np.uint8), axis=1).mean(axis=0)
+    assert np.abs(set_bits - 0.5).max() < 5 * 0.5 / 20_000**0.5
+
+
+class TestDraws:
+
+  LAYERS = [
+      reference.Crop(0), reference.Crop(4), reference.Crop(16_383), reference.Flip(), reference.Cutout(5),
+      reference.ResizedCrop(3, 4), reference.Normalize(MEAN[:3], STD[:3])]
+
+  @pytest.mark.parametrize("layer", LAYERS)
+  def test_equal_the_reference(self, layer):
+    made = built(layer)
+    for seed in (*make_seeds(20), [-1, 2**31 - 1], [-2**31, 5]):
+      assert_same(made.draws(seed), np.array(layer.draws(seed), np.int32))
+
+  @pytest.mark.parametrize("layer", LAYERS)
+  @pytest.mark.parametrize("batch_size", [0, 1, 37])
+  def test_of_a_batch_are_those_of_the_seeds_of_its_images(self, layer, batch_size):
+    expected = [layer.draws(reference.seed_at([7, 1], image)) for image in range(batch_size)]
+    expected = np.array(expected, np.int32).reshape(batch_size, layer.size)
+    assert_same(built(layer).draws([7, 1], batch_size), expected)
+    drawn = tf.function(built(layer).draws)(tf.constant([7, 1]), tf.constant(batch_size))
+    assert_same(drawn, expected)
+
+  def test_do_not_depend_on_threads(self):
+    """Of more images than one thread would take."""
+    layer = augment.random_resized_crop(4)
+    drawn = []
+    for threads in (1, 2, 7):
+      options = tf.data.Options()
+      options.threading.private_threadpool_size = threads
+      options.threading.max_intra_op_parallelism = threads
+      dataset = tf.data.Dataset.from_tensors(np.array([7, 1])).map(lambda seed: layer.draws(seed, 20_000))
+      drawn.append(next(iter(dataset.with_options(options))).numpy())
+    assert_same(drawn[1], drawn[0])
+    assert_same(drawn[2], drawn[0])
+    for image in (0, 1, 9_999, 19_999):
+      assert_same(drawn[0][image], layer.draws(reference.seed_at([7, 1], image)).numpy())
+
+  @pytest.mark.parametrize("padding", [1, 3])
+  def test_each_place_and_direction_is_as_likely(self, padding):
+    """Of the images of a batch, and of neighbouring seeds: whole outcomes, so that crop and flip are independent."""
+    fn = augment.compose([augment.random_crop(padding), augment.random_flip()])
+    count = 200 * 2 * (2 * padding + 1)**2
+    by_seed = np.array([reference.composed_draws([reference.Crop(padding), reference.Flip()], seed)
+                        for seed in make_seeds(count)])
+    for drawn in (fn.draws([7, 0], count).numpy(), by_seed):
+      places, counts = np.unique(drawn, axis=0, return_counts=True)
+      assert len(places) == 2 * (2 * padding + 1)**2
+      degrees = len(places) - 1
+      assert chi_square(counts) < degrees + 4 * (2 * degrees)**0.5
+
+  def test_fractions_are_uniform_and_independent(self):
+    drawn = augment.random_resized_crop(8).draws([11, 3], 20_000).numpy()
+    assert drawn.min() >= 0
+    for column in drawn.T:
+      assert chi_square(np.bincount(column >> 25, minlength=64)) < 63 + 4 * (2 * 63)**0.5
+      assert chi_square(np.bincount(column & 63, minlength=64)) < 63 + 4 * (2 * 63)**0.5
+    correlation = np.corrcoef(drawn.T.astype(np.float64)) - np.eye(22)
+    assert np.abs(correlation).max() < 5 / 20_000**0.5
+
+
+class TestPixels:
+
+  @MANY
+  @given(problem=problems())
+  def test_of_one_layer_alone(self, problem):
+    image, layers, seed = problem
+    for layer in layers:
+      expected = layer.pixels(image, layer.draws(seed))
+      assert_same(called(built(layer), [layer], image, seed), expected)
+      assert_same(built(layer).pixels(image, np.array(layer.draws(seed), np.int32)), expected)
+
+  @MANY
+  @given(problem=problems())
+  def test_of_layers_in_a_row(self, problem):
+    image, layers, seed = problem
+    expected = reference.composed(layers, image, seed)
+    assert_same(called(augment.compose([built(layer) for layer in layers]), layers, image, seed), expected)
+
+  @MANY
+  @given(problem=problems(), batch_size=st.integers(0, 4))
+  def test_of_each_image_of_a_batch(self, problem, batch_size):
+    image, layers, seed = problem
+    images = image + np.arange(batch_size, dtype=np.uint8)[:, np.newaxis, np.newaxis, np.newaxis]
+    of_nothing = layers[-1].pixels(image[np.newaxis][:0], []) if layers[-1].name == "normalize" else images[:0]
+    expected = [reference.composed(layers, each, reference.seed_at(seed, number)) for number, each in enumerate(images)]
+    expected = np.stack(expected) if batch_size else of_nothing
+    assert_same(called(augment.compose([built(layer) for layer in layers]), layers, images, seed), expected)
+
+  @SOME
+  @given(problem=problems(resizing=True), batched=st.booleans(), known=st.booleans())
+  def test_in_a_graph_as_eagerly(self, problem, batched, known):
+    image, layers, seed = problem
+    image = np.stack([image, 255 - image]) if batched else image
+    fn = augment.compose([built(layer) for layer in layers])
+    spec = tf.TensorSpec(image.shape if known else [None] * image.ndim, tf.uint8)
+    traced = tf.function(lambda image, seed: called(fn, layers, image, seed), autograph=False).get_concrete_function(
+        spec, tf.TensorSpec([2], tf.int32))
+    actual = traced(tf.constant(image), tf.constant(seed, tf.int32))
+    assert actual.shape.is_compatible_with(traced.structured_outputs.shape)
+    assert_same(actual, called(fn, layers, image, seed).numpy())
+
+  @MANY
+  @given(problem=problems(resizing=True), data=st.data())
+  def test_of_a_row_are_those_of_its_parts(self, problem, data):
+    image, layers, seed = problem
+    made = [built(layer) for layer in layers]
+    at = data.draw(st.integers(1, len(layers)))
+    whole = called(augment.compose(made), layers, image, seed)
+    by_hand = image
+    for position, (layer, one) in enumerate(zip(layers, made)):
+      by_hand = called(one, [layer], by_hand, augment.seed_at(seed, position))
+    assert_same(whole, by_hand.numpy())
+    partial_fn, final_fn = augment.split(made, at)
+    parts = called(partial_fn, layers[:at], image, seed)
+    if final_fn:
+      parts = called(final_fn, layers[at:], parts, seed)
+    assert_same(whole, parts.numpy())
+
+  @pytest.mark.parametrize("channels", [1, 3, 4])
+  @pytest.mark.parametrize("dtype", DTYPES)
+  def test_every_value_is_normalized_alike_wherever_it_stands(self, channels, dtype):
+    """Vectors take several at once, and what is left over at the end one by one."""
+    layer = reference.Normalize(MEAN[:channels], STD[:channels], dtype)
+    for width in (1, 2, 5, 11, 16, 257):
+      image = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, np.newaxis, np.newaxis], [256, width, channels])
+      assert_same(built(layer)(image), layer.pixels(image, []))
+
+  @pytest.mark.parametrize("channels", [1, 3, 4])
+  def test_every_width_is_flipped_and_cropped(self, channels):
+    """As vectors are so many bytes, and rows any number of them."""
+    layers = [reference.Crop(3), reference.Flip()]
+    fn = augment.compose([built(layer) for layer in layers])
+    for width in range(1, 100):
+      image = noise(3, width, channels)
+      for draws in ([0, 0, 1], [6, 6, 1], [2, 5, 0], [3, 3, 1]):
+        assert_same(fn.pixels(image, draws), reference.composed_pixels(layers, image, draws))
+
+  @pytest.mark.parametrize("mode", ["zeros", "reflect"])
+  def test_every_place_of_a_crop(self, mode):
+    layer = reference.Crop(4, mode)
+    image = noise(5, 6, 3)
+    draws = np.array(list(itertools.product(range(9), repeat=2)), np.int32)
+    expected = np.stack([layer.pixels(image, drawn) for drawn in draws])
+    assert_same(built(layer).pixels(np.stack([image] * 81), draws), expected)
+
+  def test_padding_far_beyond_the_image(self):
+    layer = reference.Crop(300)
+    image = noise(2, 3, 3)
+    for draws in ([0, 0], [300, 300], [301, 299], [600, 600], [302, 300], [299, 303]):
+      assert_same(built(layer).pixels(image, draws), layer.pixels(image, draws))
+    furthest = augment.random_crop(16_383)
+    assert_same(furthest.pixels(image, [16_383, 16_383]), image)
+    assert not furthest.pixels(image, [0, 32_766]).numpy().any()
+
+  @pytest.mark.parametrize("side", [1, 2, 5, 40, 2**31 - 1])
+  def test_cutout_everywhere(self, side):
+    layer = reference.Cutout(side)
+    image = noise(4, 7, 3)
+    steps = [0, 2**29 - 1, 2**29, 2**30, 2**31 - 1]
+    for draws in itertools.product(steps, repeat=2):
+      assert_same(built(layer).pixels(image, draws), layer.pixels(image, draws))
+
+  def test_a_large_batch_is_that_of_any_number_of_threads(self):
+    """Larger than what one thread takes."""
+    layers = [reference.Crop(4), reference.Flip(), reference.Normalize(MEAN[:3], STD[:3])]
+    fn = augment.compose([built(layer) for layer in layers])
+    images = noise(24, 224, 224, 3)
+    made = []
+    for threads in (1, 2, 7):
+      options = tf.data.Options()
+      options.threading.private_threadpool_size = threads
+      options.threading.max_intra_op_parallelism = threads
+      dataset = tf.data.Dataset.from_tensors(images).map(lambda images: fn(images, seed=[7, 1]))
+      made.append(next(iter(dataset.with_options(options))).numpy())
+    assert_same(made[1], made[0])
+    assert_same(made[2], made[0])
+    assert_same(fn(images, seed=[7, 1]), made[0])
+    for number in (0, 1, 11, 23):
+      assert_same(made[0][number], reference.composed(layers, images[number], reference.seed_at([7, 1], number)))
+
+  def test_what_it_is_given_stays_as_it_was(self):
+    """Where the output could be written over the input."""
+    fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.cutout(3)])
+    image = noise(9, 8, 3)
+
+    @tf.function
+    def both(seed):
+      given_image = tf.constant(image) + tf.cast(seed[0] * 0, tf.uint8)
+      return fn(given_image, seed=seed), given_image
+
+    for seed in make_seeds(20):
+      made, given_image = both(tf.constant(seed))
+      assert_same(given_image, image)
+      assert_same(made, fn(image, seed=seed).numpy())
+
+
+class TestResizedCrop:
+
+  @MANY
+  @given(height=st.integers(1, 40), width=st.integers(1, 40), channels=st.sampled_from([1, 3, 4]),
+         to_height=st.integers(1, 40), to_width=st.integers(1, 40), antialias=st.booleans(),
+         scale=st.sampled_from([(0.08, 1.0), (1.0, 1.0), (0.001, 0.01), (0.5, 0.9)]),
+         ratio=st.sampled_from([(3 / 4, 4 / 3), (1.0, 1.0), (5.0, 9.0), (0.01, 0.2)]), seed=st.tuples(int32s, int32s))
+  @example(height=1, width=37, channels=3, to_height=5, to_width=5, antialias=False, scale=(0.08, 1.0),
+           ratio=(3 / 4, 4 / 3), seed=(1, 2))
+  def test_is_within_one_grey_level_of_tensorflow(
+      self, height, width, channels, to_height, to_width, antialias, scale, ratio, seed):
+    layer = reference.ResizedCrop(to_height, to_width, scale, ratio, antialias)
+    image = noise(height, width, channels)
+    actual = built(layer)(image, seed).numpy().astype(int)
+    expected = layer.pixels(image, layer.draws(seed))
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= 1
+
+  @pytest.mark.parametrize("antialias", [False, True])
+  def test_of_a_photograph_s_size(self, antialias):
+    layer = reference.ResizedCrop(224, 224, antialias=antialias)
+    image = noise(348, 500, 3)
+    for seed in make_seeds(3):
+      actual = built(layer)(image, seed).numpy().astype(int)
+      assert np.abs(actual - layer.pixels(image, layer.draws(seed))).max() <= 1
+
+  def test_takes_the_box_that_is_drawn(self):
+    """The image tells each of its pixels' places, and what is not resized is a copy."""
+    image = np.stack(np.broadcast_arrays(np.arange(9)[:, np.newaxis], np.arange(13), 0), axis=-1).astype(np.uint8)
+    for seed in make_seeds(200):
+      drawn = reference.ResizedCrop(1, 1).draws(seed)
+      y, x, height, width = reference.ResizedCrop(1, 1).box(9, 13, drawn)
+      made = augment.random_resized_crop((height, width))(image, seed)
+      assert_same(made, image[y:y + height, x:x + width])
+
+  @pytest.mark.parametrize("height, width, expected", [
+      (1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))])
+  def test_falls_back_to_the_middle(self, height, width, expected):
+    """Nothing of at least this share of the area is as near to a square."""
+    layer = reference.ResizedCrop(expected[2], expected[3], scale=(1.0, 1.0))
+    assert layer.box(height, width, layer.draws([7, 0])) == expected
+    image = noise(height, width, 3)
+    y, x, h, w = expected
+    assert_same(built(layer)(image, [7, 0]), image[y:y + h, x:x + w])
+
+  @pytest.mark.parametrize("antialias", [False, True])
+  def test_of_one_colour_stays_so(self, antialias):
+    for value in range(256):
+      image = np.full([7, 11, 1], value, np.uint8)
+      made = augment.random_resized_crop((16, 3), antialias=antialias)(image, [value, 1])
+      assert_same(made, np.full([16, 3, 1], value, np.uint8))
+
+  def test_size_may_be_one_number(self):
+    image = noise(20, 30, 3)
+    square = augment.random_resized_crop((5, 5))(image, [7, 0])
+    assert_same(augment.random_resized_crop(5)(image, [7, 0]), square.numpy())
+    batch = augment.random_resized_crop((4, 6))(np.stack([image] * 3), [7, 0])
+    for number in range(3):
+      assert_same(batch[number], augment.random_resized_crop((4, 6))(image, augment.seed_at([7, 0], number)).numpy())
+
+
+class TestComposition:
+
+  LAYERS = [reference.Crop(2), reference.Flip(), reference.Cutout(4), reference.Normalize(MEAN[:3], STD[:3])]
+
+  def test_is_one_pair_of_ops(self):
+    """What costs at small images is not the pixels."""
+    for at, count in ((4, 1), (3, 2), (2, 2)):
+      made = [built(layer) for layer in self.LAYERS]
+      fn = augment.compose(made) if at == 4 else _interrupted(made, at)
+      spec = tf.TensorSpec([32, 32, 3], tf.uint8), tf.TensorSpec([2], tf.int32)
+      ops = _ops(lambda image, seed, fn=fn: fn(image, seed=seed), spec)
+      drawing = [op for op in ops if "Draws" in op]
+      pixels = [op for op in ops if "Pixels" in op]
+      # Behind the third layer there is nothing left that draws.
+      assert len(pixels) == count and len(drawing) == (1 if at >= 3 else 2)
+      if at == 4:
+        assert set(ops) <= {*drawing, *pixels, "Const", "Placeholder", "Identity", "NoOp"}
+
+  @pytest.mark.parametrize("shape", [[32, 32, 3], [None, None, 3], [8, 32, 32, 3], [None, None, None, None]])
+  def test_of_images_and_batches_of_any_shape_too(self, shape):
+    fn = augment.compose([built(layer) for layer in self.LAYERS])
+    ops = _ops(lambda image, seed: fn(image, seed=seed), (tf.TensorSpec(shape, tf.uint8), tf.TensorSpec([2], tf.int32)))
+    assert sum("Draws" in op for op in ops) == sum("Pixels" in op for op in ops) == 1
+
+  def test_eager_calls_tell_layers_apart_that_differ_little(self):
+    """TensorFlow's cache of kernels takes strings of 80 characters for the same when they begin and end alike."""
+    image = noise(3, 4, 4)
+    for mean in (0.111111111111, 0.222222222222, 0.333333333333):
+      layer = reference.Normalize((0.123456789012345, mean, 0.5, 0.123456789012345), (0.123456789012345,) * 4)
+      assert_same(built(layer)(image), layer.pixels(image, []))
+    for number in range(40):
+      layers = [reference.Cutout(1 + (other == number)) for other in range(40)]
+      draws = [2**30] * 80
+      fn = augment.compose([built(layer) for layer in layers])
+      assert_same(fn.pixels(image, draws), reference.composed_pixels(layers, image, draws))
+    for size in ((3, 4), (5, 6)):
+      assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
+
+  def test_draws_and_pixels_are_two_steps(self):
+    """So that another device can be sent the draws."""
+    fn = augment.compose([built(layer) for layer in self.LAYERS])
+    image, seed = noise(9, 8, 3), [7, 3]
+    draws = fn.draws(seed)
+    assert_same(draws, np.array(reference.composed_draws(self.LAYERS, seed), np.int32))
+    assert_same(fn.pixels(image, draws), fn(image, seed=seed).numpy())
+    images = np.stack([image] * 3)
+    assert fn.draws(seed, 3).shape == [3, 5]
+    assert_same(fn.pixels(images, fn.draws(seed, 3)), fn(images, seed=seed).numpy())
+    with tf.Graph().as_default():
+      assert fn.draws(tf.constant(seed), 3).shape == [3, 5]
+      assert fn.draws(tf.constant(seed)).shape == [5]
+
+  def test_layers_of_others_get_the_seeds_of_their_places(self):
+    noted = []
+
+    def note(image, seed):
+      noted.append(seed.numpy().tolist())
+      return image
+
+    made = [built(layer) for layer in self.LAYERS]
+    image, seed = noise(9, 8, 3), [7, 3]
+    actual = augment.compose([note, made[0], note, made[1]])(image, seed=seed)
+    assert noted == [reference.seed_at(seed, 0).tolist(), reference.seed_at(seed, 2).tolist()]
+    crop, flip, _, _ = self.LAYERS
+    expected = crop.pixels(image, crop.draws(reference.seed_at(seed, 1)))
+    assert_same(actual, flip.pixels(expected, flip.draws(reference.seed_at(seed, 3))))
+
+  def test_the_batch_function_is_these_layers(self):
+    images = noise(5, 9, 8, 3)
+    for mean, std, layers in ((None, None, self.LAYERS[:2]), (
+        MEAN[:3], STD[:3], [*self.LAYERS[:2], self.LAYERS[3]])):
+      expected = [reference.composed(layers, image, reference.seed_at([7, 1], b)) for b, image in enumerate(images)]
+      assert_same(augment.random_crop_and_flip_batch(2, mean, std)(images, seed=[7, 1]), np.stack(expected))
+
+  def test_in_refurbish_as_alone(self):
+    """Inline on its workers; and what the stage makes does not depend on how many there are."""
+    images = noise(40, 12, 11, 3)
+    fn = augment.compose([built(layer) for layer in self.LAYERS])
+    epochs = []
+    for calls in (1, 2, 5):
+      dataset = tf.data.Dataset.from_tensor_slices(images).refurbish(tf.identity, fn, r=2, seed=7, num_parallel_calls=calls)
+      epochs.append(np.stack([np.stack(list(dataset.as_numpy_iterator())) for _ in range(2)]))
+    assert_same(epochs[1], epochs[0])
+    assert_same(epochs[2], epochs[0])
+
+
+def _interrupted(layers, at):
+  """With something else in between."""
+  return augment.compose([*layers[:at], functools.partial(tf.ensure_shape, shape=[None, None, 3]), *layers[at:]])
+
+
+def _ops(function, spec):
+  """The types of the nodes of the traced graph."""
+  graph = tf.function(function, autograph=False).get_concrete_function(*spec).graph.as_graph_def()
+  return [node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes]

@@ -1,0 +1,244 @@
+"""Checks what the layers of a final augmentation refuse, while tracing and, of what shows only then, while running."""
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+
+LAYERS = {
+    "random_crop": augment.random_crop(2),
+    "random_crop reflected": augment.random_crop(2, "reflect"),
+    "random_flip": augment.random_flip(),
+    "cutout": augment.cutout(3),
+    "random_resized_crop": augment.random_resized_crop((5, 6)),
+    "normalize": augment.normalize(0.5, 0.25),
+}
+COMPOSED = augment.compose([augment.random_crop(2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)])
+IMAGE = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
+INT32 = 2**31 - 1
+
+
+def _applied(name):
+  layer = LAYERS[name]
+  return layer if name == "normalize" else lambda image: layer(image, seed=[7, 0])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+class TestEveryLayer:
+
+  @pytest.mark.parametrize("image, error, said", [
+      (tf.zeros([4, 4, 3]), TypeError, "dtype float32; it must be uint8"),
+      (tf.zeros([4, 4, 3], tf.int32), TypeError, "dtype int32; it must be uint8"),
+      (tf.zeros([2, 4, 4, 3], tf.float16), TypeError, "dtype float16; it must be uint8"),
+      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, channels\]"),
+      (tf.zeros([], tf.uint8), ValueError, r"shape \(\); it must be"),
+      (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\); it must be"),
+      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\); .*1, 3 or 4 channels"),
+      (tf.zeros([2, 4, 4, 5], tf.uint8), ValueError, r"shape \(2, 4, 4, 5\); .*1, 3 or 4 channels"),
+      (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"shape \(0, 4, 3\); .*at least one pixel"),
+      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"shape \(2, 4, 0, 3\); .*at least one pixel")])
+  def test_refuses_images(self, name, image, error, said):
+    expected = f"{name.split()[0]} was given an image of {said}"
+    with pytest.raises(error, match=expected):
+      _applied(name)(image)
+    with pytest.raises(error, match=expected):
+      tf.data.Dataset.from_tensors(image).map(_applied(name))
+
+  @pytest.mark.parametrize("image", [
+      np.zeros([4, 4], np.uint8), np.zeros([4, 4, 2], np.uint8), np.zeros([3, 4, 4, 2], np.uint8),
+      np.zeros([1, 2, 4, 4, 3], np.uint8), np.zeros([0, 4, 3], np.uint8), np.zeros([4, 0, 3], np.uint8)])
+  def test_refuses_images_that_show_late(self, name, image):
+    """With all dimensions unknown, and the number of them as well."""
+    specs = [tf.TensorSpec(None, tf.uint8)]
+    if image.ndim in (3, 4):
+      specs.append(tf.TensorSpec([None] * image.ndim, tf.uint8))
+    for spec in specs:
+      traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        traced(tf.constant(image))
+
+  @pytest.mark.parametrize("seed, error, said", [
+      (7, ValueError, r"shape \(\); it must be \[2\]"),
+      ([1, 2, 3], ValueError, r"shape \(3,\); it must be \[2\]"),
+      ([0.5, 1.5], TypeError, "dtype float32; it must be int32 or int64")])
+  def test_refuses_a_seed(self, name, seed, error, said):
+    if name == "normalize":
+      return
+    with pytest.raises(error, match=f"{name.split()[0]} was given a seed of {said}"):
+      LAYERS[name](IMAGE, seed)
+
+  def test_refuses_a_seed_that_shows_late(self, name):
+    traced = tf.function(LAYERS[name].draws, autograph=False).get_concrete_function(tf.TensorSpec(None, tf.int32))
+    for seed in (tf.constant(7), tf.constant([1, 2, 3])):
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        traced(seed)
+
+  def test_refuses_a_batch_size_below_0(self, name):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+      LAYERS[name].draws([7, 0], -1)
+    traced = tf.function(LAYERS[name].draws, autograph=False).get_concrete_function(
+        tf.TensorSpec([2], tf.int32), tf.TensorSpec([], tf.int64))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      traced(tf.constant([7, 0]), tf.constant(-1, tf.int64))
+
+  def test_draws_of_another_shape(self, name):
+    """Of more or fewer numbers, of more or fewer images, of another rank."""
+    if name == "normalize":
+      return  # It reads none, and takes any.
+    layer = LAYERS[name]
+    number = layer.draws([7, 0]).shape[0]
+    traced = tf.function(layer.pixels, autograph=False).get_concrete_function(
+        tf.TensorSpec(None, tf.uint8), tf.TensorSpec(None, tf.int32))
+    batch = np.stack([IMAGE] * 3)
+    wrong = [(IMAGE, [number + 1]), (IMAGE, [1, number]), (IMAGE, []), (batch, [number]), (batch, [2, number]),
+             (batch, [4, number]), (batch, [3, number + 1]), (batch, [3, number, 1]), (batch, [0, number])]
+    wrong += [(IMAGE, [number - 1]), (IMAGE, [0]), (batch, [3, number - 1])]
+    for images, shape in wrong:
+      draws = tf.zeros(shape, tf.int32)
+      with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        layer.pixels(images, draws)
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        traced(tf.constant(images), draws)
+
+  @pytest.mark.parametrize("drawn", [-1, -INT32 - 1, -5, 5, 2**16, 2**30, INT32])
+  def test_draws_out_of_range(self, name, drawn):
+    """An error, or an image of what there is; never what lies beside it in memory."""
+    layer = LAYERS[name]
+    for images in (IMAGE, np.stack([IMAGE] * 3)):
+      drawn_shape = layer.draws([7, 0], *([3] if images.ndim == 4 else [])).shape
+      for place in range(max(1, drawn_shape[-1])):
+        draws = np.zeros(drawn_shape, np.int32)
+        draws[..., place:place + 1] = drawn
+        try:
+          made = layer.pixels(images, draws)
+        except tf.errors.InvalidArgumentError:
+          continue
+        expected = (5, 6, 3)
+        assert made.shape == [*images.shape[:-3], *expected]
+        if made.dtype == tf.uint8 and name != "random_resized_crop":
+          # All values of this image are different, so that others would be seen.
+          assert np.isin(made, [0, *IMAGE.flat]).all()
+
+  def test_draws_of_another_dtype(self, name):
+    with pytest.raises((TypeError, ValueError, tf.errors.InvalidArgumentError)):
+      LAYERS[name].pixels(IMAGE, tf.zeros(LAYERS[name].draws([7, 0]).shape, tf.float32))
+
+
+def test_composed_layers_say_whose_image_it_is():
+  with pytest.raises(ValueError, match="must be"):
+    COMPOSED(np.zeros([4, 4, 2], np.uint8), seed=[7, 0])
+  with pytest.raises(TypeError, match="must be uint8"):
+    COMPOSED(np.zeros([4, 4, 3], np.float32), seed=[7, 0])
+  with pytest.raises(ValueError, match="3 channels and images of 1; there must be as many"):
+    COMPOSED(np.zeros([4, 4, 1], np.uint8), seed=[7, 0])
+
+
+class TestReflected:
+
+  @pytest.mark.parametrize("shape", [(3, 9, 3), (9, 3, 3), (1, 1, 3), (4, 3, 9, 1)])
+  def test_refuses_a_padding_beyond_the_image(self, shape):
+    layer = augment.random_crop(3, "reflect")
+    images = np.zeros(shape, np.uint8)
+    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+      layer(images, [7, 0])
+    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+      tf.data.Dataset.from_tensors(images).map(lambda images: layer(images, [7, 0]))
+    traced = tf.function(layer, autograph=False).get_concrete_function(
+        tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="padding"):
+      traced(tf.constant(images), tf.constant([7, 0]))
+
+  def test_refuses_it_behind_a_resized_crop(self):
+    fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(3, "reflect")])
+    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+      fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
+
+  def test_zeros_know_no_such_limit(self):
+    assert augment.random_crop(3)(np.zeros([1, 1, 3], np.uint8), [7, 0]).shape == [1, 1, 3]
+
+
+class TestArguments:
+
+  @pytest.mark.parametrize("mode", ["constant", "", None, 0, b"zeros"])
+  def test_of_the_mode(self, mode):
+    with pytest.raises((TypeError, ValueError), match="mode=.*'zeros' or 'reflect'"):
+      augment.random_crop(4, mode)
+
+  @pytest.mark.parametrize("padding, error", [
+      (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)])
+  def test_of_a_padding(self, padding, error):
+    for mode in ("zeros", "reflect"):
+      with pytest.raises(error, match="random_crop was given padding=.*; it must be a whole number"):
+        augment.random_crop(padding, mode)
+
+  @pytest.mark.parametrize("size, error", [
+      (0, ValueError), (-3, ValueError), (2**31, ValueError), (2.0, TypeError), (None, TypeError), (True, TypeError),
+      ((3, 3), TypeError)])
+  def test_of_a_cutout(self, size, error):
+    with pytest.raises(error, match="cutout was given size=.*; it must be a whole number of pixels"):
+      augment.cutout(size)
+
+  @pytest.mark.parametrize("arguments, error, said", [
+      ({"size": 0}, ValueError, "size=0.*from 1 to"), ({"size": (3, 0)}, ValueError, r"size=\(3, 0\)"),
+      ({"size": -1}, ValueError, "size=-1"), ({"size": 10**6}, ValueError, "size=1000000"),
+      ({"size": 2.0}, TypeError, "size=2.0"), ({"size": (1, 2, 3)}, TypeError, "size="), ({"size": True}, TypeError, "size="),
+      ({"size": 8, "scale": 0.5}, TypeError, "scale=0.5"), ({"size": 8, "scale": (0, 1)}, ValueError, "scale="),
+      ({"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale="), ({"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale="),
+      ({"size": 8, "ratio": (-1, 1)}, ValueError, "ratio="), ({"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio="),
+      ({"size": 8, "ratio": ("1", 2)}, TypeError, "ratio="), ({"size": 8, "ratio": (2, 1)}, ValueError, "ratio="),
+      ({"size": 8, "antialias": 1}, TypeError, "antialias=1"), ({"size": 8, "antialias": None}, TypeError, "antialias=")])
+  def test_of_a_resized_crop(self, arguments, error, said):
+    with pytest.raises(error, match=f"random_resized_crop was given {said}"):
+      augment.random_resized_crop(**arguments)
+
+  @pytest.mark.parametrize("mean, std, error, said", [
+      ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"), (0.5, [1, None, 1], TypeError, "std=.*real number"),
+      (0.5, True, TypeError, "std=True"), ([], 1, TypeError, "mean=.*a real number"),
+      (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
+      (0.5, math.inf, ValueError, "std=.*finite"), (0.5, math.nan, ValueError, "std=.*above 0"),
+      (math.nan, 1, ValueError, "mean=.*finite"), ((0, math.inf, 0), 1, ValueError, "mean=.*finite"),
+      (0.5, 1e-320, ValueError, "std="), (1e30, 1e-30, ValueError, "mean="),
+      ((0.1, 0.2), (0.1, 0.2), ValueError, "2 channels"), ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "3 .*4 channels"),
+      ((0.1,) * 5, 1, ValueError, "5 channels")])
+  def test_of_a_normalization(self, mean, std, error, said):
+    with pytest.raises(error, match=f"normalize was given .*{said}"):
+      augment.normalize(mean, std)
+
+  @pytest.mark.parametrize("dtype", ["uint8", "float64", "float", None, 3, np.int32, tf.float64])
+  def test_of_a_dtype(self, dtype):
+    with pytest.raises((TypeError, ValueError), match="normalize was given dtype=.*float32, bfloat16, float16"):
+      augment.normalize(0.5, 0.25, dtype)
+
+  @pytest.mark.parametrize("dtype", [tf.float16, np.float16, "float16"])
+  def test_dtypes_may_be_given_as_any_of_tensorflow_s(self, dtype):
+    assert augment.normalize(0.5, 0.25, dtype)(IMAGE).dtype == tf.float16
+
+  @pytest.mark.parametrize("channels, images", [(3, 1), (3, 4), (4, 3)])
+  def test_of_a_mean_of_another_length(self, channels, images):
+    layer = augment.normalize([0.5] * channels, [0.25] * channels)
+    image = np.zeros([4, 4, images], np.uint8)
+    with pytest.raises(ValueError, match=f"of {channels} channels and images of {images}; there must be as many"):
+      layer(image)
+    traced = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec([None] * 3, tf.uint8))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      traced(tf.constant(image))
+
+  def test_nothing_of_these_follows_a_normalization(self):
+    """Its output is no uint8."""
+    fn = augment.compose([augment.normalize(0.5, 0.25), augment.random_flip()])
+    with pytest.raises(TypeError, match="random_flip was given an image of dtype float32; it must be uint8"):
+      fn(IMAGE, seed=[7, 0])
+
+  @pytest.mark.parametrize("index, error", [
+      (0.5, TypeError), ("0", TypeError), (True, TypeError), ([[1]], ValueError),
+      (-1, (ValueError, tf.errors.InvalidArgumentError))])
+  def test_of_a_position(self, index, error):
+    with pytest.raises(error):
+      augment.seed_at([7, 0], index)
+
+  @pytest.mark.parametrize("seed, error", [([1, 2, 3], ValueError), (7, ValueError), ([0.5, 1], TypeError)])
+  def test_of_the_seed_of_a_position(self, seed, error):
+    with pytest.raises(error, match="seed_at was given a seed of"):
+      augment.seed_at(seed, 0)
