@@ -87,7 +87,7 @@ class _TfrecordDataset(dataset_ops.DatasetSource):
     self._name = None
     with arguments.build_errors():
       variant = native.ops().refurbish_tf_tfrecord_dataset(
-          files=tf.constant(paths, tf.string), index_dir=index_dir, name=native.ops().refurbish_tf_stage_name(),
+          files=tf.constant(paths, tf.string), index_dir=index_dir, index=native.ops().refurbish_tf_stage_name(),
           num_parallel_reads=num_parallel_reads, **self._common_args)
     super().__init__(variant)
 
