@@ -102,11 +102,11 @@ def _paths(files):
     raise TypeError(
         "files must be a list of paths, got a tf.data.Dataset: records have places only in files whose order is known. In place "
         "of tf.data.Dataset.list_files(pattern), pass sorted(tf.io.gfile.glob(pattern)).")
+  if tf.is_tensor(files):
+    files = files.numpy()
   if isinstance(files, (str, bytes, os.PathLike)):
     files = [files]
-  elif tf.is_tensor(files):
-    files = files.numpy()
-  if isinstance(files, np.ndarray):
+  elif isinstance(files, np.ndarray):
     files = files.ravel().tolist()
   try:
     given = [_path(each, "files") for each in files]
