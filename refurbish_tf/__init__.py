@@ -15,6 +15,7 @@ from refurbish_tf import augment
 from refurbish_tf import diversity
 from refurbish_tf import keras
 from refurbish_tf import native
+from refurbish_tf import sources
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.describe import describe
@@ -39,7 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
     "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe", "diversity", "echo",
-    "keras", "recommend_echo_factor", "recommend_split", "refurbish", "stats"]
+    "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

@@ -28,6 +28,7 @@ bool HasRandomAccessIfInputHas(const std::string& dataset) {
       "RangeDataset",
       "RefurbishTf>AugmentDataset",
       "RefurbishTf>EchoDataset",
+      "RefurbishTf>TfrecordDataset",
       "RepeatDataset",
       "ShardDataset",
       "SkipDataset",

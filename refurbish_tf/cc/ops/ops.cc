@@ -151,6 +151,25 @@ REGISTER_OP("RefurbishTf>AugmentDataset")
     .SetShapeFn(ScalarShape)
     .Doc("A function of each element, run on the stage's own workers.");
 
+REGISTER_OP("RefurbishTf>TfrecordDataset")
+    .Input("files: string")
+    .Input("index_dir: string")
+    .Input("index: string")
+    .Input("num_parallel_reads: int64")
+    .Output("handle: variant")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    // What it yields depends on the files, and making their index takes long.
+    .SetDoNotOptimize()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The records of TFRecord files, by index.
+
+index_dir: where indices are kept; empty for beside the files. index: what copies of
+the dataset find it by. num_parallel_reads: -1 to leave it to the op.
+)doc");
+
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")
     .Output("counts: int64")
