@@ -18,11 +18,12 @@ from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .decoding import decode_and_crop
 from .deep_auto_augment import deep_auto_augment_layers
 from .layers import rand_augment_layer
 from .layers import random_crop
 from .layers import random_flip
 
 __all__ = [
-    "auto_augment_layers", "compose", "deep_auto_augment_layers", "rand_augment_layer", "random_crop",
-    "random_crop_and_flip_batch", "random_flip", "split"]
+    "auto_augment_layers", "compose", "decode_and_crop", "deep_auto_augment_layers", "rand_augment_layer",
+    "random_crop", "random_crop_and_flip_batch", "random_flip", "split"]

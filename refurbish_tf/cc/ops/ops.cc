@@ -151,6 +151,27 @@ REGISTER_OP("RefurbishTf>AugmentDataset")
     .SetShapeFn(ScalarShape)
     .Doc("A function of each element, run on the stage's own workers.");
 
+REGISTER_OP("RefurbishTf>DataSourceDataset")
+    .Input("num_elements: int64")
+    .Output("handle: variant")
+    .Attr("read_one: func")
+    .Attr("read_many: func")
+    .Attr("batch_reads: int >= 1")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The elements of a source in Python, by their indices.
+
+Both functions take a vector of indices and capture nothing. They return for each
+index an error code (int32) and its message, as two vectors, then the components of
+the elements, one element after the other: `read_one` of one element, `read_many` of
+`batch_reads`, of which those behind the last index mean nothing. Where `read_many`
+returns no codes, each element is to be read alone.
+)doc");
+
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")
     .Output("counts: int64")
