@@ -249,7 +249,7 @@ def test_description(tmp_path):
       'refurbish "train", r = 3',
       "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
       "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
-      "  source  random access: only what is prepared is read",
+      "  source  by index: about 400 of 600 elements are read in an epoch after the first",
       "  store   memory, at most 2,400 bytes",
       "echo, e = 1.5",
       'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
@@ -258,13 +258,14 @@ def test_description(tmp_path):
       "refurbish, r = 1.5",
       "  epoch   number of samples not known yet; reuse begins after the first epoch that is read to its end",
       "  order   balanced eviction, cache-aware shuffle, seed 7",
-      "  source  a stream: read through in every epoch",
+      "  source  a stream, because of filter: all elements are read in every epoch",
       f"  store   {tmp_path / 'store'}, without a limit"]
   assert rtf.describe(stream).splitlines() == unread
   list(stream)
   read = rtf.describe(stream).splitlines()
   assert read[1] == "  epoch   12 samples; after the first epoch about 8 fresh, 4 cached"
-  assert read[:1] + read[2:] == unread[:1] + unread[2:]
+  assert read[3] == "  source  a stream, because of filter: all 12 elements are read in every epoch"
+  assert read[:1] + read[2:3] + read[4:] == unread[:1] + unread[2:3] + unread[4:]
   assert rtf.describe(tf.data.Dataset.range(3)) == "no reuse stages"
 
 
