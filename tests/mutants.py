@@ -66,6 +66,9 @@ SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
 WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
+RECORDS = "refurbish_tf/cc/kernels/tfrecord_dataset_op.cc"
+OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
+INDEX = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
@@ -269,6 +272,20 @@ MUTANTS = [
            "  best = min(predictions, key=lambda row: row.time)", "tests/test_recommend_split.py::test_the_floor_decides"),
     Mutant("echo reads the same part again and again", "refurbish_tf/experiments/pipelines.py",
            "index_shuffle(number % e, ", "index_shuffle(0 * number, ", "tests/test_experiments.py::test_echo_reads_all_parts"),
+    # Sources by index.
+    Mutant("tfrecord: a record is read without its checksum", OPEN_FILES,
+           "  if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {", "  if (false) {", INDEX),
+    Mutant("tfrecord: a file that has changed goes on being read", OPEN_FILES,
+           "  if (!unchanged.ok()) return unchanged;", "  if (absl::IsInternal(unchanged)) return unchanged;", INDEX),
+    Mutant("tfrecord: files are never closed", OPEN_FILES, "  while (kept_.size() > most_) {", "  while (kept_.empty()) {", INDEX),
+    Mutant("tfrecord: an index that does not end with its file is taken", "refurbish_tf/cc/sources/file_index.cc",
+           "  if (index.end_ != identity.size) return std::nullopt;", "  if (index.end_ == 1) return std::nullopt;", INDEX),
+    Mutant("tfrecord: what a shard leaves out is read", RECORDS, "    plan_step_ = regular ? step : 1;", "    plan_step_ = 1;",
+           "tests/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
+    Mutant("tfrecord: a restored iterator by a mapper begins anew", RECORDS, "    num_requests_ = num_requests;\n  ", "  ",
+           "tests/test_tfrecord.py::TfrecordCheckpointTest"),
+    Mutant("tfrecord: who hands out waits for the mapper", RECORDS, "    options.consumer_helps = !work_->may_wait();\n", "",
+           "tests/test_tfrecord.py::test_who_reads_ahead_waits_and_nobody_else"),
 ]
 
 

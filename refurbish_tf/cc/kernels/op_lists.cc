@@ -29,6 +29,7 @@ bool HasRandomAccessIfInputHas(const std::string& dataset) {
       "RefurbishTf>AugmentDataset",
       "RefurbishTf>DataSourceDataset",
       "RefurbishTf>EchoDataset",
+      "RefurbishTf>TfrecordDataset",
       "RepeatDataset",
       "ShardDataset",
       "SkipDataset",
