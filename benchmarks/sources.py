@@ -126,7 +126,7 @@ def bytes_read(quick, directory, written):
           before = _read()
           drain(train)
           values.append((_read() - before) * r / (records.size * records.count))
-        limit = 1.05 if way == "TFRecord by index" and name in WITH_BAR and r > 1 and not quick else None
+        limit = 1.05 if way == "TFRecord by index" and name in WITH_BAR and r > 1 else None
         rows.append(common.Row(f"bytes_{_key(name, way)}_r{r}", f"{name}, r = {r}: {way}", "of N / r records", values, limit))
   return common.Section(
       bytes_read.__doc__,
@@ -219,11 +219,12 @@ def bare_reads(quick, directory, written):
           done.check_returncode()
           values.append(1e-3 * float(done.stdout))
     key = name.replace(" ", "")
+    refused = "" if queue else " (not allowed here)"
     rows += [
         common.Row(f"bare_{key}_pread", f"{name}: pread, one by one", "µs a record", pread),
-        common.Row(f"bare_{key}_queue", f"{name}: io_uring, {DEPTH} at once{'' if queue else ' (not allowed here)'}", "µs a record", queue),
+        common.Row(f"bare_{key}_queue", f"{name}: io_uring, {DEPTH} at once{refused}", "µs a record", queue),
         common.Row(f"bare_{key}_index", f"{name}: TFRecord by index", "µs a record", ours),
-        common.Row(f"bare_{key}", f"By index against io_uring, {name}, cold, at random", "of the baseline",
+        common.Row(f"bare_{key}", f"By index against io_uring, {name}, cold, at random{refused}", "of the baseline",
                    common.quotients(ours, queue) if queue else [], limit=1.25)]
   return common.Section(
       bare_reads.__doc__,
