@@ -65,6 +65,7 @@ ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
 WORK = "refurbish_tf/cc/kernels/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
 WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
+DATA_SOURCE = "refurbish_tf/cc/kernels/data_source_dataset_op.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
 RECORDS = "refurbish_tf/cc/kernels/tfrecord_dataset_op.cc"
@@ -105,6 +106,23 @@ MUTANTS = [
            "tests/test_guarantees.py::test_any_history"),
     Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
            "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),
+    # Sources by index.
+    Mutant("batches of a Python source are large at once", DATA_SOURCE,
+           "next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);", "next_batch_ = dataset()->batch_reads_;",
+           "tests/test_data_source.py::test_batches_begin_small_and_grow_to_batch_reads"),
+    Mutant("who asks ahead waits", DATA_SOURCE, "    const AskingAhead does_not_wait;\n", "",
+           "tests/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),
+    Mutant("what was read ahead counts as handed out", DATA_SOURCE, "    position_ = next.position + 1;",
+           "    position_ = wanted_.back().position + 1;", "tests/test_data_source.py::test_restored_at_every_step"),
+    Mutant("elements share memory with their source", "refurbish_tf/sources/data_source.py",
+           '  return np.array(array, order="C")', "  return np.ascontiguousarray(array)",
+           "tests/test_data_source.py::test_what_was_read_is_nobody_elses"),
+    Mutant("a Python source is kept for ever", "refurbish_tf/sources/data_source.py", "    if not tf.executing_eagerly():",
+           "    if True:", "tests/test_data_source.py::test_the_source_goes_with_its_dataset"),
+    Mutant("a split that is not shuffled", "refurbish_tf/sources/image_folder.py", "  if seed is not None:\n    places",
+           "  if seed is None:\n    places", "tests/test_image_folder.py::test_files_are_those_of_keras_in_the_same_order"),
+    Mutant("crops that never reach the last row", "refurbish_tf/augment/decoding.py", "draws[-2:] * (room + 1)",
+           "draws[-2:] * room", "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",

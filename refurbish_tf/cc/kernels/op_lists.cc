@@ -27,6 +27,7 @@ bool HasRandomAccessIfInputHas(const std::string& dataset) {
       "PrefetchDataset",
       "RangeDataset",
       "RefurbishTf>AugmentDataset",
+      "RefurbishTf>DataSourceDataset",
       "RefurbishTf>EchoDataset",
       "RefurbishTf>TfrecordDataset",
       "RepeatDataset",
