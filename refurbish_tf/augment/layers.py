@@ -1,7 +1,10 @@
 """Augmentation layers: functions `layer(image, seed)` whose randomness comes from `seed` alone."""
+from __future__ import annotations
+
 import functools
 import numbers
 import operator
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -17,7 +20,7 @@ _LARGEST_TRANSLATION = 150 / 331
 _LARGEST_PADDING = 16_383
 
 
-def rand_augment_layer(magnitude=9):
+def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
   """Returns a layer that applies one of RandAugment's 14 distortions, each with the same probability.
 
   >>> import tensorflow as tf
@@ -71,7 +74,7 @@ def rand_augment_layer(magnitude=9):
   return rand_augment
 
 
-def random_crop(padding):
+def random_crop(padding: int) -> Callable[..., Any]:
   """Returns a layer that pads the image with `padding` zeros on each side and crops it back at a random place.
 
   >>> import tensorflow as tf
@@ -108,7 +111,7 @@ def random_crop(padding):
   return crop
 
 
-def random_flip():
+def random_flip() -> Callable[..., Any]:
   """Returns a layer that mirrors the image, left to right, with probability 1/2.
 
   >>> import tensorflow as tf
