@@ -22,6 +22,7 @@ from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import _echo
 from refurbish_tf.echo_op import echo
+from refurbish_tf.mistakes import PipelineWarning
 from refurbish_tf.recommend import EchoPrediction
 from refurbish_tf.recommend import EchoRecommendation
 from refurbish_tf.recommend import recommend_echo_factor
@@ -39,8 +40,8 @@ from refurbish_tf.stats import stats
 __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
-    "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe", "diversity", "echo",
-    "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats"]
+    "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",
+    "diversity", "echo", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats"]
 
 tf.data.Dataset.echo = _echo
 tf.data.Dataset.refurbish = _refurbish

@@ -8,6 +8,10 @@ import re
 import uuid
 
 import tensorflow as tf
+from tensorflow.python.autograph.pyct import errors
+from tensorflow.python.autograph.pyct import inspect_utils
+from tensorflow.python.autograph.pyct import parser
+from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import random_seed
 
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -32,6 +36,41 @@ def call(function, element, **seed):
   result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
   # As `map` does with what its function returns.
   return tuple(result) if isinstance(result, list) else result
+
+
+def traceable(function):
+  """`function`, or the same for AutoGraph to leave alone where it would fail to, with nine lines of complaint.
+
+  Of two lambdas in one line, with the same arguments, AutoGraph cannot tell which is which.
+  """
+  if not inspect_utils.islambda(function):
+    return function
+  try:
+    parser.parse_entity(function, ())
+  except errors.UnsupportedLanguageElementError:
+    return tf.autograph.experimental.do_not_convert(function)
+  except Exception:  # Whatever it is, AutoGraph tells it.  pylint: disable=broad-except
+    pass
+  return function
+
+
+def trace(function, name, what, **inputs):
+  """A function as `map` traces it.
+
+  Args:
+    function: what is traced.
+    name: of the function, for TensorFlow's names.
+    what: of the function, for error messages: the name of the argument that it is.
+    **inputs: `dataset` or `input_structure`, what it is a function of.
+
+  Raises:
+    TypeError: the function returns None.
+  """
+  wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
+  if isinstance(wrapper.output_structure, tf.NoneTensorSpec):
+    raise TypeError(
+        f"{what} returned None. Let it return the sample, augmented: a function that ends without `return` returns None.")
+  return wrapper
 
 
 def takes_seed(function, element_spec):
@@ -125,6 +164,20 @@ def stage_seed(seed):
     return int.from_bytes(uuid.uuid4().bytes[:7], "little")
   # Both are 31-bit numbers.
   return (global_seed << 31) ^ operation_seed
+
+
+def upstream_first(dataset):
+  """A list of `dataset` and all that it is made from, each once, upstream first and from left to right."""
+  found, seen, waiting = [], set(), [(dataset, False)]
+  while waiting:
+    each, is_entered = waiting.pop()
+    if is_entered:
+      found.append(each)
+    elif id(each) not in seen:
+      seen.add(id(each))
+      waiting.append((each, True))
+      waiting += [(upstream, False) for upstream in reversed(each._inputs())]  # pylint: disable=protected-access
+  return found
 
 
 def stage_title(kind, name):

@@ -1,8 +1,11 @@
 """The cache store: holds partially augmented samples by index, in memory or on disk."""
+from __future__ import annotations
+
 import dataclasses
 import operator
 import os
 import uuid
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import struct_pb2
@@ -81,7 +84,9 @@ class CacheStore:
   OneAccess (Kakaraparthi et al., "The Case for Unifying Data Loading in Machine Learning Clusters", HotCloud 2019).
   """
 
-  def __init__(self, path=None, *, max_bytes=None, element_spec=None, version=None, overwrite=False):
+  def __init__(
+      self, path: str | os.PathLike[str] | None = None, *, max_bytes: int | None = None, element_spec: Any = None,
+      version: str | None = None, overwrite: bool = False) -> None:
     """Makes an empty store, or opens the one in the directory `path`.
 
     Args:
@@ -127,21 +132,21 @@ class CacheStore:
       self._set_element_spec(element_spec)
 
   @property
-  def path(self):
+  def path(self) -> str | None:
     """The directory of a store on disk, or None."""
     return self._path
 
   @property
-  def max_bytes(self):
+  def max_bytes(self) -> int | None:
     """The most bytes of data it holds, or None for no limit."""
     return self._max_bytes
 
   @property
-  def element_spec(self):
+  def element_spec(self) -> Any:
     """The structure of a sample, or None while it is unknown."""
     return self._element_spec
 
-  def get(self, index):
+  def get(self, index: int | tf.Tensor) -> Any:
     """The sample at `index`.
 
     Args:
@@ -172,7 +177,7 @@ class CacheStore:
         output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
     return structure.from_compatible_tensor_list(self._element_spec, components)
 
-  def put(self, index, sample):
+  def put(self, index: int | tf.Tensor, sample: Any) -> None:
     """Keeps `sample` at `index`, in place of what is there.
 
     Args:
@@ -200,7 +205,7 @@ class CacheStore:
     if self._element_spec is None:
       self._set_element_spec(spec)
 
-  def remove(self, index):
+  def remove(self, index: int | tf.Tensor) -> tf.Tensor:
     """Removes the sample at `index`, if there is one.
 
     A `refurbish` stage then prepares it when it needs it next.
@@ -216,7 +221,7 @@ class CacheStore:
     """
     return native.ops().refurbish_tf_cache_store_remove(store=self._id, index=_index(index))
 
-  def contains(self, index):
+  def contains(self, index: int | tf.Tensor) -> tf.Tensor:
     """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`.
 
     Args:
@@ -227,15 +232,15 @@ class CacheStore:
     """
     return native.ops().refurbish_tf_cache_store_contains(store=self._id, index=_index(index))
 
-  def clear(self):
+  def clear(self) -> None:
     """Removes all samples. The counts of `stats` go on."""
     native.ops().refurbish_tf_cache_store_clear(store=self._id)
 
-  def stats(self):
+  def stats(self) -> CacheStoreStats:
     """The counts of the store, as `CacheStoreStats`. Not in a `tf.function`."""
     return CacheStoreStats(*map(int, native.ops().refurbish_tf_cache_store_stats(store=self._id)))
 
-  def verify(self):
+  def verify(self) -> tuple[int, int]:
     """Reads every sample of a store on disk; returns how many are right and how many were not.
 
     Those that were not are absent from then on. Not in a `tf.function`.
@@ -271,13 +276,13 @@ class CacheStore:
       self._agree({"structure": proto.SerializeToString(deterministic=True).hex()})
     self._element_spec = spec if exact else kind
 
-  def __contains__(self, index):
+  def __contains__(self, index: int) -> bool:
     return bool(self.contains(index))
 
-  def __len__(self):
+  def __len__(self) -> int:
     return self.stats().entries
 
-  def __repr__(self):
+  def __repr__(self) -> str:
     return f"<CacheStore path={self._path!r} max_bytes={self._max_bytes} element_spec={self._element_spec}>"
 
 

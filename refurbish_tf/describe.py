@@ -1,8 +1,15 @@
 """A description of the reuse stages of a dataset."""
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from refurbish_tf import mistakes
 from refurbish_tf import stats
 
 
-def describe(dataset):
+def describe(dataset: tf.data.Dataset[Any]) -> str:
   """What every reuse stage of `dataset` does, as a text to print.
 
   >>> train = tf.data.Dataset.range(600).refurbish(lambda x: 10 * x, r=3, seed=7, name="train").batch(2)
@@ -20,7 +27,8 @@ def describe(dataset):
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each stage `refurbish` and `echo`, upstream first; one that says so where there is none,
+    A string of a few lines for each stage `refurbish` and `echo`, upstream first, with one more where `take` or `skip`
+    behind `refurbish` leaves out a part of its epochs; one that says so where there is none,
     or where it is in a function, as of `flat_map`, or the dataset has come as an argument of a `tf.function` or through
     a tf.data service, which keep only what it yields.
 
@@ -29,4 +37,11 @@ def describe(dataset):
     RuntimeError: called while a `tf.function` is traced.
   """
   stages = [upstream for upstream in stats.datasets("rtf.describe", dataset) if hasattr(upstream, "describe_stage")]
-  return "\n".join(stage.describe_stage() for stage in stages) or "no reuse stages"
+  return "\n".join(_described(stage, dataset) for stage in stages) or "no reuse stages"
+
+
+def _described(stage, dataset):
+  text = stage.describe_stage()
+  if hasattr(stage, "refurbish_stage") and mistakes.parts_behind(dataset, stage):
+    text += f"\n  part    {mistakes.PART_OF_EPOCH}"
+  return text

@@ -24,13 +24,17 @@ with w = r for reference counts, and for balanced eviction with a w that is even
 That is exact for any real r and any k, while Theorem 1 with an exponent k/r that is not whole is the expectation of no
 run. For a whole r it is a lower bound.
 """
+from __future__ import annotations
+
 import math
 import numbers
+from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from refurbish_tf import arguments
-from refurbish_tf.refurbish_op import EVICTION
+from refurbish_tf.refurbish_op import Eviction
 
 # Time grows with the epochs times the schedules that samples can have, of which there are up to as many as epochs.
 MAX_EPOCHS = 10_000
@@ -38,7 +42,9 @@ MAX_EPOCHS = 10_000
 LARGEST_EXACT = 2**53
 
 
-def expected_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+def expected_unique_samples(
+    num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
+    eviction: Eviction = "balanced") -> Any:
   """The expected number of unique samples that are made of one sample of the data set.
 
   >>> rtf.diversity.expected_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
@@ -82,7 +88,9 @@ def expected_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, evic
       _expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
 
 
-def normalized_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+def normalized_unique_samples(
+    num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
+    eviction: Eviction = "balanced") -> Any:
   """The expected number of unique samples relative to that of standard training, between 0 and 1.
 
   >>> rtf.diversity.normalized_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
@@ -116,7 +124,9 @@ def normalized_unique_samples(num_outcomes, num_final_outcomes, epochs, r, *, ev
   return _plain(np.minimum(unique, standard) / standard)
 
 
-def expected_sample_diversity(num_samples, num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+def expected_sample_diversity(
+    num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
+    eviction: Eviction = "balanced") -> Any:
   """The expectation of sample diversity: of the unique samples that a whole training run sees.
 
   >>> round(rtf.diversity.expected_sample_diversity(50_000, 16, 16, epochs=2, r=1), 6)
@@ -147,7 +157,9 @@ def expected_sample_diversity(num_samples, num_outcomes, num_final_outcomes, epo
   return _plain(num_samples * _by_schedule(_expectation, *rest, eviction))
 
 
-def sample_diversity_variance(num_samples, num_outcomes, num_final_outcomes, epochs, r, *, eviction="balanced"):
+def sample_diversity_variance(
+    num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
+    eviction: Eviction = "balanced") -> Any:
   """The variance of sample diversity: of the unique samples that a whole training run sees.
 
   >>> rtf.diversity.sample_diversity_variance(50_000, 16, 16, epochs=2, r=1)
@@ -195,7 +207,7 @@ def sample_diversity_variance(num_samples, num_outcomes, num_final_outcomes, epo
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
   """The average over the samples of `function`, which is called once for all numbers of one schedule."""
-  arguments.check_choice("eviction", eviction, EVICTION)
+  arguments.check_choice("eviction", eviction, get_args(Eviction))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
     here = (epochs == schedule[0]) & (r == schedule[1])

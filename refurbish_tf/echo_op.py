@@ -1,20 +1,24 @@
 """The `echo` stage: `tf.data.Dataset.echo`."""
-import inspect
+from __future__ import annotations
+
 import numbers
+from typing import Any, Callable, Literal, get_args
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import config
 
 from refurbish_tf import arguments
 from refurbish_tf import native
 
-AUTOTUNE = tf.data.AUTOTUNE
-WHERE = ("before_augment", "after_augment", "after_batch")
+AUTOTUNE: int = tf.data.AUTOTUNE
+Where = Literal["before_augment", "after_augment", "after_batch"]
 
 
-def echo(e, where=None, **options):
+def echo(
+    e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None, batch_size: int | None = None,
+    drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8, seed: int | None = None,
+    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """`tf.data.Dataset.echo` as a transformation for `tf.data.Dataset.apply`.
 
   >>> dataset = tf.data.Dataset.range(3).apply(rtf.echo(2))
@@ -24,19 +28,25 @@ def echo(e, where=None, **options):
   Args:
     e: as in `tf.data.Dataset.echo`, and so are all others.
     where: likewise.
-    **options: likewise.
+    augment_fn: likewise.
+    batch_size: likewise.
+    drop_remainder: likewise.
+    shuffle_buffer_size: likewise.
+    max_e: likewise.
+    seed: likewise.
+    name: likewise.
 
   Returns:
     A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
   """
-  # Unknown names are refused here and not only when the transformation is applied.
-  inspect.signature(_echo).bind(None, e, where, **options)
-  return lambda dataset: _echo(dataset, e, where, **options)
+  given = locals()
+  return lambda dataset: _echo(dataset, **given)
 
 
 def _echo(
-    self, e, where=None, *, augment_fn=None, batch_size=None, drop_remainder=False, shuffle_buffer_size=None, max_e=8,
-    seed=None, name=None):
+    self: tf.data.Dataset[Any], e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None,
+    batch_size: int | None = None, drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8,
+    seed: int | None = None, name: str | None = None) -> tf.data.Dataset[Any]:
   """Yields each element `e` times, so that a slow upstream no longer idles the accelerator.
 
   >>> dataset = tf.data.Dataset.range(3).echo(2)
@@ -145,12 +155,13 @@ def _echo(
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
+    function = arguments.traceable(augment_fn)
     if not arguments.takes_seed(augment_fn, dataset.element_spec):
-      return AugmentDataset(dataset, augment_fn, name)
+      return AugmentDataset(dataset, function, name)
     seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
     return AugmentDataset(
         tf.data.Dataset.zip(dataset, seeds, name=name),
-        lambda element, seed: arguments.call(augment_fn, element, seed=tf.cast(seed, tf.int32)), name)
+        lambda element, seed: arguments.call(function, element, seed=tf.cast(seed, tf.int32)), name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
@@ -195,7 +206,7 @@ class AugmentDataset(dataset_ops.UnaryDataset):
 
   def __init__(self, input_dataset, function, name):
     self._name = name
-    self._wrapper = structured_function.StructuredFunctionWrapper(function, "echo(augment_fn)", dataset=input_dataset)
+    self._wrapper = arguments.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
     variant = native.ops().refurbish_tf_augment_dataset(
         input_dataset._variant_tensor, self._wrapper.function.captured_inputs,  # pylint: disable=protected-access
         f=self._wrapper.function, **self._common_args)
@@ -264,10 +275,10 @@ def _check_where(where, pipeline):
     if given:
       raise ValueError(
           f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one "
-          f"of {', '.join(map(repr, WHERE))} to have the rest of the pipeline built, or put map, shuffle and batch "
+          f"of {', '.join(map(repr, get_args(Where)))} to have the rest of the pipeline built, or put map, shuffle and batch "
           "around echo yourself.")
     return
-  arguments.check_choice("where", where, (*WHERE, None))
+  arguments.check_choice("where", where, (*get_args(Where), None))
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]
   if missing:
     raise ValueError(

@@ -1,9 +1,12 @@
 """Callbacks for Keras: training that goes on where it was stopped, and a log of what the reuse stages do."""
+from __future__ import annotations
+
 import functools
 import os
 import pathlib
 import types
 import warnings
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -138,7 +141,7 @@ class RestoreDataset(_StepCallback):
     tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last one stays.
   """
 
-  def __init__(self, backup_dir, save_freq="epoch"):
+  def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
     super().__init__()
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
@@ -281,7 +284,7 @@ class RefurbishLogger(_StepCallback):
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
   """
 
-  def __init__(self, dataset, log_dir=None):
+  def __init__(self, dataset: tf.data.Dataset[Any], log_dir: str | os.PathLike[str] | None = None) -> None:
     super().__init__()
     stats(dataset)  # Tells what is wrong with it, if anything.
     if log_dir is not None and not isinstance(log_dir, (str, os.PathLike)):

@@ -9,6 +9,7 @@ setup.py loads this file by path, where neither TensorFlow's ops nor the rest of
 top level free of both.
 """
 import contextlib
+import ctypes
 import fcntl
 import functools
 import hashlib
@@ -60,6 +61,15 @@ def ops():
     raise ImportError(
         f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
         f"({error.message}): delete it and import again to have it rebuilt.") from error
+
+
+@functools.lru_cache(maxsize=None)
+def symbols():
+  """The library's functions for Python that are no ops, by `ctypes`."""
+  import tensorflow as tf
+
+  ops()  # Finds what is wrong with it, and says so.
+  return ctypes.CDLL(str(library(tf.__version__)))
 
 
 def library(version):

@@ -1,8 +1,11 @@
 """Which echoing factor a pipeline can do with: `rtf.recommend_echo_factor`."""
+from __future__ import annotations
+
 import dataclasses
 import math
 import statistics
 import time
+from typing import Any, Callable, Iterable
 
 import tensorflow as tf
 
@@ -46,9 +49,9 @@ class EchoRecommendation:
   t_downstream: float
   ratio: float
   factor: float
-  predictions: tuple
+  predictions: tuple[EchoPrediction, ...]
 
-  def __str__(self):
+  def __str__(self) -> str:
     rows = [["e", "ms per upstream step", "ms per downstream step", "steps per second", "faster by", ""]]
     for row in self.predictions:
       rows.append([
@@ -68,17 +71,18 @@ class EchoRecommendation:
     return "\n".join(lines)
 
   @property
-  def whole_factor(self):
+  def whole_factor(self) -> int:
     return math.floor(self.factor)
 
   @property
-  def step_without_echo(self):
+  def step_without_echo(self) -> float:
     return max(self.t_upstream, self.t_downstream)
 
 
 def recommend_echo_factor(
-    upstream, step_fn=None, *, step_time=None, factors=None, max_e=8, num_elements=100, num_steps=20,
-    clock=time.perf_counter):
+    upstream: tf.data.Dataset[Any], step_fn: Callable[..., Any] | None = None, *, step_time: float | None = None,
+    factors: Iterable[float] | None = None, max_e: int = 8, num_elements: int = 100, num_steps: int = 20,
+    clock: Callable[[], float] = time.perf_counter) -> EchoRecommendation:
   """Measures how many times each element can be used without costing time, R = t_upstream / t_downstream.
 
   >>> upstream = tf.data.Dataset.range(200).batch(2)

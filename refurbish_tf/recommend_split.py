@@ -1,9 +1,11 @@
 """Where to split an augmentation, and how often to use what is cached: `rtf.recommend_split`."""
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math
-import typing
 import warnings
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -83,32 +85,32 @@ class SplitRecommendation:
     final_fn: for `refurbish`.
     r: the reuse factor recommended, for `refurbish`.
   """
-  layers: tuple
-  predictions: tuple
+  layers: tuple[SplitLayer, ...]
+  predictions: tuple[SplitPrediction, ...]
   best: SplitPrediction
   read_time: float
   reads_all: bool
-  num_samples: typing.Optional[int]
+  num_samples: int | None
   epochs: int
   min_diversity: float
-  warnings: tuple
-  partial_fn: typing.Callable = dataclasses.field(repr=False)
-  final_fn: typing.Optional[typing.Callable] = dataclasses.field(repr=False)
+  warnings: tuple[str, ...]
+  partial_fn: Callable[..., Any] = dataclasses.field(repr=False)
+  final_fn: Callable[..., Any] | None = dataclasses.field(repr=False)
 
   @property
-  def r(self):
+  def r(self) -> float:
     return self.best.r
 
   # These two are what ** asks for.
-  def keys(self):
+  def keys(self) -> tuple[str, ...]:
     return ("partial_fn", "final_fn", "r")
 
-  def __getitem__(self, name):
+  def __getitem__(self, name: str) -> Any:
     if name not in self.keys():
       raise KeyError(name)
     return getattr(self, name)
 
-  def __str__(self):
+  def __str__(self) -> str:
     return "\n".join([
         self._headline(), "", *_table(self._layer_rows()), "", *_table(self._prediction_rows()), self._reading(),
         *(f"Warning: {warning}" for warning in self.warnings)])
@@ -153,8 +155,9 @@ class SplitRecommendation:
 
 
 def recommend_split(
-    layers, dataset, *, epochs, min_diversity=0.95, reuse_factors=None, num_outcomes=None, num_batched_outcomes=1,
-    num_samples=256, max_seconds=20):
+    layers: Sequence[Callable[..., Any]], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
+    reuse_factors: Iterable[float] | None = None, num_outcomes: Sequence[float | None] | None = None,
+    num_batched_outcomes: float = 1, num_samples: int = 256, max_seconds: float = 20) -> SplitRecommendation:
   """Measures what each layer costs and brings, and recommends where to split and how often to use what is cached.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))

@@ -1,29 +1,36 @@
 """The `refurbish` stage: `tf.data.Dataset.refurbish`."""
-import inspect
+from __future__ import annotations
+
 import math
 import numbers
 import os
 import re
+from typing import Any, Callable, Literal, get_args
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.ops import structured_function
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import arguments
+from refurbish_tf import mistakes
 from refurbish_tf import native
 from refurbish_tf.augment import layers
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
 from refurbish_tf.cache_store import checked_path
 
-EVICTION = ("balanced", "reference_count")
-SHUFFLE = ("cache_aware", "uniform")
+Eviction = Literal["balanced", "reference_count"]
+Shuffle = Literal["cache_aware", "uniform"]
 # The setting of a store on disk that says which layers its samples may come from.
 LAYERS = "layers"
 
 
-def refurbish(partial_fn, final_fn=None, r=2, **options):
+def refurbish(
+    partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None, r: float = 2, *,
+    store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
+    shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
+    num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
+    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
   """`tf.data.Dataset.refurbish` as a transformation for `tf.data.Dataset.apply`.
 
   >>> dataset = tf.data.Dataset.range(6).apply(rtf.refurbish(lambda x: 10 * x, r=3))
@@ -34,21 +41,31 @@ def refurbish(partial_fn, final_fn=None, r=2, **options):
     partial_fn: as in `tf.data.Dataset.refurbish`, and so are all others.
     final_fn: likewise.
     r: likewise.
-    **options: likewise.
+    store: likewise.
+    seed: likewise.
+    order_seed: likewise.
+    shuffle_buffer_size: likewise.
+    eviction: likewise.
+    shuffle: likewise.
+    num_parallel_calls: likewise.
+    deterministic: likewise.
+    name: likewise.
 
   Returns:
     A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
   """
+  given = locals()
   # What is wrong is told here and not only when the transformation is applied.
-  bound = inspect.signature(_refurbish).bind(None, partial_fn, final_fn, r, **options)
-  bound.apply_defaults()
-  _check_arguments(**{name: value for name, value in bound.arguments.items() if name != "self"})
-  return lambda dataset: _refurbish(dataset, partial_fn, final_fn, r, **options)
+  _check_arguments(**given)
+  return lambda dataset: _refurbish(dataset, **given)
 
 
 def _refurbish(
-    self, partial_fn, final_fn=None, r=2, *, store=None, seed=None, order_seed=None, shuffle_buffer_size=None,
-    eviction="balanced", shuffle="cache_aware", num_parallel_calls=tf.data.AUTOTUNE, deterministic=None, name=None):
+    self: tf.data.Dataset[Any], partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None,
+    r: float = 2, *, store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None,
+    order_seed: int | None = None, shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced",
+    shuffle: Shuffle = "cache_aware", num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE,
+    deterministic: bool | None = None, name: str | None = None) -> tf.data.Dataset[Any]:
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
   `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample
@@ -84,7 +101,16 @@ def _refurbish(
   shuffled here. A source with random access (`from_tensor_slices`, `range`, and `map`, `zip`, `batch` of such) is
   asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
   be prepared is passed over before `partial_fn`, and what is comes in the order of the stream, mixed among the cached
-  samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too.
+  samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too. The stage warns
+  at the end of that epoch, with a `rtf.PipelineWarning`.
+
+  The source must yield single samples: batch behind the stage. Split off a validation set before `refurbish`, as in
+  `source.skip(n).refurbish(...)` and `source.take(n)`. Each epoch comes in another order, so `take` and `skip` behind the
+  stage give parts that mix, and a validation would see samples that were trained on. Both mistakes are warned of.
+
+  Read the dataset in one loop at a time. Each iteration is an epoch of its own, so several threads that iterate over one
+  dataset at once are in several epochs, and samples that one of them has evicted the others prepare again: their results
+  are right, and they reuse less. For several readers make a stage each, on one `store` on disk.
 
   Reuse begins with the second epoch. Where the source does not know how many elements it has, or a `max_bytes` meets
   samples of different size, it begins only after the first epoch that is read to its end.
@@ -139,7 +165,7 @@ def _refurbish(
       allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample,
         or is on disk and cannot be used, has samples that were prepared in another way, also by the layers of another
         version of `rtf.augment`, or was deleted while it is in use.
-    TypeError: an argument is of the wrong type.
+    TypeError: an argument is of the wrong type; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`.
@@ -158,11 +184,15 @@ def _refurbish(
     seed = _seed_of(store)
   seed = arguments.stage_seed(seed)
   order_seed = seed if order_seed is None else int(order_seed)
-  return _RefurbishDataset(
+  dataset = _RefurbishDataset(
       arguments.without_autotuner(self), partial_fn, final_fn, r, store, {"seed": seed, "order_seed": order_seed, "any_seed": any_seed},
       {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
       0 if num_parallel_calls is None else num_parallel_calls,
       {True: "true", False: "false", None: "default"}[deterministic], name)
+  place = mistakes.Place.of_caller()
+  mistakes.check_source(self, place)
+  mistakes.watch(dataset, place)
+  return dataset
 
 
 # As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
@@ -311,8 +341,8 @@ def _check_arguments(
       arguments.check_whole_number(seed_name, value, -2**63)
   if shuffle_buffer_size is not None:
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
-  arguments.check_choice("eviction", eviction, EVICTION)
-  arguments.check_choice("shuffle", shuffle, SHUFFLE)
+  arguments.check_choice("eviction", eviction, get_args(Eviction))
+  arguments.check_choice("shuffle", shuffle, get_args(Shuffle))
   if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
     if num_parallel_calls != tf.data.AUTOTUNE:
       arguments.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
@@ -325,13 +355,12 @@ def _check_arguments(
 def _trace(function, element_spec, what):
   """A function as `map` traces it, and whether it is given a seed behind the components of an element."""
   with_seed = arguments.takes_seed(function, element_spec)
+  function = arguments.traceable(function)
   traced, input_structure = function, element_spec
   if with_seed:
     traced = lambda element, seed: arguments.call(function, element, seed=seed)
     input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  wrapper = structured_function.StructuredFunctionWrapper(
-      traced, f"refurbish({what})", input_structure=input_structure)
-  return wrapper, with_seed
+  return arguments.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
 
 
 def _seed_of(store):

@@ -1,9 +1,10 @@
 """Counts of the reuse stages of a dataset."""
 import dataclasses
-from typing import Union
+from typing import Any, List, Tuple
 
 import tensorflow as tf
 
+from refurbish_tf import arguments
 from refurbish_tf import native
 
 
@@ -45,7 +46,7 @@ class EchoStats:
   fresh_wait: float
 
   @property
-  def factor(self):
+  def factor(self) -> float:
     """The echoing factor reached: how often an element was yielded on average. 1.0 when there was none."""
     return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
 
@@ -61,10 +62,11 @@ class StageStats:
     total: `EpochStats`, or `EchoStats`, of all epochs together.
   """
   name: str
-  epochs: tuple
-  total: Union[EpochStats, EchoStats]
+  # Which of the two they are depends on the stage, and who asks knows it.
+  epochs: Tuple[Any, ...]
+  total: Any
 
-  def __str__(self):
+  def __str__(self) -> str:
     columns = [field.name for field in dataclasses.fields(self.total)]
     if isinstance(self.total, EchoStats):
       columns.append("factor")
@@ -85,7 +87,7 @@ def _cell(counts, column):
   return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
-def stats(dataset):
+def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
   """Counts of every reuse stage of `dataset` by epoch and in total: of `refurbish` and of `echo(rtf.AUTOTUNE)`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
@@ -120,7 +122,7 @@ def stats(dataset):
     RuntimeError: called while a `tf.function` is traced.
   """
   # pylint: disable=protected-access
-  found = []
+  found = _Stages()
   for upstream in datasets("rtf.stats", dataset):
     if hasattr(upstream, "refurbish_stage"):
       epochs = [_epoch_stats(EpochStats, row)
@@ -133,6 +135,18 @@ def stats(dataset):
                 for row in native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage).numpy().tolist()]
       found.append(StageStats(upstream._name or "echo", tuple(epochs), _total(EchoStats, epochs)))
   return found
+
+
+class _Stages(list):
+  """A list that says why there is nothing in it when it is asked for a stage."""
+
+  def __getitem__(self, index):
+    if not self and not isinstance(index, slice):
+      raise IndexError(
+          "The dataset has no stage that rtf.stats counts for: no refurbish, and no echo(rtf.AUTOTUNE). Give it the "
+          "dataset with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source; of a "
+          "stage in a function, as of flat_map, nothing is known.")
+    return super().__getitem__(index)
 
 
 def datasets(function, dataset):
@@ -150,7 +164,7 @@ def datasets(function, dataset):
   if not tf.executing_eagerly():
     raise RuntimeError(
         f"{function} reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
-  found = _upstream_first(dataset, seen=set())
+  found = arguments.upstream_first(dataset)
   for each in found:
     for kind in ("refurbish", "echo"):
       stage = getattr(each, f"{kind}_stage", None)
@@ -160,15 +174,6 @@ def datasets(function, dataset):
             f"{function} cannot count for {article} {kind} stage that was built inside a tf.function: it is another "
             "stage at each call. Build the dataset outside.")
   return found
-
-
-def _upstream_first(dataset, seen):
-  # A dataset may be the input of several others, as in zip.
-  if id(dataset) in seen:
-    return []
-  seen.add(id(dataset))
-  found = [each for upstream in dataset._inputs() for each in _upstream_first(upstream, seen)]  # pylint: disable=protected-access
-  return [*found, dataset]
 
 
 def _epoch_stats(kind, row):

@@ -1,6 +1,7 @@
 """The stage that runs `augment_fn` of `echo` on workers of its own: as tf.data's `map`, with what it has read and done saved."""
 import threading
 import time
+from typing import get_args
 
 from absl.testing import parameterized
 import keras
@@ -245,7 +246,7 @@ class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteriz
     verify_fn(self, self._dataset_fn(symbolic), 20)
 
   @combinations.generate(combinations.combine(
-      tf_api_version=2, mode="eager", symbolic=[False, True], where=list(echo_op.WHERE)))
+      tf_api_version=2, mode="eager", symbolic=[False, True], where=list(get_args(echo_op.Where))))
   def test_whole_pipelines(self, symbolic, where):
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = symbolic

@@ -4,6 +4,7 @@ import math
 import queue
 import threading
 import time
+from typing import get_args
 
 from absl.testing import parameterized
 from hypothesis import given, settings, strategies as st
@@ -414,7 +415,7 @@ def walk(dataset):
   return [stage for upstream in dataset._inputs() for stage in walk(upstream)] + [dataset]
 
 
-@pytest.mark.parametrize("where", echo_op.WHERE)
+@pytest.mark.parametrize("where", get_args(echo_op.Where))
 def test_variant_is_what_would_be_written_by_hand(where):
   source = tf.data.Dataset.range(20)
   augment = lambda x: x + 100
@@ -431,7 +432,7 @@ def test_variant_is_what_would_be_written_by_hand(where):
   assert "_ShuffleDataset" not in stages(without)
 
 
-@pytest.mark.parametrize("where", echo_op.WHERE)
+@pytest.mark.parametrize("where", get_args(echo_op.Where))
 def test_augment_fn_that_takes_a_seed(where):
   def build():
     return tf.data.Dataset.range(12).echo(

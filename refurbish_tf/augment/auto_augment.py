@@ -1,6 +1,9 @@
 """AutoAugment: two layers that apply the two operations of one randomly drawn sub-policy."""
+from __future__ import annotations
+
 import collections
 import functools
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -77,7 +80,7 @@ class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_polic
   __slots__ = ()
 
 
-def auto_augment_layers(policy):
+def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   """Returns the two layers of AutoAugment: the first and the second operation of one drawn sub-policy.
 
   >>> import tensorflow as tf

@@ -1,4 +1,8 @@
 """Crop, flip and normalisation of a whole batch at once, for use after `batch`."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,7 +12,9 @@ from .composition import image_of
 from .composition import with_image
 
 
-def random_crop_and_flip_batch(padding, mean=None, std=None):
+def random_crop_and_flip_batch(
+    padding: int, mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None) -> Callable[..., Any]:
   """Returns a function that crops, flips and normalises a batch of images, each in its own random way.
 
   >>> import tensorflow as tf

@@ -1,8 +1,11 @@
 """Functions for `refurbish` and `Dataset.map`, made of augmentation layers."""
+from __future__ import annotations
+
 import copy
 import functools
 import inspect
 import numbers
+from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
@@ -14,7 +17,7 @@ from .layers import checked_seed
 from .layers import seed_at
 
 
-def compose(layers):
+def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
   >>> import tensorflow as tf
@@ -51,7 +54,8 @@ def compose(layers):
   return compose_part(layers, 0, len(layers))
 
 
-def split(layers, at):
+def split(
+    layers: Sequence[Callable[..., Any]], at: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: what the first `at` layers do, and what the rest do.
 
   >>> import tensorflow as tf

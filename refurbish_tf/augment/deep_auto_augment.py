@@ -1,8 +1,10 @@
 """Deep AutoAugment: layers that each draw one operation and its magnitude from a distribution of their own."""
+from __future__ import annotations
+
 import functools
 import math
 import numbers
-from typing import Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +20,7 @@ from .images import rows_of
 _MEAN_COLOR = np.array([125, 123, 114], np.uint8)
 
 
-def deep_auto_augment_layers(policy):
+def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   """Returns the layers of Deep AutoAugment, each of which applies one operation drawn from its own distribution.
 
   >>> import tensorflow as tf

@@ -1,7 +1,10 @@
 """Augmentation layers: functions `layer(image, seed)` whose randomness comes from `seed` alone."""
+from __future__ import annotations
+
 import functools
 import numbers
 import operator
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -18,7 +21,7 @@ _LARGEST_TRANSLATION = 150 / 331
 _LARGEST_PADDING = 16_383
 
 
-def rand_augment_layer(magnitude=9):
+def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
   """Returns a layer that applies one of RandAugment's 14 distortions, each with the same probability.
 
   >>> import tensorflow as tf

@@ -43,19 +43,61 @@ constexpr char kDeterministicWayOut[] =
     "and out of the options of the whole pipeline, and write it where the order "
     "may change: as an argument of refurbish and of the stages behind it";
 
+bool AllowsReordering(const NodeDef& node) {
+  if (node.op() != "OptionsDataset") return false;
+  tensorflow::data::Options options;
+  return options.ParseFromString(Text(node, "serialized_options")) &&
+         options.optional_deterministic_case() ==
+             tensorflow::data::Options::kDeterministic &&
+         !options.deterministic();
+}
+
+// What there is in a source.
+struct Contents {
+  bool may_reorder = false;  // By an option that lets parallel stages do it.
+  bool has_files = false;    // From list_files.
+  bool has_batches = false;
+};
+
+Contents FindContents(const std::vector<const NodeDef*>& nodes) {
+  Contents contents;
+  for (const NodeDef* node : nodes) {
+    contents.may_reorder |= AllowsReordering(*node);
+    contents.has_files |= IsTrue(*node, "is_files");
+    contents.has_batches |= absl::StrContains(node->op(), "BatchDataset");
+  }
+  return contents;
+}
+
+constexpr char kNoShuffle[] =
+    "refurbish shuffles by itself in every epoch, so leave the shuffle out, put "
+    "it behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
+    "shuffle_files=False";
+constexpr char kNoShuffleOfFiles[] =
+    "refurbish shuffles by itself in every epoch, so write "
+    "list_files(..., shuffle=False)";
+constexpr char kNoShuffleOfBatches[] =
+    "refurbish shuffles by itself in every epoch and takes single samples, so "
+    "leave shuffle and batch out; with keras.utils.image_dataset_from_directory "
+    "write shuffle=False, batch_size=None, or read the folder by "
+    "rtf.sources.image_folder; with TFDS, shuffle_files=False";
+
+const char* NoShuffle(const Contents& contents) {
+  if (contents.has_files) return kNoShuffleOfFiles;
+  return contents.has_batches ? kNoShuffleOfBatches : kNoShuffle;
+}
+
 // What makes the stage change its order and what to do about it; empty when
-// nothing does. `may_reorder` says whether an option lets parallel stages do it.
+// nothing does.
 std::pair<std::string, std::string> Reason(const NodeDef& node,
-                                           bool may_reorder) {
+                                           const Contents& contents) {
   const absl::string_view op = node.op();
   if ((absl::StartsWith(op, "ShuffleDataset") ||
        absl::StartsWith(op, "GlobalShuffleDataset") ||
        absl::StartsWith(op, "ShuffleAndRepeatDataset")) &&
       IsTrue(node, "reshuffle_each_iteration")) {
     return {absl::StrCat(op, " with reshuffle_each_iteration, the default"),
-            "refurbish shuffles by itself in every epoch, so leave the shuffle "
-            "out, put it behind refurbish, or write "
-            "reshuffle_each_iteration=False; with TFDS, shuffle_files=False"};
+            NoShuffle(contents)};
   }
   if (absl::StartsWith(op, "DataServiceDataset")) {
     return {"a tf.data service",
@@ -78,22 +120,14 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   if (is_augment || absl::StrContains(op, "Parallel")) {
     const std::string deterministic = Text(node, "deterministic");
     if (deterministic == "false" ||
-        ((is_augment || deterministic == "default") && may_reorder) ||
+        ((is_augment || deterministic == "default") &&
+         contents.may_reorder) ||
         IsTrue(node, "sloppy")) {
       return {absl::StrCat(op, " with deterministic=False"),
               kDeterministicWayOut};
     }
   }
   return {};
-}
-
-bool AllowsReordering(const NodeDef& node) {
-  if (node.op() != "OptionsDataset") return false;
-  tensorflow::data::Options options;
-  return options.ParseFromString(Text(node, "serialized_options")) &&
-         options.optional_deterministic_case() ==
-             tensorflow::data::Options::kDeterministic &&
-         !options.deterministic();
 }
 
 // Whether `dataset` goes on for ever. Of one that drops or multiplies elements
@@ -176,10 +210,9 @@ absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
   for (const auto& function : graph.library().function()) {
     for (const NodeDef& node : function.node_def()) nodes.push_back(&node);
   }
-  bool may_reorder = false;
-  for (const NodeDef* node : nodes) may_reorder |= AllowsReordering(*node);
+  const Contents contents = FindContents(nodes);
   for (const NodeDef* node : nodes) {
-    const auto [what, way_out] = Reason(*node, may_reorder);
+    const auto [what, way_out] = Reason(*node, contents);
     if (what.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of refurbish changes its order from epoch to epoch (", what,

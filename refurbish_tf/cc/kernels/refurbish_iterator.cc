@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -33,6 +35,15 @@ constexpr char kNumKept[] = "num_kept";
 constexpr char kOrigin[] = "origin";
 constexpr char kYielded[] = "yielded";
 constexpr char kYieldedSince[] = "yielded_since";
+
+// Which part of an epoch is asked of the iterator with this prefix, which names
+// those behind it.
+Part PartAskedOf(absl::string_view prefix) {
+  const bool take = absl::StrContains(prefix, "::FiniteTake");
+  const bool skip = absl::StrContains(prefix, "::FiniteSkip");
+  if (take == skip) return Part::kAll;
+  return take ? Part::kFirst : Part::kRest;
+}
 
 }  // namespace
 
@@ -64,6 +75,7 @@ TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
 // No epoch begins here: an iterator that is made but never read takes none.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+  dataset()->stage_->observations().NoteUse(PartAskedOf(prefix()));
   const RefurbishArguments& arguments = dataset()->arguments_;
   functions_.partial.with_seed = arguments.partial_seed;
   functions_.final.with_seed = arguments.final_seed;
@@ -90,6 +102,12 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
       running_.source.get());
+  // What is shuffled before or behind the stage is not seen to be sorted.
+  if (!epoch_->random_access() && stage.arguments_.shuffle_buffer_size <= 1 &&
+      !absl::StrContains(prefix(), "::Shuffle") &&
+      stage.stage_->observations().WantLabelOrder()) {
+    label_order_.emplace();
+  }
   workers_.Start(options, running_.work.get(), &running_.contexts->usual,
                  [epoch = epoch_.get()] { epoch->Close(); });
 }
@@ -135,6 +153,9 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;
+  if (sample.fresh && sample.label.has_value() && label_order_.has_value()) {
+    label_order_->Add(*sample.label);
+  }
   *out_tensors = std::move(sample.tensors);
   // Now, and not when the end is asked for: whoever knows the number of elements,
   // as Keras does, never asks.
@@ -142,8 +163,19 @@ absl::Status RefurbishIterator::GetNextInternal(
   return absl::OkStatus();
 }
 
+void RefurbishIterator::JudgeLabelOrder() {
+  if (!label_order_.has_value()) return;
+  const EpochCounters& counters = epoch_->counters();
+  // Else the others, at random places, have mixed them.
+  if (2 * label_order_->count() > counters.fresh + counters.cached) {
+    dataset()->stage_->observations().SetLabelOrder(label_order_->IsSorted());
+  }
+  label_order_.reset();
+}
+
 absl::Status RefurbishIterator::End() {
   ended_ = true;
+  JudgeLabelOrder();
   workers_.Stop();
   absl::Status status =
       running_.source->ReadToEnd(&running_.contexts->usual);
@@ -225,6 +257,7 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   workers_.Stop();
   running_.source.reset();
   running_ = Running();
+  label_order_.reset();
   epoch_ = *std::move(epoch);
   ended_ = ended;
   end_status_ = absl::OkStatus();

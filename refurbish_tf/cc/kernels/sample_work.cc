@@ -27,6 +27,29 @@ absl::Status AddToMessage(const absl::Status& status, const char* what,
                                    " failed: ", status.message()));
 }
 
+// The label of a sample, which is what it ends in if that is one whole number.
+std::optional<int64_t> LabelOf(const std::vector<Tensor>& tensors) {
+  // One that is alone is a number and no label of anything.
+  if (tensors.size() < 2 || tensors.back().dims() != 0) return std::nullopt;
+  const Tensor& label = tensors.back();
+  switch (label.dtype()) {
+    case tensorflow::DT_BOOL:
+      return label.scalar<bool>()();
+    case tensorflow::DT_UINT8:
+      return label.scalar<uint8_t>()();
+    case tensorflow::DT_INT8:
+      return label.scalar<int8_t>()();
+    case tensorflow::DT_INT16:
+      return label.scalar<int16_t>()();
+    case tensorflow::DT_INT32:
+      return label.scalar<int32_t>()();
+    case tensorflow::DT_INT64:
+      return label.scalar<int64_t>()();
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace
 
 OrderedWorkers::Claimed SampleWork::Claim(
@@ -44,6 +67,7 @@ OrderedWorkers::Claimed SampleWork::Claim(
   sample.status = absl::OkStatus();
   sample.tensors.clear();
   sample.keep = true;
+  sample.label.reset();
   sample.fresh = sample.place.from == Place::From::kSource;
   if (sample.fresh) {
     sample.index.reset();
@@ -76,7 +100,10 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
     }
     return OrderedWorkers::Outcome::kDone;
   }
-  if (sample.index.has_value()) return OrderedWorkers::Outcome::kRun;
+  if (sample.index.has_value()) {
+    sample.label = LabelOf(sample.tensors);
+    return OrderedWorkers::Outcome::kRun;
+  }
   if (epoch_->num_samples_known()) {
     sample.status =
         absl::InternalError("A sample that was asked for did not arrive.");
@@ -114,6 +141,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
     return AddToMessage(status, "Preparing", index, "the source of refurbish");
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
+  // The source may have records that the function reads it from.
+  if (!piece->label.has_value()) piece->label = LabelOf(piece->tensors);
   if (!piece->keep) return absl::OkStatus();
   return stage_.Keep(*epoch_, index, piece->tensors);
 }

@@ -33,6 +33,8 @@ struct SamplePiece : OrderedWorkers::Piece {
   std::optional<uint32_t> index;
   bool fresh = false;
   bool keep = true;
+  // Of a fresh sample, if it or its element of the source ends in one.
+  std::optional<int64_t> label;
   // What comes: the sample as far as it has come, or what went wrong.
   std::vector<tensorflow::Tensor> tensors;
   absl::Status status;

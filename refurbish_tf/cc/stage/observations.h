@@ -1,0 +1,63 @@
+// What a stage sees of how it is used, and tells Python if it looks like a mistake.
+#ifndef REFURBISH_TF_CC_STAGE_OBSERVATIONS_H_
+#define REFURBISH_TF_CC_STAGE_OBSERVATIONS_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/stage/notices.h"
+
+namespace refurbish_tf {
+
+// Which part of an epoch is asked of an iterator, by what is behind the stage.
+enum class Part { kAll, kFirst, kRest };
+
+// Of one stage, by all its iterators.
+//
+// Lock order: any lock but that of `Notices`, then `mu_`.
+class Observations {
+ public:
+  explicit Observations(std::string stage) : stage_(std::move(stage)) {}
+
+  // Whether nobody has seen yet if the labels of the source come sorted.
+  bool WantLabelOrder() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return !label_order_seen_;
+  }
+
+  // Of a whole epoch, most of which was fresh.
+  void SetLabelOrder(bool sorted) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (sorted && !label_order_seen_) Notices::Global().Post("sorted", stage_);
+    label_order_seen_ = true;
+  }
+
+  // An iterator is made for it. When one yields a first part and another one a
+  // rest, Python is to see whether both together are all: that takes it a while,
+  // so it is asked a few times only.
+  void NoteUse(Part part) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (part == Part::kAll) return;
+    absl::MutexLock lock(&mu_);
+    has_first_ |= part == Part::kFirst;
+    has_rest_ |= part == Part::kRest;
+    if (!has_first_ || !has_rest_ || num_asked_ == kMostAsked) return;
+    ++num_asked_;
+    Notices::Global().Post("split", stage_);
+  }
+
+ private:
+  static constexpr int kMostAsked = 4;
+
+  const std::string stage_;
+  mutable absl::Mutex mu_;
+  bool label_order_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_first_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_rest_ ABSL_GUARDED_BY(mu_) = false;
+  int num_asked_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_OBSERVATIONS_H_

