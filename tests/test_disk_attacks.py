@@ -263,7 +263,7 @@ def fixture_other_python(tmp_path_factory):
   # A copy, as an install leaves files beside the sources.
   shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
       "_native*", "__pycache__", ".build-*"))
-  for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_command.py"):
+  for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, directory / "copy")
   done = subprocess.run(
       [str(part) for part in [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]],
