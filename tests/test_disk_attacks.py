@@ -262,7 +262,7 @@ def fixture_other_python(tmp_path_factory):
   run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
   # A copy, as an install leaves files beside the sources.
   shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
-      "_native*", "__pycache__", ".build-*"))
+      "_native", "__pycache__", ".build-*"))
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, directory / "copy")
   done = subprocess.run(
