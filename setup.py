@@ -14,25 +14,35 @@ spec.loader.exec_module(native)
 
 
 class BuildNative(build_ext):
-  """One library, in the wheel's tree or, for an editable install, beside the sources; it is no Python module."""
+  """The library for the TensorFlow that is here: in the wheel's tree or, for an editable install, beside the sources."""
 
   def run(self):
     try:
-      print(native.build("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf"), end="")
+      print(native.build(self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")), end="")
     except native.NoCompilerError as error:
       sys.exit(f"refurbish_tf cannot be built because {error}.")
     except native.BuildError as error:
       sys.exit(f"refurbish_tf's C++ part does not compile:\n{error}")
 
   def get_outputs(self):
-    return [f"{self.build_lib}/refurbish_tf/{name}" for name in (native.LIBRARY, native.RECORD)]
+    return list(self._outputs())
 
   def get_output_mapping(self):
-    return {output: f"refurbish_tf/{pathlib.Path(output).name}" for output in self.get_outputs() if self.inplace}
+    return self._outputs() if self.inplace else {}
+
+  def _outputs(self):
+    """Each file of the wheel's tree with the one beside the sources. It is no Python module, as setuptools expects."""
+    trees = [self._directory(package) for package in (f"{self.build_lib}/refurbish_tf", "refurbish_tf")]
+    return {str(trees[0] / name): str(trees[1] / name) for name in (native.LIBRARY, native.RECORD)}
+
+  @staticmethod
+  def _directory(package):
+    import tensorflow as tf
+    return native.packaged_directory(tf.__version__, package)
 
 
 class PlatformWheel(bdist_wheel):
-  """The library is bound to the platform (and checks TensorFlow by itself), but not to a version of Python."""
+  """What is in it is bound to the platform (native.py looks for the right TensorFlow), but not to a version of Python."""
 
   def get_tag(self):
     return ("py3", "none", super().get_tag()[2])

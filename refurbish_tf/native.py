@@ -1,9 +1,11 @@
 """Finds, checks, builds and loads the C++ part; nothing else in the package knows of it.
 
 tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
-another with an "undefined symbol", or worse, loads. Hence a record lies beside the library: which TensorFlow it was
-built against and from which sources. `library` compares it with what is installed *before* anything is loaded, and
-where it differs builds the packaged sources once more, into a per-version directory of the user's cache.
+another with an "undefined symbol", or worse, loads. Hence the package has a library for each minor that it was built
+for, in `_native/<minor>/`: a wheel has several, `pip install .` makes the one of the installed TensorFlow. A record lies
+beside each library: which TensorFlow it was built against and from which sources. `library` compares it with what is
+installed *before* anything is loaded, and where no library fits builds the packaged sources once more, into a
+per-version directory of the user's cache.
 
 setup.py loads this file by path, where neither TensorFlow's ops nor the rest of the package may be imported: keep the
 top level free of both.
@@ -26,8 +28,8 @@ import tempfile
 import time
 from concurrent import futures
 
-LIBRARY = "_native.so"
-RECORD = "_native.json"
+LIBRARY = "library.so"
+RECORD = "record.json"
 PACKAGE = pathlib.Path(__file__).resolve().parent
 
 # -DNDEBUG as TensorFlow's wheel was built: it changes the layout of classes in its headers.
@@ -78,8 +80,9 @@ def library(version):
   Loads nothing.
   """
   sources = fingerprint()
-  if _fits(_read_record(PACKAGE), version, sources):
-    return PACKAGE / LIBRARY
+  directory = packaged_directory(version)
+  if _fits(_read_record(directory), version, sources):
+    return directory / LIBRARY
   root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "refurbish_tf"
   directory = root / f"{_interface(version)}-{sources[:16]}"
   # A finished directory only ever appears by rename, so the lock is for those who find none.
@@ -95,6 +98,11 @@ def library(version):
         f"refurbish_tf {_mismatch(version)} and cannot be rebuilt in its cache {root} ({error}): "
         "set XDG_CACHE_HOME to a directory that can be written and import again.") from error
   return directory / LIBRARY
+
+
+def packaged_directory(version, package=PACKAGE):
+  """Where `package` has its library for TensorFlow `version`, whether or not there is one."""
+  return pathlib.Path(package) / "_native" / _interface(version)
 
 
 def build(directory):
@@ -199,22 +207,33 @@ def _fits(record, version, sources):
           _interface(record["tensorflow"]) == _interface(version))
 
 
+def _packaged_versions():
+  """The versions of TensorFlow that the package has a whole library for, the newest last."""
+  records = map(_read_record, sorted((PACKAGE / "_native").glob("*")))
+  return sorted((record["tensorflow"] for record in records if record), key=_numbers)
+
+
+def _numbers(version):
+  """For versions to be sorted as numbers: 2.9 before 2.20."""
+  return [int(number) for number in re.findall(r"\d+", version)]
+
+
 def _mismatch(version):
-  """Why the packaged library cannot serve, as the middle of a sentence that begins with the package's name."""
-  record = _read_record(PACKAGE)
-  if record is None:
+  """Why no packaged library can serve, as the middle of a sentence that begins with the package's name."""
+  record, versions = _read_record(packaged_directory(version)), _packaged_versions()
+  if not versions:
     return f"has no library built yet (TensorFlow {version} is installed)"
-  if _interface(record["tensorflow"]) == _interface(version):
+  if record is not None and _interface(record["tensorflow"]) == _interface(version):
     return f"was built against TensorFlow {record['tensorflow']} from other C++ sources ({version} is installed)"
-  return f"was built against TensorFlow {record['tensorflow']} but {version} is installed"
+  return f"was built against TensorFlow {' and '.join(versions)} but {version} is installed"
 
 
 def _way_back(version):
   """The command that mends it without a compiler, where there is one, as the end of a sentence."""
-  record = _read_record(PACKAGE)
-  if record is None or _interface(record["tensorflow"]) == _interface(version):
+  versions = _packaged_versions()
+  if not versions or _interface(version) in map(_interface, versions):
     return ""
-  return f", or go back with `pip install tensorflow=={record['tensorflow']}`"
+  return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"
 
 
 def _rebuild(directory, version):

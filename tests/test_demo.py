@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from refurbish_tf import demo
-from refurbish_tf.demo import experiment, report
+from refurbish_tf.cli import startup
+from refurbish_tf.cli.demo import experiment, report
 from refurbish_tf.experiments import images
 
 NAMES = [
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
   output = io.StringIO()
   with pytest.MonkeyPatch.context() as patch:
     patch.setattr(sys, "stdout", output)
-    status = demo.main(["demo", "--dataset", "shapes", "--images", "60", "--epochs", "3", "--output", str(figure)])
+    status = startup.main(["demo", "--dataset", "shapes", "--images", "60", "--epochs", "3", "--output", str(figure)])
   return status, output.getvalue(), figure
 
 
@@ -255,25 +255,18 @@ def test_reads_grey_images_of_any_size_from_tfds(monkeypatch, tmp_path):
 ])
 def test_bad_arguments(arguments, message, capsys):
   with pytest.raises(SystemExit) as exit_:
-    demo.main(["demo", *arguments])
+    startup.main(["demo", *arguments])
   captured = capsys.readouterr()
   assert exit_.value.code == 2
   assert message in captured.err and "Traceback" not in captured.err
   assert captured.out == ""
 
 
-def test_needs_a_subcommand(capsys):
-  with pytest.raises(SystemExit) as exit_:
-    demo.main([])
-  assert exit_.value.code == 2
-  assert "COMMAND" in capsys.readouterr().err
-
-
 def test_runs_as_a_module_and_is_not_imported_with_the_package():
   code = (
       "import runpy, sys, refurbish_tf\n"
-      "assert not {'refurbish_tf.demo', 'tensorflow_datasets'} & set(sys.modules)\n"
+      "assert not {'refurbish_tf.cli', 'tensorflow_datasets'} & set(sys.modules)\n"
       "sys.argv = ['refurbish-tf', 'demo', '--help']\n"
-      "runpy.run_module('refurbish_tf.demo', run_name='__main__')")
+      "runpy.run_module('refurbish_tf.cli', run_name='__main__')")
   usage = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
   assert "(default: 2 3)" in usage and "--output" in usage

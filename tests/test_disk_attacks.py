@@ -262,8 +262,8 @@ def fixture_other_python(tmp_path_factory):
   run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
   # A copy, as an install leaves files beside the sources.
   shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
-      "_native*", "__pycache__", ".build-*"))
-  for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_command.py"):
+      "_native", "__pycache__", ".build-*"))
+  for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, directory / "copy")
   done = subprocess.run(
       [str(part) for part in [*pip, "--no-deps", "--no-build-isolation", directory / "copy"]],

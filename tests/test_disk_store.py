@@ -21,7 +21,6 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import demo
 from refurbish_tf import refurbish_op
 from refurbish_tf.augment import layers
 from support import cases
@@ -539,65 +538,6 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
   assert len(store) == 0
   store.put(0, 5)
   assert int(rtf.CacheStore(path).get(0)) == 5
-
-
-# The command ------------------------------------------------------------------------------------------------------------
-
-
-def test_command_prints_what_is_in_a_store(root, capsys):
-  path = pathlib.Path(new_path(root))
-  dataset = tf.data.Dataset.range(100).refurbish(
-      lambda x: {"image": tf.fill([8, 100], x), "label": x}, r=2.5, seed=3, store=rtf.CacheStore(path, version="one"))
-  for _ in range(3):
-    for _ in dataset:
-      pass
-  del dataset
-  before = {name: (path / name).read_bytes() for name in ("store", "index")}
-  assert demo.main(["store", str(path), "--verify"]) == 0
-  printed = capsys.readouterr().out
-  assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
-  for fact in [
-      f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
-      "seed      3\n", "layers    rtf.augment version 2\n", "version   one\n", "verified  100 right, 0 damaged"]:
-    assert fact in printed
-  for file in path.glob("*-*"):
-    content = bytearray(file.read_bytes())
-    content[5000] ^= 1
-    file.write_bytes(content)
-  assert demo.main(["store", str(path), "--verify"]) == 1
-  assert "99 right, 1 damaged and now absent" in capsys.readouterr().out
-
-
-def test_command_leaves_a_damaged_store_alone(root, capsys):
-  path = pathlib.Path(new_path(root))
-  rtf.CacheStore(path, version="back\\slash").put(0, 1)
-  gc.collect()
-  assert demo.main(["store", str(path)]) == 0
-  assert "version   back\\slash" in capsys.readouterr().out
-  damaged = (path / "store").read_text().replace("back", "bank")
-  (path / "store").write_text(damaged)
-  with pytest.raises(SystemExit):
-    demo.main(["store", str(path)])
-  assert "is damaged" in capsys.readouterr().err
-  assert (path / "store").read_text() == damaged and list(path.glob("small-*"))
-
-
-@pytest.mark.parametrize("path, message", [
-    (os.fsdecode(b"/tmp/\xff"), "PATH must be a directory whose whole name is in UTF-8"),
-    ("/tmp/\0x", "PATH must be the name of a directory"), ("x" * 300, "cannot look into 'xxx.*File name too long")])
-def test_command_for_what_cannot_be_a_store(capsys, path, message):
-  """It ends with one line and not with a traceback."""
-  with pytest.raises(SystemExit) as end:
-    demo.main(["store", path])
-  assert end.value.code == 2
-  assert re.search(message, capsys.readouterr().err)
-
-
-def test_command_makes_no_store(root, capsys):
-  with pytest.raises(SystemExit):
-    demo.main(["store", str(root / "nowhere")])
-  assert "there is no cache store" in capsys.readouterr().err
-  assert not (root / "nowhere").exists()
 
 
 # Bad input --------------------------------------------------------------------------------------------------------------

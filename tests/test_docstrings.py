@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# But the command, and the library that lies there once it is built.
+# But the command.
 MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
-                             if not module.name.startswith(("refurbish_tf.demo", "refurbish_tf._native")))]
+                             if not module.name.startswith("refurbish_tf.cli"))]
 
 
 # What recommend_split advises against depends on how long the layers take here.

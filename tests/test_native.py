@@ -52,11 +52,14 @@ class Package:
     spec.loader.exec_module(module)
     return module
 
-  def pretend_built(self, version, sources=None):
-    """Puts a library beside the sources that would fail to load, with a record."""
-    (self.directory / native.LIBRARY).write_bytes(b"no library at all")
-    (self.directory / native.RECORD).write_text(
-        json.dumps({"tensorflow": version, "sources": sources or self.native().fingerprint()}))
+  def pretend_built(self, version, directory_of=None):
+    """Puts a library that would fail to load into the package, with a record, and returns its directory."""
+    directory = native.packaged_directory(directory_of or version, self.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / native.LIBRARY).write_bytes(b"no library at all")
+    (directory / native.RECORD).write_text(
+        json.dumps({"tensorflow": version, "sources": self.native().fingerprint()}))
+    return directory
 
   def compilations(self):
     return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
@@ -91,9 +94,17 @@ def the_one_sentence(error):
 
 
 def test_a_library_that_fits_is_used_where_it_lies(package):
-  package.pretend_built(VERSION)
-  assert package.native().library(VERSION) == package.directory / native.LIBRARY
+  package.pretend_built(OTHER)
+  directory = package.pretend_built(VERSION)
+  assert package.native().library(VERSION) == directory / native.LIBRARY
   assert package.compilations() == 0 and not package.cache.exists()
+
+
+def test_each_minor_has_a_directory():
+  """As the wheel has them; what is between two numbers of releases is for one version alone."""
+  for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):
+    assert native.packaged_directory(version, "somewhere") == pathlib.Path("somewhere", "_native", name)
+  assert native.packaged_directory(VERSION).parent.parent == pathlib.Path(native.__file__).resolve().parent
 
 
 def test_the_packaged_library_of_this_session_fits():
@@ -114,16 +125,18 @@ def test_the_packaged_library_of_this_session_fits():
     ("2.21.0+vendor", "2.21.0", False),
 ])
 def test_which_versions_share_a_library(package, no_compiler, built, installed, fits):
-  package.pretend_built(built)
+  directory = package.pretend_built(built)
   if fits:
-    assert package.native().library(installed).parent == package.directory
+    assert package.native().library(installed).parent == directory
   else:
     with pytest.raises(ImportError):
       package.native().library(installed)
 
 
-def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch):
-  package.pretend_built(OTHER)
+@pytest.mark.parametrize("directory_of", [OTHER, VERSION])
+def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch, directory_of):
+  """Whatever directory it lies in: its record counts."""
+  package.pretend_built(OTHER, directory_of)
   monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
   with pytest.raises(ImportError):
     package.native().ops()
@@ -137,6 +150,16 @@ def test_without_compiler_one_sentence_names_both_versions_and_the_remedy(packag
   assert f"built against TensorFlow {OTHER} but {VERSION} is installed" in message
   assert "`apt-get install g++`" in message and f"`pip install tensorflow=={OTHER}`" in message
   assert package.cached() == []
+
+
+def test_without_compiler_all_versions_of_a_wheel_are_named(package, no_compiler):
+  for version in ("1.9.0", OTHER):
+    package.pretend_built(version)
+  with pytest.raises(ImportError) as error:
+    package.native().ops()
+  message = the_one_sentence(error)
+  assert f"built against TensorFlow 1.9.0 and {OTHER} but {VERSION} is installed" in message
+  assert f"`pip install tensorflow=={OTHER}`" in message
 
 
 def test_without_compiler_and_library(package, no_compiler):
@@ -162,7 +185,7 @@ def test_rebuilds_once_and_reuses(package, capfd):
   assert re.search(r"done after \d+ s\.$", message)
   assert package.compilations() == 2  # One source, one link.
   [directory] = package.cached()
-  assert sorted(os.listdir(package.cache / directory)) == [native.RECORD, native.LIBRARY]
+  assert sorted(os.listdir(package.cache / directory)) == [native.LIBRARY, native.RECORD]
   assert json.loads((package.cache / directory / native.RECORD).read_text())["tensorflow"] == VERSION
   package.native().ops()
   assert package.compilations() == 2 and said(capfd) == []
@@ -179,20 +202,19 @@ def test_ops_are_loaded_once(package, monkeypatch):
 @needs_compiler
 def test_edited_sources_are_rebuilt(package):
   module = package.native()
-  module.build(package.directory)
-  assert module.library(VERSION).parent == package.directory
+  module.build(module.packaged_directory(VERSION))
+  assert module.library(VERSION).parent == module.packaged_directory(VERSION)
   package.source.write_text(package.source.read_text().replace("42", "43"))
   first = package.native().library(VERSION)
   package.source.with_suffix(".h").write_text("int Answer();  // A header counts, too.\n")
   second = package.native().library(VERSION)
-  assert len({package.directory, first.parent, second.parent}) == 3
+  assert len({module.packaged_directory(VERSION), first.parent, second.parent}) == 3
 
 
 @needs_compiler
 @pytest.mark.parametrize("record", ["", *(pytest.param(record, marks=cases.only_exhaustive) for record in ("{", "[]")), "{}"])
 def test_a_library_without_a_whole_record_counts_as_none(package, record):
-  package.pretend_built(VERSION)
-  (package.directory / native.RECORD).write_text(record)
+  (package.pretend_built(VERSION) / native.RECORD).write_text(record)
   assert package.native().library(VERSION).parent.parent == package.cache
 
 
@@ -246,8 +268,8 @@ def test_undefined_symbol_is_found_when_building(package):
   package.source.write_text("int Missing(); int Answer() { return Missing(); }\n")
   module = package.native()
   with pytest.raises(module.BuildError, match="undefined reference to `Missing"):
-    module.build(package.directory)
-  assert sorted(path.name for path in package.directory.iterdir() if path.name != "__pycache__") == ["cc", "native.py"]
+    module.build(module.packaged_directory(VERSION))
+  assert list(module.packaged_directory(VERSION).iterdir()) == []
 
 
 @needs_compiler

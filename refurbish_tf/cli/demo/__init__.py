@@ -1,39 +1,21 @@
-"""The console script `refurbish-tf`; `refurbish-tf demo` compares standard training with reuse of samples.
+"""`refurbish-tf demo`: compares standard training with reuse of samples.
 
     refurbish-tf demo
     refurbish-tf demo --dataset mnist --epochs 10 --reuse 2 4 --output figures/
-
-What a subcommand needs beyond TensorFlow (Keras, TensorFlow Datasets, Matplotlib) is imported when it runs.
 """
 import argparse
 import math
 import pathlib
-import sys
 import tempfile
 
-from refurbish_tf import store_command
+from refurbish_tf.cli.startup import stderr_held_back
 from refurbish_tf.experiments import whole_number
-from refurbish_tf_command import stderr_held_back
 
 FIGURE = "refurbish_demo.png"
 
 
-def main(argv=None):
-  """Runs the command line `argv`, that of the process if None, and returns its exit status."""
-  parser = argparse.ArgumentParser(
-      prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines.")
-  commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-  _add_demo(commands)
-  store_command.add_parser(commands)
-  args = parser.parse_args(argv)
-  try:
-    return args.run(args)
-  except KeyboardInterrupt:
-    print("\ninterrupted", file=sys.stderr)
-    return 128 + 2  # As a shell reports a process that SIGINT ended.
-
-
-def _add_demo(commands):
+def add_parser(commands):
+  """Adds the subcommand to those of the command line."""
   parser = commands.add_parser(
       "demo", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
       help="train a small CNN with and without reuse and compare speed and accuracy",
@@ -67,7 +49,7 @@ def _demo(parser, args):
   except OSError as error:
     parser.error(f"argument --output: {error}")
   with stderr_held_back():
-    from refurbish_tf.demo import experiment, report
+    from refurbish_tf.cli.demo import experiment, report
     from refurbish_tf.experiments import images
     experiment.start_tensorflow()
 

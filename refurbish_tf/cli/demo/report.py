@@ -10,7 +10,7 @@ import time
 
 import tensorflow as tf
 
-from refurbish_tf.demo import experiment
+from refurbish_tf.cli.demo import experiment
 
 
 class Progress:

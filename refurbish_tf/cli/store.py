@@ -7,7 +7,7 @@ import tensorflow as tf
 from refurbish_tf import arguments
 from refurbish_tf import cache_store
 from refurbish_tf import native
-from refurbish_tf_command import stderr_held_back
+from refurbish_tf.cli.startup import stderr_held_back
 
 
 def add_parser(commands):
@@ -64,7 +64,7 @@ def _print(store, settings, verify):
     facts["verified"] = f"{right:,} right, {damaged:,} damaged and now absent"
   print(f"cache store {store.path}")
   for name, fact in facts.items():
-    print(textwrap.fill(fact, 100, initial_indent=f"  {name:10}", subsequent_indent=" " * 12))
+    print(textwrap.fill(fact, 80, initial_indent=f"  {name:10}", subsequent_indent=" " * 12))
   return damaged
 
 

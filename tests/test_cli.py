@@ -1,0 +1,178 @@
+"""The command `refurbish-tf`: how it starts and ends, and `refurbish-tf store`; test_demo.py has `refurbish-tf demo`."""
+import configparser
+import gc
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+import refurbish_tf_launcher
+from refurbish_tf import cli
+from refurbish_tf.cli import startup
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
+
+
+# How it starts and ends -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def launched(tmp_path):
+  """A function that launches a package in place of ours, which needs no TensorFlow, with the real startup.py."""
+  shutil.copy(refurbish_tf_launcher.__file__, tmp_path)
+  package = tmp_path / "refurbish_tf"
+  (package / "cli").mkdir(parents=True)
+  shutil.copy(startup.__file__, package / "cli")
+
+  def launch(on_import, main, **options):
+    (package / "__init__.py").write_text(f"import os\n{on_import}\n", encoding="utf-8")
+    (package / "cli" / "__init__.py").write_text(f"import os\ndef main(argv):\n  {main}\n", encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-c", LAUNCH], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+        stderr=subprocess.PIPE, check=False, **{"stdout": subprocess.PIPE, **options})
+
+  return launch
+
+
+def test_what_an_import_writes_is_held_back(launched):
+  """What is written to the file descriptor, as native libraries do, and no more than that."""
+  done = launched("os.write(2, b'from a library\\n')", "os.write(2, b'from the command\\n'); print('result'); return 1")
+  assert (done.returncode, done.stdout, done.stderr) == (1, "result\n", "from the command\n")
+
+
+def test_what_a_failing_import_writes_is_shown(launched):
+  done = launched("os.write(2, b'from a library\\n'); raise ImportError('no library')", "return 0")
+  assert done.returncode == startup.FAILED
+  assert done.stderr.startswith("from a library\n") and done.stderr.endswith("ImportError: no library\n")
+
+
+@pytest.mark.parametrize("on_import, main", [
+    ("os.write(2, b'from a library'); raise KeyboardInterrupt", "return 0"), ("", "raise KeyboardInterrupt")])
+def test_interrupted(launched, on_import, main):
+  """Also in the seconds that importing TensorFlow takes."""
+  done = launched(on_import, main)
+  assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_nobody_reads_the_output(launched, size):
+  """Whether it fails when it is printed or when the buffer is written at the end."""
+  read, write = os.pipe()
+  os.close(read)
+  try:
+    done = launched("", f"print({size} * 'x'); return 0", stdout=write)
+  finally:
+    os.close(write)
+  assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_the_console_script_is_the_launcher():
+  config = configparser.ConfigParser()
+  config.read(ROOT / "setup.cfg", encoding="utf-8")
+  assert config["options.entry_points"]["console_scripts"].split() == ["refurbish-tf", "=", "refurbish_tf_launcher:main"]
+  assert config["options"]["py_modules"] == refurbish_tf_launcher.__name__
+
+
+def test_version_in_a_process_of_its_own():
+  done = subprocess.run([sys.executable, "-c", LAUNCH, "--version"], cwd=ROOT, capture_output=True, text=True, check=False)
+  assert (done.returncode, done.stdout) == (0, f"refurbish-tf {rtf.__version__}\n")
+
+
+def test_help(capsys):
+  with pytest.raises(SystemExit) as end:
+    startup.main(["--help"])
+  assert end.value.code == 0
+  usage = capsys.readouterr().out
+  assert "demo" in usage and "store" in usage and "--version" in usage
+
+
+@pytest.mark.parametrize("arguments, message", [([], "COMMAND"), (["dome"], "invalid choice: 'dome'"), (["store", "x", "--y"], "--y")])
+def test_what_is_not_understood(capsys, arguments, message):
+  with pytest.raises(SystemExit) as end:
+    startup.main(arguments)
+  assert end.value.code == 2
+  captured = capsys.readouterr()
+  assert message in captured.err and "Traceback" not in captured.err and captured.out == ""
+
+
+def test_exceptions_become_exit_statuses(monkeypatch, capsys):
+  for exception, status in ((KeyboardInterrupt, 130), (BrokenPipeError, 141)):
+    def main(_, exception=exception):
+      raise exception
+
+    monkeypatch.setattr(cli, "main", main)
+    assert startup.main([]) == status
+  monkeypatch.setattr(cli, "main", lambda argv: argv[0])
+  assert startup.main([7]) == 7
+  assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+# refurbish-tf store -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def path(tmp_path):
+  return tmp_path / "store"
+
+
+def test_prints_what_is_in_a_store(path, capsys):
+  dataset = tf.data.Dataset.range(100).refurbish(
+      lambda x: {"image": tf.fill([8, 100], x), "label": x}, r=2.5, seed=3, store=rtf.CacheStore(path, version="one"))
+  for _ in range(3):
+    for _ in dataset:
+      pass
+  del dataset
+  before = {name: (path / name).read_bytes() for name in ("store", "index")}
+  assert startup.main(["store", str(path), "--verify"]) == 0
+  printed = capsys.readouterr().out
+  assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
+  for fact in [
+      f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
+      "seed      3\n", "layers    rtf.augment version 2\n", "version   one\n", "verified  100 right, 0 damaged"]:
+    assert fact in printed
+  for file in path.glob("*-*"):
+    content = bytearray(file.read_bytes())
+    content[5000] ^= 1
+    file.write_bytes(content)
+  assert startup.main(["store", str(path), "--verify"]) == 1
+  assert "99 right, 1 damaged and now absent" in capsys.readouterr().out
+
+
+def test_leaves_a_damaged_store_alone(path, capsys):
+  rtf.CacheStore(path, version="back\\slash").put(0, 1)
+  gc.collect()
+  assert startup.main(["store", str(path)]) == 0
+  assert "version   back\\slash" in capsys.readouterr().out
+  damaged = (path / "store").read_text().replace("back", "bank")
+  (path / "store").write_text(damaged)
+  with pytest.raises(SystemExit) as end:
+    startup.main(["store", str(path)])
+  assert end.value.code == 2
+  assert "is damaged" in capsys.readouterr().err
+  assert (path / "store").read_text() == damaged and list(path.glob("small-*"))
+
+
+@pytest.mark.parametrize("path, message", [
+    (os.fsdecode(b"/tmp/\xff"), "PATH must be a directory whose whole name is in UTF-8"),
+    ("/tmp/\0x", "PATH must be the name of a directory"), ("x" * 300, "cannot look into 'xxx.*File name too long")])
+def test_what_cannot_be_a_store(capsys, path, message):
+  """It ends with one line and not with a traceback."""
+  with pytest.raises(SystemExit) as end:
+    startup.main(["store", path])
+  assert end.value.code == 2
+  assert re.search(message, capsys.readouterr().err)
+
+
+def test_makes_no_store(path, capsys):
+  with pytest.raises(SystemExit) as end:
+    startup.main(["store", str(path)])
+  assert end.value.code == 2
+  assert "there is no cache store" in capsys.readouterr().err
+  assert not path.exists()
