@@ -41,6 +41,9 @@ nb_execution_mode = "off"
 # The license of a notebook stands above its title.
 suppress_warnings = ["myst.header"]
 
+# What is not said to be Python is none: directories, and what programs print.
+highlight_language = "none"
+
 autodoc_member_order = "bysource"
 # The docstrings say the types, with shapes and units.
 autodoc_typehints = "none"
