@@ -11,18 +11,23 @@
 
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1; the `refurbish` stage
 takes the two functions and hands them their seeds, which all the randomness comes from. `auto_augment_layers` and
-`deep_auto_augment_layers` return layers to put in place of `rand_augment_layer`; `random_crop_and_flip_batch` is the
-final augmentation for whole batches.
+`deep_auto_augment_layers` return layers to put in place of `rand_augment_layer`. What a final augmentation is made of is
+`random_crop`, `random_flip`, `random_resized_crop`, `cutout` and `normalize`: those that stand next to each other are one
+pass over the image, or over each image of a batch. `random_crop_and_flip_batch` is the usual ones for whole batches.
 """
 from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
 from .deep_auto_augment import deep_auto_augment_layers
+from .final_layers import cutout
+from .final_layers import normalize
+from .final_layers import random_crop
+from .final_layers import random_flip
+from .final_layers import random_resized_crop
 from .layers import rand_augment_layer
-from .layers import random_crop
-from .layers import random_flip
+from .layers import seed_at
 
 __all__ = [
-    "auto_augment_layers", "compose", "deep_auto_augment_layers", "rand_augment_layer", "random_crop",
-    "random_crop_and_flip_batch", "random_flip", "split"]
+    "auto_augment_layers", "compose", "cutout", "deep_auto_augment_layers", "normalize", "rand_augment_layer",
+    "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at", "split"]

@@ -7,7 +7,11 @@ import numbers
 import tensorflow as tf
 
 from refurbish_tf import arguments
+from .final_layers import MOST_LAYERS
+from .final_layers import FinalLayer
+from .final_layers import Run
 from .layers import checked_seed
+from .layers import seed_at
 
 
 def compose(layers):
@@ -20,7 +24,9 @@ def compose(layers):
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
 
-  Every layer gets a seed of its own, made of `seed` and the layer's position. A layer without a parameter named
+  The layer at position p gets a seed of its own, `seed_at(seed, p)`. `random_crop`, `random_flip`, `random_resized_crop`,
+  `cutout` and `normalize` are one pair of operations where they stand next to each other. Where those are all there is, the
+  function takes a batch as they do, and has their `draws` and `pixels`, too. A layer without a parameter named
   `seed`, say `tf.io.decode_png`, is called as `layer(image)`. One that has it must take it as `tf.random.stateless_*`
   do: `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions whose seed may be left out, such as
   `tf.image.random_contrast`, are called without: they draw by a state of their own, which no checkpoint can hold.
@@ -82,30 +88,53 @@ def split(layers, at):
 def compose_part(layers, start, stop):
   """Returns a function of what `layers[start:stop]` do. The others count, for the seeds not to depend on the split."""
   taking_seed = [_takes_seed(layer) for layer in layers]
+  steps = _steps(layers, start, stop)
+  # The seeds that have to be handed to a layer; a run makes its own.
+  positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]
 
-  def apply(element, rest, seeds):
+  def apply(element, rest, seed):
     image = image_of(element)
-    for position in range(start, stop):
-      if taking_seed[position]:
-        image = layers[position](image, seed=seeds[position])
+    seeds = _layer_seeds(seed, positions)
+    for step in steps:
+      if isinstance(step, Run):
+        image = step(image, seed)
+      elif taking_seed[step]:
+        image = layers[step](image, seed=seeds[step])
       else:
-        image = layers[position](image)
+        image = layers[step](image)
     element = with_image(element, image)
     return (element, *rest) if rest else element
 
   def with_seed(image, *rest, seed):
-    return apply(image, rest, _layer_seeds(seed, len(layers)))
+    return apply(image, rest, checked_seed(seed, "A composed function"))
 
   def without_seed(image, *rest):
     return apply(image, rest, None)
 
-  return with_seed if any(taking_seed[start:stop]) else without_seed
+  function = with_seed if any(taking_seed[start:stop]) else without_seed
+  if len(steps) == 1 and isinstance(steps[0], Run):
+    function.draws, function.pixels = steps[0].draws, steps[0].pixels
+  return function
 
 
-def _layer_seeds(seed, count):
-  """Returns a seed for each of `count` layers, as `tf.random.split` does, in two operations."""
-  seed = checked_seed(seed, "A composed function")
-  return tf.unstack(tf.raw_ops.StatelessRandomUniformFullInt(shape=[count, 2], seed=seed, dtype=tf.int32))
+def _steps(layers, start, stop):
+  """Returns the positions of the layers, with a `Run` in place of those that are one."""
+  steps, run = [], []
+  for position in range(start, stop):
+    layer = layers[position]
+    if run and (not isinstance(layer, FinalLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
+      steps.append(Run(run))
+      run = []
+    if isinstance(layer, FinalLayer):
+      run.append((layer, position))
+    else:
+      steps.append(position)
+  return steps + [Run(run)] if run else steps
+
+
+def _layer_seeds(seed, positions):
+  """Returns by position a seed for each of the layers, in two operations."""
+  return dict(zip(positions, tf.unstack(seed_at(seed, positions)))) if positions else {}
 
 
 def _takes_seed(layer):

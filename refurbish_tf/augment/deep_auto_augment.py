@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from . import deep_auto_augment_policies as policies
 from . import distortions
+from . import final_layers
 from . import layers
 from .images import height_and_width
 from .images import rows_of
@@ -173,7 +174,7 @@ _OPERATIONS = {
     "color": _graded(distortions.color, 0.1, 1.9),
     "brightness": _graded(distortions.brightness, 0.1, 1.9),
     "sharpness": _graded(distortions.sharpness, 0.1, 1.9),
-    "random_flip": _random(layers.random_flip()),
+    "random_flip": _random(final_layers.random_flip()),
     "random_crop_4": _random(functools.partial(_crop, padding=4)),
     "random_cutout_16": _random(functools.partial(_cutout, width=16)),
     "random_cutout_60": _random(functools.partial(_cutout, width=60)),

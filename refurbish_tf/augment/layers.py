@@ -5,15 +5,16 @@ import operator
 
 import tensorflow as tf
 
+from refurbish_tf import native
 from . import distortions
 
 # Which random numbers the layers draw from a seed, and what they do with them: raise it whenever a layer, or `compose`,
 # makes something else of the same image and seed than before. Stores on disk keep what was made of them for the next run,
 # where it would not go with what is made there.
-DRAWS_VERSION = 1
+DRAWS_VERSION = 2
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. As a fraction it means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
-# Every place of a crop, flipped or not, is drawn as one int32: 2 * (2 * 16,383 + 1)**2 < 2**31.
+# Larger than any image that is worth cropping.
 _LARGEST_PADDING = 16_383
 
 
@@ -71,67 +72,6 @@ def rand_augment_layer(magnitude=9):
   return rand_augment
 
 
-def random_crop(padding):
-  """Returns a layer that pads the image with `padding` zeros on each side and crops it back at a random place.
-
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> image = tf.constant([[[1, 1, 1], [2, 2, 2]], [[3, 3, 3], [4, 4, 4]]], tf.uint8)
-  >>> augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
-  [[0, 3], [0, 0]]
-
-  Each of the (2 * padding + 1)² places is as likely as the others.
-
-  Args:
-    padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
-
-  Returns:
-    A function `layer(image, seed)` like the one that `rand_augment_layer` returns.
-
-  Raises:
-    TypeError: `padding` is not a whole number.
-    ValueError: `padding` is negative or above 16,383.
-
-  Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
-  outcomes for little work, and so the right thing for the final augmentation.
-  """
-  padding = checked_padding(padding, "random_crop")
-
-  @tf.autograph.experimental.do_not_convert
-  def crop(image, seed):
-    image, seed = checked_image(image, "random_crop"), checked_seed(seed, "random_crop")
-    padded = tf.pad(image, [[padding, padding], [padding, padding], [0, 0]])
-    # Three are drawn for two, because one operation fewer matters more than what it computes.
-    corner = draw([3], 2 * padding + 1, seed) * [1, 1, 0]
-    return tf.slice(padded, corner, tf.shape(image))
-
-  return crop
-
-
-def random_flip():
-  """Returns a layer that mirrors the image, left to right, with probability 1/2.
-
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
-  >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
-  [[[4, 5, 6], [1, 2, 3]]]
-
-  Returns:
-    A function `layer(image, seed)` like the one that `rand_augment_layer` returns.
-
-  Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
-  and 4.
-  """
-
-  @tf.autograph.experimental.do_not_convert
-  def flip(image, seed):
-    image, seed = checked_image(image, "random_flip"), checked_seed(seed, "random_flip")
-    return tf.cond(draw([], 2, seed) > 0, lambda: tf.reverse(image, axis=[1]), lambda: image)
-
-  return flip
-
-
 def switch(chosen, choices, graph_functions, image, *rest):
   """Returns what the function of number `chosen` makes of the image and the rest.
 
@@ -147,6 +87,46 @@ def switch(chosen, choices, graph_functions, image, *rest):
   return tf.raw_ops.StatelessCase(
       branch_index=chosen, input=inputs, Tout=[image.dtype], output_shapes=[image.shape],
       branches=[function.get_concrete_function(*specifications) for function in graph_functions])[0]
+
+
+@tf.autograph.experimental.do_not_convert
+def seed_at(seed, index):
+  """Returns the seed of one of many things that are to be drawn independently from `seed`.
+
+  >>> from refurbish_tf import augment
+  >>> augment.seed_at([7, 0], 3).numpy().tolist()
+  [-171796697, 266284296]
+  >>> augment.seed_at([7, 0], [0, 1, 2]).shape
+  TensorShape([3, 2])
+
+  Image b of a batch that is given a seed is made as a single one with `seed_at(seed, b)`; so is what layer p makes that
+  `compose` gives a seed.
+
+  Args:
+    seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`.
+    index: a whole number of at least 0, or `[n]` of them, of any integer dtype.
+
+  Returns:
+    int32 `[2]`, or `[n, 2]`. Different for different indices.
+
+  Raises:
+    TypeError: the seed or the index has another dtype.
+    ValueError: they have another shape, or the index is a negative Python number.
+  """
+  seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
+  if not index.dtype.is_integer:
+    raise TypeError(
+        f"seed_at was given an index of dtype {index.dtype.name}; it must be an integer one. Pass the position of an image "
+        "in its batch, such as 3 or tf.range(128).")
+  if index.shape.rank not in (None, 0, 1):
+    raise ValueError(
+        f"seed_at was given an index of shape {index.shape}; it must be [] or [n]. Pass one position, or a list of them.")
+  known = tf.get_static_value(index)
+  if known is not None and (known < 0).any():
+    raise ValueError(
+        f"seed_at was given the index {known.tolist()}; it must be at least 0. Pass the position of an image in its batch, "
+        "or of a layer among its layers.")
+  return native.ops().refurbish_tf_seed_at(seed=seed, index=tf.cast(index, tf.int64))
 
 
 def checked_seed(seed, whose):

@@ -1,0 +1,364 @@
+"""The layers that make up a final augmentation: each is two C++ ops, and so are several of them in a row.
+
+The one op draws: of a seed it makes int32 parameters. The other one makes, with these, an image of an image, in one pass
+over its bytes. What is drawn depends on the seed alone.
+"""
+import math
+import numbers
+import operator
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import native
+from .layers import checked_padding
+from .layers import checked_seed
+
+# Of one pair of ops. What follows them is the next pair's.
+MOST_LAYERS = 64
+_LARGEST_SIDE = 2**31 - 1
+_LARGEST_RESIZED = 65_535
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def random_crop(padding, mode="zeros"):
+  """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
+  >>> augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  [[0, 0], [0, 1]]
+
+  Each of the (2 * padding + 1)² places is as likely as the others.
+
+  Args:
+    padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
+    mode: what the pixels are that the image is padded with: "zeros", or "reflect" for what lies as far on this side of
+      the outermost pixels, as in `numpy.pad`. That needs a padding below both sides of the image.
+
+  Returns:
+    A function `layer(image, seed)` of an image, uint8 `[height, width, channels]`, or of a batch of them, `[batch, height,
+    width, channels]`, with 1, 3 or 4 channels, its sides known while tracing or not, and a seed, int32 or int64 `[2]` as
+    for `tf.random.stateless_uniform`. It returns what it was given in shape and dtype, the same for the same image and
+    seed. Image b of a batch is made with `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError` for
+    another shape.
+
+    It can be done in two steps, on two machines or devices, too: `layer.draws(seed, batch_size=None)` returns int32
+    `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
+
+  Raises:
+    TypeError: `padding` is not a whole number.
+    ValueError: `padding` is negative or above 16,383, or there is no such mode.
+
+  Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
+  outcomes for little work, and so the right thing for the final augmentation.
+  """
+  padding = checked_padding(padding, "random_crop")
+  if not isinstance(mode, str) or mode not in ("zeros", "reflect"):
+    raise ValueError(
+        f"random_crop was given mode={mode!r}; it must be 'zeros' or 'reflect'. Pass 'zeros' for the crop of the papers.")
+  reflects = mode == "reflect"
+  return _Drawing(
+      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}",
+      reflected=padding if reflects else 0)
+
+
+def random_flip():
+  """Returns a layer that mirrors the image, left to right, with probability 1/2.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
+  >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
+  [[[4, 5, 6], [1, 2, 3]]]
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns.
+
+  Implements the random horizontal flip of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2
+  and 4.
+  """
+  return _Drawing("random_flip")
+
+
+def random_resized_crop(size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), antialias=False):
+  """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([224, 224, 3])
+
+  The share of the area, and the logarithm of width / height, are drawn uniformly, up to ten times, until there is a part
+  that fits into the image; then its place is. Where none fits it is the largest part in the middle whose aspect ratio is
+  allowed. That part is resized as `tf.image.resize(part, size, "bilinear", antialias=antialias)` does and rounded to
+  uint8.
+
+  Args:
+    size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
+    scale: the least and the largest share of the image's area, above 0 and at most 1.
+    ratio: the least and the largest width / height, above 0.
+    antialias: whether, where it becomes smaller, all of its pixels count, and not two in each direction.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but that its result is of that size.
+
+  Raises:
+    TypeError: an argument is of another type.
+    ValueError: an argument is out of range.
+
+  Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
+  """
+  height, width = _checked_size(size)
+  scale = _checked_range("scale", scale, 1)
+  ratio = _checked_range("ratio", ratio, math.inf)
+  if not isinstance(antialias, (bool, np.bool_)):
+    raise TypeError(
+        f"random_resized_crop was given antialias={antialias!r}; it must be True or False. Pass True for the smoother, "
+        "slower way to make images smaller.")
+  texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
+  return _Drawing(
+      "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
+      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", resized=(height, width))
+
+
+def cutout(size):
+  """Returns a layer that makes a square of the image black, about any of its pixels.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> augment.cutout(2)(tf.ones([3, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
+  [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
+
+  Args:
+    size: the side of the square, a whole number of pixels of at least 1. The paper takes 16 for CIFAR-10, 8 for CIFAR-100.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns.
+
+  Raises:
+    TypeError: `size` is not a whole number.
+    ValueError: `size` is below 1.
+
+  Implements DeVries & Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017, section 3.
+  """
+  if isinstance(size, bool) or not isinstance(size, numbers.Integral):
+    raise TypeError(
+        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Pass a Python integer, such "
+        "as 16.")
+  if not 1 <= size <= _LARGEST_SIDE:
+    raise ValueError(
+        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Leave the layer out where "
+        "nothing is to be cut out.")
+  return _Drawing("cutout", f"side={size}", f"{size}")
+
+
+def normalize(mean, std, dtype="float32"):
+  """Returns a layer that makes `(image / 255 - mean) / std` of an image.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> layer = augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
+  >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
+  <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
+
+  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset =
+  -mean / std` as float32; then rounded to `dtype`. It draws nothing. Behind other layers of this module it is part of
+  their pass over the image, and the last part, as they take uint8.
+
+  Args:
+    mean: a real number, or one for each channel, of the images' values divided by 255.
+    std: likewise, and above 0.
+    dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
+
+  Returns:
+    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, which returns the same shape
+    in `dtype`.
+
+  Raises:
+    TypeError: `mean` or `std` does not consist of real numbers.
+    ValueError: `mean` is not finite, `std` is not finite and above 0, they are of different numbers of channels, or there
+      is no such dtype.
+  """
+  name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+  if name not in _DTYPES:
+    raise ValueError(
+        f"normalize was given dtype={dtype!r}; it must be one of {', '.join(_DTYPES)}. Leave the layer out for uint8.")
+  mean, std = checked_normalization(mean, std, "normalize")
+  texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
+  return _Normalizing(
+      "normalize", f"dtype={name} {' '.join(texts)}", f"{mean}, {std}, {name!r}", channels=len(mean), dtype=name)
+
+
+def checked_normalization(mean, std, whose):
+  """Returns two lists of as many floats, one for all channels or one for each."""
+  checked = []
+  for name, values in (("mean", mean), ("std", std)):
+    channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
+    channels = channels if isinstance(channels, (list, tuple)) else [channels]
+    if not channels or not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
+      raise TypeError(
+          f"{whose} was given {name}={values!r}; it must be a real number, or a list of one for each channel. Pass "
+          "Python numbers, such as 0.5.")
+    checked.append(np.asarray(channels, np.float64))
+  mean, std = checked
+  if not np.isfinite(mean).all():
+    raise ValueError(
+        f"{whose} was given mean={mean.tolist()}; it must be finite, the mean of values divided by 255. Look for NaN in "
+        "what it was computed of.")
+  with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / (255 * std)))
+  if not usable.all():
+    raise ValueError(
+        f"{whose} was given std={std.tolist()}; it must be above 0, finite, and not as small as 1e-40, of values divided "
+        "by 255. Pass 1 for a channel that is not to be scaled.")
+  for name, values in (("mean", mean), ("std", std)):
+    if len(values) not in (1, 3, 4):
+      raise ValueError(
+          f"{whose} was given {name} of {len(values)} channels; images have 1, 3 or 4. Pass one number for all channels, or "
+          "one for each.")
+  if 1 not in (len(mean), len(std)) and len(mean) != len(std):
+    raise ValueError(
+        f"{whose} was given mean of {len(mean)} and std of {len(std)} channels; there must be as many. Pass one number "
+        "for all channels, or one for each.")
+  mean, std = np.broadcast_arrays(mean, std)
+  with np.errstate(over="ignore"):
+    if not np.isfinite(np.float32(-mean / std)).all():
+      raise ValueError(
+          f"{whose} was given mean={mean.tolist()} and std={std.tolist()}; mean / std must be a float32. Divide both by "
+          "255 if they are of values up to 255.")
+  return mean.tolist(), std.tolist()
+
+
+class FinalLayer:
+  """A layer that `compose` makes one pair of ops of with those next to it."""
+
+  # What it does to images: what a padding must be below; the size they get; channels they must have if not 1; their dtype.
+  def __init__(self, name, arguments="", shown="", *, reflected=0, resized=None, channels=1, dtype="uint8"):
+    self.__name__ = name
+    self._arguments = arguments
+    self._shown = shown
+    self.reflected = reflected
+    self.resized = resized
+    self.channels = channels
+    self.dtype = dtype
+    self._run = Run([(self, -1)])
+    self.draws = self._run.draws
+    self.pixels = self._run.pixels
+
+  def __repr__(self):
+    return f"{self.__name__}({self._shown})"
+
+  def described(self, position):
+    """The layer as an attribute of the ops. `position` is that which its seed is made of, or -1."""
+    return f"{self.__name__} position={position} {self._arguments}".rstrip()
+
+
+class _Drawing(FinalLayer):
+  """One that takes a seed."""
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, image, seed):
+    return self._run(image, seed)
+
+
+class _Normalizing(FinalLayer):
+  """One that takes none."""
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, image):
+    return self._run(image)
+
+
+class Run:
+  """What layers in a row do, in one pair of ops."""
+
+  def __init__(self, layers, whose=None):
+    """`layers`: pairs of a layer and the position that its seed is made of, or -1."""
+    self._layers = [layer for layer, _ in layers]
+    self._texts = [layer.described(position) for layer, position in layers]
+    self._whose = whose or self._layers[0].__name__
+    self._dtype = tf.as_dtype(self._layers[-1].dtype)
+    self._takes_seed = any(isinstance(layer, _Drawing) for layer in self._layers)
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, image, seed=None):
+    image = self._checked_image(image)
+    if not self._takes_seed:
+      return self._made(image, tf.zeros([0], tf.int32))
+    return self._made(image, self.draws(seed, _batch_size(image)))
+
+  @tf.autograph.experimental.do_not_convert
+  def draws(self, seed, batch_size=None):
+    """Returns what is drawn from a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
+    seed = checked_seed(seed, self._whose)
+    sizes = [] if batch_size is None else [tf.cast(batch_size, tf.int64)]
+    return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)
+
+  @tf.autograph.experimental.do_not_convert
+  def pixels(self, image, draws):
+    """Returns what is made, with what was drawn, of an image or of each one of a batch."""
+    return self._made(self._checked_image(image), draws)
+
+  def _made(self, image, draws):
+    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self._texts, T=self._dtype)
+
+  def _checked_image(self, image):
+    image = tf.convert_to_tensor(image)
+    if image.dtype != tf.uint8:
+      raise TypeError(
+          f"{self._whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
+          "conversion to float, or convert with tf.cast(image, tf.uint8).")
+    shape = image.shape
+    if shape.rank is None:
+      return image
+    if shape.rank not in (3, 4) or shape[-1] not in (None, 1, 3, 4) or 0 in shape[-3:-1]:
+      raise ValueError(
+          f"{self._whose} was given an image of shape {shape}; it must be [height, width, channels] or, for a batch, "
+          "[batch, height, width, channels], with at least one pixel and 1, 3 or 4 channels. Decode images with "
+          "channels=3.")
+    size = shape[-3:-1]
+    for layer in self._layers:
+      if any(side is not None and layer.reflected >= side for side in size):
+        raise ValueError(
+            f"{layer.__name__} was given padding={layer.reflected} with mode='reflect' and an image of {size[0]} x {size[1]} "
+            "pixels; the padding must be below both sides. Pass a smaller one, or mode='zeros'.")
+      size = layer.resized or size
+      if layer.channels not in (1, shape[-1]) and shape[-1] is not None:
+        raise ValueError(
+            f"{self._whose} was given mean and std of {layer.channels} channels and images of {shape[-1]}; there must be "
+            "as many. Pass one number for all channels, or one for each.")
+    return image
+
+
+def _batch_size(image):
+  if image.shape.rank != 4:
+    return None
+  return tf.shape(image, tf.int64)[0] if image.shape[0] is None else image.shape[0]
+
+
+def _checked_size(size):
+  sides = size if isinstance(size, (list, tuple)) else (size, size)
+  if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
+    raise TypeError(
+        f"random_resized_crop was given size={size!r}; it must be a whole number of pixels, or (height, width). Pass 224, or "
+        "(192, 256).")
+  if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
+    raise ValueError(
+        f"random_resized_crop was given size={size!r}; sides must be from 1 to {_LARGEST_RESIZED:,} pixels. Pass 224, or "
+        "(192, 256).")
+  return tuple(map(operator.index, sides))
+
+
+def _checked_range(name, values, highest):
+  allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
+  is_pair = isinstance(values, (list, tuple)) and len(values) == 2
+  if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
+    raise TypeError(
+        f"random_resized_crop was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+  low, high = map(float, values)
+  if not 0 < low <= high <= highest or math.isinf(high):
+    raise ValueError(
+        f"random_resized_crop was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+  return low, high

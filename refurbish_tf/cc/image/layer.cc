@@ -1,0 +1,255 @@
+#include "refurbish_tf/cc/image/layer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int64_t kMaxPadding = 16383;
+// What a crop is resized to.
+constexpr int64_t kMaxResized = 65535;
+constexpr int kNumAttempts = 10;
+
+// The arguments of one layer, as they are written. Each is asked for once; what
+// was not asked for is an error, as what is missing or malformed is.
+class Arguments {
+ public:
+  explicit Arguments(absl::string_view text) : text_(text) {
+    for (absl::string_view word :
+         absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+      words_.push_back(word);
+    }
+  }
+
+  absl::string_view name() const {
+    return words_.empty() ? absl::string_view() : words_[0];
+  }
+
+  absl::string_view Text(absl::string_view key) {
+    for (size_t i = 1; i < words_.size(); ++i) {
+      const std::pair<absl::string_view, absl::string_view> argument =
+          absl::StrSplit(words_[i], absl::MaxSplits('=', 1));
+      if (argument.first == key) {
+        ++num_asked_for_;
+        return argument.second;
+      }
+    }
+    Fail(absl::StrCat("it lacks ", key));
+    return "";
+  }
+
+  int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest) {
+    const absl::string_view text = Text(key);
+    int64_t value;
+    if (!absl::SimpleAtoi(text, &value) || value < lowest || value > highest) {
+      Fail(absl::StrCat(key, " must be a whole number from ", lowest, " to ",
+                        highest));
+      return lowest;
+    }
+    return value;
+  }
+
+  bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
+
+  std::vector<double> Numbers(absl::string_view key) {
+    std::vector<double> values;
+    for (absl::string_view text : absl::StrSplit(Text(key), ',')) {
+      values.push_back(0);
+      if (!absl::SimpleAtod(text, &values.back()) ||
+          !std::isfinite(values.back())) {
+        Fail(absl::StrCat(key, " must consist of finite numbers"));
+      }
+    }
+    return values;
+  }
+
+  std::array<double, 2> Range(absl::string_view key) {
+    const std::vector<double> values = Numbers(key);
+    if (values.size() != 2 || !(values[0] > 0) || values[1] < values[0]) {
+      Fail(absl::StrCat(
+          key, " must be two numbers above 0, the second not the smaller one"));
+      return {1, 1};
+    }
+    return {values[0], values[1]};
+  }
+
+  void Fail(absl::string_view why) {
+    if (status_.ok()) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat("The layer '", text_, "' is none: ", why, "."));
+    }
+  }
+
+  absl::Status Finish() {
+    if (num_asked_for_ + 1 != words_.size()) Fail("it has other arguments");
+    return status_;
+  }
+
+ private:
+  const absl::string_view text_;
+  std::vector<absl::string_view> words_;
+  size_t num_asked_for_ = 0;
+  absl::Status status_;
+};
+
+Normalization ParseNormalization(Arguments& arguments) {
+  Normalization parsed;
+  const absl::string_view type = arguments.Text("dtype");
+  if (type == "float32") {
+    parsed.type = ValueType::kFloat32;
+  } else if (type == "bfloat16") {
+    parsed.type = ValueType::kBfloat16;
+  } else if (type == "float16") {
+    parsed.type = ValueType::kFloat16;
+  } else {
+    arguments.Fail("dtype must be float32, bfloat16 or float16");
+  }
+  const std::vector<double> mean = arguments.Numbers("mean");
+  const std::vector<double> std = arguments.Numbers("std");
+  parsed.num_channels = static_cast<int64_t>(mean.size());
+  if (mean.size() != std.size() ||
+      (mean.size() != 1 && mean.size() != 3 && mean.size() != 4)) {
+    arguments.Fail("mean and std must be 1, 3 or 4 numbers each");
+    return parsed;
+  }
+  for (size_t channel = 0; channel < 4; ++channel) {
+    const size_t i = mean.size() == 1 ? 0 : channel;
+    if (i >= mean.size()) break;
+    parsed.scale[channel] = static_cast<float>(1 / (255 * std[i]));
+    parsed.offset[channel] = static_cast<float>(-mean[i] / std[i]);
+    if (!(std[i] > 0) || !std::isfinite(parsed.scale[channel]) ||
+        !std::isfinite(parsed.offset[channel])) {
+      arguments.Fail("std must be above 0, and not so small that 1 / std is no "
+                     "float32");
+    }
+  }
+  return parsed;
+}
+
+}  // namespace
+
+int Layer::NumDraws() const {
+  switch (kind) {
+    case LayerKind::kRandomCrop:
+    case LayerKind::kCutout:
+      return 2;
+    case LayerKind::kRandomFlip:
+      return 1;
+    case LayerKind::kRandomResizedCrop:
+      return 2 * kNumAttempts + 2;
+    case LayerKind::kNormalize:
+      return 0;
+  }
+  return 0;
+}
+
+absl::StatusOr<LayerRun> LayerRun::Parse(
+    const std::vector<std::string>& texts) {
+  if (texts.empty() || texts.size() > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "There must be 1 to ", kMaxLayers, " layers, got ", texts.size(), "."));
+  }
+  LayerRun run;
+  for (const std::string& text : texts) {
+    Arguments arguments(text);
+    Layer layer;
+    if (run.normalization_.type != ValueType::kUint8) {
+      arguments.Fail("nothing may follow normalize");
+    }
+    layer.position = arguments.Integer("position", -1, kMaxSide);
+    const absl::string_view name = arguments.name();
+    if (name == "random_crop") {
+      layer.kind = LayerKind::kRandomCrop;
+      layer.padding = arguments.Integer("padding", 0, kMaxPadding);
+      layer.reflects = arguments.Boolean("reflect");
+    } else if (name == "random_flip") {
+      layer.kind = LayerKind::kRandomFlip;
+    } else if (name == "random_resized_crop") {
+      layer.kind = LayerKind::kRandomResizedCrop;
+      layer.height = arguments.Integer("height", 1, kMaxResized);
+      layer.width = arguments.Integer("width", 1, kMaxResized);
+      layer.scale = arguments.Range("scale");
+      layer.ratio = arguments.Range("ratio");
+      layer.antialias = arguments.Boolean("antialias");
+    } else if (name == "cutout") {
+      layer.kind = LayerKind::kCutout;
+      layer.side = arguments.Integer("side", 1, kMaxSide);
+    } else if (name == "normalize") {
+      layer.kind = LayerKind::kNormalize;
+      run.normalization_ = ParseNormalization(arguments);
+    } else {
+      arguments.Fail("there is no layer of that name");
+    }
+    if (absl::Status status = arguments.Finish(); !status.ok()) return status;
+    run.num_draws_ += layer.NumDraws();
+    if (layer.kind != LayerKind::kNormalize) run.layers_.push_back(layer);
+  }
+  return run;
+}
+
+absl::Status LayerRun::CheckChannels(int64_t channels) const {
+  if (channels != 1 && channels != 3 && channels != 4) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Images must have 1, 3 or 4 channels, got ", channels, "."));
+  }
+  if (normalization_.num_channels != 1 &&
+      normalization_.num_channels != channels) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "normalize has mean and std of ", normalization_.num_channels,
+        " channels, and the images have ", channels,
+        ". There must be one number for all channels, or one for each."));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
+  for (const int64_t side : {size.height, size.width}) {
+    if (side != kUnknown && (side < 1 || side > kMaxSide)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Images must have sides of 1 to ", kMaxSide,
+                       " pixels, got ", size.height, " x ", size.width, "."));
+    }
+  }
+  for (const Layer& layer : layers_) {
+    if (layer.kind == LayerKind::kRandomResizedCrop) {
+      size = {layer.height, layer.width};
+    } else if (layer.kind == LayerKind::kRandomCrop && layer.reflects) {
+      for (const int64_t side : {size.height, size.width}) {
+        if (side != kUnknown && layer.padding >= side) {
+          return absl::InvalidArgumentError(absl::StrCat(
+              "random_crop with mode 'reflect' needs a padding below the sides "
+              "of the image, got padding=", layer.padding, " for ",
+              size.height, " x ", size.width, " pixels."));
+        }
+      }
+    }
+  }
+  return size;
+}
+
+absl::Status LayerRun::CheckDraws(const int32_t* draws) const {
+  for (const Layer& layer : layers_) {
+    const int num_draws = layer.NumDraws();
+    const int32_t highest =
+        layer.kind == LayerKind::kRandomCrop ? 2 * layer.padding
+        : layer.kind == LayerKind::kRandomFlip ? 1
+                                               : kMaxSide;
+    for (int i = 0; i < num_draws; ++i) {
+      if (draws[i] < 0 || draws[i] > highest) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "A draw must be from 0 to ", highest, ", got ", draws[i],
+            ". Draws must come from the same layers as the pixels."));
+      }
+    }
+    draws += num_draws;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,86 @@
+// The layers of a final augmentation, as the attributes of an op describe them.
+#ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
+#define REFURBISH_TF_CC_IMAGE_LAYER_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace refurbish_tf {
+
+enum class LayerKind {
+  kRandomCrop,
+  kRandomFlip,
+  kRandomResizedCrop,
+  kCutout,
+  kNormalize,
+};
+
+enum class ValueType { kUint8, kFloat32, kBfloat16, kFloat16 };
+
+struct Layer {
+  LayerKind kind;
+  // In `compose`, which seeds it; -1 for a layer that takes the seed as it is.
+  int64_t position = -1;
+  // Of a random crop.
+  int64_t padding = 0;
+  bool reflects = false;
+  // Of a random resized crop.
+  int64_t height = 0, width = 0;
+  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
+  bool antialias = false;
+  // Of a cutout.
+  int64_t side = 0;
+
+  int NumDraws() const;
+};
+
+// value * scale + offset, in float32, by channel.
+struct Normalization {
+  ValueType type = ValueType::kUint8;
+  // How many of them were given: 1 for all channels, or as many as those.
+  int64_t num_channels = 1;
+  std::array<float, 4> scale = {1, 1, 1, 1}, offset = {0, 0, 0, 0};
+};
+
+struct ImageSize {
+  int64_t height, width;
+};
+
+// Layers that follow each other, what is made of an image in one go.
+class LayerRun {
+ public:
+  // More than any augmentation has. A bit for each cutout fits in a word.
+  static constexpr int kMaxLayers = 64;
+  static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
+  static constexpr int64_t kUnknown = -1;
+
+  // A layer is text: its name, and `argument=value` for each argument, numbers
+  // by comma where there are several.
+  static absl::StatusOr<LayerRun> Parse(const std::vector<std::string>& texts);
+
+  // All but a normalization, which is the last layer.
+  const std::vector<Layer>& layers() const { return layers_; }
+  const Normalization& normalization() const { return normalization_; }
+  int num_draws() const { return num_draws_; }
+
+  absl::Status CheckChannels(int64_t channels) const;
+  // The size of what is made of an image of this size; either side may be
+  // unknown.
+  absl::StatusOr<ImageSize> SizeBehind(ImageSize size) const;
+  // Whether `draws`, of which there are `num_draws()`, can have been drawn.
+  absl::Status CheckDraws(const int32_t* draws) const;
+
+ private:
+  std::vector<Layer> layers_;
+  Normalization normalization_;
+  int num_draws_ = 0;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_LAYER_H_

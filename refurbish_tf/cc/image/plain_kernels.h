@@ -1,0 +1,82 @@
+// The plain loops, which the vectors also end with.
+#ifndef REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
+#define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "refurbish_tf/cc/image/kernels.h"
+
+namespace refurbish_tf::plain {
+
+inline void Store(float value, float* to) { *to = value; }
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+struct Float16 {
+  uint16_t bits;
+};
+inline void Store(float value, Bfloat16* to) {
+  to->bits = RoundToBfloat16(value);
+}
+inline void Store(float value, Float16* to) {
+  to->bits = RoundToFloat16(value);
+}
+
+template <int channels>
+void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to) {
+  const uint8_t* last = from + (pixels - 1) * channels;
+  for (int64_t i = 0; i < pixels; ++i) {
+    for (int c = 0; c < channels; ++c) to[c] = last[c];
+    to += channels;
+    last -= channels;
+  }
+}
+
+// From value `begin` on, a multiple of kPattern.
+template <class T>
+void Normalize(const uint8_t* from, int64_t begin, int64_t count,
+               const Pattern& pattern, T* to) {
+  for (int64_t i = begin; i < count;) {
+    for (int k = 0; k < kPattern && i < count; ++k, ++i) {
+      // Exact before it is rounded, so that no compiler can make one operation
+      // that rounds once of this and the sum.
+      const double product = static_cast<double>(pattern.scale[k]) * from[i];
+      Store(static_cast<float>(product) + pattern.offset[k], to + i);
+    }
+  }
+}
+
+inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
+                      int64_t pairs, int64_t begin, int64_t count,
+                      int16_t* to) {
+  for (int64_t i = begin; i < count; ++i) {
+    int32_t sum = 1 << (kWeightBits - kFractionBits - 1);
+    for (int64_t k = 0; k < 2 * pairs; ++k) sum += rows[k][i] * weights[k];
+    to[i] = static_cast<int16_t>(sum >> (kWeightBits - kFractionBits));
+  }
+}
+
+template <int channels>
+void BlendColumns(const int16_t* from, const int32_t* start,
+                  const int16_t* weights, int64_t pairs, int64_t begin,
+                  int64_t pixels, uint8_t* to) {
+  constexpr int kShift = kWeightBits + kFractionBits;
+  for (int64_t i = begin; i < pixels; ++i) {
+    const int16_t* const first = from + start[i] * channels;
+    for (int c = 0; c < channels; ++c) {
+      int32_t sum = 1 << (kShift - 1);
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        const int16_t* const weight = weights + 2 * (pair * pixels + i);
+        sum += first[2 * pair * channels + c] * weight[0];
+        sum += first[(2 * pair + 1) * channels + c] * weight[1];
+      }
+      to[i * channels + c] = static_cast<uint8_t>(sum >> kShift);
+    }
+  }
+}
+
+}  // namespace refurbish_tf::plain
+
+#endif  // REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_

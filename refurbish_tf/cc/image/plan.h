@@ -1,0 +1,68 @@
+// Where each row and each column of an image comes from, after crops, flips and
+// cutouts.
+#ifndef REFURBISH_TF_CC_IMAGE_PLAN_H_
+#define REFURBISH_TF_CC_IMAGE_PLAN_H_
+
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+
+// Places that follow each other: they take `from`, `from + step`, ... of the
+// input, or are zero where `step` is 0.
+struct Stretch {
+  int64_t length;
+  int64_t from;
+  int64_t step;
+  // The cutouts that these places lie in, a bit for each.
+  uint64_t cutouts;
+};
+
+using Stretches = absl::InlinedVector<Stretch, 8>;
+
+// The rows, or the columns.
+class Axis {
+ public:
+  // What is `size` places as they are.
+  explicit Axis(int64_t size);
+
+  // Place i takes what was at i + distance. Beyond the ends are zeros, or what
+  // lies as far on this side of the end.
+  void Shift(int64_t distance, bool reflects);
+  void Reverse();
+  // Marks the places from `begin` to below `end`, cut to those there are.
+  void CutOut(int64_t begin, int64_t end, int number);
+
+  const Stretches& stretches() const { return stretches_; }
+  int64_t size() const { return size_; }
+
+ private:
+  // Appends `length` places of `old` from `begin` on.
+  void Append(const Stretches& old, int64_t begin, int64_t length,
+              uint64_t cutouts);
+  void AppendReversed(const Stretches& old, int64_t begin, int64_t length);
+  void Append(Stretch stretch);
+
+  const int64_t size_;
+  Stretches stretches_;
+};
+
+// A place is zero where its row or its column is, and where both lie in the same
+// cutout.
+struct Plan {
+  Plan(int64_t height, int64_t width) : rows(height), columns(width) {}
+
+  // Adds a crop, a flip or a cutout.
+  void Add(const Layer& layer, const int32_t* draws);
+  bool changes_nothing() const { return num_layers == 0; }
+
+  Axis rows, columns;
+  int num_layers = 0;
+  int num_cutouts = 0;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_PLAN_H_

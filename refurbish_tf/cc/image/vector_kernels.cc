@@ -1,0 +1,231 @@
+// In AVX2. A processor that has it, and F16C, is asked for when the program runs,
+// so it is these functions alone that are compiled for one. Without FMA, whatever
+// else is: it would round once where two operations round twice.
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/plain_kernels.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
+
+namespace refurbish_tf {
+namespace {
+
+REFURBISH_TF_AVX2 inline __m128i Load(const void* from) {
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+REFURBISH_TF_AVX2 inline void Store(void* to, __m128i value) {
+  _mm_storeu_si128(static_cast<__m128i*>(to), value);
+}
+
+REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  const __m128i order =
+      _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  if (pixels < 16) return plain::MirrorRow<1>(from, pixels, to);
+  int64_t i = 0;
+  for (; i + 16 <= pixels; i += 16) {
+    Store(to + i, _mm_shuffle_epi8(Load(from + pixels - i - 16), order));
+  }
+  Store(to + pixels - 16, _mm_shuffle_epi8(Load(from), order));
+}
+
+// Five pixels in a vector. Each but the last writes a byte too much, which the
+// next one writes over; it reads the byte before its pixels, too.
+REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  if (pixels < 6) return plain::MirrorRow<3>(from, pixels, to);
+  const __m128i order =
+      _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1);
+  int64_t i = 0;
+  for (const uint8_t* end = from + 3 * pixels; i + 6 <= pixels;
+       i += 5, end -= 15) {
+    Store(to + 3 * i, _mm_shuffle_epi8(Load(end - 16), order));
+  }
+  const __m128i first =
+      _mm_setr_epi8(12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5, 0, 1, 2, -1);
+  const __m128i last = _mm_shuffle_epi8(Load(from), first);
+  uint8_t* const end = to + 3 * (pixels - 5);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(end), last);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(end + 7),
+                   _mm_srli_si128(last, 7));
+}
+
+REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  if (pixels < 4) return plain::MirrorRow<4>(from, pixels, to);
+  for (int64_t i = 0; i + 4 <= pixels; i += 4) {
+    Store(to + 4 * i,
+          _mm_shuffle_epi32(Load(from + 4 * (pixels - i - 4)), 0x1b));
+  }
+  Store(to + 4 * (pixels - 4), _mm_shuffle_epi32(Load(from), 0x1b));
+}
+
+template <void (*mirror_row)(const uint8_t*, int64_t, uint8_t*)>
+REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
+                              int64_t pixels, int64_t rows, uint8_t* to,
+                              int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row) {
+    mirror_row(from + row * from_stride, pixels, to + row * to_stride);
+  }
+}
+
+REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, float* to) {
+  _mm256_storeu_ps(to, value);
+}
+
+REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
+  const __m256i bits = _mm256_castps_si256(value);
+  const __m256i odd =
+      _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd),
+      16);
+  Store(to, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
+                             _mm256_extracti128_si256(rounded, 1)));
+}
+
+REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Float16* to) {
+  Store(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
+}
+
+template <class T>
+REFURBISH_TF_AVX2 void Normalize(const uint8_t* from, int64_t count,
+                                 const Pattern& pattern, void* to) {
+  T* const values = static_cast<T*>(to);
+  __m256 scale[3], offset[3];
+  for (int k = 0; k < 3; ++k) {
+    scale[k] = _mm256_load_ps(pattern.scale.data() + 8 * k);
+    offset[k] = _mm256_load_ps(pattern.offset.data() + 8 * k);
+  }
+  int64_t i = 0;
+  for (; i + kPattern <= count; i += kPattern) {
+    for (int k = 0; k < 3; ++k) {
+      const __m128i bytes = _mm_loadl_epi64(
+          reinterpret_cast<const __m128i*>(from + i + 8 * k));
+      const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+      StoreAs(_mm256_add_ps(_mm256_mul_ps(value, scale[k]), offset[k]),
+              values + i + 8 * k);
+    }
+  }
+  plain::Normalize(from, i, count, pattern, values);
+}
+
+REFURBISH_TF_AVX2 inline __m256i Pair(const int16_t* weights) {
+  int32_t pair;
+  __builtin_memcpy(&pair, weights, sizeof pair);
+  return _mm256_set1_epi32(pair);
+}
+
+REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
+                                 const int16_t* weights, int64_t pairs,
+                                 int64_t count, int16_t* to) {
+  constexpr int kShift = kWeightBits - kFractionBits;
+  const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    __m256i low = half, high = half;
+    for (int64_t k = 0; k < pairs; ++k) {
+      const __m128i one = Load(rows[2 * k] + i), other = Load(rows[2 * k + 1] + i);
+      const __m256i pair = Pair(weights + 2 * k);
+      low = _mm256_add_epi32(low, _mm256_madd_epi16(
+          _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(one, other)), pair));
+      high = _mm256_add_epi32(high, _mm256_madd_epi16(
+          _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(one, other)), pair));
+    }
+    const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(low, kShift),
+                                              _mm256_srai_epi32(high, kShift));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm256_permute4x64_epi64(packed, 0xd8));
+  }
+  plain::BlendRows(rows, weights, pairs, i, count, to);
+}
+
+// Four pixels at a time.
+template <int channels>
+REFURBISH_TF_AVX2 void BlendColumns(const int16_t* from, const int32_t* start,
+                                    const int16_t* weights, int64_t pairs,
+                                    int64_t pixels, uint8_t* to) {
+  constexpr int kShift = kWeightBits + kFractionBits;
+  const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
+  // Each value beside the one of the same channel in the next pixel.
+  const __m256i beside = _mm256_broadcastsi128_si256(
+      channels == 4
+          ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
+          : _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
+  const __m256i first_two = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+  const __m256i last_two = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+  // The vector of four pixels of three channels is longer than these.
+  const int64_t beyond = channels == 4 ? 0 : 2;
+  int64_t i = 0;
+  for (; i + 4 + beyond <= pixels; i += 4) {
+    const int16_t* first[4];
+    for (int k = 0; k < 4; ++k) first[k] = from + start[i + k] * channels;
+    __m256i one = half, other = half;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const __m256i weight = _mm256_castsi128_si256(
+          Load(weights + 2 * (pair * pixels + i)));
+      const int64_t at = 2 * pair * channels;
+      const __m256i values = _mm256_inserti128_si256(
+          _mm256_castsi128_si256(Load(first[0] + at)), Load(first[1] + at), 1);
+      const __m256i others = _mm256_inserti128_si256(
+          _mm256_castsi128_si256(Load(first[2] + at)), Load(first[3] + at), 1);
+      one = _mm256_add_epi32(one, _mm256_madd_epi16(
+          _mm256_shuffle_epi8(values, beside),
+          _mm256_permutevar8x32_epi32(weight, first_two)));
+      other = _mm256_add_epi32(other, _mm256_madd_epi16(
+          _mm256_shuffle_epi8(others, beside),
+          _mm256_permutevar8x32_epi32(weight, last_two)));
+    }
+    // Of each half of the vector, 4 words of one pixel and 4 of another.
+    const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(one, kShift),
+                                             _mm256_srai_epi32(other, kShift));
+    const __m256i bytes = _mm256_packus_epi16(words, words);
+    const __m128i result = _mm_unpacklo_epi32(
+        _mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    if (channels == 4) {
+      Store(to + 4 * i, result);
+    } else {
+      const __m128i dense =
+          _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+      Store(to + 3 * i, _mm_shuffle_epi8(result, dense));
+    }
+  }
+  plain::BlendColumns<channels>(from, start, weights, pairs, i, pixels, to);
+}
+
+void BlendGrayColumns(const int16_t* from, const int32_t* start,
+                      const int16_t* weights, int64_t pairs, int64_t pixels,
+                      uint8_t* to) {
+  plain::BlendColumns<1>(from, start, weights, pairs, 0, pixels, to);
+}
+
+}  // namespace
+
+const PixelKernels* VectorKernels() {
+  static constexpr PixelKernels kKernels = {
+      {nullptr, Mirror<MirrorRow1>, nullptr, Mirror<MirrorRow3>,
+       Mirror<MirrorRow4>},
+      {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
+       Normalize<plain::Float16>},
+      BlendRows,
+      {nullptr, BlendGrayColumns, nullptr, BlendColumns<3>, BlendColumns<4>}};
+  static const bool kThere =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return kThere ? &kKernels : nullptr;
+}
+
+}  // namespace refurbish_tf
+
+#else
+
+namespace refurbish_tf {
+
+const PixelKernels* VectorKernels() { return nullptr; }
+
+}  // namespace refurbish_tf
+
+#endif

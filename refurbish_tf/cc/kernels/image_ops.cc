@@ -1,0 +1,228 @@
+// The layers of a final augmentation: what they draw, and what they make of it.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::DEVICE_CPU;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+// A batch of which less than this is read and written is not worth waking a
+// thread for.
+constexpr int64_t kBytesForAThread = 1 << 18;
+
+absl::Status ParseSeed(const Tensor& tensor, std::optional<ImageSeed>* seed) {
+  if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A seed must be of shape [2], got ", tensor.shape().DebugString(), "."));
+  }
+  if (tensor.dtype() == tensorflow::DT_INT32) {
+    const auto values = tensor.vec<int32_t>();
+    seed->emplace(values(0), values(1));
+  } else {
+    const auto values = tensor.vec<int64_t>();
+    seed->emplace(values(0), values(1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParseLayers(OpKernelConstruction* ctx,
+                         std::optional<LayerRun>* run) {
+  std::vector<std::string> texts;
+  if (absl::Status status = ctx->GetAttr("layers", &texts); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<LayerRun> parsed = LayerRun::Parse(texts);
+  if (!parsed.ok()) return parsed.status();
+  *run = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+class SeedAtOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* ctx) override {
+    std::optional<ImageSeed> seed;
+    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(0), &seed));
+    const Tensor& index = ctx->input(1);
+    OP_REQUIRES(ctx, index.dims() <= 1,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`index` must be a scalar or a vector, got shape ",
+                    index.shape().DebugString(), ".")));
+    TensorShape shape = index.shape();
+    shape.AddDim(2);
+    Tensor* seeds;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &seeds));
+    const auto indices = index.flat<int64_t>();
+    auto values = seeds->flat<int32_t>();
+    for (int64_t i = 0; i < indices.size(); ++i) {
+      OP_REQUIRES(ctx, indices(i) >= 0,
+                  absl::InvalidArgumentError(absl::StrCat(
+                      "`index` must be at least 0, got ", indices(i),
+                      ". It is the position of an image in its batch, or of a "
+                      "layer among its layers.")));
+      const std::array<int32_t, 2> at = seed->At(indices(i));
+      values(2 * i) = at[0];
+      values(2 * i + 1) = at[1];
+    }
+  }
+};
+
+class DrawsOp : public OpKernel {
+ public:
+  explicit DrawsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    std::optional<ImageSeed> seed;
+    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(0), &seed));
+    Tensor* output;
+    if (ctx->num_inputs() == 1) {
+      OP_REQUIRES_OK(
+          ctx, ctx->allocate_output(0, TensorShape({run_->num_draws()}),
+                                    &output));
+      Draw(*run_, *seed, output->flat<int32_t>().data());
+      return;
+    }
+    const Tensor& batch_size = ctx->input(1);
+    OP_REQUIRES(ctx, batch_size.dims() == 0 && batch_size.scalar<int64_t>()() >= 0,
+                absl::InvalidArgumentError(
+                    "`batch_size` must be one number of at least 0."));
+    const int64_t size = batch_size.scalar<int64_t>()();
+    TensorShape shape;
+    OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape({size, run_->num_draws()},
+                                                      &shape));
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    int32_t* draws = output->flat<int32_t>().data();
+    for (int64_t image = 0; image < size; ++image) {
+      Draw(*run_, seed->SeedAt(image), draws);
+      draws += run_->num_draws();
+    }
+  }
+
+ private:
+  std::optional<LayerRun> run_;
+};
+
+class PixelsOp : public OpKernel {
+ public:
+  explicit PixelsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    tensorflow::DataType type;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
+    OP_REQUIRES(ctx, type == TypeOf(run_->normalization().type),
+                absl::InvalidArgumentError(
+                    "`T` must be the type that the layers make."));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& images = ctx->input(0);
+    const Tensor& draws = ctx->input(1);
+    const int dims = images.dims();
+    OP_REQUIRES(ctx, dims == 3 || dims == 4,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "Images must be of shape [height, width, channels] or "
+                    "[batch, height, width, channels], got ",
+                    images.shape().DebugString(), ".")));
+    const int64_t batch_size = dims == 4 ? images.dim_size(0) : 1;
+    const int64_t channels = images.dim_size(dims - 1);
+    const ImageSize size = {images.dim_size(dims - 3),
+                            images.dim_size(dims - 2)};
+    OP_REQUIRES_OK(ctx, run_->CheckChannels(channels));
+    const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
+    OP_REQUIRES_OK(ctx, made.status());
+    const int num_draws = run_->num_draws();
+    OP_REQUIRES(
+        ctx,
+        num_draws == 0 ||
+            (draws.dims() == dims - 2 && draws.dim_size(dims - 3) == num_draws &&
+             (dims == 3 || draws.dim_size(0) == batch_size)),
+        absl::InvalidArgumentError(absl::StrCat(
+            "Images of shape ", images.shape().DebugString(),
+            " need draws of shape [", dims == 4 ? absl::StrCat(batch_size, ", ") : "",
+            num_draws, "], got ", draws.shape().DebugString(), ".")));
+    const int32_t* const drawn = draws.flat<int32_t>().data();
+    for (int64_t image = 0; image < batch_size; ++image) {
+      OP_REQUIRES_OK(ctx, run_->CheckDraws(drawn + image * num_draws));
+    }
+    Tensor* output;
+    if (made->height == size.height && made->width == size.width) {
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
+    } else {
+      TensorShape shape = images.shape();
+      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made->height));
+      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made->width));
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    }
+    if (output->NumElements() == 0) return;
+    const uint8_t* const from = images.flat<uint8_t>().data();
+    char* const to = const_cast<char*>(output->tensor_data().data());
+    const int64_t from_bytes = images.TotalBytes() / batch_size;
+    const int64_t to_bytes = output->TotalBytes() / batch_size;
+    const auto paint = [&](int64_t begin, int64_t end) {
+      Painter painter(*run_, size, channels, BestKernels());
+      for (int64_t image = begin; image < end; ++image) {
+        painter.Paint(from + image * from_bytes, drawn + image * num_draws,
+                      to + image * to_bytes);
+      }
+    };
+    const int64_t bytes = from_bytes + to_bytes;
+    if (batch_size == 1 || bytes * batch_size < 2 * kBytesForAThread) {
+      paint(0, batch_size);
+      return;
+    }
+    const auto* const workers =
+        ctx->device()->tensorflow_cpu_worker_threads();
+    // A shard is at least of a cost of 10,000.
+    tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
+                      std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
+                      paint);
+  }
+
+ private:
+  static tensorflow::DataType TypeOf(ValueType type) {
+    switch (type) {
+      case ValueType::kUint8:
+        return tensorflow::DT_UINT8;
+      case ValueType::kFloat32:
+        return tensorflow::DT_FLOAT;
+      case ValueType::kBfloat16:
+        return tensorflow::DT_BFLOAT16;
+      case ValueType::kFloat16:
+        return tensorflow::DT_HALF;
+    }
+    return tensorflow::DT_INVALID;
+  }
+
+  std::optional<LayerRun> run_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>SeedAt").Device(DEVICE_CPU),
+                        SeedAtOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageDraws").Device(DEVICE_CPU),
+                        DrawsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImagePixels").Device(DEVICE_CPU),
+                        PixelsOp);
+
+}  // namespace
+}  // namespace refurbish_tf

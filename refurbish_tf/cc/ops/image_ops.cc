@@ -1,0 +1,139 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "refurbish_tf/cc/image/layer.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+absl::StatusOr<LayerRun> RunOf(InferenceContext* c) {
+  std::vector<std::string> texts;
+  if (absl::Status status = c->GetAttr("layers", &texts); !status.ok()) {
+    return status;
+  }
+  return LayerRun::Parse(texts);
+}
+
+absl::Status SeedIsPair(InferenceContext* c) {
+  ShapeHandle seed;
+  return c->Merge(c->input(0), c->Vector(2), &seed);
+}
+
+absl::Status SeedAtShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(SeedIsPair(c));
+  ShapeHandle index, seeds;
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(1), 1, &index));
+  TF_RETURN_IF_ERROR(c->Concatenate(index, c->Vector(2), &seeds));
+  c->set_output(0, seeds);
+  return absl::OkStatus();
+}
+
+absl::Status DrawsShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(SeedIsPair(c));
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  if (c->num_inputs() == 1) {
+    c->set_output(0, c->Vector(run->num_draws()));
+    return absl::OkStatus();
+  }
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
+  DimensionHandle batch_size;
+  TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &batch_size));
+  c->set_output(0, c->Matrix(batch_size, run->num_draws()));
+  return absl::OkStatus();
+}
+
+absl::Status PixelsShape(InferenceContext* c) {
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  ShapeHandle images = c->input(0);
+  if (!c->RankKnown(images) && run->num_draws() > 0 &&
+      c->RankKnown(c->input(1))) {
+    images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
+  }
+  if (!c->RankKnown(images)) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
+  if (c->ValueKnown(c->Dim(images, -1))) {
+    TF_RETURN_IF_ERROR(run->CheckChannels(c->Value(c->Dim(images, -1))));
+  }
+  const int dims = c->Rank(images);
+  if (run->num_draws() > 0) {
+    ShapeHandle draws = c->Vector(run->num_draws());
+    if (dims == 4) {
+      draws = c->Matrix(c->Dim(images, 0), run->num_draws());
+    }
+    TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
+    if (dims == 4) {
+      TF_RETURN_IF_ERROR(
+          c->ReplaceDim(images, 0, c->Dim(draws, 0), &images));
+    }
+  }
+  const ImageSize size = {c->Value(c->Dim(images, dims - 3)),
+                          c->Value(c->Dim(images, dims - 2))};
+  const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+  if (!made.ok()) return made.status();
+  // Else the dimensions stay the same ones, also where they are not known.
+  if (made->height != size.height) {
+    TF_RETURN_IF_ERROR(
+        c->ReplaceDim(images, dims - 3, c->MakeDim(made->height), &images));
+  }
+  if (made->width != size.width) {
+    TF_RETURN_IF_ERROR(
+        c->ReplaceDim(images, dims - 2, c->MakeDim(made->width), &images));
+  }
+  c->set_output(0, images);
+  return absl::OkStatus();
+}
+
+static_assert(LayerRun::kUnknown == InferenceContext::kUnknownDim);
+
+REGISTER_OP("RefurbishTf>SeedAt")
+    .Input("seed: Tseed")
+    .Input("index: int64")
+    .Output("seeds: int32")
+    .Attr("Tseed: {int32, int64}")
+    .SetShapeFn(SeedAtShape)
+    .Doc("The seed of number `index` of those made of `seed`, or of each number.");
+
+REGISTER_OP("RefurbishTf>ImageDraws")
+    .Input("seed: Tseed")
+    .Input("batch_size: num_batch_sizes * int64")
+    .Output("draws: int32")
+    .Attr("layers: list(string)")
+    .Attr("Tseed: {int32, int64}")
+    .Attr("num_batch_sizes: int >= 0")
+    .SetShapeFn(DrawsShape)
+    .Doc(R"doc(
+What layers draw from a seed: [D], or [batch_size, D] for the images of a batch.
+
+layers: as text, such as 'random_crop position=0 padding=4 reflect=0'. See
+`refurbish_tf/cc/image/layer.h`.
+)doc");
+
+REGISTER_OP("RefurbishTf>ImagePixels")
+    .Input("images: uint8")
+    .Input("draws: int32")
+    .Output("made: T")
+    .Attr("layers: list(string)")
+    .Attr("T: {uint8, float, bfloat16, half}")
+    .SetShapeFn(PixelsShape)
+    .Doc(R"doc(
+What layers make, with what they drew, of an image or of each one of a batch.
+
+Where they draw nothing, `draws` is of any shape.
+)doc");
+
+}  // namespace
+}  // namespace refurbish_tf

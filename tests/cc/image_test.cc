@@ -1,0 +1,411 @@
+// What layers draw, and what they make of images, against the plainest way to say it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/resize.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Random = std::mt19937_64;
+
+int64_t Between(Random& random, int64_t low, int64_t high) {
+  return low + static_cast<int64_t>(random() % (high - low + 1));
+}
+
+// Exactly as long as it says, for the sanitizer to see what is beyond.
+struct Bytes {
+  explicit Bytes(size_t number) : data(new uint8_t[number]), size(number) {}
+  std::unique_ptr<uint8_t[]> data;
+  size_t size;
+  std::vector<uint8_t> Vector() const { return {data.get(), data.get() + size}; }
+};
+
+Bytes Noise(Random& random, size_t number) {
+  Bytes bytes(number);
+  for (size_t i = 0; i < number; ++i) bytes.data[i] = static_cast<uint8_t>(random());
+  return bytes;
+}
+
+struct Image {
+  int64_t height, width, channels;
+  std::vector<uint8_t> values;
+  uint8_t At(int64_t y, int64_t x, int64_t c) const {
+    return values[(y * width + x) * channels + c];
+  }
+};
+
+LayerRun Parsed(const std::vector<std::string>& texts) {
+  absl::StatusOr<LayerRun> run = LayerRun::Parse(texts);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return *std::move(run);
+}
+
+// Each pixel by itself, from the definition of the layer.
+Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
+  Image made = image;
+  const int64_t height = image.height, width = image.width;
+  const auto reflected = [](int64_t i, int64_t size) {
+    return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+  };
+  for (int64_t y = 0; y < height; ++y) {
+    for (int64_t x = 0; x < width; ++x) {
+      int64_t from_y = y, from_x = x;
+      bool zero = false;
+      if (layer.kind == LayerKind::kRandomCrop) {
+        from_y += draws[0] - layer.padding;
+        from_x += draws[1] - layer.padding;
+        if (layer.reflects) {
+          from_y = reflected(from_y, height);
+          from_x = reflected(from_x, width);
+        }
+        zero = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
+      } else if (layer.kind == LayerKind::kRandomFlip) {
+        if (draws[0] == 1) from_x = width - 1 - x;
+      } else if (layer.kind == LayerKind::kCutout) {
+        const int64_t top = ((draws[0] * height) >> 31) - layer.side / 2;
+        const int64_t left = ((draws[1] * width) >> 31) - layer.side / 2;
+        zero = y >= top && y < top + layer.side && x >= left && x < left + layer.side;
+      }
+      for (int64_t c = 0; c < image.channels; ++c) {
+        made.values[(y * width + x) * image.channels + c] =
+            zero ? 0 : image.At(from_y, from_x, c);
+      }
+    }
+  }
+  return made;
+}
+
+std::string RandomLayer(Random& random, int64_t least_side) {
+  switch (random() % 4) {
+    case 0:
+      return absl::StrCat("random_crop position=-1 reflect=0 padding=",
+                          Between(random, 0, least_side + 3));
+    case 1:
+      return absl::StrCat("random_crop position=-1 reflect=1 padding=",
+                          Between(random, 0, least_side - 1));
+    case 2:
+      return "random_flip position=-1";
+    default:
+      return absl::StrCat("cutout position=-1 side=",
+                          Between(random, 1, 2 * least_side));
+  }
+}
+
+TEST(DrawsTest, AreThoseOfTheSpecification) {
+  // Worked out in Python, with whole numbers of any size.
+  const LayerRun run = Parsed({"random_crop position=-1 padding=4 reflect=0",
+                               "random_flip position=1", "cutout position=7 side=3"});
+  ASSERT_EQ(run.num_draws(), 5);
+  std::vector<int32_t> draws(5);
+  Draw(run, ImageSeed(7, -3), draws.data());
+  EXPECT_THAT(draws, testing::ElementsAre(4, 6, 1, 669215203, 944996668));
+  EXPECT_THAT(ImageSeed(7, -3).At(5), testing::ElementsAre(1531704904, -1688831083));
+}
+
+TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
+  Random random(1);
+  for (int round = 0; round < 1500; ++round) {
+    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    const bool wide = random() % 4 == 0;
+    Image image = {Between(random, 1, 12), Between(random, 1, wide ? 90 : 12), channels, {}};
+    const Bytes from = Noise(random, image.height * image.width * channels);
+    image.values = from.Vector();
+    std::vector<std::string> texts;
+    for (int64_t i = Between(random, 1, 5); i > 0; --i) {
+      texts.push_back(RandomLayer(random, std::min(image.height, image.width)));
+    }
+    const LayerRun run = Parsed(texts);
+    ASSERT_TRUE(run.SizeBehind({image.height, image.width}).ok());
+    std::vector<int32_t> draws(run.num_draws());
+    Draw(run, ImageSeed(round, 0), draws.data());
+    ASSERT_TRUE(run.CheckDraws(draws.data()).ok());
+    Image expected = image;
+    const int32_t* drawn = draws.data();
+    for (const Layer& layer : run.layers()) {
+      expected = Applied(layer, drawn, expected);
+      drawn += layer.NumDraws();
+    }
+    for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
+      Bytes to(from.size);
+      Painter(run, {image.height, image.width}, channels, *kernels)
+          .Paint(from.data.get(), draws.data(), to.data.get());
+      ASSERT_EQ(to.Vector(), expected.values)
+          << image.height << " x " << image.width << " x " << channels << ": "
+          << testing::PrintToString(texts) << testing::PrintToString(draws);
+    }
+  }
+}
+
+// Values of a type as float32, of which they are exact.
+float AsFloat(ValueType type, const uint8_t* bytes) {
+  uint32_t bits;
+  if (type == ValueType::kFloat32) {
+    std::memcpy(&bits, bytes, 4);
+  } else {
+    uint16_t half;
+    std::memcpy(&half, bytes, 2);
+    if (type == ValueType::kFloat16) {
+      const int exponent = (half >> 10) & 31;
+      const double digits = half & 1023;
+      const double magnitude =
+          exponent == 31 ? std::numeric_limits<double>::infinity()
+          : exponent == 0 ? std::ldexp(digits, -24)
+                          : std::ldexp(1024 + digits, exponent - 25);
+      return static_cast<float>((half & 0x8000) != 0 ? -magnitude : magnitude);
+    }
+    bits = static_cast<uint32_t>(half) << 16;
+  }
+  float value;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+TEST(PainterTest, NormalizesWhatIsPainted) {
+  Random random(2);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    // Some rows are longer than what is painted at a time.
+    const int64_t width = random() % 10 == 0 ? Between(random, 8000, 9000) : Between(random, 1, 60);
+    const ImageSize size = {Between(random, 1, 9), width};
+    const Bytes from = Noise(random, size.height * size.width * channels);
+    std::string mean, std;
+    for (int64_t c = 0; c < channels; ++c) {
+      absl::StrAppend(&mean, c > 0 ? "," : "", Between(random, 0, 1000) / 1000.0);
+      absl::StrAppend(&std, c > 0 ? "," : "", Between(random, 1, 1000) / 3000.0);
+    }
+    std::vector<std::string> texts;
+    for (int64_t i = Between(random, 0, 3); i > 0; --i) {
+      texts.push_back(RandomLayer(random, std::min(size.height, size.width)));
+    }
+    const std::vector<std::string> as_bytes =
+        texts.empty() ? std::vector<std::string>{"random_crop position=-1 padding=0 reflect=0"} : texts;
+    const int type = static_cast<int>(Between(random, 1, 3));
+    texts.push_back(absl::StrCat("normalize position=-1 dtype=",
+                                 std::array<const char*, 4>{"", "float32", "bfloat16", "float16"}[type],
+                                 " mean=", mean, " std=", std));
+    const LayerRun run = Parsed(texts), unnormalized = Parsed(as_bytes);
+    std::vector<int32_t> draws(std::max(run.num_draws(), unnormalized.num_draws()));
+    Draw(unnormalized, ImageSeed(round, 0), draws.data());
+    Bytes bytes(from.size);
+    Painter(unnormalized, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), bytes.data.get());
+    const size_t value_size = type == 1 ? 4 : 2;
+    Bytes plain(from.size * value_size), best(from.size * value_size);
+    Painter(run, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    ASSERT_EQ(plain.Vector(), best.Vector());
+    for (size_t i = 0; i < from.size; ++i) {
+      const float product = bytes.data[i] * run.normalization().scale[i % channels];
+      const float expected = product + run.normalization().offset[i % channels];
+      const float found = AsFloat(static_cast<ValueType>(type), plain.data.get() + value_size * i);
+      // Half a unit in the last of 24, 8 and 11 digits.
+      const float most = std::array<float, 4>{0, 0, 1.0f / 256, 1.0f / 2048}[type];
+      ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == 3 ? 3e-8f : 0.0f));
+    }
+  }
+}
+
+TEST(RoundingTest, OfEveryHalfIsItself) {
+  for (uint32_t half = 0; half < 0x10000; ++half) {
+    const uint16_t bits = static_cast<uint16_t>(half);
+    uint8_t bytes[2];
+    std::memcpy(bytes, &bits, 2);
+    const float value = AsFloat(ValueType::kFloat16, bytes);
+    if ((half & 0x7c00) != 0x7c00) {
+      EXPECT_EQ(RoundToFloat16(value), bits);
+      // The middle between two of them goes to the even one.
+      const uint16_t next = static_cast<uint16_t>(bits + 1);
+      std::memcpy(bytes, &next, 2);
+      const float after = AsFloat(ValueType::kFloat16, bytes);
+      if (std::isfinite(after)) {
+        EXPECT_EQ(RoundToFloat16((value + after) / 2), bits % 2 == 0 ? bits : next);
+        EXPECT_EQ(RoundToFloat16(std::nextafter((value + after) / 2, after)), next);
+      }
+    }
+    std::memcpy(bytes, &bits, 2);
+    const float as_bfloat16 = AsFloat(ValueType::kBfloat16, bytes);
+    if (std::isfinite(as_bfloat16)) EXPECT_EQ(RoundToBfloat16(as_bfloat16), bits);
+  }
+  EXPECT_EQ(RoundToFloat16(65519.99f), 0x7bff);
+  EXPECT_EQ(RoundToFloat16(65520.0f), 0x7c00);
+  EXPECT_EQ(RoundToFloat16(-1e30f), 0xfc00);
+  EXPECT_EQ(RoundToBfloat16(1 + 1.0f / 256), 0x3f80);
+  EXPECT_EQ(RoundToBfloat16(1 + 3.0f / 256), 0x3f82);
+}
+
+// What `tf.image.resize` does, in double.
+double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width,
+               bool antialias, int64_t y, int64_t x, int64_t c) {
+  const auto weights = [antialias](int64_t in, int64_t out, int64_t i) {
+    const double step = static_cast<double>(in) / out;
+    const double radius = antialias && step > 1 ? step : 1;
+    double middle = (i + 0.5) * step - 0.5;
+    if (!antialias) middle = std::clamp<double>(middle, 0, in - 1);
+    std::vector<double> weights(in);
+    double total = 0;
+    for (int64_t k = 0; k < in; ++k) {
+      weights[k] = std::max(0.0, 1 - std::abs(k - middle) / radius);
+      total += weights[k];
+    }
+    for (double& weight : weights) weight /= total;
+    return weights;
+  };
+  const std::vector<double> rows = weights(box.height, out_height, y);
+  const std::vector<double> columns = weights(box.width, out_width, x);
+  double sum = 0;
+  for (int64_t i = 0; i < box.height; ++i) {
+    for (int64_t j = 0; rows[i] > 0 && j < box.width; ++j) {
+      sum += rows[i] * columns[j] * image.At(box.y + i, box.x + j, c);
+    }
+  }
+  return sum;
+}
+
+TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
+  Random random(3);
+  for (int round = 0; round < 250; ++round) {
+    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    Image image = {Between(random, 1, 40), Between(random, 1, 40), channels, {}};
+    const Bytes from = Noise(random, image.height * image.width * channels);
+    image.values = from.Vector();
+    const int64_t height = Between(random, 1, 30), width = Between(random, 1, 30);
+    const bool antialias = random() % 2 == 0, flipped = random() % 2 == 0;
+    std::vector<std::string> texts = {absl::StrCat(
+        "random_resized_crop position=-1 height=", height, " width=", width,
+        " scale=0.08,1 ratio=0.75,1.3333333333333333 antialias=", antialias ? 1 : 0)};
+    if (flipped) texts.push_back("random_flip position=0");
+    const LayerRun run = Parsed(texts);
+    std::vector<int32_t> draws(run.num_draws());
+    Draw(run, ImageSeed(round, 5), draws.data());
+    const Box box = ResizedCropBox(run.layers()[0], draws.data(), {image.height, image.width});
+    ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 &&
+                box.y + box.height <= image.height && box.x + box.width <= image.width);
+    Bytes plain(height * width * channels), best(height * width * channels);
+    const ImageSize size = {image.height, image.width};
+    Painter(run, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    ASSERT_EQ(plain.Vector(), best.Vector());
+    const bool mirrored = flipped && draws.back() == 1;
+    for (int64_t y = 0; y < height; ++y) {
+      for (int64_t x = 0; x < width; ++x) {
+        for (int64_t c = 0; c < channels; ++c) {
+          const double expected = Resized(image, box, height, width, antialias, y,
+                                          mirrored ? width - 1 - x : x, c);
+          ASSERT_NEAR(plain.data[(y * width + x) * channels + c], expected, 0.6);
+        }
+      }
+    }
+  }
+}
+
+TEST(ResizeTest, ManyLayersAroundIt) {
+  Random random(4);
+  for (int round = 0; round < 200; ++round) {
+    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    const ImageSize size = {Between(random, 1, 20), Between(random, 1, 20)};
+    const Bytes from = Noise(random, size.height * size.width * channels);
+    const ImageSize middle = {Between(random, 1, 20), Between(random, 1, 20)};
+    const std::string resized = absl::StrCat(
+        "random_resized_crop position=-1 height=", middle.height, " width=", middle.width,
+        " scale=0.2,0.9 ratio=0.5,2 antialias=1");
+    const std::string before = RandomLayer(random, std::min(size.height, size.width));
+    const std::string behind = RandomLayer(random, std::min(middle.height, middle.width));
+    const LayerRun run = Parsed({before, resized, behind});
+    std::vector<int32_t> draws(run.num_draws());
+    Draw(run, ImageSeed(round, 9), draws.data());
+    Bytes at_once(middle.height * middle.width * channels);
+    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
+    // One by one, each in a run of its own.
+    std::vector<uint8_t> image = from.Vector();
+    ImageSize now = size;
+    const int32_t* drawn = draws.data();
+    for (const std::string& text : {before, resized, behind}) {
+      const LayerRun one = Parsed({text});
+      const ImageSize next = *one.SizeBehind(now);
+      std::vector<uint8_t> made(next.height * next.width * channels);
+      Painter(one, now, channels, PlainKernels()).Paint(image.data(), drawn, made.data());
+      drawn += one.num_draws();
+      image = made;
+      now = next;
+    }
+    ASSERT_EQ(at_once.Vector(), image);
+  }
+}
+
+TEST(ResizeTest, FlatImagesStayFlat) {
+  for (const int64_t side : {1, 2, 7, 100}) {
+    for (const int64_t to_side : {1, 3, 64}) {
+      const LayerRun run = Parsed({absl::StrCat(
+          "random_resized_crop position=-1 height=", to_side, " width=", to_side,
+          " scale=1,1 ratio=1,1 antialias=1")});
+      std::vector<int32_t> draws(run.num_draws());
+      Bytes from(side * side * 3), to(to_side * to_side * 3);
+      std::memset(from.data.get(), 255, from.size);
+      Painter(run, {side, side}, 3, BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
+      EXPECT_THAT(to.Vector(), testing::Each(255));
+    }
+  }
+}
+
+TEST(LayerRunTest, RefusesWhatIsNone) {
+  for (const char* text : {
+           "", "random_crop", "blur position=-1", "random_flip position=-2",
+           "random_flip position=-1 padding=3", "random_flip position=-1 position=-1",
+           "random_crop position=-1 padding=-1 reflect=0",
+           "random_crop position=-1 padding=16384 reflect=0",
+           "random_crop position=-1 padding=4 reflect=2", "cutout position=-1 side=0",
+           "cutout position=-1 side=1.5",
+           "random_resized_crop position=-1 height=0 width=1 scale=1,1 ratio=1,1 antialias=0",
+           "random_resized_crop position=-1 height=1 width=1 scale=1 ratio=1,1 antialias=0",
+           "random_resized_crop position=-1 height=1 width=1 scale=1,0.5 ratio=1,1 antialias=0",
+           "random_resized_crop position=-1 height=1 width=1 scale=1,1 ratio=0,1 antialias=0",
+           "random_resized_crop position=-1 height=1 width=1 scale=1,nan ratio=1,1 antialias=0",
+           "normalize position=-1 dtype=float64 mean=0 std=1",
+           "normalize position=-1 dtype=float32 mean=0 std=0",
+           "normalize position=-1 dtype=float32 mean=0 std=-1",
+           "normalize position=-1 dtype=float32 mean=nan std=1",
+           "normalize position=-1 dtype=float32 mean=0 std=1e-45",
+           "normalize position=-1 dtype=float32 mean=0,0 std=1,1",
+           "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
+    EXPECT_EQ(LayerRun::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_FALSE(LayerRun::Parse({}).ok());
+  EXPECT_FALSE(LayerRun::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
+  EXPECT_FALSE(LayerRun::Parse({"normalize position=-1 dtype=float32 mean=0 std=1",
+                                "random_flip position=-1"}).ok());
+}
+
+TEST(LayerRunTest, RefusesImagesAndDraws) {
+  const LayerRun run = Parsed({"random_crop position=-1 padding=3 reflect=1",
+                               "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
+  EXPECT_TRUE(run.SizeBehind({4, 4}).ok());
+  EXPECT_TRUE(run.SizeBehind({LayerRun::kUnknown, 4}).ok());
+  EXPECT_FALSE(run.SizeBehind({3, 4}).ok());
+  EXPECT_FALSE(run.SizeBehind({4, 3}).ok());
+  EXPECT_FALSE(run.SizeBehind({0, 4}).ok());
+  EXPECT_TRUE(run.CheckChannels(3).ok());
+  EXPECT_FALSE(run.CheckChannels(1).ok());
+  EXPECT_FALSE(run.CheckChannels(2).ok());
+  for (const std::vector<int32_t>& draws : {std::vector<int32_t>{7, 0}, {0, 7}, {-1, 0}}) {
+    EXPECT_FALSE(run.CheckDraws(draws.data()).ok());
+  }
+  const int32_t flip = 2, cutout[] = {0, -1};
+  EXPECT_FALSE(Parsed({"random_flip position=-1"}).CheckDraws(&flip).ok());
+  EXPECT_FALSE(Parsed({"cutout position=-1 side=2"}).CheckDraws(cutout).ok());
+}
+
+}  // namespace
+}  // namespace refurbish_tf
