@@ -26,7 +26,7 @@ SMALLER = {
     "model.train_on_batch(*augment(x, y))": "model.train_on_batch(*augment(x, y)), num_elements=2, num_steps=2",
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
-    'strategy.cluster_resolver.cluster_spec().num_tasks("worker"), strategy.cluster_resolver.task_id': "2, 0",
+    'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
