@@ -10,8 +10,11 @@ def describe(dataset):
   refurbish "train", r = 3
     epoch   600 samples; after the first epoch about 200 fresh, 400 cached
     order   balanced eviction, cache-aware shuffle, seed 7
-    source  random access: only what is prepared is read
+    source  by index: about 200 of 600 elements are read in an epoch after the first
     store   memory, without a limit
+
+  A source is read by index, so that only fresh samples are read, or it is a stream, which is read through in every epoch; then
+  the description says what makes it one. See `rtf.sources`.
 
   Args:
     dataset: a `tf.data.Dataset`.

@@ -3,6 +3,7 @@ import inspect
 import math
 import numbers
 import os
+import re
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
@@ -253,8 +254,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     rows = [
         ("epoch", epoch),
         ("order", ", ".join(order)),
-        ("source", "random access: only what is prepared is read" if random_access else
-         "a stream: read through in every epoch"),
+        ("source", self._describe_source(random_access, num_samples, num_kept)),
         ("store", f"{place}, {limit}")]
     if not all(inline):
       # Old-style control flow, of tf.compat.v1.
@@ -262,6 +262,39 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       rows.append(("calls", f"{usual} by TensorFlow's default executor, which costs more"))
     title = f"{arguments.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
+
+
+  def _describe_source(self, random_access, num_samples, num_kept):
+    if random_access:
+      if num_kept < 0:
+        return "by index: what is fresh is read, and nothing else"
+      fresh = num_samples - num_kept * (1 - 1 / self._r)
+      return f"by index: about {fresh:,.0f} of {num_samples:,} elements are read in an epoch after the first"
+    stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()  # pylint: disable=protected-access
+    because = f", because of {_stream_name(stream)}" if stream else ""
+    elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
+    return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
+
+
+# By the beginnings of the names of TensorFlow's operations: what reads by index in their place.
+_WAYS_OUT = {
+    ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
+    ("Generator", "FlatMap"): "rtf.sources.data_source reads a Python source by index",
+}
+
+
+def _stream_name(op):
+  """What a stage is called where it is written, `filter` for FilterDataset, or else as TensorFlow calls it."""
+  name = re.sub(r"(Dataset)?(V\d+)?$", "", op.rpartition(">")[2])
+  method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^Parallel", "", name)).lower()
+  return method if hasattr(tf.data.Dataset, method) else name
+
+
+def _way_out(op):
+  for beginnings, hint in _WAYS_OUT.items():
+    if op.startswith(beginnings):
+      return f"; {hint}"
+  return ""
 
 
 def _check_arguments(

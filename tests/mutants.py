@@ -64,8 +64,12 @@ ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
 WORK = "refurbish_tf/cc/kernels/sample_work.cc"
 SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
 WORKERS = "refurbish_tf/cc/workers/ordered_workers.cc"
+DATA_SOURCE = "refurbish_tf/cc/kernels/data_source_dataset_op.cc"
 STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
 BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
+RECORDS = "refurbish_tf/cc/kernels/tfrecord_dataset_op.cc"
+OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
+INDEX = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
@@ -101,6 +105,23 @@ MUTANTS = [
            "tests/test_guarantees.py::test_any_history"),
     Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
            "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),
+    # Sources by index.
+    Mutant("batches of a Python source are large at once", DATA_SOURCE,
+           "next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);", "next_batch_ = dataset()->batch_reads_;",
+           "tests/test_data_source.py::test_batches_begin_small_and_grow_to_batch_reads"),
+    Mutant("who asks ahead waits", DATA_SOURCE, "    const AskingAhead does_not_wait;\n", "",
+           "tests/test_data_source.py::test_samples_that_fill_what_may_be_taken_ahead"),
+    Mutant("what was read ahead counts as handed out", DATA_SOURCE, "    position_ = next.position + 1;",
+           "    position_ = wanted_.back().position + 1;", "tests/test_data_source.py::test_restored_at_every_step"),
+    Mutant("elements share memory with their source", "refurbish_tf/sources/data_source.py",
+           '  return np.array(array, order="C")', "  return np.ascontiguousarray(array)",
+           "tests/test_data_source.py::test_what_was_read_is_nobody_elses"),
+    Mutant("a Python source is kept for ever", "refurbish_tf/sources/data_source.py", "    if not tf.executing_eagerly():",
+           "    if True:", "tests/test_data_source.py::test_the_source_goes_with_its_dataset"),
+    Mutant("a split that is not shuffled", "refurbish_tf/sources/image_folder.py", "  if seed is not None:\n    places",
+           "  if seed is None:\n    places", "tests/test_image_folder.py::test_files_are_those_of_keras_in_the_same_order"),
+    Mutant("crops that never reach the last row", "refurbish_tf/augment/decoding.py", "draws[-2:] * (room + 1)",
+           "draws[-2:] * room", "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
@@ -269,6 +290,20 @@ MUTANTS = [
            "  best = min(predictions, key=lambda row: row.time)", "tests/test_recommend_split.py::test_the_floor_decides"),
     Mutant("echo reads the same part again and again", "refurbish_tf/experiments/pipelines.py",
            "index_shuffle(number % e, ", "index_shuffle(0 * number, ", "tests/test_experiments.py::test_echo_reads_all_parts"),
+    # Sources by index.
+    Mutant("tfrecord: a record is read without its checksum", OPEN_FILES,
+           "  if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {", "  if (false) {", INDEX),
+    Mutant("tfrecord: a file that has changed goes on being read", OPEN_FILES,
+           "  if (!unchanged.ok()) return unchanged;", "  if (absl::IsInternal(unchanged)) return unchanged;", INDEX),
+    Mutant("tfrecord: files are never closed", OPEN_FILES, "  while (kept_.size() > most_) {", "  while (kept_.empty()) {", INDEX),
+    Mutant("tfrecord: an index that does not end with its file is taken", "refurbish_tf/cc/sources/file_index.cc",
+           "  if (index.end_ != identity.size) return std::nullopt;", "  if (index.end_ == 1) return std::nullopt;", INDEX),
+    Mutant("tfrecord: what a shard leaves out is read", RECORDS, "    plan_step_ = regular ? step : 1;", "    plan_step_ = 1;",
+           "tests/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
+    Mutant("tfrecord: a restored iterator by a mapper begins anew", RECORDS, "    num_requests_ = num_requests;\n  ", "  ",
+           "tests/test_tfrecord.py::TfrecordCheckpointTest"),
+    Mutant("tfrecord: who hands out waits for the mapper", RECORDS, "    options.consumer_helps = !work_->may_wait();\n", "",
+           "tests/test_tfrecord.py::test_who_reads_ahead_waits_and_nobody_else"),
 ]
 
 

@@ -249,7 +249,7 @@ def test_description(tmp_path):
       'refurbish "train", r = 3',
       "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
       "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
-      "  source  random access: only what is prepared is read",
+      "  source  by index: about 400 of 600 elements are read in an epoch after the first",
       "  store   memory, at most 2,400 bytes",
       "echo, e = 1.5",
       'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
@@ -258,14 +258,52 @@ def test_description(tmp_path):
       "refurbish, r = 1.5",
       "  epoch   number of samples not known yet; reuse begins after the first epoch that is read to its end",
       "  order   balanced eviction, cache-aware shuffle, seed 7",
-      "  source  a stream: read through in every epoch",
+      "  source  a stream, because of filter: all elements are read in every epoch",
       f"  store   {tmp_path / 'store'}, without a limit"]
   assert rtf.describe(stream).splitlines() == unread
   list(stream)
   read = rtf.describe(stream).splitlines()
   assert read[1] == "  epoch   12 samples; after the first epoch about 8 fresh, 4 cached"
-  assert read[:1] + read[2:] == unread[:1] + unread[2:]
+  assert read[3] == "  source  a stream, because of filter: all 12 elements are read in every epoch"
+  assert read[:1] + read[2:3] + read[4:] == unread[:1] + unread[2:3] + unread[4:]
   assert rtf.describe(tf.data.Dataset.range(3)) == "no reuse stages"
+
+
+def test_description_of_sources(tmp_path):
+  """Whether it is read by index, else which stage is in the way, and what would not be; and how much of it is read."""
+  def source(dataset, r=3):
+    line, = [line for line in rtf.describe(dataset.refurbish(lambda *x: x, r=r)).splitlines() if line.startswith("  source")]
+    return line[len("  source  "):]
+
+  with tf.io.TFRecordWriter(str(tmp_path / "file")) as writer:
+    writer.write(b"record")
+  (tmp_path / "images/a").mkdir(parents=True)
+  (tmp_path / "images/a/1.jpg").write_bytes(b"image")
+  by_index = "by index: about {} of {} elements are read in an epoch after the first"
+  assert source(tf.data.Dataset.range(1200).map(lambda x: x).take(900), r=2) == by_index.format(450, 900)
+  assert source(rtf.sources.data_source(list(range(3000)))) == by_index.format("1,000", "3,000")
+  assert source(rtf.sources.tfrecord(tmp_path / "file"), r=1) == by_index.format(1, 1)
+  assert source(rtf.sources.image_folder(tmp_path / "images"), r=1) == by_index.format(1, 1)
+
+  stream = "a stream, because of {}: all {}elements are read in every epoch{}"
+  numbers = tf.data.Dataset.range(9)
+  files = "; rtf.sources.tfrecord reads TFRecord files by index"
+  python = "; rtf.sources.data_source reads a Python source by index"
+  records = tf.data.TFRecordDataset(str(tmp_path / "file"))
+  assert source(records.map(tf.strings.length)) == stream.format("TFRecord", "", files)
+  names = tf.data.Dataset.from_tensor_slices([str(tmp_path / "file")])
+  assert source(names.interleave(tf.data.TFRecordDataset)) == stream.format("interleave", "", files)
+  generated = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
+  assert source(generated) == stream.format("flat_map", "", python)
+  assert source(numbers.cache().map(lambda x: x)) == stream.format("cache", "9 ", "")
+  assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
+  # The first one from the files on, of either input.
+  assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "9 ", "")
+  # Each is looked at once, though there are 2**40 ways to it.
+  many = numbers
+  for _ in range(40):
+    many = tf.data.Dataset.zip(many, many).map(lambda x, _: x)
+  assert source(many) == by_index.format(3, 9)
 
 
 def test_stats_are_a_snapshot():

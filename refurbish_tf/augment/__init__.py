@@ -19,6 +19,7 @@ from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .decoding import decode_and_crop
 from .deep_auto_augment import deep_auto_augment_layers
 from .final_layers import cutout
 from .final_layers import normalize
@@ -29,5 +30,6 @@ from .layers import rand_augment_layer
 from .layers import seed_at
 
 __all__ = [
-    "auto_augment_layers", "compose", "cutout", "deep_auto_augment_layers", "normalize", "rand_augment_layer",
-    "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at", "split"]
+    "auto_augment_layers", "compose", "cutout", "decode_and_crop", "deep_auto_augment_layers", "normalize",
+    "rand_augment_layer", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at",
+    "split"]

@@ -1,17 +1,38 @@
 """Refurbish stages that tell what they do: whose samples know their generation, and what the guarantees say of these."""
 import collections
+import functools
 import math
+import pathlib
+import tempfile
 
 import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
 
-RANDOM_ACCESS = ("range", "slices", "mapped")
+RANDOM_ACCESS = ("range", "slices", "mapped", "records")
 STREAMS = ("stream of known length", "stream")
 
 
+# For as long as the process lives.
+DIRECTORY = tempfile.TemporaryDirectory(prefix="refurbish_tf_records_")
+
+
+@functools.lru_cache(maxsize=None)
+def files_of_numbers(n):
+  """Two files with 0 to n - 1 as records, the first of them a third as long."""
+  paths = []
+  for begin, end in ((0, n // 4), (n // 4, n)):
+    paths.append(str(pathlib.Path(DIRECTORY.name) / f"{begin}-{end}"))
+    with tf.io.TFRecordWriter(paths[-1]) as writer:
+      for i in range(begin, end):
+        writer.write(b"%d" % i)
+  return paths
+
+
 def make_source(kind, n):
+  if kind == "records":
+    return rtf.sources.tfrecord(files_of_numbers(n)).map(lambda record: tf.strings.to_number(record, tf.int64))
   if kind == "range":
     return tf.data.Dataset.range(n)
   if kind == "slices":

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/check_source.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/random_access.h"
 #include "refurbish_tf/cc/kernels/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish_iterator.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -222,7 +223,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                                    : Shuffle::kUniform;
     const int64_t cardinality = input->Cardinality(CardinalityOptions());
     if (cardinality > 0 && !shards.hinted) options.num_samples = cardinality;
-    options.random_access = SupportsRandomAccess(input);
+    options.random_access = FirstStream(input) == nullptr;
     options.any_seed = arguments.any_seed;
     options.partial_inline = partial_->is_inline();
     options.final_inline = final_ == nullptr || final_->is_inline();

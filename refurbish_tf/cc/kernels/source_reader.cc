@@ -4,25 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/kernels/op_lists.h"
 
 namespace refurbish_tf {
 
 using tensorflow::Tensor;
-using tensorflow::data::CardinalityOptions;
 using tensorflow::data::DatasetBase;
 using tensorflow::data::IteratorContext;
-
-bool SupportsRandomAccess(const DatasetBase* dataset) {
-  if (!HasRandomAccessIfInputHas(dataset->type_string()) ||
-      !dataset->RandomIndexingCompatible().ok() ||
-      dataset->Cardinality(CardinalityOptions()) < 0) {
-    return false;
-  }
-  std::vector<const DatasetBase*> inputs;
-  if (!dataset->InputDatasets(&inputs).ok()) return false;
-  return std::all_of(inputs.begin(), inputs.end(), SupportsRandomAccess);
-}
 
 SourceReader::SourceReader(const DatasetBase* source,
                            const tensorflow::data::DatasetBaseIterator* parent,

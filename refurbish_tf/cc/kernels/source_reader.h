@@ -16,10 +16,6 @@
 
 namespace refurbish_tf {
 
-// Whether the elements of `dataset` can be asked for in any order, by an index
-// mapper, and some of them left out.
-bool SupportsRandomAccess(const tensorflow::data::DatasetBase* dataset);
-
 // Of one epoch. For one thread at a time.
 class SourceReader {
  public:

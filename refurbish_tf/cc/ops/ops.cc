@@ -83,6 +83,16 @@ unknown; whether the source has random access; the seed and the seed of the orde
 whether the partial and the final function run inline.
 )doc");
 
+REGISTER_OP("RefurbishTf>FirstStream")
+    .Input("input_dataset: variant")
+    .Output("op: string")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The first dataset, from the files on, by which `input_dataset` cannot be asked for
+single elements; empty where it can.
+)doc");
+
 REGISTER_OP("RefurbishTf>RefurbishState")
     .Input("stage: string")
     .Output("state: int64")
@@ -150,6 +160,46 @@ REGISTER_OP("RefurbishTf>AugmentDataset")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
     .Doc("A function of each element, run on the stage's own workers.");
+
+REGISTER_OP("RefurbishTf>DataSourceDataset")
+    .Input("num_elements: int64")
+    .Output("handle: variant")
+    .Attr("read_one: func")
+    .Attr("read_many: func")
+    .Attr("batch_reads: int >= 1")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The elements of a source in Python, by their indices.
+
+Both functions take a vector of indices and capture nothing. They return for each
+index an error code (int32) and its message, as two vectors, then the components of
+the elements, one element after the other: `read_one` of one element, `read_many` of
+`batch_reads`, of which those behind the last index mean nothing. Where `read_many`
+returns no codes, each element is to be read alone.
+)doc");
+
+REGISTER_OP("RefurbishTf>TfrecordDataset")
+    .Input("files: string")
+    .Input("index_dir: string")
+    .Input("name: string")
+    .Input("num_parallel_reads: int64")
+    .Output("handle: variant")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    // What it yields depends on the files, and making their index takes long.
+    .SetDoNotOptimize()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+The records of TFRecord files, by index.
+
+index_dir: where indices are kept; empty for beside the files. name: what copies of
+the dataset find their index by. num_parallel_reads: -1 to leave it to the op.
+)doc");
 
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")

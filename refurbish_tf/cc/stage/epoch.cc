@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "refurbish_tf/cc/stage/ask_ahead.h"
 #include "refurbish_tf/cc/stage/stopwatch.h"
 
 namespace refurbish_tf {
@@ -340,6 +341,9 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
     if (taken_bytes_ > kMostTakenBytes || num_reading_ > kMostReading) {
+      if (AskingAhead::OnThisThread()) {
+        return absl::UnavailableError("Too much was taken ahead.");
+      }
       changed_.Wait(&mu_);
       continue;
     }

@@ -1,0 +1,121 @@
+"""Decoding as the first layer of a partial augmentation: only that part of a photograph that a random crop takes."""
+import math
+import numbers
+
+import tensorflow as tf
+
+from .layers import checked_seed
+from .layers import draw
+
+# As torchvision's RandomResizedCrop and the Inception preprocessing have it: so many windows are tried.
+_ATTEMPTS = 10
+
+
+def decode_and_crop(scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
+  """Returns a layer that decodes a random part of a JPEG file, and no more of it than that.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
+  >>> resize = lambda image: tf.cast(tf.image.resize(image, [224, 224]) + 0.5, tf.uint8)
+  >>> layers = [augment.decode_and_crop(), resize, augment.rand_augment_layer(), augment.random_crop(4),
+  ...           augment.random_flip()]
+  >>> partial_fn, final_fn = augment.split(layers, at=3)
+  >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(partial_fn, final_fn, r=3, seed=7)
+  >>> train.element_spec[0].shape
+  TensorShape([224, 224, 3])
+
+  With `rtf.sources.image_folder(directory)` in place of `from_tensors` that is the pipeline for a directory of photographs.
+
+  The window has a random share of the image's area and a random aspect ratio, evenly distributed in its logarithm, at a
+  random place. Ten are drawn, and the first that fits into the image is taken; where none does, the largest window in the
+  middle of the image whose aspect ratio is allowed. The layer does not resize: `tf.image.resize`, or whatever else gives
+  all images one size, comes next.
+
+  Args:
+    scale: the least and the largest share of the image's area, above 0 and at most 1.
+    ratio: the least and the largest aspect ratio, width divided by height, above 0.
+
+  Returns:
+    A function `layer(file, seed)` of the bytes of a JPEG file, string `[]`, and a seed, int32 or int64 `[2]` as for
+    `tf.random.stateless_uniform`. It returns uint8 `[height, width, 3]`, of a size that differs from call to call, the same
+    for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another shape, and
+    `tf.errors.InvalidArgumentError`, when it runs, for bytes that are no JPEG: for PNG, GIF and BMP use
+    `tf.io.decode_image(file, channels=3, expand_animations=False)`; or for a damaged one.
+
+  Raises:
+    TypeError: `scale` or `ratio` is not a pair of real numbers.
+    ValueError: they are not in order, or beyond what is allowed.
+
+  Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6, by
+  `tf.io.decode_and_crop_jpeg`. It is the first layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021,
+  section 7.1, put into the partial augmentation for ImageNet.
+  """
+  scale, ratio = _checked_range("scale", scale, 1.0), _checked_range("ratio", ratio, math.inf)
+
+  @tf.autograph.experimental.do_not_convert
+  def decode_part(file, seed):
+    file, seed = _checked_file(file), checked_seed(seed, "decode_and_crop")
+    check = tf.debugging.Assert(tf.io.is_jpeg(file), [
+        "decode_and_crop was given bytes that are no JPEG file. For PNG, GIF and BMP put "
+        "tf.io.decode_image(file, channels=3, expand_animations=False) in its place; other formats TensorFlow does not "
+        "decode. They begin with",
+        # A message is text.
+        tf.strings.unicode_transcode(tf.strings.substr(file, 0, 8), "UTF-8", "UTF-8")])
+    with tf.control_dependencies([] if check is None else [check]):
+      shape = tf.io.extract_jpeg_shape(file)
+    window = _window(shape[0], shape[1], _draws(seed), scale, ratio)
+    return tf.ensure_shape(tf.io.decode_and_crop_jpeg(file, window, channels=3), [None, None, 3])
+
+  return decode_part
+
+
+def _draws(seed):
+  """The random numbers of a window, as parts of 2**31: of each attempt its area and aspect ratio, then the place."""
+  return tf.cast(draw([2 * _ATTEMPTS + 2], 2**31 - 1, seed), tf.float64) / 2**31
+
+
+def _window(image_height, image_width, draws, scale, ratio):
+  """Where to crop an image, `[top, left, height, width]`, int32."""
+  image_height, image_width = tf.cast(image_height, tf.float64), tf.cast(image_width, tf.float64)
+  by_area, by_ratio = tf.unstack(tf.reshape(draws[:-2], [_ATTEMPTS, 2]), axis=1)
+  area = image_height * image_width * (scale[0] + by_area * (scale[1] - scale[0]))
+  aspect = tf.exp(math.log(ratio[0]) + by_ratio * (math.log(ratio[1]) - math.log(ratio[0])))
+  widths, heights = _rounded(tf.sqrt(area * aspect)), _rounded(tf.sqrt(area / aspect))
+  # Behind them the one that always fits, in the middle.
+  largest_width = tf.clip_by_value(_rounded(image_height * ratio[1]), 1, image_width)
+  largest_height = tf.clip_by_value(_rounded(image_width / ratio[0]), 1, image_height)
+  widths, heights = tf.concat([widths, [largest_width]], axis=0), tf.concat([heights, [largest_height]], axis=0)
+  fits = (widths > 0) & (widths <= image_width) & (heights > 0) & (heights <= image_height)
+  chosen = tf.argmax(fits, output_type=tf.int32)  # The first.
+  height, width = heights[chosen], widths[chosen]
+  room = tf.stack([image_height - height, image_width - width])
+  begin = tf.floor(tf.where(chosen < _ATTEMPTS, draws[-2:] * (room + 1), room / 2))
+  return tf.cast(tf.concat([begin, [height, width]], axis=0), tf.int32)
+
+
+def _rounded(value):
+  return tf.floor(value + 0.5)
+
+
+def _checked_file(file):
+  file = tf.convert_to_tensor(file)
+  if file.dtype != tf.string:
+    raise TypeError(
+        f"decode_and_crop was given a tensor of dtype {file.dtype.name}; it must be the bytes of a JPEG file, a string. Put "
+        "it first, before anything else that decodes; for images that are decoded there is random_crop.")
+  if not file.shape.is_compatible_with([]):
+    raise ValueError(
+        f"decode_and_crop was given files of shape {file.shape}; it must be one, []. Put the layer before batch.")
+  return tf.ensure_shape(file, [])
+
+
+def _checked_range(name, value, most):
+  if (not isinstance(value, (list, tuple)) or len(value) != 2 or
+      any(isinstance(each, bool) or not isinstance(each, numbers.Real) for each in value)):
+    raise TypeError(f"decode_and_crop was given {name}={value!r}; it must be a pair of real numbers, such as (0.08, 1.0).")
+  least, largest = map(float, value)
+  if not 0 < least <= largest <= most or math.isinf(largest):
+    limit = "above 0" if most == math.inf else f"above 0 and at most {most:g}"
+    raise ValueError(f"decode_and_crop was given {name}={value!r}; both must be {limit}, the first not above the second.")
+  return least, largest

@@ -1,0 +1,471 @@
+// A dataset of the elements of a source in Python, which are asked for by index, in
+// batches where it is known what is wanted next.
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/stage/ask_ahead.h"
+#include "tensorflow/core/data/captured_function.h"
+#include "tensorflow/core/data/name_utils.h"
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::AttrValue;
+using tensorflow::DataTypeVector;
+using tensorflow::Node;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+using tensorflow::data::CapturedFunction;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetContext;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::DatasetOpKernel;
+using tensorflow::data::FunctionMetadata;
+using tensorflow::data::InstantiateCapturedFunctionParams;
+using tensorflow::data::InstantiatedCapturedFunction;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::ParseScalarArgument;
+using tensorflow::data::SerializationContext;
+
+constexpr char kDatasetType[] = "DataSource";
+constexpr char kReadOne[] = "read_one";
+constexpr char kReadMany[] = "read_many";
+constexpr char kBatchReads[] = "batch_reads";
+constexpr char kPosition[] = "position";
+
+// Of the positions that an index mapper is asked for at once, those that are not of
+// this source count too, as in `concatenate`. So many for each that is wanted.
+constexpr int64_t kMostAskedForEach = 4;
+
+// An element that is wanted: asked for, and perhaps read.
+struct Wanted {
+  int64_t position;  // In the order in which elements are handed out.
+  int64_t index;     // In the source.
+  bool read = false;
+  absl::Status status = absl::OkStatus();
+  std::vector<Tensor> tensors = {};
+};
+
+// What a function returned, for its `i`-th element.
+absl::Status TakeElement(const std::vector<Tensor>& returned, size_t i,
+                         size_t num_components, std::vector<Tensor>* element) {
+  const auto code = static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
+  if (code != absl::StatusCode::kOk) {
+    return absl::Status(
+        code, absl::string_view(returned[1].vec<tstring>()(i)));
+  }
+  const auto first = returned.begin() + 2 + i * num_components;
+  element->assign(first, first + num_components);
+  return absl::OkStatus();
+}
+
+absl::Status CheckReturned(const std::vector<Tensor>& returned,
+                           int64_t num_indices, size_t num_tensors) {
+  if (returned.size() >= 2 + num_tensors && returned[0].dims() == 1 &&
+      returned[1].dims() == 1 && returned[0].NumElements() == num_indices &&
+      returned[1].NumElements() == num_indices) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError("A data source was not read as it should be.");
+}
+
+// TensorFlow finds functions of Python by their names, and a source is gone with the
+// dataset that it was given to.
+absl::Status Explained(const absl::Status& status) {
+  if (!absl::StrContains(status.message(), "Could not find callback")) {
+    return status;
+  }
+  return absl::FailedPreconditionError(
+      "The Python source of rtf.sources.data_source is not in this process, or "
+      "nothing in Python holds its dataset any more. Keep the dataset in a "
+      "variable for as long as it is read; behind a tf.data service, or in a graph "
+      "that was saved, use files: rtf.sources.tfrecord.");
+}
+
+Tensor Indices(const std::deque<Wanted>& wanted) {
+  Tensor indices(tensorflow::DT_INT64,
+                 TensorShape({static_cast<int64_t>(wanted.size())}));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    indices.vec<int64_t>()(i) = wanted[i].index;
+  }
+  return indices;
+}
+
+class DataSourceDatasetOp : public DatasetOpKernel {
+ public:
+  explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
+      : DatasetOpKernel(ctx) {
+    // Python has one thread at a time: the thread that asks is as good as another.
+    FunctionMetadata::Params params;
+    params.use_inter_op_parallelism = false;
+    OP_REQUIRES_OK(
+        ctx, FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
+    OP_REQUIRES_OK(
+        ctx, FunctionMetadata::Create(ctx, kReadMany, params, &read_many_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kBatchReads, &batch_reads_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
+  }
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override;
+
+ private:
+  class Dataset;
+
+  std::shared_ptr<FunctionMetadata> read_one_, read_many_;
+  int64_t batch_reads_;
+  DataTypeVector output_types_;
+  std::vector<PartialTensorShape> output_shapes_;
+};
+
+class DataSourceDatasetOp::Dataset : public DatasetBase {
+ public:
+  Dataset(OpKernelContext* ctx, int64_t num_elements,
+          std::unique_ptr<CapturedFunction> read_one,
+          std::unique_ptr<CapturedFunction> read_many, int64_t batch_reads,
+          DataTypeVector output_types,
+          std::vector<PartialTensorShape> output_shapes)
+      : DatasetBase(DatasetContext(ctx)),
+        num_elements_(num_elements),
+        read_one_(std::move(read_one)),
+        read_many_(std::move(read_many)),
+        batch_reads_(batch_reads),
+        output_types_(std::move(output_types)),
+        output_shapes_(std::move(output_shapes)) {}
+
+  const DataTypeVector& output_dtypes() const override { return output_types_; }
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    return output_shapes_;
+  }
+  std::string DebugString() const override {
+    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
+  }
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>*) const override {
+    return absl::OkStatus();
+  }
+  int64_t CardinalityInternal(CardinalityOptions) const override {
+    return num_elements_;
+  }
+  absl::Status RandomIndexingCompatible() const override {
+    return absl::OkStatus();
+  }
+  absl::Status CheckExternalState() const override {
+    return absl::FailedPreconditionError(
+        "rtf.sources.data_source reads an object of this Python process.");
+  }
+
+  absl::Status Get(OpKernelContext* ctx, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    InstantiatedCapturedFunction* function;
+    {
+      absl::MutexLock lock(&mu_);
+      if (by_place_ == nullptr) {
+        TF_RETURN_IF_ERROR(read_one_->Instantiate(
+            InstantiateCapturedFunctionParams(ctx), &by_place_));
+      }
+      function = by_place_.get();
+    }
+    Tensor indices(tensorflow::DT_INT64, TensorShape({1}));
+    indices.vec<int64_t>()(0) = index;
+    std::vector<Tensor> returned;
+    TF_RETURN_IF_ERROR(
+        Explained(function->RunInstantiated({indices}, &returned)));
+    TF_RETURN_IF_ERROR(CheckReturned(returned, 1, num_components()));
+    return TakeElement(returned, 0, num_components(), out_tensors);
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    // Within this process, to optimise the graph, it is but another name.
+    if (!ctx->is_graph_rewrite()) {
+      return absl::FailedPreconditionError(
+          "rtf.sources.data_source reads an object of this Python process, so its "
+          "dataset cannot be sent to others, as to a tf.data service, or saved as "
+          "a graph. Use files, by rtf.sources.tfrecord, or put what comes before "
+          "the service into one.");
+    }
+    Node* num_elements = nullptr;
+    TF_RETURN_IF_ERROR(b->AddScalar(num_elements_, &num_elements));
+    std::vector<std::pair<absl::string_view, AttrValue>> attrs(3);
+    attrs[0].first = kReadOne;
+    attrs[1].first = kReadMany;
+    attrs[2].first = kBatchReads;
+    std::vector<Node*> captured;
+    DataTypeVector captured_types;
+    for (const auto& [function, attr] :
+         {std::pair{read_one_.get(), &attrs[0].second},
+          {read_many_.get(), &attrs[1].second}}) {
+      TF_RETURN_IF_ERROR(function->AddToGraph(ctx, b, &captured, &captured_types));
+      b->BuildAttrValue(function->func(), attr);
+    }
+    b->BuildAttrValue(batch_reads_, &attrs[2].second);
+    return b->AddDataset(this, {{0, num_elements}}, {}, attrs, output);
+  }
+
+ private:
+  class Iterator;
+
+  size_t num_components() const { return output_types_.size(); }
+
+  const int64_t num_elements_;
+  const std::unique_ptr<CapturedFunction> read_one_, read_many_;
+  const int64_t batch_reads_;
+  const DataTypeVector output_types_;
+  const std::vector<PartialTensorShape> output_shapes_;
+
+  // For elements that are asked for by their places.
+  mutable absl::Mutex mu_;
+  mutable std::unique_ptr<InstantiatedCapturedFunction> by_place_
+      ABSL_GUARDED_BY(mu_);
+};
+
+// `mu_` is held while Python runs, as by every iterator of tf.data while it reads its
+// input: what asks for the next element has to wait for this one. Lock order: `mu_`,
+// then the locks of an index mapper, or those of Python.
+class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+ public:
+  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(dataset()->read_one_->Instantiate(ctx, &read_one_));
+    return dataset()->read_many_->Instantiate(ctx, &read_many_);
+  }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    if (wanted_.empty()) {
+      TF_RETURN_IF_ERROR(Ask(ctx));
+      if (wanted_.empty()) {
+        *end_of_sequence = true;
+        return absl::OkStatus();
+      }
+      if (wanted_.size() > 1) TF_RETURN_IF_ERROR(ReadAll(ctx));
+    }
+    Wanted& next = wanted_.front();
+    if (!next.read) {
+      std::vector<Tensor> returned;
+      TF_RETURN_IF_ERROR(
+          Run(ctx, read_one_.get(), Indices({next}), &returned));
+      TF_RETURN_IF_ERROR(
+          CheckReturned(returned, 1, dataset()->num_components()));
+      next.status = TakeElement(returned, 0, dataset()->num_components(),
+                                &next.tensors);
+    } else {
+      RecordBufferDequeue(ctx, next.tensors);
+    }
+    position_ = next.position + 1;
+    *out_tensors = std::move(next.tensors);
+    absl::Status status = std::move(next.status);
+    wanted_.pop_front();
+    return status;
+  }
+
+ protected:
+  absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
+                            bool* end_of_sequence, int* num_skipped) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    if (ctx->index_mapper() != nullptr) {
+      return DatasetIterator<Dataset>::SkipInternal(
+          ctx, num_to_skip, end_of_sequence, num_skipped);
+    }
+    absl::MutexLock lock(&mu_);
+    const int64_t left = dataset()->num_elements_ - position_;
+    *num_skipped = std::min<int64_t>(num_to_skip, left);
+    *end_of_sequence = *num_skipped < num_to_skip;
+    position_ += *num_skipped;
+    while (!wanted_.empty() && wanted_.front().position < position_) {
+      if (wanted_.front().read) {
+        RecordBufferDequeue(ctx, wanted_.front().tensors);
+      }
+      wanted_.pop_front();
+    }
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+      IteratorContext*,
+      tensorflow::data::model::Node::Args args) const override {
+    return tensorflow::data::model::MakeSourceNode(std::move(args));
+  }
+
+  // What was read ahead is read again.
+  absl::Status SaveInternal(SerializationContext*,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return writer->WriteScalar(prefix(), kPosition, position_);
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    const CheckpointReader saved("data_source", prefix(), ctx, reader);
+    // In random access there may be more positions than elements, as some are of
+    // other sources.
+    const int64_t most = ctx->restored_element_count().has_value()
+                             ? int64_t{1} << 62
+                             : dataset()->num_elements_;
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, most, &position_));
+    wanted_.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  // The index at a position; NotFound for what is not of this source; OutOfRange at
+  // the end.
+  absl::StatusOr<size_t> IndexAt(IteratorContext* ctx, int64_t position) const {
+    const int64_t num_elements = dataset()->num_elements_;
+    absl::StatusOr<size_t> index = position;
+    if (ctx->index_mapper() != nullptr) index = ctx->index_mapper()(position);
+    if (index.ok() && static_cast<int64_t>(*index) >= num_elements) {
+      return absl::OutOfRangeError("The end of the source.");
+    }
+    return index;
+  }
+
+  // Asks what is wanted next: one element, and those after it as far as they are
+  // known now. Nothing at the end.
+  absl::Status Ask(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    int64_t position = position_;
+    absl::StatusOr<size_t> index = IndexAt(ctx, position);
+    while (absl::IsNotFound(index.status())) {
+      index = IndexAt(ctx, ++position);
+    }
+    if (absl::IsOutOfRange(index.status())) return absl::OkStatus();
+    TF_RETURN_IF_ERROR(index.status());
+    wanted_.push_back({position, static_cast<int64_t>(*index)});
+    const AskingAhead does_not_wait;
+    const int64_t last = position + kMostAskedForEach * next_batch_;
+    while (static_cast<int64_t>(wanted_.size()) < next_batch_ &&
+           ++position < last) {
+      index = IndexAt(ctx, position);
+      // An error is for whoever wants that element.
+      if (index.ok()) {
+        wanted_.push_back({position, static_cast<int64_t>(*index)});
+      } else if (!absl::IsNotFound(index.status())) {
+        break;
+      }
+    }
+    // The first element of a slow source does not wait for many others.
+    next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadAll(IteratorContext* ctx)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<Tensor> returned;
+    TF_RETURN_IF_ERROR(
+        Run(ctx, read_many_.get(), Indices(wanted_), &returned));
+    // Each is read alone when its turn comes.
+    if (!returned.empty() && returned[0].NumElements() == 0) {
+      return absl::OkStatus();
+    }
+    const size_t num_components = dataset()->num_components();
+    TF_RETURN_IF_ERROR(
+        CheckReturned(returned, wanted_.size(),
+                      dataset()->batch_reads_ * num_components));
+    for (size_t i = 0; i < wanted_.size(); ++i) {
+      Wanted& wanted = wanted_[i];
+      wanted.status =
+          TakeElement(returned, i, num_components, &wanted.tensors);
+      wanted.read = true;
+      RecordBufferEnqueue(ctx, wanted.tensors);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(IteratorContext* ctx, InstantiatedCapturedFunction* function,
+                   Tensor indices, std::vector<Tensor>* returned)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (ctx->cancellation_manager() != nullptr &&
+        ctx->cancellation_manager()->IsCancelled()) {
+      return absl::CancelledError("Iteration was cancelled.");
+    }
+    FunctionContexts contexts(ctx, ctx->cancellation_manager(),
+                              /*num_calls=*/0);
+    return Explained(
+        function->Run(&contexts.runs_inline, {std::move(indices)}, returned));
+  }
+
+  absl::Mutex mu_;
+  std::unique_ptr<InstantiatedCapturedFunction> read_one_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<InstantiatedCapturedFunction> read_many_ ABSL_GUARDED_BY(mu_);
+  // Of the next element, before those that `wanted_` begins with.
+  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  std::deque<Wanted> wanted_ ABSL_GUARDED_BY(mu_);
+  int64_t next_batch_ ABSL_GUARDED_BY(mu_) = 1;
+};
+
+std::unique_ptr<IteratorBase>
+DataSourceDatasetOp::Dataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<Iterator>(Iterator::Params{
+      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+}
+
+void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
+                                      DatasetBase** output) {
+  int64_t num_elements = 0;
+  OP_REQUIRES_OK(
+      ctx, ParseScalarArgument<int64_t>(ctx, "num_elements", &num_elements));
+  OP_REQUIRES(ctx, num_elements >= 0,
+              absl::InvalidArgumentError(absl::StrCat(
+                  "A source has at least 0 elements, got ", num_elements, ".")));
+  std::unique_ptr<CapturedFunction> read_one, read_many;
+  OP_REQUIRES_OK(ctx, CapturedFunction::Create(
+                          ctx, read_one_, std::vector<Tensor>(), &read_one));
+  OP_REQUIRES_OK(ctx, CapturedFunction::Create(
+                          ctx, read_many_, std::vector<Tensor>(), &read_many));
+  *output = new Dataset(ctx, num_elements, std::move(read_one),
+                        std::move(read_many), batch_reads_, output_types_,
+                        output_shapes_);
+}
+
+REGISTER_KERNEL_BUILDER(
+    Name("RefurbishTf>DataSourceDataset").Device(tensorflow::DEVICE_CPU),
+    DataSourceDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf

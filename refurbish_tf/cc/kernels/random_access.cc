@@ -1,0 +1,65 @@
+#include "refurbish_tf/cc/kernels/random_access.h"
+
+#include <cstdint>
+#include <unordered_set>
+#include <vector>
+
+#include "refurbish_tf/cc/kernels/op_lists.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/op_requires.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::tstring;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+
+// `visited`: a dataset may be the input of several others, as in `zip`.
+const DatasetBase* Find(const DatasetBase* dataset,
+                        std::unordered_set<const DatasetBase*>* visited) {
+  if (!visited->insert(dataset).second) return nullptr;
+  std::vector<const DatasetBase*> inputs;
+  if (!dataset->InputDatasets(&inputs).ok()) return dataset;
+  for (const DatasetBase* input : inputs) {
+    const DatasetBase* stream = Find(input, visited);
+    if (stream != nullptr) return stream;
+  }
+  const bool has_access =
+      HasRandomAccessIfInputHas(dataset->type_string()) &&
+      dataset->RandomIndexingCompatible().ok() &&
+      dataset->Cardinality(CardinalityOptions()) >= 0;
+  return has_access ? nullptr : dataset;
+}
+
+class FirstStreamOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+  void Compute(OpKernelContext* ctx) override {
+    DatasetBase* dataset = nullptr;
+    OP_REQUIRES_OK(ctx, tensorflow::data::GetDatasetFromVariantTensor(
+                            ctx->input(0), &dataset));
+    const DatasetBase* stream = FirstStream(dataset);
+    Tensor op(tensorflow::DT_STRING, TensorShape({}));
+    if (stream != nullptr) op.scalar<tstring>()() = stream->type_string();
+    ctx->set_output(0, op);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(
+    Name("RefurbishTf>FirstStream").Device(tensorflow::DEVICE_CPU),
+    FirstStreamOp);
+
+}  // namespace
+
+const DatasetBase* FirstStream(const DatasetBase* dataset) {
+  std::unordered_set<const DatasetBase*> visited;
+  return Find(dataset, &visited);
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,16 @@
+// Which sources can be asked for single elements.
+#ifndef REFURBISH_TF_CC_KERNELS_RANDOM_ACCESS_H_
+#define REFURBISH_TF_CC_KERNELS_RANDOM_ACCESS_H_
+
+#include "tensorflow/core/framework/dataset.h"
+
+namespace refurbish_tf {
+
+// The first dataset, from the files on, by which `dataset` is a stream; null where
+// elements can be asked for in any order, by an index mapper, and some left out.
+const tensorflow::data::DatasetBase* FirstStream(
+    const tensorflow::data::DatasetBase* dataset);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_RANDOM_ACCESS_H_

@@ -1,0 +1,216 @@
+#include "refurbish_tf/cc/sources/file_index.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/sources/record_format.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr uint64_t kStride = 16;
+
+constexpr char kMagic[8] = {'R', 'T', 'F', 'I', 'N', 'D', 'X', '1'};
+
+struct IndexHeader {
+  char magic[sizeof(kMagic)];
+  uint64_t size;
+  int64_t mtime_nanos;
+  int64_t ctime_nanos;
+  uint64_t inode;
+  uint64_t num_records;
+};
+static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
+
+// What is read at once to find headers. Where a message over a network is what a
+// read costs, it is worth reading what stands between them.
+constexpr size_t kRemoteBlock = 1 << 20;
+constexpr size_t kLocalBlock = 1 << 16;
+// From this length of a record on, a header is read by itself.
+constexpr uint64_t kLongRecord = 4096;
+
+absl::string_view Compression(const char* start, uint64_t size) {
+  const auto byte = [start](int i) { return static_cast<uint8_t>(start[i]); };
+  if (size < 2) return "";
+  if (byte(0) == 0x1f && byte(1) == 0x8b) return "GZIP";
+  if (byte(0) == 0x78 && (byte(0) * 256 + byte(1)) % 31 == 0) return "ZLIB";
+  return "";
+}
+
+absl::Status NoRecord(const std::string& path, uint64_t record, uint64_t offset,
+                      absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      path, " is no TFRecord file, or is damaged: ", what, " (record ", record,
+      " at offset ", offset, "). What comes behind cannot be found. Write the "
+      "file anew."));
+}
+
+// The part of a file that was read last.
+class Window {
+ public:
+  Window(RandomFile* file, uint64_t size, bool small_reads)
+      : file_(file), file_size_(size), small_reads_(small_reads),
+        bytes_(new char[small_reads ? kLocalBlock : kRemoteBlock]) {}
+
+  // `size` bytes at `offset`, or null where the file is shorter.
+  absl::StatusOr<const char*> At(uint64_t offset, size_t size, bool alone) {
+    if (offset < begin_ || offset + size > begin_ + filled_) {
+      size_t wanted = small_reads_ ? (alone ? size : kLocalBlock) : kRemoteBlock;
+      wanted = static_cast<size_t>(
+          std::min<uint64_t>(wanted, file_size_ - offset));
+      absl::StatusOr<size_t> read = file_->Read(offset, wanted, bytes_.get());
+      if (!read.ok()) return read.status();
+      begin_ = offset;
+      filled_ = *read;
+      if (filled_ < size) return nullptr;
+    }
+    return bytes_.get() + (offset - begin_);
+  }
+
+ private:
+  RandomFile* const file_;
+  const uint64_t file_size_;
+  const bool small_reads_;
+  const std::unique_ptr<char[]> bytes_;
+  uint64_t begin_ = 0;
+  size_t filled_ = 0;
+};
+
+}  // namespace
+
+FileIndex::Place FileIndex::At(uint64_t record) const {
+  Place place;
+  place.offset = offsets_[record / kStride];
+  for (uint64_t i = record - record % kStride; i < record; ++i) {
+    place.offset += kFrameSize + lengths_[i];
+  }
+  place.length = lengths_[record];
+  return place;
+}
+
+void FileIndex::Add(uint32_t length) {
+  if (lengths_.size() % kStride == 0) offsets_.push_back(end_);
+  lengths_.push_back(length);
+  end_ += kFrameSize + length;
+}
+
+void FileIndex::Trim() {
+  lengths_.shrink_to_fit();
+  offsets_.shrink_to_fit();
+}
+
+std::string FileIndex::Serialize(const FileIdentity& identity) const {
+  IndexHeader header = {{},
+                        identity.size,
+                        identity.mtime_nanos,
+                        identity.ctime_nanos,
+                        identity.inode,
+                        lengths_.size()};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  const size_t lengths = lengths_.size() * sizeof(lengths_[0]);
+  std::string text(sizeof(header) + lengths + sizeof(uint32_t), '\0');
+  std::memcpy(text.data(), &header, sizeof(header));
+  if (lengths > 0) {
+    std::memcpy(text.data() + sizeof(header), lengths_.data(), lengths);
+  }
+  const uint32_t crc = Crc32c(text.data(), text.size() - sizeof(uint32_t));
+  std::memcpy(text.data() + text.size() - sizeof(crc), &crc, sizeof(crc));
+  return text;
+}
+
+std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
+                                          const FileIdentity& identity) {
+  IndexHeader header;
+  if (text.size() < sizeof(header) + sizeof(uint32_t)) return std::nullopt;
+  std::memcpy(&header, text.data(), sizeof(header));
+  const size_t body = text.size() - sizeof(header) - sizeof(uint32_t);
+  FileIdentity found;
+  found.size = header.size;
+  found.mtime_nanos = header.mtime_nanos;
+  found.ctime_nanos = header.ctime_nanos;
+  found.inode = header.inode;
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 ||
+      found != identity || body % sizeof(uint32_t) != 0 ||
+      header.num_records != body / sizeof(uint32_t) ||
+      Load<uint32_t>(text.data() + text.size() - sizeof(uint32_t)) !=
+          Crc32c(text.data(), text.size() - sizeof(uint32_t))) {
+    return std::nullopt;
+  }
+  FileIndex index;
+  index.lengths_.reserve(header.num_records);
+  index.offsets_.reserve((header.num_records + kStride - 1) / kStride);
+  for (uint64_t i = 0; i < header.num_records; ++i) {
+    index.Add(Load<uint32_t>(text.data() + sizeof(header) + 4 * i));
+  }
+  // Whoever made it up can compute a checksum, but not have a record beyond the
+  // file's end.
+  if (index.end_ != identity.size) return std::nullopt;
+  return index;
+}
+
+uint64_t FileIndex::MostBytes(uint64_t file_size) {
+  return sizeof(IndexHeader) + file_size / kFrameSize * sizeof(uint32_t) +
+         sizeof(uint32_t);
+}
+
+bool FileIndex::LooksLikeOne(absl::string_view text) {
+  const absl::string_view magic(kMagic, sizeof(kMagic));
+  return text.substr(0, magic.size()) == magic ||
+         text.find_first_not_of('\0') == absl::string_view::npos;
+}
+
+absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
+                                      bool small_reads,
+                                      const std::string& path) {
+  FileIndex index;
+  Window window(file, size, small_reads);
+  uint64_t before = 0;
+  for (uint64_t offset = 0; offset < size;) {
+    const uint64_t record = index.num_records();
+    if (size - offset < kFrameSize) {
+      if (record == 0) {
+        return NoRecord(path, record, offset, "it is shorter than a record");
+      }
+      return NoRecord(path, record, offset, "it ends within a record");
+    }
+    absl::StatusOr<const char*> header =
+        window.At(offset, kHeaderSize, before >= kLongRecord);
+    if (!header.ok()) return header.status();
+    if (*header == nullptr) {
+      return NoRecord(path, record, offset, "it has become shorter");
+    }
+    uint64_t length;
+    if (!ParseHeader(*header, &length)) {
+      const absl::string_view compression =
+          record == 0 ? Compression(*header, size) : "";
+      if (!compression.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            path, " is compressed (", compression, "), so its records have no "
+            "places that could be read by themselves. Write it without: "
+            "tf.io.TFRecordWriter(path), with no compression_type; what is in "
+            "the records, as JPEG, may be compressed."));
+      }
+      return NoRecord(path, record, offset,
+                      "the length of a record does not have its checksum");
+    }
+    if (length > size - offset - kFrameSize) {
+      return NoRecord(path, record, offset, "it ends within a record");
+    }
+    if (length > std::numeric_limits<uint32_t>::max()) {
+      return absl::UnimplementedError(absl::StrCat(
+          path, " has a record of ", length, " bytes (record ", record,
+          " at offset ", offset, "); 4 GiB are the most that are read by index."));
+    }
+    index.Add(static_cast<uint32_t>(length));
+    offset += kFrameSize + length;
+    before = length;
+  }
+  index.Trim();
+  return index;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,64 @@
+// Where the records of one file are.
+#ifndef REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_
+#define REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/sources/file_access.h"
+
+namespace refurbish_tf {
+
+// Records stand one behind the other from the file's start to its end, so their
+// lengths say where they are. 4.5 bytes a record.
+class FileIndex {
+ public:
+  struct Place {
+    uint64_t offset;  // Of its header.
+    uint32_t length;
+  };
+
+  uint64_t num_records() const { return lengths_.size(); }
+  Place At(uint64_t record) const;
+
+  void Add(uint32_t length);
+  // When all are added.
+  void Trim();
+
+  // With a checksum, and with what it is the index of.
+  std::string Serialize(const FileIdentity& identity) const;
+  // Nothing unless `text` is a whole index of this very file.
+  static std::optional<FileIndex> Parse(absl::string_view text,
+                                        const FileIdentity& identity);
+  // How long the index of a file of this size is at most.
+  static uint64_t MostBytes(uint64_t file_size);
+  // Whether `text` is, or may have been before a loss of power, an index.
+  static bool LooksLikeOne(absl::string_view text);
+
+  friend bool operator==(const FileIndex& a, const FileIndex& b) {
+    return a.lengths_ == b.lengths_;
+  }
+
+ private:
+  std::vector<uint32_t> lengths_;
+  std::vector<uint64_t> offsets_;  // Of each `kStride`-th record.
+  uint64_t end_ = 0;
+};
+
+// Makes the index of a file of `size` bytes by reading its headers.
+//
+// InvalidArgument for a compressed file; DataLoss, with the offset, for one that is
+// no TFRecord file or is damaged where it says how long a record is: what comes
+// behind cannot be found then.
+absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
+                                      bool small_reads,
+                                      const std::string& path);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_

@@ -1,0 +1,142 @@
+#include "refurbish_tf/cc/sources/open_files.h"
+
+#include <chrono>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/sources/record_format.h"
+
+namespace refurbish_tf {
+namespace {
+
+// Far fewer than a process may have, which is 1,024 by default.
+constexpr size_t kMostOpenFiles = 128;
+
+absl::Status Changed(const IndexedFile& file) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      file.path, " was changed or replaced since its index was made, so its "
+      "records are not where they were. Make the dataset anew."));
+}
+
+absl::Status Damaged(const RecordIndex::Place& place, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      place.file->path, " is damaged: ", what, " (record ", place.record,
+      " at offset ", place.in_file.offset, ")."));
+}
+
+}  // namespace
+
+OpenFiles& OpenFiles::Global() {
+  static OpenFiles* const files = new OpenFiles(kMostOpenFiles, [] {
+    return int64_t{std::chrono::nanoseconds(
+                       std::chrono::steady_clock::now().time_since_epoch())
+                       .count()};
+  });  // Never destroyed.
+  return *files;
+}
+
+absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
+    const IndexedFile& file) {
+  // Files are closed when the lock is not held.
+  std::vector<std::shared_ptr<OpenFile>> to_close;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto found = by_path_.find(file.path);
+    if (found != by_path_.end()) {
+      const auto kept = found->second;
+      if (kept->file->identity() == file.identity) {
+        kept_.splice(kept_.begin(), kept_, kept);
+        return kept->file;
+      }
+      to_close.push_back(std::move(kept->file));
+      kept_.erase(kept);
+      by_path_.erase(found);
+    }
+  }
+  const int64_t now = clock_();
+  absl::StatusOr<std::unique_ptr<RandomFile>> opened =
+      file.access->Open(file.path);
+  if (absl::IsNotFound(opened.status()) ||
+      absl::IsInvalidArgument(opened.status())) {
+    return Changed(file);
+  }
+  if (!opened.ok()) return opened.status();
+  absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
+  if (!identity.ok()) return identity.status();
+  if (*identity != file.identity) return Changed(file);
+  auto open = std::make_shared<OpenFile>(std::move(*opened), *identity, now);
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto other = by_path_.find(file.path);
+  if (other != by_path_.end()) {
+    // Another thread was faster.
+    to_close.push_back(std::move(other->second->file));
+    kept_.erase(other->second);
+    by_path_.erase(other);
+  }
+  kept_.push_front({file.path, open});
+  by_path_[file.path] = kept_.begin();
+  while (kept_.size() > most_) {
+    by_path_.erase(kept_.back().path);
+    to_close.push_back(std::move(kept_.back().file));
+    kept_.pop_back();
+  }
+  return open;
+}
+
+absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
+                                       int64_t since) {
+  const int64_t believed = file.access->identity_nanos();
+  const int64_t now = believed > 0 ? clock_() : 0;
+  if (believed > 0) {
+    const int64_t looked_at = open->looked_at_.load(std::memory_order_relaxed);
+    if (looked_at >= since && now - looked_at < believed) {
+      return absl::OkStatus();
+    }
+  }
+  absl::StatusOr<FileIdentity> identity = open->file().Identity();
+  if (absl::IsNotFound(identity.status())) return Changed(file);
+  if (!identity.ok()) return identity.status();
+  if (*identity != file.identity) return Changed(file);
+  if (believed > 0) open->looked_at_.store(now, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+size_t OpenFiles::num_kept() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return kept_.size();
+}
+
+absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
+                        int64_t since,
+                        const std::function<char*(size_t)>& allocate) {
+  const IndexedFile& file = *place.file;
+  absl::StatusOr<std::shared_ptr<OpenFile>> open = files->Get(file);
+  if (!open.ok()) return open.status();
+  const size_t length = place.in_file.length;
+  char header[kHeaderSize];
+  char footer[kFooterSize];
+  char* const record = allocate(length);
+  absl::StatusOr<size_t> read = (*open)->file().ReadFramed(
+      place.in_file.offset, header, sizeof(header), record, length, footer,
+      sizeof(footer));
+  if (!read.ok()) return read.status();
+  // That it has changed says more than that a checksum is wrong.
+  absl::Status unchanged = files->CheckUnchanged(file, open->get(), since);
+  if (!unchanged.ok()) return unchanged;
+  if (*read != length + kFrameSize) return Changed(file);
+  uint64_t found;
+  if (!ParseHeader(header, &found)) {
+    return Damaged(place, "the length of a record does not have its checksum");
+  }
+  if (found != length) {
+    return Damaged(place, absl::StrCat(
+        "a record of ", found, " bytes is where its index has one of ", length,
+        "; if the file is right, remove its index"));
+  }
+  if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {
+    return Damaged(place, "a record does not have its checksum");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

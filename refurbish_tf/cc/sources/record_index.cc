@@ -1,0 +1,199 @@
+#include "refurbish_tf/cc/sources/record_index.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr char kDirectory[] = ".refurbish_tf";
+constexpr char kEnding[] = ".index";
+// Most file systems take names of 255 bytes.
+constexpr size_t kLongestName = 200;
+
+// FNV-1a: the same everywhere and always, as names of files are to be.
+uint64_t Hash(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
+  }
+  return hash;
+}
+
+// Says on stderr how many files are done, and takes it away in the end. Nothing in
+// the first second, after which a person begins to wonder.
+class Progress {
+ public:
+  Progress(bool wanted, size_t num_files)
+      : wanted_(wanted), num_files_(num_files),
+        next_(Clock::now() + std::chrono::seconds(1)) {}
+  ~Progress() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+
+  void Done() {
+    if (!wanted_) return;
+    std::lock_guard<std::mutex> lock(mu_);
+    ++done_;
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::milliseconds(200);
+    shown_ = true;
+    std::fprintf(stderr, "\rrtf.sources.tfrecord: index of %zu of %zu files",
+                 done_, num_files_);
+  }
+
+ private:
+  const bool wanted_;
+  const size_t num_files_;
+  std::mutex mu_;
+  size_t done_ = 0;
+  bool shown_ = false;
+  Clock::time_point next_;
+};
+
+absl::Status Changed(const std::string& path) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " was changed while its index was made. Make the dataset when it is "
+      "written to its end."));
+}
+
+// The index that is kept. Nothing where there is none that fits the file.
+absl::StatusOr<std::optional<FileIndex>> ReadKept(const std::string& index_path,
+                                                  bool is_beside,
+                                                  const IndexedFile& file) {
+  absl::StatusOr<std::string> text = file.access->ReadWhole(
+      index_path, FileIndex::MostBytes(file.identity.size));
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
+  // Of a longer file; if it is no index at all, that is not to be found out.
+  if (absl::IsResourceExhausted(text.status())) return std::nullopt;
+  if (!text.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The index of ", file.path, " cannot be read: ", text.status().message(),
+        ". Remove what is there, or give another index_dir."));
+  }
+  if (!FileIndex::LooksLikeOne(*text)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        index_path, " is no index of refurbish_tf, but stands where that of ",
+        file.path, " is kept. Remove it, or give another index_dir."));
+  }
+  return FileIndex::Parse(*text, file.identity);
+}
+
+absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
+  file->access = options.access(file->path);
+  absl::StatusOr<std::unique_ptr<RandomFile>> opened =
+      file->access->Open(file->path);
+  if (!opened.ok()) return opened.status();
+  absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
+  if (!identity.ok()) return identity.status();
+  file->identity = *identity;
+  const std::string index_path = IndexPath(file->path, options.directory);
+  absl::StatusOr<std::optional<FileIndex>> kept =
+      ReadKept(index_path, options.directory.empty(), *file);
+  if (!kept.ok()) return kept.status();
+  if (kept->has_value()) {
+    file->index = std::move(**kept);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<FileIndex> made =
+      ScanRecords(opened->get(), identity->size, file->access->small_reads(),
+                  file->path);
+  identity = (*opened)->Identity();
+  if (!identity.ok()) return identity.status();
+  if (*identity != file->identity) return Changed(file->path);
+  if (!made.ok()) return made.status();
+  file->index = std::move(*made);
+  absl::Status written =
+      file->access->WriteWhole(index_path, file->index.Serialize(file->identity));
+  if (!written.ok() && !options.directory.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "index_dir cannot be used: ", written.message(), ". Give a directory "
+        "that can be written."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+RecordIndex::RecordIndex(std::vector<IndexedFile> files)
+    : files_(std::move(files)) {
+  int64_t end = 0;
+  for (const IndexedFile& file : files_) {
+    end += static_cast<int64_t>(file.index.num_records());
+    ends_.push_back(end);
+  }
+}
+
+RecordIndex::Place RecordIndex::At(int64_t record) const {
+  // Empty files end where the one before them does.
+  const size_t file =
+      std::upper_bound(ends_.begin(), ends_.end(), record) - ends_.begin();
+  Place place;
+  place.file = &files_[file];
+  place.record =
+      static_cast<uint64_t>(record - (file == 0 ? 0 : ends_[file - 1]));
+  place.in_file = place.file->index.At(place.record);
+  return place;
+}
+
+std::string IndexPath(const std::string& path, const std::string& directory) {
+  const size_t slash = path.rfind('/');
+  const std::string parent =
+      slash == std::string::npos ? "." : path.substr(0, slash);
+  std::string name =
+      slash == std::string::npos ? path : path.substr(slash + 1);
+  // In one directory there are files from many; and long names need to be cut.
+  if (!directory.empty() || name.size() > kLongestName) {
+    name = absl::StrCat(name.substr(0, kLongestName - 32), "-",
+                        absl::Hex(Hash(path), absl::kZeroPad16));
+  }
+  return directory.empty()
+             ? absl::StrCat(parent, "/", kDirectory, "/", name, kEnding)
+             : absl::StrCat(directory, "/", name, kEnding);
+}
+
+absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
+    const std::vector<std::string>& paths, const IndexOptions& options) {
+  std::vector<IndexedFile> files(paths.size());
+  // The first in the order of the files is the one that is reported.
+  std::vector<absl::Status> statuses(paths.size());
+  {
+    Progress progress(options.progress, paths.size());
+    std::atomic<size_t> next{0};
+    std::atomic<bool> failed{false};
+    const auto work = [&] {
+      while (!failed) {
+        const size_t i = next++;
+        if (i >= paths.size()) return;
+        files[i].path = paths[i];
+        statuses[i] = LoadOrMake(options, &files[i]);
+        if (!statuses[i].ok()) failed = true;
+        progress.Done();
+      }
+    };
+    std::vector<std::thread> threads;
+    const size_t num_threads =
+        std::min<size_t>(paths.size(), std::max(1, options.num_threads));
+    for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
+    work();
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (absl::Status& status : statuses) {
+    if (!status.ok()) return status;
+  }
+  return std::make_shared<const RecordIndex>(std::move(files));
+}
+
+}  // namespace refurbish_tf

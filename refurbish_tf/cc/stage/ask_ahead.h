@@ -1,0 +1,32 @@
+// Asking an epoch what it will want later, without waiting.
+#ifndef REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_
+#define REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_
+
+namespace refurbish_tf {
+
+// While one exists on a thread, `Epoch::Request` returns Unavailable on that thread
+// where it would wait.
+//
+// A source that reads several elements at once asks for their indices before it has
+// handed out the first of them. If it waited then until places are taken off the
+// epoch, it might wait for those who wait for that first element. The question comes
+// through tf.data's index mapper, which has no room for it.
+class AskingAhead {
+ public:
+  AskingAhead() { ++depth(); }
+  ~AskingAhead() { --depth(); }
+  AskingAhead(const AskingAhead&) = delete;
+  AskingAhead& operator=(const AskingAhead&) = delete;
+
+  static bool OnThisThread() { return depth() > 0; }
+
+ private:
+  static int& depth() {
+    thread_local int depth = 0;
+    return depth;
+  }
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_

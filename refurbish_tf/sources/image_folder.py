@@ -1,0 +1,171 @@
+"""Image files in a directory for each class, by index: `rtf.sources.image_folder`."""
+import numbers
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import arguments
+
+# Those that keras.utils.image_dataset_from_directory takes, and tf.io.decode_image decodes.
+FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+SUBSETS = ("training", "validation", "both")
+
+
+def image_folder(directory, *, class_names=None, validation_split=None, subset=None, seed=None):
+  """A `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
+
+  >>> import os, tempfile
+  >>> directory = tempfile.mkdtemp()
+  >>> for name in ("cats/1.png", "cats/2.png", "dogs/3.png"):
+  ...   path = os.path.join(directory, name)
+  ...   os.makedirs(os.path.dirname(path), exist_ok=True)
+  ...   tf.io.write_file(path, tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)))
+  >>> source = rtf.sources.image_folder(directory)
+  >>> source.class_names, [int(label) for _, label in source]
+  (['cats', 'dogs'], [0, 0, 1])
+  >>> decode = lambda file, label: (tf.io.decode_png(file, channels=3), label)
+  >>> train = source.refurbish(decode, r=3, seed=7)
+  >>> len(train)
+  3
+
+  It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
+  and the same split for the same seed. But a file is read when it is asked for, and `refurbish` asks only for those that
+  are fresh; and it is not decoded, as decoding belongs into `partial_fn`: `rtf.augment.decode_and_crop` for photographs.
+
+  Each directory in `directory` is a class, but those whose names begin with a dot. Its files are those in it and in
+  directories below it that end in .bmp, .gif, .jpeg, .jpg or .png, in any case. Links to directories are not followed there.
+
+  Args:
+    directory: a path, also of a remote file system that TensorFlow knows, such as gs://.
+    class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
+      order of their names.
+    validation_split: which part of the files is for validation, above 0 and below 1. They are shuffled by `seed` and the
+      last ones are taken. None for no split.
+    subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
+    seed: a whole number from 0 to 2**32 - 1, by which the files are shuffled. It must be given with `validation_split`, and
+      be the same for both subsets. None leaves them in the order of the classes and names; that does no harm before
+      `refurbish`, which shuffles.
+
+  Returns:
+    A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes `class_names` and
+    `file_paths` are lists of strings.
+
+  Raises:
+    TypeError: an argument is of the wrong type.
+    ValueError: `directory` is not there, is no directory, or cannot be read; it has no images, or none for a subset;
+      `class_names` has a name twice or one that is no directory there; `validation_split`, `subset` and `seed` do not go
+      together.
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read.
+  """
+  directory = _checked_directory(directory)
+  _check_split(validation_split, subset, seed)
+  files = _Files("://" in directory)
+  class_names = _checked_classes(directory, class_names, files)
+  paths, labels = [], []
+  for label, name in enumerate(class_names):
+    found = files.below(files.join(directory, name))
+    paths += found
+    labels += [label] * len(found)
+  if not paths:
+    raise ValueError(
+        f"There are no images below {directory}. Each class has a directory in it; the names of its files end in one of "
+        f"{', '.join(FORMATS)}.")
+  if seed is not None:
+    places = list(range(len(paths)))
+    np.random.RandomState(seed).shuffle(places)
+    paths, labels = [paths[place] for place in places], [labels[place] for place in places]
+  if validation_split is None:
+    return _dataset(paths, labels, class_names)
+  at = len(paths) - int(validation_split * len(paths))
+  parts = {"training": slice(None, at), "validation": slice(at, None)}
+  wanted = [subset] if subset != "both" else list(parts)
+  for name in wanted:
+    if not paths[parts[name]]:
+      raise ValueError(
+          f"validation_split={validation_split} of the {len(paths):,} images below {directory} leaves none for {name}.")
+  datasets = tuple(_dataset(paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
+  return datasets if subset == "both" else datasets[0]
+
+
+def _dataset(paths, labels, class_names):
+  # Names of files are bytes, whatever Python makes of those that are no text.
+  names = np.array([os.fsencode(path) for path in paths], object)
+  dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
+      lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
+  dataset.class_names = list(class_names)
+  dataset.file_paths = list(paths)
+  return dataset
+
+
+class _Files:
+  """Directories, of this machine or of those that TensorFlow knows."""
+
+  def __init__(self, remote):
+    self._os = tf.io.gfile if remote else os
+    self._path = tf.io.gfile if remote else os.path
+    self.join = self._path.join
+
+  def directories(self, directory):
+    """The names of those in it, in order, but for hidden ones."""
+    names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
+    return [name for name in names if not name.startswith(".") and self._path.isdir(self.join(directory, name))]
+
+  def below(self, directory):
+    """The paths of the images in and below it, in order."""
+
+    def fail(error):
+      raise ValueError(f"A directory of images cannot be read: {error}.") from error
+
+    found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
+    return [self.join(root, name) for root, _, names in found for name in sorted(names) if name.lower().endswith(FORMATS)]
+
+
+def _checked_directory(directory):
+  if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
+    raise TypeError(f"directory must be a path, got {directory!r}.")
+  directory = os.fspath(directory)
+  if not tf.io.gfile.isdir(directory):
+    what = "is no directory" if tf.io.gfile.exists(directory) else "is not there"
+    raise ValueError(f"image_folder takes a directory that has one for each class, and {directory} {what}.")
+  return directory
+
+
+def _checked_classes(directory, class_names, files):
+  try:
+    found = files.directories(directory)
+  except (OSError, tf.errors.OpError) as error:
+    raise ValueError(f"The directory of image_folder cannot be read: {error}.") from error
+  if class_names is None:
+    return found
+  if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
+    raise TypeError(f"class_names must be a list of the names of directories in {directory}, got {class_names!r}.")
+  missing = [name for name in class_names if name not in found]
+  if missing:
+    raise ValueError(
+        f"class_names has {', '.join(map(repr, missing))}, and {directory} has the directories "
+        f"{', '.join(map(repr, found)) or 'of no class'}.")
+  if len(set(class_names)) != len(class_names):
+    raise ValueError(f"class_names has a name more than once: {class_names!r}.")
+  return list(class_names)
+
+
+def _check_split(validation_split, subset, seed):
+  if seed is not None:
+    arguments.check_whole_number("seed", seed, 0)
+    if seed >= 2**32:
+      raise ValueError(f"seed must be below 2**32, got {seed!r}.")
+  if validation_split is None:
+    if subset is not None:
+      raise ValueError(f"subset={subset!r} is of a split: give validation_split as well, such as 0.2.")
+    return
+  if isinstance(validation_split, bool) or not isinstance(validation_split, numbers.Real):
+    raise TypeError(f"validation_split must be a number above 0 and below 1, got {validation_split!r}.")
+  if not 0 < validation_split < 1:
+    raise ValueError(f"validation_split must be above 0 and below 1, got {validation_split!r}.")
+  if subset is None:
+    raise ValueError('With validation_split say which subset: "training", "validation" or "both".')
+  arguments.check_choice("subset", subset, SUBSETS)
+  if seed is None:
+    raise ValueError(
+        "With validation_split give a seed, the same for both subsets: the files are shuffled by it before they are cut.")

@@ -1,0 +1,576 @@
+"""`rtf.sources.data_source`: the elements of a Python source, asked for by index."""
+import collections
+import gc
+import re
+import threading
+import weakref
+
+import hypothesis
+from hypothesis import strategies
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
+
+import refurbish_tf as rtf
+from support import cases
+from support import checkpoints
+from support.waiting import until_asleep
+
+data_source = rtf.sources.data_source
+# Longer than anything takes on a busy machine.
+MINUTES = 300
+
+
+class Source:
+  """The squares of 0 to n - 1. Notes what it is asked for."""
+
+  def __init__(self, n, fails=()):
+    self.n = n
+    self.fails = fails
+    self.asked = []
+
+  def __len__(self):
+    return self.n
+
+  def __getitem__(self, index):
+    self.asked.append(index)
+    return self.element(index)
+
+  def element(self, index):
+    if index >= self.n:
+      raise IndexError(index)
+    if index in self.fails:
+      raise KeyError(f"no {index}")
+    return index * index
+
+
+class Batched(Source):
+  """Likewise, in batches."""
+
+  def __getitems__(self, indices):
+    self.asked.append(list(indices))
+    return [self.element(index) for index in indices]
+
+
+def _values(dataset):
+  return [int(x) for x in dataset.as_numpy_iterator()]
+
+
+def _alone(dataset):
+  """Without the `prefetch` that tf.data adds at the end by itself."""
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  return dataset.with_options(options)
+
+
+def _squares(n):
+  return [i * i for i in range(n)]
+
+
+def _flat(asked):
+  return [index for each in asked for index in (each if isinstance(each, list) else [each])]
+
+
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_elements_in_order(kind):
+  source = kind(150)
+  dataset = data_source(source)
+  assert len(dataset) == 150 and dataset.element_spec == tf.TensorSpec([], tf.int64)
+  assert source.asked == [0]  # For the spec.
+  source.asked.clear()
+  assert _values(dataset) == _values(dataset) == _squares(150)
+  assert _flat(source.asked) == 2 * list(range(150))
+
+
+def test_batches_begin_small_and_grow_to_batch_reads():
+  source = Batched(150)
+  dataset = data_source(source, element_spec=tf.TensorSpec([], tf.int64))
+  iterator = iter(_alone(dataset))
+  assert not source.asked
+  next(iterator)
+  assert source.asked == [0]
+  assert len(list(iterator)) == 149
+  assert [len(each) for each in source.asked[1:]] == [2, 4, 8, 16, 32, 64, 23]
+  source.asked.clear()
+  assert _values(data_source(source, batch_reads=3)) == _squares(150)
+  assert {len(each) for each in source.asked[2:]} <= {2, 3}
+
+
+def test_a_source_without_batches_is_asked_when_an_element_is_wanted():
+  source = Source(100)
+  iterator = iter(_alone(data_source(source)))
+  source.asked.clear()
+  for i in range(10):
+    next(iterator)
+    assert source.asked == list(range(i + 1))
+
+
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_refurbish_reads_only_what_is_fresh(kind):
+  source = kind(60)
+  train = data_source(source).map(lambda x: x + 1).refurbish(lambda x: x, r=3, seed=1)
+  for epoch in range(7):
+    source.asked.clear()
+    assert sorted(_values(train)) == [x + 1 for x in _squares(60)]
+    asked = _flat(source.asked)
+    assert len(asked) == len(set(asked)) == (20 if epoch else 60)
+  assert kind is Source or max(len(each) for each in source.asked if isinstance(each, list)) > 1
+
+
+def test_samples_that_fill_what_may_be_taken_ahead():
+  # A place that is in the store holds its sample from the moment it is decided. 40 MB are more than may be held ahead, so
+  # whoever asks ahead has to be told that it must not wait.
+  source = Batched(40)
+  train = data_source(source).refurbish(lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
+  for _ in range(6):
+    assert sorted(_values(train)) == _squares(40)
+
+
+@hypothesis.settings(max_examples=cases.examples(25))
+@hypothesis.given(strategies.data())
+def test_as_from_tensor_slices(data):
+  n = data.draw(strategies.integers(1, 40))
+  source = data.draw(strategies.sampled_from([Source, Batched]))(n)
+  ours, slices = data_source(source, batch_reads=data.draw(strategies.sampled_from([1, 3, 64]))), tf.data.Dataset.from_tensor_slices(
+      np.array(_squares(n), np.int64))
+  size = strategies.integers(0, n + 2)
+  stages = {
+      "take": lambda d, k: d.take(k), "skip": lambda d, k: d.skip(k),
+      "shard": lambda d, k: d.shard(3, k % 3), "repeat": lambda d, k: d.repeat(2),
+      "concatenate": lambda d, k: d.concatenate(d.take(k)), "map": lambda d, k: d.map(lambda x: x + 1, 2),
+      "zip": lambda d, k: tf.data.Dataset.zip(d, d.skip(k)).map(lambda x, y: x + y),
+      "prefetch": lambda d, k: d.prefetch(3), "batch": lambda d, k: d.batch(2, drop_remainder=True).unbatch()}
+  for name in data.draw(strategies.lists(strategies.sampled_from(sorted(stages)), max_size=3)):
+    k = data.draw(size)
+    ours, slices = stages[name](ours, k), stages[name](slices, k)
+  assert int(ours.cardinality()) == int(slices.cardinality())
+  expected = _values(slices)
+  assert _values(ours) == expected
+  if data.draw(strategies.booleans()) and len(expected) and "unbatch" not in repr(ours) and int(ours.cardinality()) > 0:
+    try:
+      shuffled = _values(slices.apply(lambda d: global_shuffle_op._global_shuffle(d, seed=7)))  # pylint: disable=protected-access
+    except tf.errors.OpError:
+      return
+    assert _values(global_shuffle_op._global_shuffle(ours, seed=7)) == shuffled  # pylint: disable=protected-access
+
+
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_at(kind):
+  source = kind(10)
+  dataset = data_source(source).map(lambda x: -x)
+  assert [int(tf.data.experimental.at(dataset, i)) for i in (7, 0, 9)] == [-49, 0, -81]
+  with pytest.raises(tf.errors.OutOfRangeError):
+    tf.data.experimental.at(dataset, 10)
+  with pytest.raises(tf.errors.UnknownError, match="Element 3 of the source of data_source: KeyError: 'no 3'"):
+    source.fails = {3}
+    tf.data.experimental.at(dataset, 3)
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("make", [
+    lambda d: d, lambda d: d.skip(3), lambda d: d.map(lambda x: x + 1, 2).prefetch(2), lambda d: d.shard(2, 1).repeat(2),
+    lambda d: global_shuffle_op._global_shuffle(d, seed=7)])  # pylint: disable=protected-access
+def test_restored_at_every_step(tmp_path, make, symbolic):
+  def dataset():
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    return make(data_source(Batched(11), batch_reads=4)).with_options(options)
+
+  expected = _values(dataset())
+  for step in cases.some(range(len(expected) + 1), 5):
+    before = dataset()
+    iterator = iter(before)
+    assert checkpoints.take(iterator, step) == expected[:step]
+    path = checkpoints.save(iterator, tmp_path)
+    after = dataset()
+    assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
+
+
+Point = collections.namedtuple("Point", ["x", "y"])
+
+
+@pytest.mark.parametrize("element, spec, expected", [
+    (7, tf.TensorSpec([], tf.int64), 7),
+    (1.5, tf.TensorSpec([], tf.float64), 1.5),
+    (True, tf.TensorSpec([], tf.bool), True),
+    ("é", tf.TensorSpec([], tf.string), "é".encode()),
+    (b"a\0b\0\0", tf.TensorSpec([], tf.string), b"a\0b\0\0"),
+    (b"", tf.TensorSpec([], tf.string), b""),
+    ([1, 2], tf.TensorSpec([2], tf.int64), [1, 2]),
+    ([b"a\0", b"b"], tf.TensorSpec([2], tf.string), [b"a\0", b"b"]),
+    (["a", "é"], tf.TensorSpec([2], tf.string), [b"a", "é".encode()]),
+    (np.array(["a", "bc"]), tf.TensorSpec([2], tf.string), [b"a", b"bc"]),
+    (np.array([[b"a", b"bc"]]), tf.TensorSpec([1, 2], tf.string), [[b"a", b"bc"]]),
+    (np.bytes_(b"ab"), tf.TensorSpec([], tf.string), b"ab"),
+    (np.str_("ab"), tf.TensorSpec([], tf.string), b"ab"),
+    (np.float16(2), tf.TensorSpec([], tf.float16), 2),
+    (np.zeros([2, 0, 3], np.uint8), tf.TensorSpec([2, 0, 3], tf.uint8), np.zeros([2, 0, 3])),
+    (np.arange(6).reshape(2, 3).T[::-1], tf.TensorSpec([3, 2], tf.int64), [[2, 5], [1, 4], [0, 3]]),
+    (tf.constant([1, 2]), tf.TensorSpec([2], tf.int32), [1, 2]),
+    (tf.constant(["a"]), tf.TensorSpec([1], tf.string), [b"a"]),
+    (tf.constant([1], tf.bfloat16), tf.TensorSpec([1], tf.bfloat16), [1]),
+    (Image.fromarray(np.eye(3, dtype=np.uint8)), tf.TensorSpec([3, 3], tf.uint8), np.eye(3))])
+def test_components(element, spec, expected):
+  dataset = data_source([element, element])
+  assert dataset.element_spec == spec
+  for value in dataset.as_numpy_iterator():
+    # NumPy's own strings would lose their last zeros.
+    assert np.array(value).tolist() == np.array(expected, object if spec.dtype == tf.string else None).tolist()
+
+
+def test_structures():
+  element = {"b": (1, {"x": b"s"}), "a": Point(2.0, [3, 4])}
+  dataset = data_source([element, element], batch_reads=2)
+  for value in dataset.as_numpy_iterator():
+    assert value["b"] == (1, {"x": b"s"}) and isinstance(value["a"], Point)
+    assert value["a"].x == 2 and value["a"].y.tolist() == [3, 4]
+  assert dataset.map(lambda element: element["a"].y).element_spec == tf.TensorSpec([2], tf.int64)
+
+
+def test_python_numbers_become_what_the_spec_says():
+  def read(values, spec):
+    return [x.tolist() for x in data_source(values, element_spec=spec).as_numpy_iterator()]
+
+  assert read([1, 2.5, True], tf.TensorSpec([], tf.float32)) == [1, 2.5, 1]
+  assert read([1, [2, 3]], tf.TensorSpec(None, tf.int32)) == [1, [2, 3]]
+  assert read([np.zeros(2, np.int8)], tf.TensorSpec([None], tf.int8)) == [[0, 0]]
+  for value, spec in ((1.5, tf.int32), (300, tf.uint8), (-1, tf.uint8), (np.int64(1), tf.int32), (1, tf.string), ("a", tf.int32),
+                      (2, tf.bool), (1j, tf.float32)):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Element 0 of the source of data_source: "):
+      read([value], tf.TensorSpec([], spec))
+
+
+class _NoArray:
+  def __array__(self, *_, **__):
+    raise RuntimeError("on another device")
+
+
+@pytest.mark.parametrize("odd, match", [
+    (None, "NoneType.*no numbers or strings"), (object(), "no numbers or strings"), ({1, 2}, "no numbers or strings"),
+    ([1, [2, 3]], "makes no array.*for several return a tuple"), ([1, None], "NoneType"), (_NoArray(), "on another device"),
+    (np.datetime64("2020-01-01"), "dtype datetime64"), (np.ma.masked_array([1], [True]), "masked array"),
+    (np.zeros(2, [("a", int)]), "dtype"), (np.array([1, None]), "NoneType")])
+def test_odd_elements(odd, match):
+  with pytest.raises(TypeError, match=match):
+    data_source([odd])
+  with pytest.raises(TypeError, match="its component"):
+    data_source([{"x": odd}])
+  dataset = data_source([1, odd, 3], element_spec=tf.TensorSpec(None, tf.int64))
+  iterator = iter(dataset)
+  assert int(next(iterator)) == 1
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s)Element 1 of the source of data_source: .*{match}"):
+    next(iterator)
+  assert int(next(iterator)) == 3
+
+
+@pytest.mark.parametrize("other, match", [
+    (np.zeros([3], np.uint8), r"shape \(3,\), and not \(2,\).*None for what varies"),
+    (np.zeros([2], np.int8), "dtype int8, and not uint8"), ((1, 2), "structure|dtype"), (b"x", "string, and not uint8")])
+def test_elements_unlike_the_first(other, match):
+  good = np.ones([2], np.uint8)
+  iterator = iter(data_source([good, good, other, good]))
+  assert np.array_equal(next(iterator), good) and np.array_equal(next(iterator), good)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s)Element 2 of the source of data_source: .*({match})"):
+    next(iterator)
+  assert np.array_equal(next(iterator), good)
+
+
+def test_elements_of_another_structure():
+  iterator = iter(data_source([(1, {"a": 2}), (1, {"b": 2}), [1, {"a": 2}], (1, {"a": "x"}), (1, {"a": 3})]))
+  assert int(next(iterator)[0]) == 1
+  for i, match in ((1, "structure"), (2, "structure"), (3, "its component '1/a' is of dtype string")):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} of the source of data_source: .*{match}"):
+      next(iterator)
+  assert int(next(iterator)[1]["a"]) == 3
+
+
+def test_shapes_that_vary_are_for_element_spec():
+  rows = [np.arange(i) for i in range(5)]
+  dataset = data_source(rows, element_spec=tf.TensorSpec([None], tf.int64))
+  assert [x.tolist() for x in dataset.as_numpy_iterator()] == [row.tolist() for row in rows]
+
+
+def test_what_was_read_is_nobody_elses():
+  class OneBuffer(Batched):
+    buffer = np.zeros([1000], np.int64)
+
+    def element(self, index):
+      self.buffer[:] = index
+      return self.buffer
+
+    def __getitems__(self, indices):
+      return [self.element(index).copy() for index in indices[:-1]] + [self.element(indices[-1])]
+
+  source = OneBuffer(40)
+  assert [x.mean() for x in data_source(source).map(lambda x: x + 0).as_numpy_iterator()] == list(range(40))
+  rows = [np.full([1 << 16], i, np.float32) for i in range(4)]
+  for _ in data_source(rows).map(lambda x: x + 1).map(tf.negative):
+    pass
+  assert [row.sum() for row in rows] == [i * float(1 << 16) for i in range(4)]
+
+
+@pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_an_exception_is_an_error_of_its_element_alone(kind):
+  source = kind(20, fails={5, 6, 17})
+  iterator = iter(data_source(source))
+  for i in range(20):
+    if i in source.fails:
+      with pytest.raises(tf.errors.UnknownError, match=f"Element {i} of the source of data_source: KeyError: 'no {i}'"):
+        next(iterator)
+    else:
+      assert int(next(iterator)) == i * i
+  with pytest.raises(StopIteration):
+    next(iterator)
+
+
+def test_errors_within_refurbish():
+  source = Batched(12)
+  train = data_source(source).refurbish(lambda x: x, r=2, seed=1)
+  source.fails = {4}
+  with pytest.warns(RuntimeWarning, match="__getitems__ of Batched raised KeyError: 'no 4'.*one by one"):
+    iterator, values, errors = iter(train), [], 0
+    while True:
+      try:
+        values.append(int(next(iterator)))
+      except tf.errors.UnknownError as error:
+        assert "Element 4 of the source" in error.message
+        errors += 1
+      except StopIteration:
+        break
+  assert errors == 1 and sorted(values) == [i * i for i in range(12) if i != 4]
+  source.fails = ()
+  assert sorted(_values(train)) == _squares(12)
+
+
+@pytest.mark.parametrize("returned, match", [
+    (lambda elements: iter(elements), "returned list_iterator"), (lambda elements: None, "returned NoneType"),
+    (lambda elements: elements[:-1], r"asked for, 2, and returned 1 elements"),
+    (lambda elements: elements + [1], r"asked for, 2, and returned 3 elements"),
+    (lambda elements: dict(enumerate(elements)), "returned dict")])
+def test_what_getitems_must_return(returned, match):
+  class Odd(Batched):
+    def __getitems__(self, indices):
+      return returned(super().__getitems__(indices))
+
+  iterator = iter(data_source(Odd(4)))
+  next(iterator)
+  for i in (1, 2):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} .*__getitems__ of Odd must return a list.*{match}"):
+      next(iterator)
+  assert int(next(iterator)) == 9
+
+
+@pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
+@pytest.mark.parametrize("kind", [Source, Batched])
+def test_a_source_that_shrinks(kind):
+  source = kind(6)
+  iterator = iter(data_source(source, batch_reads=2))
+  next(iterator)
+  source.n = 3
+  assert checkpoints.take(iterator, 2) == [1, 4]
+  with pytest.raises(tf.errors.DataLossError, match="Element 3 .*IndexError.*has 3 elements now, and had 6"):
+    next(iterator)
+
+
+def test_an_exception_that_would_end_an_iteration_does_not():
+  class Ends(Source):
+    def element(self, index):
+      raise StopIteration("early")
+
+  with pytest.raises(tf.errors.UnknownError, match="Element 0 .*StopIteration: early"):
+    list(data_source(Ends(3), element_spec=tf.TensorSpec([], tf.int64)))
+
+
+def test_one_thread_at_a_time():
+  class Noting(Batched):
+    inside = 0
+    most = 0
+
+    def element(self, index):
+      self.inside += 1
+      self.most = max(self.most, self.inside)
+      threading.Event().wait(1e-4)  # Others may run.
+      self.inside -= 1
+      return index
+
+  source = Noting(30)
+  datasets = [data_source(source, element_spec=tf.TensorSpec([], tf.int64)).map(lambda x: x, 3).prefetch(2) for _ in range(3)]
+  joined = tf.data.Dataset.sample_from_datasets(datasets, [1 / 3] * 3, seed=1)
+  assert sorted(_values(joined)) == sorted(3 * list(range(30)))
+  assert source.most == 1
+
+
+def test_a_source_may_use_datasets():
+  inner = tf.data.Dataset.range(5).map(lambda x: x + 1, 2).prefetch(2)
+
+  class Nested(Batched):
+    def element(self, index):
+      return index + sum(map(int, inner))
+
+  class ReadsItself(Batched):
+    dataset = None
+
+    def element(self, index):
+      return 1 if index < 3 else sum(map(int, self.dataset.take(3)))
+
+  assert _values(data_source(Nested(20)).map(lambda x: x, 2)) == [15 + i for i in range(20)]
+  source = ReadsItself(6)
+  source.dataset = data_source(source)
+  assert _values(source.dataset) == [1, 1, 1, 3, 3, 3]
+
+
+class Held(Batched):
+  """Waits at an element until it is let go."""
+
+  def __init__(self, n, at):
+    super().__init__(n)
+    self.at = at
+    self.there, self.go = threading.Event(), threading.Event()
+
+  def element(self, index):
+    if index == self.at:
+      self.there.set()
+      assert self.go.wait(MINUTES)
+    return index
+
+
+def test_dropped_while_python_runs():
+  source = Held(200, at=20)
+  iterator = iter(data_source(source).prefetch(8))
+  assert source.there.wait(MINUTES)
+  dropped = threading.Thread(target=lambda it=[iterator]: (it.clear(), gc.collect()))
+  del iterator
+  dropped.start()
+  until_asleep(dropped)
+  source.go.set()
+  dropped.join(MINUTES)
+  assert not dropped.is_alive()
+  assert max(_flat(source.asked)) < 200 - 1  # It was not read to its end.
+
+
+def test_dropped_iterators_of_refurbish():
+  source = Batched(100)
+  train = data_source(source).map(lambda x: x, 4).prefetch(4).refurbish(lambda x: x, r=2, seed=1)
+  for i in range(20):
+    iterator = iter(train)
+    checkpoints.take(iterator, i)
+    del iterator
+  assert sorted(_values(train)) == _squares(100)
+
+
+def _freed(weak):
+  gc.collect()
+  return weak() is None
+
+
+def test_the_source_goes_with_its_dataset():
+  source = Batched(5)
+  weak = weakref.ref(source)
+  dataset = data_source(source).map(lambda x: x + 1).refurbish(lambda x: x, r=2)
+  del source
+  assert not _freed(weak)
+  assert len(list(dataset)) == 5
+  iterator = iter(dataset)
+  del dataset
+  gc.collect()
+  assert len(list(iterator)) == 5  # Which holds it.
+  del iterator
+  assert _freed(weak)
+
+
+def test_within_a_function():
+  source = Batched(5)
+
+  @tf.function
+  def total():
+    result = tf.constant(0, tf.int64)
+    for x in data_source(source):
+      result += x
+    return result
+
+  gc.collect()
+  assert int(total()) == int(total()) == 30
+  flat = tf.data.Dataset.range(2).flat_map(lambda i: data_source(source).map(lambda x: x + i))
+  gc.collect()
+  assert _values(flat) == _squares(5) + [x + 1 for x in _squares(5)]
+  weak = weakref.ref(source)
+  del source, flat, total
+  assert _freed(weak)
+
+
+def test_a_dataset_that_nobody_holds_says_so():
+  variant = tf.data.experimental.to_variant(data_source(Batched(5)))
+  gc.collect()
+  with pytest.raises(tf.errors.FailedPreconditionError, match="nothing in Python holds its dataset"):
+    list(tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.int64)))
+
+
+def test_not_for_a_service():
+  dispatcher = tf.data.experimental.service.DispatchServer()
+  with pytest.raises(tf.errors.FailedPreconditionError, match="object of this Python process.*tf.data service"):
+    data_source(Batched(5)).apply(tf.data.experimental.service.distribute("parallel_epochs", dispatcher.target))
+  with pytest.raises(tf.errors.FailedPreconditionError, match="object of this Python process"):
+    tf.raw_ops.DatasetToGraphV2(input_dataset=data_source(Batched(5))._variant_tensor)  # pylint: disable=protected-access
+
+
+class _NoLength:
+  def __getitem__(self, index):
+    return index
+
+
+@pytest.mark.parametrize("source, arguments, error, match", [
+    (iter([1]), {}, TypeError, "list_iterator has no __len__.*from_generator"),
+    (_NoLength(), {}, TypeError, "no __len__"), ({1, 2}, {}, TypeError, "no __getitem__"),
+    (tf.data.Dataset.range(3), {}, TypeError, "no __getitem__|is one already"),
+    ([], {}, ValueError, "no elements.*element_spec"), ([()], {}, TypeError, "no components"),
+    ([1], {"batch_reads": 0}, ValueError, "batch_reads must be .*at least 1"),
+    ([1], {"batch_reads": 1.0}, TypeError, "batch_reads"), ([1], {"batch_reads": 10**6}, ValueError, "at most 65,536"),
+    ([1], {"element_spec": tf.int64}, TypeError, "tf.TensorSpec"), ([1], {"element_spec": ()}, TypeError, "a component"),
+    ([1], {"element_spec": [tf.TensorSpec([], tf.int64)]}, TypeError, "tf.TensorSpec"),
+    ([1], {"element_spec": tf.RaggedTensorSpec([None], tf.int64)}, TypeError, "tf.TensorSpec"),
+    ([1], {"element_spec": tf.TensorSpec([], tf.variant)}, TypeError, "numbers or strings"),
+    (Source(3, fails={0}), {}, KeyError, "no 0")])
+def test_arguments(source, arguments, error, match):
+  with pytest.raises(error, match=match):
+    data_source(source, **arguments)
+
+
+def test_an_empty_source():
+  dataset = data_source([], element_spec=tf.TensorSpec([], tf.int64))
+  assert len(dataset) == 0 and not list(dataset)
+  with pytest.raises(ValueError, match="no elements"):
+    dataset.refurbish(lambda x: x)
+
+
+def test_a_memory_map(tmp_path):
+  values = np.random.RandomState(0).randint(0, 255, [50, 7], np.uint8)
+  values.tofile(tmp_path / "values")
+  mapped = np.memmap(tmp_path / "values", np.uint8, "r", shape=(50, 7))
+  assert np.array_equal(list(data_source(mapped).as_numpy_iterator()), values)
+
+
+def test_array_record(tmp_path):
+  array_record = pytest.importorskip("array_record.python.array_record_module")
+  source_module = pytest.importorskip("array_record.python.array_record_data_source")
+  records = [bytes([i]) * i for i in range(100)]
+  path = str(tmp_path / "records.array_record")
+  writer = array_record.ArrayRecordWriter(path, "group_size:1")
+  for record in records:
+    writer.write(record)
+  writer.close()
+  with source_module.ArrayRecordDataSource(path) as source:
+    dataset = data_source(source)
+    assert list(dataset.as_numpy_iterator()) == records
+    train = dataset.map(lambda record: record).refurbish(lambda record: record, r=3, seed=1)
+    for _ in range(3):
+      assert sorted(train.as_numpy_iterator()) == sorted(records)
+
+
+def test_what_a_message_says_stands_in_one_line():
+  with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+    list(data_source([1, "x"]))
+  assert re.search(r"Element 1 of the source of data_source: it is of dtype string, and not int64 as element_spec says",
+                   raised.value.message)

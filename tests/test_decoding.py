@@ -1,0 +1,132 @@
+"""`decode_and_crop`: which part of a JPEG file is decoded, and what is refused."""
+import collections
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.augment import decoding
+from support.images import make_seeds
+
+augment = rtf.augment
+# Height and width: usual ones, one pixel, and those that no window of the ratios fits into.
+SIZES = [(300, 400), (64, 48), (1, 1), (2, 3), (10, 200), (200, 10), (1, 77)]
+
+
+def _file(height, width, channels=3):
+  # Each pixel tells where it is, as far as JPEG keeps that.
+  rows, columns = np.mgrid[:height, :width]
+  image = np.stack([rows % 256, columns % 256, (rows + columns) % 256][:channels], axis=-1)
+  # Where colours are kept in a coarser grid, those at the edges of a part depend on what is beyond them.
+  return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95, chroma_downsampling=False)
+
+
+def _reference(height, width, draws, scale, ratio):
+  """The window as torchvision's RandomResizedCrop has it, in plain Python."""
+  for attempt in range(10):
+    area = height * width * (scale[0] + draws[2 * attempt] * (scale[1] - scale[0]))
+    aspect = math.exp(math.log(ratio[0]) + draws[2 * attempt + 1] * (math.log(ratio[1]) - math.log(ratio[0])))
+    w, h = math.floor(math.sqrt(area * aspect) + 0.5), math.floor(math.sqrt(area / aspect) + 0.5)
+    if 0 < w <= width and 0 < h <= height:
+      return [math.floor(draws[20] * (height - h + 1)), math.floor(draws[21] * (width - w + 1)), h, w]
+  h, w = height, width
+  if width / height < ratio[0]:
+    h = max(1, min(height, math.floor(width / ratio[0] + 0.5)))
+  elif width / height > ratio[1]:
+    w = max(1, min(width, math.floor(height * ratio[1] + 0.5)))
+  return [(height - h) // 2, (width - w) // 2, h, w]
+
+
+@pytest.mark.parametrize("scale, ratio", [
+    ((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))])
+def test_windows_are_those_of_the_reference(scale, ratio):
+  draws = np.random.RandomState(1).rand(40, 22)
+  window = tf.function(lambda height, width, draws: decoding._window(height, width, draws, scale, ratio))
+  attempts = collections.Counter()
+  for height, width in SIZES:
+    for drawn in draws:
+      expected = _reference(height, width, drawn, scale, ratio)
+      assert window(tf.constant(height), tf.constant(width), tf.constant(drawn)).numpy().tolist() == expected
+      top, left, h, w = expected
+      assert 0 <= top <= top + h <= height and 0 <= left <= left + w <= width and h > 0 and w > 0
+      attempts[expected[2:] == [height, width]] += 1
+  assert attempts[False]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("height, width", [(300, 400), (1, 1), (10, 200)])
+def test_it_is_that_part_of_the_decoded_image(height, width, channels):
+  file = _file(height, width, channels)
+  decoded = tf.io.decode_jpeg(file, channels=3).numpy()
+  layer = augment.decode_and_crop()
+  for seed in make_seeds(10):
+    top, left, h, w = decoding._window(height, width, decoding._draws(tf.constant(seed)), (0.08, 1.0), (3 / 4, 4 / 3)).numpy()
+    part = layer(file, seed=seed).numpy()
+    np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
+
+
+def test_the_crop_is_drawn_from_the_seed_alone():
+  file, layer = _file(300, 400), augment.decode_and_crop()
+  seeds = make_seeds(30)
+  eager = [layer(file, seed=seed).numpy() for seed in seeds]
+  in_graph = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(file, seed=seed))
+  assert in_graph.element_spec == tf.TensorSpec([None, None, 3], tf.uint8)
+  for one, other in zip(eager, in_graph.as_numpy_iterator()):
+    np.testing.assert_array_equal(one, other)
+  assert len({part.tobytes() for part in eager}) == len(seeds)
+
+
+def test_draws_are_uniform():
+  draws = np.stack([decoding._draws(tf.constant(seed)).numpy() for seed in make_seeds(400)])
+  assert draws.shape == (400, 22) and draws.min() >= 0 and draws.max() < 1
+  # Of 400 numbers the mean scatters by 0.0144.
+  assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.075)
+  assert np.all(np.abs(np.corrcoef(draws, rowvar=False) - np.eye(22)) < 0.25)
+
+
+def test_a_pipeline_of_photographs():
+  files = [_file(40 + 10 * i, 60).numpy() for i in range(6)]
+  resize = lambda image: tf.cast(tf.image.resize(image, [32, 32]) + 0.5, tf.uint8)
+  partial_fn, final_fn = augment.split(
+      [augment.decode_and_crop(), resize, augment.random_crop(2), augment.random_flip()], at=2)
+  train = tf.data.Dataset.from_tensor_slices((files, list(range(6)))).refurbish(partial_fn, final_fn, r=2, seed=3)
+  for _ in range(3):
+    images, labels = zip(*train)
+    assert {image.shape for image in images} == {(32, 32, 3)} and sorted(map(int, labels)) == list(range(6))
+
+
+@pytest.mark.parametrize("file", [
+    tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)).numpy(), b"", b"BM....", b"no image at all"], ids=range(4))
+def test_no_jpeg(file):
+  layer = augment.decode_and_crop()
+  with pytest.raises(tf.errors.InvalidArgumentError, match="no JPEG file.*PNG, GIF and BMP.*decode_image"):
+    layer(tf.constant(file), seed=[1, 2])
+  in_graph = tf.data.Dataset.from_tensors(file).map(lambda file: layer(file, seed=[1, 2]))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="no JPEG file.*PNG, GIF and BMP.*decode_image"):
+    next(iter(in_graph))
+
+
+def test_a_damaged_jpeg():
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    augment.decode_and_crop()(_file(30, 30).numpy()[:100], seed=[1, 2])
+
+
+@pytest.mark.parametrize("file, error, match", [
+    (tf.zeros([8, 8, 3], tf.uint8), TypeError, "dtype uint8; it must be the bytes of a JPEG file"),
+    (tf.constant(["a", "b"]), ValueError, r"shape \(2,\); it must be one")])
+def test_other_elements(file, error, match):
+  with pytest.raises(error, match=match):
+    augment.decode_and_crop()(file, seed=[1, 2])
+
+
+@pytest.mark.parametrize("arguments, error", [
+    ({"scale": 0.5}, TypeError), ({"scale": (0.5,)}, TypeError), ({"scale": (True, 1)}, TypeError),
+    ({"ratio": "ab"}, TypeError), ({"scale": (0, 1)}, ValueError), ({"scale": (0.5, 1.5)}, ValueError),
+    ({"scale": (0.9, 0.5)}, ValueError), ({"ratio": (0, 1)}, ValueError), ({"ratio": (1, math.inf)}, ValueError),
+    ({"ratio": (math.nan, 1)}, ValueError)])
+def test_arguments(arguments, error):
+  name, = arguments
+  with pytest.raises(error, match=f"decode_and_crop was given {name}="):
+    augment.decode_and_crop(**arguments)

@@ -1,0 +1,181 @@
+"""`rtf.sources.image_folder`: the files, labels and splits of Keras' function, read by index."""
+import os
+import pathlib
+
+import hypothesis
+from hypothesis import strategies
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+
+image_folder = rtf.sources.image_folder
+NAMES = ["a.jpg", "B.PNG", "c.jpeg", "10.bmp", "9.gif", ".hidden.png", "deep/1.png", "deep/er/2.JPG", "z/1.png"]
+NO_IMAGES = ["readme.txt", "jpg", "a.webp", "a.png.txt"]
+
+
+def _write(directory, files):
+  for name in files:
+    path = pathlib.Path(directory, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(name.encode())
+
+
+def _elements(dataset):
+  return [(file.decode(), int(label)) for file, label in dataset.as_numpy_iterator()]
+
+
+@strategies.composite
+def _trees(draw):
+  classes = draw(strategies.lists(
+      strategies.sampled_from(["cats", "Dogs", "ants", "9", "10", "with space", "é"]), min_size=1, max_size=4, unique=True))
+  return {name: draw(strategies.lists(strategies.sampled_from(NAMES + NO_IMAGES), max_size=6, unique=True))
+          for name in classes}
+
+
+def _in_keras(directory, **arguments):
+  found = keras.utils.image_dataset_from_directory(str(directory), batch_size=None, verbose=False, **arguments)
+  return found if isinstance(found, list) else [found]
+
+
+@hypothesis.settings(max_examples=cases.examples(25))
+@hypothesis.given(_trees(), strategies.sampled_from([None, 0.2, 0.5]), strategies.integers(0, 2**32 - 1), strategies.data())
+def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, split, seed, data):
+  directory = tmp_path_factory.mktemp("images")
+  _write(directory, [f"{name}/{file}" for name, files in tree.items() for file in files])
+  for name in tree:
+    (directory / name).mkdir(exist_ok=True)
+  _write(directory, ["beside.png", ".hidden/1.png"])
+  names = data.draw(strategies.none() | strategies.permutations(sorted(tree)))
+  number = sum(file not in NO_IMAGES for files in tree.values() for file in files)
+  arguments = {"class_names": names and list(names)}
+  hypothesis.assume(names is None or len(names) == len(tree))
+  if split is not None:
+    arguments.update(validation_split=split, subset="both")
+  if split and not int(split * number) or not number:
+    # Keras takes the whole for validation when there is too little for one file.
+    with pytest.raises(ValueError, match="no images|leaves none"):
+      image_folder(directory, seed=seed, **arguments)
+    return
+  ours = image_folder(directory, seed=seed if split else None, **arguments)
+  theirs = _in_keras(directory, shuffle=bool(split), seed=seed, **arguments)
+  for one, other in zip(ours if split else [ours], theirs):
+    assert one.file_paths == other.file_paths and one.class_names == other.class_names
+    place = {name: label for label, name in enumerate(one.class_names)}
+    relative = [os.path.relpath(path, directory) for path in one.file_paths]
+    assert _elements(one) == [(path, place[path.split("/")[0]]) for path in relative]
+
+
+def test_labels_of_keras_without_a_split(tmp_path):
+  for name in ("b/1.png", "b/2.png", "a/x/3.png"):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(tf.io.encode_png(tf.fill([2, 2, 3], tf.constant(int(name[-5]), tf.uint8))).numpy())
+  for arguments in ({"class_names": None}, {"class_names": ["b", "a"]}, {"class_names": ["b"]}):
+    theirs = _in_keras(tmp_path, shuffle=False, image_size=(2, 2), **arguments)[0]
+    ours = image_folder(tmp_path, **arguments)
+    decoded = [(int(tf.io.decode_png(file)[0, 0, 0]), int(label)) for file, label in ours]
+    assert decoded == [(int(image[0, 0, 0]), int(label)) for image, label in theirs]
+
+
+def test_a_seed_without_a_split_shuffles_as_keras_does(tmp_path):
+  _write(tmp_path, [f"{i % 3}/{i}.png" for i in range(20)])
+  theirs = _in_keras(tmp_path, shuffle=True, seed=5)[0]
+  assert image_folder(tmp_path, seed=5).file_paths == theirs.file_paths != sorted(theirs.file_paths)
+
+
+def test_only_what_is_asked_for_is_read(tmp_path):
+  _write(tmp_path, [f"a/{i}.png" for i in range(9)])
+  source = image_folder(tmp_path)
+  assert source.element_spec == (tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int32))
+  assert len(source) == 9
+  for i in range(9):
+    if i != 4:
+      (tmp_path / f"a/{i}.png").unlink()
+  assert tf.data.experimental.at(source, 4)[0].numpy() == b"a/4.png"
+  with pytest.raises(tf.errors.NotFoundError, match="a/5.png"):
+    tf.data.experimental.at(source, 5)
+
+
+def test_refurbish_reads_what_is_fresh(tmp_path):
+  _write(tmp_path, [f"a/{i}.png" for i in range(12)])
+  train = image_folder(tmp_path).refurbish(lambda file, label: file, r=3, seed=1)
+  assert sorted(train.as_numpy_iterator()) == sorted(f"a/{i}.png".encode() for i in range(12))
+  for i in range(12):
+    (tmp_path / f"a/{i}.png").write_bytes(b"new")
+  assert list(train.as_numpy_iterator()).count(b"new") == 4
+  assert list(train.as_numpy_iterator()).count(b"new") == 8
+
+
+def test_links(tmp_path):
+  _write(tmp_path, ["images/a/1.png", "elsewhere/2.png", "elsewhere/more/3.png"])
+  os.symlink(tmp_path / "elsewhere", tmp_path / "images/b")
+  os.symlink(tmp_path / "elsewhere", tmp_path / "images/a/linked")
+  os.symlink(tmp_path / "elsewhere/2.png", tmp_path / "images/a/2.png")
+  source = image_folder(tmp_path / "images")
+  assert source.file_paths == _in_keras(tmp_path / "images", shuffle=False)[0].file_paths
+  assert [os.path.relpath(path, tmp_path / "images") for path in source.file_paths] == [
+      "a/1.png", "a/2.png", "b/2.png", "b/more/3.png"]
+
+
+def test_names_that_are_no_text(tmp_path):
+  name = os.fsencode(tmp_path) + b"/a/\xff.png"
+  os.makedirs(os.path.dirname(name))
+  with open(name, "wb") as file:
+    file.write(b"here")
+  (contents, _), = image_folder(tmp_path).as_numpy_iterator()
+  assert contents == b"here"
+
+
+def test_a_directory_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypatch):
+  _write(tmp_path, ["a/1.png", "a/closed/2.png"])
+  scandir = os.scandir
+
+  def refusing(path):
+    if os.fspath(path).endswith("closed"):
+      raise PermissionError(13, "Permission denied", os.fspath(path))
+    return scandir(path)
+
+  monkeypatch.setattr(os, "scandir", refusing)
+  with pytest.raises(ValueError, match="cannot be read.*closed"):
+    image_folder(tmp_path)
+
+
+@pytest.mark.parametrize("arguments, error, match", [
+    ({"class_names": "a"}, TypeError, "class_names must be a list"),
+    ({"class_names": ["a", "c"]}, ValueError, "class_names has 'c'.*directories 'a', 'b'"),
+    ({"class_names": ["a", "a"]}, ValueError, "more than once"),
+    ({"validation_split": 0.5}, ValueError, "which subset"),
+    ({"validation_split": 0.5, "subset": "training"}, ValueError, "give a seed"),
+    ({"validation_split": 0.5, "subset": "test", "seed": 1}, ValueError, "subset must be one of 'training'"),
+    ({"validation_split": 1.5, "subset": "training", "seed": 1}, ValueError, "above 0 and below 1"),
+    ({"validation_split": "x", "subset": "training", "seed": 1}, TypeError, "validation_split must be a number"),
+    ({"validation_split": 0.01, "subset": "validation", "seed": 1}, ValueError, "leaves none for validation"),
+    ({"validation_split": 0.99, "subset": "training", "seed": 1}, None, ""),
+    ({"subset": "training"}, ValueError, "give validation_split"),
+    ({"seed": -1}, ValueError, "seed must be"), ({"seed": 2**32}, ValueError, "below 2\\*\\*32"),
+    ({"seed": 0.5}, TypeError, "seed must be")])
+def test_arguments(tmp_path, arguments, error, match):
+  _write(tmp_path, ["a/1.png", "b/2.png", "b/3.png"])
+  if error is None:
+    assert len(image_folder(tmp_path, **arguments)) == 1
+    return
+  with pytest.raises(error, match=match):
+    image_folder(tmp_path, **arguments)
+
+
+def test_directories_without_images(tmp_path):
+  with pytest.raises(ValueError, match="nowhere is not there"):
+    image_folder(tmp_path / "nowhere")
+  (tmp_path / "file").write_bytes(b"")
+  with pytest.raises(ValueError, match="file is no directory"):
+    image_folder(tmp_path / "file")
+  with pytest.raises(ValueError, match="no images below.*.jpeg"):
+    image_folder(tmp_path)
+  _write(tmp_path, ["1.png", "a/2.webp"])
+  with pytest.raises(ValueError, match="no images below"):
+    image_folder(tmp_path)
+  with pytest.raises(TypeError, match="directory must be a path"):
+    image_folder(7)

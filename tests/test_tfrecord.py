@@ -1,0 +1,421 @@
+"""`rtf.sources.tfrecord`: the records of `TFRecordDataset`, in any order, and nothing read that is not asked for."""
+import gzip
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import threading
+
+from absl.testing import parameterized
+from hypothesis import given, settings, strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
+from tensorflow.python.data.kernel_tests import checkpoint_test_base
+from tensorflow.python.framework import combinations
+
+import refurbish_tf as rtf
+from support import cases
+
+SOME = settings(max_examples=cases.examples(10), derandomize=True)
+# Far more than anything here takes: a test that would hang fails instead.
+LIMIT = 120
+
+sizes = st.one_of(st.integers(0, 40), st.sampled_from([0, 4095, 4096, 70_000]))
+files_of_sizes = st.lists(st.lists(sizes, max_size=12), min_size=1, max_size=4)
+
+
+def write(path, records):
+  with tf.io.TFRecordWriter(str(path)) as writer:
+    for record in records:
+      writer.write(record)
+  return str(path)
+
+
+def write_files(directory, *numbers):
+  """Files with so many records each, of which each says what it is."""
+  return [write(directory / f"{file}.tfrecord", [b"%d/%d" % (file, i) for i in range(n)])
+          for file, n in enumerate(numbers)]
+
+
+def contents(dataset):
+  return list(dataset.as_numpy_iterator())
+
+
+def read(dataset):
+  """All elements, and in place of an error its type."""
+  iterator, found = iter(dataset), []
+  while True:
+    try:
+      found.append(next(iterator).numpy())
+    except StopIteration:
+      return found
+    except tf.errors.OpError as error:
+      found.append(type(error))
+
+
+def with_options(dataset, *, symbolic=False):
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = symbolic
+  return dataset.with_options(options)
+
+
+def damage(path, offset):
+  """Changes a byte of a file before its index is made."""
+  text = bytearray(pathlib.Path(path).read_bytes())
+  text[offset] ^= 1
+  pathlib.Path(path).write_bytes(text)
+
+
+def bytes_read():
+  """How many bytes this process has read, of files and all else."""
+  return int(re.search(r"rchar: (\d+)", pathlib.Path("/proc/self/io").read_text(encoding="utf-8"))[1])
+
+
+@SOME
+@given(numbers=files_of_sizes, reads=st.sampled_from([1, 3, tf.data.AUTOTUNE]), seed=st.integers(0, 99))
+def test_equals_tfrecord_dataset(numbers, reads, seed):
+  rng = np.random.default_rng(seed)
+  with tempfile.TemporaryDirectory() as directory:
+    files = [write(f"{directory}/{i}", [rng.bytes(size) for size in own]) for i, own in enumerate(numbers)]
+    wanted = contents(tf.data.TFRecordDataset(files))
+    # With the index as it is made, and as it is kept.
+    for _ in range(2):
+      records = rtf.sources.tfrecord(files, num_parallel_reads=reads)
+      assert records.element_spec == tf.TensorSpec([], tf.string)
+      assert len(records) == len(wanted)
+      assert contents(records) == wanted
+    any_order = rng.permutation(len(wanted))
+    assert [tf.data.experimental.at(records, i).numpy() for i in any_order[:5]] == [wanted[i] for i in any_order[:5]]
+    if len(wanted) > 0:
+      shuffled = contents(global_shuffle_op._global_shuffle(records, seed=seed))
+      assert sorted(shuffled) == sorted(wanted)
+    assert sorted(path for path in os.listdir(directory) if path != ".refurbish_tf") == sorted(map(os.path.basename, files))
+
+
+def test_behaves_as_from_tensor_slices(tmp_path):
+  files = write_files(tmp_path, 9, 0, 14)
+  records = rtf.sources.tfrecord(files)
+  slices = tf.data.Dataset.from_tensor_slices(contents(tf.data.TFRecordDataset(files)))
+  pipelines = [
+      lambda source: source.take(5), lambda source: source.skip(20), lambda source: source.skip(30),
+      lambda source: source.shard(3, 1), lambda source: source.shard(7, 6), lambda source: source.skip(4).shard(2, 1).take(3),
+      lambda source: source.concatenate(source.take(3)), lambda source: source.repeat(2),
+      lambda source: tf.data.Dataset.zip(source, source.skip(1)).map(lambda a, b: a + b),
+      lambda source: source.map(lambda record: record + b"!", num_parallel_calls=2).prefetch(2),
+      lambda source: source.batch(4, drop_remainder=True).unbatch(), lambda source: source.shuffle(30, seed=1),
+  ]
+  for pipeline in pipelines:
+    assert contents(pipeline(records)) == contents(pipeline(slices))
+    assert pipeline(records).cardinality() == pipeline(slices).cardinality()
+  for pipeline in pipelines[:7] + pipelines[8:10]:
+    if len(pipeline(slices)) == 0:
+      continue
+    assert (contents(global_shuffle_op._global_shuffle(pipeline(records), seed=3)) ==
+            contents(global_shuffle_op._global_shuffle(pipeline(slices), seed=3)))
+  with pytest.raises((tf.errors.OutOfRangeError, IndexError)):
+    tf.data.experimental.at(records, 23)
+
+
+@pytest.mark.parametrize("build", [
+    lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],
+    ids=["shard", "skip", "take"])
+def test_what_is_not_asked_for_is_not_read(tmp_path, build):
+  """What is read ahead and given up again is at most what is under way at a time."""
+  records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
+  wanted = len(build(records))
+  before = bytes_read()
+  assert len(contents(build(records))) == wanted
+  # 16 lie ready or are under way; with a step of its own, `shard` begins anew when it is known.
+  assert bytes_read() - before <= (wanted + 2 * 16 + 4) * 100_000
+  if wanted == 15:
+    assert bytes_read() - before <= 45 * 100_000
+
+
+@pytest.mark.parametrize("r", [2, 3, 5])
+def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
+  n, size = 60, 20_000
+  files = [write(tmp_path / f"{i}", [np.random.default_rng(i).bytes(size) for _ in range(n // 2)]) for i in range(2)]
+  source = rtf.sources.tfrecord(files).map(lambda record: tf.io.decode_raw(record, tf.uint8), num_parallel_calls=2)
+  train = source.refurbish(lambda image: image[:4], r=r, seed=3)
+  wanted = sorted(record[:4] for record in tf.data.TFRecordDataset(files).as_numpy_iterator())
+
+  def epoch():
+    before = bytes_read()
+    assert sorted(bytes(sample) for sample in train.as_numpy_iterator()) == wanted
+    return bytes_read() - before
+
+  assert epoch() >= n * size
+  fresh = [epoch() for _ in range(r)]
+  assert rtf.stats(train)[0].total.fresh == 2 * n
+  # Headers are 16 bytes of each record; the rest is for what else the process reads meanwhile.
+  assert sum(fresh) <= 1.05 * n * size
+
+
+def test_describe_says_random_access(tmp_path):
+  train = rtf.sources.tfrecord(write_files(tmp_path, 6)).refurbish(tf.strings.length, r=2, seed=1)
+  list(train)
+  assert "random access" in rtf.describe(train)
+
+
+@pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
+def test_a_damaged_record_concerns_no_other(tmp_path, reads):
+  files = write_files(tmp_path, 6, 5)
+  # Of each record 16 bytes are its frame and 3 itself.
+  damage(files[0], 2 * 19 + 13)
+  records = rtf.sources.tfrecord(files, num_parallel_reads=reads)
+  wanted = [b"%d/%d" % (file, i) for file, n in enumerate([6, 5]) for i in range(n)]
+  wanted[2] = tf.errors.DataLossError
+  assert read(records) == wanted
+  with pytest.raises(tf.errors.DataLossError, match=rf"{re.escape(files[0])}.*\(record 2 at offset 38\)"):
+    tf.data.experimental.at(records, 2)
+  shuffled = read(global_shuffle_op._global_shuffle(records, seed=1))
+  assert sorted(map(str, shuffled)) == sorted(map(str, wanted))
+  # `refurbish` yields the others in each epoch.
+  train = records.refurbish(tf.identity, r=2, seed=1)
+  for _ in range(3):
+    assert sorted(map(str, read(train))) == sorted(map(str, wanted))
+
+
+def replaced(path):
+  write(path + ".new", [b"9/%d" % i for i in range(6)])
+  os.replace(path + ".new", path)
+
+
+def grown(path):
+  with open(path, "ab") as file:
+    file.write(pathlib.Path(path).read_bytes()[:19])
+
+
+@pytest.mark.parametrize("change", [
+    replaced, grown, lambda path: os.truncate(path, 38), lambda path: write(path, [b"9/%d" % i for i in range(6)]), os.remove],
+    ids=["replaced", "grown", "shrunk", "written over", "removed"])
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_file_that_changes_is_an_error(tmp_path, change, in_use):
+  path, = write_files(tmp_path, 6)
+  # Times of files are not finer than the ticks of a clock.
+  os.utime(path, ns=(1, 1))
+  records = rtf.sources.tfrecord(path)
+  if in_use:
+    assert contents(records.take(1)) == [b"0/0"]
+  change(path)
+  assert set(read(records)) == {tf.errors.FailedPreconditionError}
+  with pytest.raises(tf.errors.FailedPreconditionError, match="changed or replaced"):
+    tf.data.experimental.at(records, 3)
+  if os.path.exists(path):
+    assert contents(rtf.sources.tfrecord(path)) == contents(tf.data.TFRecordDataset(path))
+
+
+def test_other_file_systems():
+  """TensorFlow's file system in memory has neither inodes nor descriptors, as those of clouds."""
+  paths = [write(f"ram://tfrecord_test/{i}", [b"%d/%d" % (i, k) for k in range(5)]) for i in range(2)]
+  for _ in range(2):
+    records = rtf.sources.tfrecord(paths)
+    assert contents(records) == contents(tf.data.TFRecordDataset(paths))
+  assert tf.io.gfile.exists("ram://tfrecord_test/.refurbish_tf/0.index")
+  assert contents(records.shard(3, 1)) == contents(tf.data.TFRecordDataset(paths).shard(3, 1))
+  write(paths[0], [b"9/%d" % k for k in range(7)])
+  # It is looked at when an iterator begins.
+  assert set(read(records.take(2))) == {tf.errors.FailedPreconditionError}
+  assert len(rtf.sources.tfrecord(paths)) == 12
+
+
+def test_index_beside_the_file_or_in_a_directory(tmp_path):
+  (tmp_path / "a").mkdir()
+  (tmp_path / "b").mkdir()
+  # The same names: their indices are told apart.
+  files = [write(tmp_path / "a" / "x", [b"one"]), write(tmp_path / "b" / "x", [b"two", b"three"])]
+  assert contents(rtf.sources.tfrecord(files, index_dir=tmp_path / "index")) == [b"one", b"two", b"three"]
+  assert len(list((tmp_path / "index").iterdir())) == 2
+  assert not (tmp_path / "a" / ".refurbish_tf").exists()
+  rtf.sources.tfrecord(files)
+  kept = tmp_path / "a" / ".refurbish_tf" / "x.index"
+  # A glob of everything finds the indices, too.
+  found = [str(path) for path in tmp_path.rglob("*") if path.is_file() and "index" not in path.parent.name]
+  assert str(kept) in found
+  assert sorted(contents(rtf.sources.tfrecord(found))) == [b"one", b"three", b"two"]
+  # What is kept is used: a file is read for its index once.
+  before = kept.stat().st_mtime_ns
+  rtf.sources.tfrecord(files)
+  assert kept.stat().st_mtime_ns == before
+  # Torn, it is made anew.
+  text = kept.read_bytes()
+  kept.write_bytes(text[:-3])
+  assert contents(rtf.sources.tfrecord(files[0])) == [b"one"]
+  assert kept.read_bytes() == text
+  assert not list(kept.parent.glob(".*.part"))
+
+
+def test_what_stands_in_the_place_of_an_index(tmp_path):
+  path, = write_files(tmp_path, 3)
+  place = tmp_path / ".refurbish_tf" / "0.tfrecord.index"
+  place.mkdir(parents=True)
+  with pytest.raises(ValueError, match="is a directory.*Remove"):
+    rtf.sources.tfrecord(path)
+  place.rmdir()
+  os.mkfifo(place)
+  with pytest.raises(ValueError, match="is not a file.*Remove"):
+    rtf.sources.tfrecord(path)
+  place.unlink()
+  place.write_text("a letter")
+  with pytest.raises(ValueError, match="no index of refurbish_tf"):
+    rtf.sources.tfrecord(path)
+  assert place.read_text() == "a letter"
+  place.unlink()
+  assert len(rtf.sources.tfrecord(path)) == 3
+
+
+def test_paths(tmp_path):
+  path, = write_files(tmp_path, 2)
+  odd = os.fsencode(tmp_path) + b"/caf\xe9 \xff"
+  shutil.copy(path, odd)
+  for files in (path, pathlib.Path(path), os.fsencode(path), [path], (path,), np.array([path]), tf.constant([path]),
+                tf.constant(path), iter([path]), "file://" + path, odd, os.fsdecode(odd), [pathlib.Path(os.fsdecode(odd))]):
+    assert contents(rtf.sources.tfrecord(files)) == [b"0/0", b"0/1"]
+  # The same file twice.
+  assert len(rtf.sources.tfrecord([path, path])) == 4
+  os.chdir(tmp_path)
+  assert len(rtf.sources.tfrecord("0.tfrecord")) == 2
+
+
+def test_bad_input(tmp_path):
+  path, = write_files(tmp_path, 2)
+  pipe = tmp_path / "pipe"
+  os.mkfifo(pipe)
+  compressed = tmp_path / "compressed"
+  compressed.write_bytes(gzip.compress(pathlib.Path(path).read_bytes()))
+  letter = tmp_path / "letter"
+  letter.write_text("To whom it may concern: this is no file of records.")
+  cut = tmp_path / "cut"
+  cut.write_bytes(pathlib.Path(path).read_bytes()[:-1])
+  for kind, message, build in [
+      (ValueError, "empty list", lambda: rtf.sources.tfrecord([])),
+      (ValueError, "only indices", lambda: rtf.sources.tfrecord([".refurbish_tf/a.index"])),
+      (ValueError, "not empty", lambda: rtf.sources.tfrecord([""])),
+      (TypeError, "got 7", lambda: rtf.sources.tfrecord(7)),
+      (TypeError, "got None", lambda: rtf.sources.tfrecord([None])),
+      (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
+      (ValueError, "No such file", lambda: rtf.sources.tfrecord(tmp_path / "none")),
+      (ValueError, "is a directory", lambda: rtf.sources.tfrecord(tmp_path)),
+      (ValueError, "is not a file", lambda: rtf.sources.tfrecord(pipe)),
+      (ValueError, "compressed.*GZIP", lambda: rtf.sources.tfrecord(compressed)),
+      (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="GZIP")),
+      (ValueError, "compression_type", lambda: rtf.sources.tfrecord(path, compression_type="ZLIB")),
+      (ValueError, "index_dir", lambda: rtf.sources.tfrecord(path, index_dir=tmp_path / "no" / "such")),
+      (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=0)),
+      (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=5000)),
+      (TypeError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=1.5)),
+      (tf.errors.DataLossError, r"no TFRecord file.*record 0 at offset 0", lambda: rtf.sources.tfrecord(letter)),
+      (tf.errors.DataLossError, r"ends within a record \(record 1 at offset 19\)", lambda: rtf.sources.tfrecord(cut)),
+  ]:
+    with pytest.raises(kind, match=message):
+      build()
+
+
+def test_handles_are_bounded_for_the_process(tmp_path):
+  """Not for each dataset: there may be many."""
+  files = write_files(tmp_path, *[1] * 200)
+  datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
+  for dataset in datasets:
+    assert len(contents(dataset)) == 100
+  held = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+  assert sum(path.startswith(str(tmp_path)) for path in held) <= 128
+
+
+def test_a_dropped_iterator_ends(tmp_path):
+  records = rtf.sources.tfrecord(write_files(tmp_path, 500))
+
+  def work():
+    for _ in range(20):
+      next(iter(records))
+      next(iter(global_shuffle_op._global_shuffle(records, seed=1)))
+      next(iter(records.map(tf.strings.length, num_parallel_calls=2).refurbish(tf.identity, r=2)))
+
+  thread = threading.Thread(target=work, daemon=True)
+  thread.start()
+  thread.join(LIMIT)
+  assert not thread.is_alive()
+
+
+def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
+  """`refurbish` bounds what is taken ahead; who reads ahead waits there, and not who hands out what was read."""
+  records = rtf.sources.tfrecord(write_files(tmp_path, 300), num_parallel_reads=1)
+  train = records.refurbish(lambda record: (record, tf.zeros([1 << 16])), lambda record, _: record, r=50, seed=1)
+  outcome = []
+
+  def work():
+    for _ in range(3):
+      outcome.append(len(contents(train)))
+
+  thread = threading.Thread(target=work, daemon=True)
+  thread.start()
+  thread.join(LIMIT)
+  assert outcome == [300] * 3
+
+
+def test_service(tmp_path):
+  """By splits, which a service hands out, and as a whole: each record once."""
+  service = tf.data.experimental.service
+  files = write_files(tmp_path, 20, 15)
+  wanted = sorted(contents(tf.data.TFRecordDataset(files)))
+  dispatcher = service.DispatchServer()
+  config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
+  workers = [service.WorkerServer(config) for _ in range(2)]
+  records = rtf.sources.tfrecord(files)
+  for policy in (service.ShardingPolicy.DYNAMIC, service.ShardingPolicy.DATA):
+    shared = records.apply(service.distribute(policy, dispatcher.target))
+    assert sorted(contents(shared)) == wanted
+  whole = records.apply(service.distribute(service.ShardingPolicy.OFF, dispatcher.target))
+  assert sorted(contents(whole)) == sorted(2 * wanted)
+  del workers
+
+
+class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
+  """TensorFlow's own checks of checkpoints."""
+
+  BUILDS = {
+      "plain": lambda records: records, "shard": lambda records: records.shard(2, 1), "skip": lambda records: records.skip(3),
+      "batch": lambda records: records.batch(2), "global_shuffle": lambda records: global_shuffle_op._global_shuffle(records, seed=9),
+      "concatenate": lambda records: global_shuffle_op._global_shuffle(records.concatenate(records), seed=9)}
+
+  def _dataset_fn(self, build, symbolic):
+    directory = pathlib.Path(self.create_tempdir().full_path)
+    files = write_files(directory, 5, 0, 3)
+    return lambda: with_options(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic=symbolic)
+
+  @combinations.generate(combinations.times(
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
+      checkpoint_test_base.default_test_combinations()))
+  def test_core(self, verify_fn, symbolic):
+    verify_fn(self, self._dataset_fn("plain", symbolic), 8)
+
+  @combinations.generate(
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)))
+  def test_restore_at_every_step(self, symbolic, build):
+    dataset_fn = self._dataset_fn(build, symbolic)
+    n = len(contents(dataset_fn()))
+    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+
+
+def test_damaged_checkpoint(tmp_path):
+  """One of a longer source is refused: what it says is beyond the end."""
+  iterator = iter(rtf.sources.tfrecord(write_files(tmp_path, 9)))
+  for _ in range(7):
+    next(iterator)
+  path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
+  (tmp_path / "other").mkdir()
+  other = iter(rtf.sources.tfrecord(write_files(tmp_path / "other", 5)))
+  with pytest.raises(tf.errors.DataLossError, match="rtf.sources.tfrecord"):
+    tf.train.Checkpoint(iterator=other).read(path)
+
+
+@pytest.mark.parametrize("shards", [2, 3, 30, 150])
+def test_steps(tmp_path, shards):
+  """What is read ahead goes by the steps so far, which another `shard`, or an end of one, changes."""
+  records = rtf.sources.tfrecord(write_files(tmp_path, 200), num_parallel_reads=2)
+  everything = contents(records)
+  for index in (0, shards - 1):
+    assert contents(records.shard(shards, index)) == everything[index::shards]
+    assert contents(records.skip(7).shard(shards, index).skip(1)) == everything[7:][index::shards][1:]
