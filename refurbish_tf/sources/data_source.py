@@ -275,6 +275,8 @@ def as_array(value, name):
   """An array of numbers, or of bytes as objects, which is nobody else's; TypeError for what no tensor can hold."""
   if isinstance(value, (str, bytes)):
     return np.array(_as_bytes(value), object)
+  if nest.is_nested(value):
+    raise TypeError(f"{name} is a {type(value).__name__}, and in the others it is one component.")
   if isinstance(value, np.ma.MaskedArray):
     raise TypeError(f"{name} is a masked array, and a tensor has no mask: fill it in the source.")
   try:

@@ -87,7 +87,7 @@ class _TfrecordDataset(dataset_ops.DatasetSource):
     self._name = None
     with arguments.build_errors():
       variant = native.ops().refurbish_tf_tfrecord_dataset(
-          files=tf.constant(paths, tf.string), index_dir=index_dir, name=native.ops().refurbish_tf_stage_name(),
+          files=tf.constant(paths, tf.string), index_dir=index_dir, index=native.ops().refurbish_tf_stage_name(),
           num_parallel_reads=num_parallel_reads, **self._common_args)
     super().__init__(variant)
 
@@ -102,11 +102,11 @@ def _paths(files):
     raise TypeError(
         "files must be a list of paths, got a tf.data.Dataset: records have places only in files whose order is known. In place "
         "of tf.data.Dataset.list_files(pattern), pass sorted(tf.io.gfile.glob(pattern)).")
+  if tf.is_tensor(files):
+    files = files.numpy()
   if isinstance(files, (str, bytes, os.PathLike)):
     files = [files]
-  elif tf.is_tensor(files):
-    files = files.numpy()
-  if isinstance(files, np.ndarray):
+  elif isinstance(files, np.ndarray):
     files = files.ravel().tolist()
   try:
     given = [_path(each, "files") for each in files]

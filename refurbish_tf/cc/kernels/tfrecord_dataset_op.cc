@@ -76,7 +76,7 @@ struct TfrecordArguments {
   std::vector<tstring> files;
   std::string index_dir;
   // The same in every copy of the dataset.
-  std::string name;
+  std::string index;
   int64_t num_parallel_reads = 0;
 };
 
@@ -138,13 +138,13 @@ class TfrecordDataset : public DatasetBase {
   absl::Status AsGraphDefInternal(SerializationContext*,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
-    Node *files, *index_dir, *name, *num_parallel_reads;
+    Node *files, *index_dir, *index, *num_parallel_reads;
     TF_RETURN_IF_ERROR(b->AddVector(arguments_.files, &files));
     TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index_dir), &index_dir));
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.name), &name));
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index), &index));
     TF_RETURN_IF_ERROR(
         b->AddScalar(arguments_.num_parallel_reads, &num_parallel_reads));
-    return b->AddDataset(this, {files, index_dir, name, num_parallel_reads},
+    return b->AddDataset(this, {files, index_dir, index, num_parallel_reads},
                          output);
   }
 
@@ -437,8 +437,8 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     tstring text;
     OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index_dir", &text));
     arguments.index_dir = text;
-    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "name", &text));
-    arguments.name = text;
+    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index", &text));
+    arguments.index = text;
     OP_REQUIRES_OK(ctx,
                    ParseScalarArgument<int64_t>(ctx, "num_parallel_reads",
                                                 &arguments.num_parallel_reads));
@@ -455,7 +455,7 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     // A rewrite of the graph makes the dataset anew, of the same files as before.
     std::shared_ptr<const RecordIndex> index =
         Registry<const RecordIndex>::Global().GetOrCreate(
-            arguments.name, [&]() -> std::shared_ptr<const RecordIndex> {
+            arguments.index, [&]() -> std::shared_ptr<const RecordIndex> {
               const std::vector<std::string> paths(arguments.files.begin(),
                                                    arguments.files.end());
               auto made = LoadOrMakeIndex(paths, options);

@@ -185,7 +185,7 @@ returns no codes, each element is to be read alone.
 REGISTER_OP("RefurbishTf>TfrecordDataset")
     .Input("files: string")
     .Input("index_dir: string")
-    .Input("name: string")
+    .Input("index: string")
     .Input("num_parallel_reads: int64")
     .Output("handle: variant")
     .Attr("output_types: list(type) >= 1")
@@ -197,8 +197,8 @@ REGISTER_OP("RefurbishTf>TfrecordDataset")
     .Doc(R"doc(
 The records of TFRecord files, by index.
 
-index_dir: where indices are kept; empty for beside the files. name: what copies of
-the dataset find their index by. num_parallel_reads: -1 to leave it to the op.
+index_dir: where indices are kept; empty for beside the files. index: what copies of
+the dataset find it by. num_parallel_reads: -1 to leave it to the op.
 )doc");
 
 REGISTER_OP("RefurbishTf>EchoCounts")

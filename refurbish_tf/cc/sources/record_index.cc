@@ -68,6 +68,17 @@ absl::Status Changed(const std::string& path) {
       "written to its end."));
 }
 
+// Of a file that cannot be opened: the paths that were given are wrong.
+absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
+  if (!absl::IsNotFound(status) && !absl::IsPermissionDenied(status) &&
+      !absl::IsFailedPrecondition(status)) {
+    return status;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": ", status.message(), ". Give paths of files that are there and "
+      "can be read; a pattern is expanded by tf.io.gfile.glob."));
+}
+
 // The index that is kept. Nothing where there is none that fits the file.
 absl::StatusOr<std::optional<FileIndex>> ReadKept(const std::string& index_path,
                                                   bool is_beside,
@@ -95,7 +106,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   file->access = options.access(file->path);
   absl::StatusOr<std::unique_ptr<RandomFile>> opened =
       file->access->Open(file->path);
-  if (!opened.ok()) return opened.status();
+  if (!opened.ok()) return CannotOpen(file->path, opened.status());
   absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
   if (!identity.ok()) return identity.status();
   file->identity = *identity;
