@@ -70,9 +70,10 @@ class CacheStore:
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`.
 
   With a `path` the samples are in a directory of a local disk and are there again in the next run. Several processes
-  may have it open at once: what one has prepared, the others use. It survives any crash; what is torn or corrupt counts
-  as absent and is prepared again, the same sample where `partial_fn` takes a `seed`; as that is found out when it is read,
-  it then comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
+  may have it open at once: what one has prepared, the others use. It survives any crash. What is torn or corrupt counts
+  as absent and is prepared again; where `partial_fn` takes a `seed`, it is the same sample again. Damage is found when a
+  sample is read, so that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that
+  processes share.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")

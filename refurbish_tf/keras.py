@@ -107,13 +107,14 @@ class RestoreDataset(_StepCallback):
 
   It saves, before a training step, the weights of the model, the states of its optimizers and of its random layers such
   as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and where each stage `refurbish` is in its
-  schedule; all at once, so that a process killed at any time leaves a whole backup behind. Not saved is what other
-  callbacks know, as for how long `EarlyStopping` has waited, nor global random states, as that of `keras.random` without
-  a seed. The steps of the resumed epoch that were done before pass without being run, so that the progress bar and the
-  other callbacks count as if there had been no break.
+  schedule; all at once, so that a process killed at any time leaves a whole backup behind. It does not save what
+  other callbacks know, such as how long `EarlyStopping` has waited, nor global random states, such as that of
+  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted and not run again, so that
+  the progress bar and the other callbacks show what they would have shown without a break.
 
   When `fit` has done its last epoch, the backup is deleted, and the same program trains from the start. When it was
-  stopped before that by `model.stop_training`, as by `EarlyStopping`, the backup stays, and the program would go on.
+  stopped before that by `model.stop_training`, as by `EarlyStopping`, the backup stays, and the same program would go on
+  from there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
   call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep what `prefetch` and the like
@@ -273,8 +274,9 @@ class RefurbishLogger(_StepCallback):
   - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
-  It takes some 0.1 ms a step. A stage with a `name` is called by it. With `log_dir` they are written for TensorBoard as well, as `refurbish/fresh`,
-  `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training.
+  A stage with a `name` has it in place of `refurbish` or `echo`. With `log_dir` all are written for TensorBoard as well, as
+  `refurbish/fresh`, `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training. The
+  callback takes some 0.1 ms a step.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.

@@ -100,19 +100,19 @@ def recommend_echo_factor(
 
   Where reading and training run at the same time, one upstream step and its e downstream steps take
   max(t_upstream, e * t_downstream), so a factor of up to R is free (Choi et al., "Faster Neural Network Training with
-  Data Echoing", 2019, section 2, equation 1). Whether a repeated element is worth as much as a fresh one this cannot
-  tell; in the paper factors of up to about 4 nearly always were.
+  Data Echoing", 2019, section 2, equation 1). It cannot tell whether a repeated element is worth
+  as much as a fresh one. In the paper it nearly always was, with factors of up to about 4.
 
-  Both are measured alone, one after the other, so a step that runs on the cores that the upstream needs, too, is slower
-  in training than here. Measure on the machine that trains, with nothing else running.
+  The upstream and the step are measured one after the other. Where both need the same cores, a step is slower in training
+  than here. Measure on the machine that trains, with nothing else running.
 
   Args:
     upstream: a `tf.data.Dataset`, what `echo` would stand behind, in batches: if it echoes elements, add
       `.batch(batch_size)` here, as R is the same for an element and for a batch of them. It is read from its beginning,
       and again if it is short.
-    step_fn: a function that does on a batch what comes behind the echo and returns when it is done or returns its
-      results, called as in `tf.data.Dataset.map`: `model.train_on_batch`, or for "before_augment" a function that
-      augments the batch and trains on it. The steps are real ones: the model learns.
+    step_fn: a function of a batch, called as in `tf.data.Dataset.map`, that does what comes behind the echo:
+      `model.train_on_batch`, or for "before_augment" a function that augments the batch and trains on it. It returns when
+      that is done, or returns its results. The steps are real ones: the model learns.
     step_time: in place of `step_fn`, the seconds of a step, if they are known.
     factors: the echoing factors to predict for, real numbers of at least 1. None for the whole ones of up to `max_e`.
     max_e: the largest factor to recommend, as more repetitions of a sample help less and less.

@@ -34,7 +34,8 @@ class SplitLayer:
     time: CPU seconds per sample.
     num_outcomes: how many different outputs it has for one input; `math.inf` where all that were drawn differ.
     is_lower_bound: whether there may be more outcomes than that, as counting ended before all had come several times.
-    effective_outcomes: of how many equally likely ones two would be the same as often. Diversity is predicted with it.
+    effective_outcomes: the number of equally likely outcomes of which two draws would be the same as often as two of these.
+      Diversity is predicted with it.
     sample_bytes: of a sample behind this layer, all its components, as the cache store must hold it for a split here.
   """
   name: str
@@ -47,7 +48,7 @@ class SplitLayer:
 
 @dataclasses.dataclass(frozen=True)
 class SplitPrediction:
-  """What a split and a reuse factor make of the times that were measured.
+  """What one split and one reuse factor are predicted to cost, and to leave of the diversity.
 
   Attributes:
     split: how many layers are in the partial augmentation, as `at` of `rtf.augment.split`.
@@ -55,7 +56,7 @@ class SplitPrediction:
     t_p: CPU seconds per sample of the partial augmentation.
     t_f: CPU seconds per sample of the final augmentation and of taking a sample out of memory.
     time: CPU seconds per sample that are predicted, t_p / r + t_f and reading.
-    gain: how many times the CPU time of standard training that saves.
+    gain: the CPU time of standard training over that.
     diversity: the normalised diversity, of `rtf.diversity.normalized_unique_samples`.
   """
   split: int
@@ -175,10 +176,10 @@ def recommend_split(
   no split does much; the result then warns, and says which order of the layers would help, if their order does not
   matter. It never changes the order itself.
 
-  What is measured is CPU time of this process, of all its threads, on the first samples of the dataset; it should do
-  nothing else meanwhile. Every partial and every final augmentation runs by itself, side by side; what the workers of
-  `refurbish` cost is in both, what a parallel `map` of tf.data costs in that of standard training. The time of a layer is a
-  difference of two such times. Batching, shuffling and training come in addition, and are the same with and without
+  It measures the CPU time of all threads of this process, on the first samples of the dataset. The process should do
+  nothing else meanwhile. Every partial and every final augmentation runs by itself, and they take turns. Their times include
+  what the workers of `refurbish` cost; that of standard training includes what a parallel `map` of tf.data costs. The time
+  of a layer is a difference of two such times. Batching, shuffling and training come in addition, and are the same with and without
   `refurbish`.
 
   Args:
@@ -193,10 +194,10 @@ def recommend_split(
     reuse_factors: the reuse factors to choose from, real numbers from 1 to `epochs`. None for 2, 3 and 4, as far as
       they are not above `epochs`: the paper takes 2 and 3, and calls those below five typical.
     num_outcomes: how many different outputs each layer has for one input, a list of a number, of at least 1, or None
-      for each layer: `math.inf` for a continuous one, 1 for one without randomness. What is None is counted, with
-      many seeds on a few samples; the count is a lower bound where it says so, and unbounded where no two outputs
-      were the same. Where some are likelier than others, diversity is predicted with how often two draws were the
-      same (`SplitLayer.effective_outcomes`); what you give are equally likely ones.
+      for each layer: `math.inf` for a continuous one, 1 for one without randomness. For None they are counted, with
+      many seeds on a few samples. The count is a lower bound where the result says so, and unbounded where no two outputs
+      were the same. Where some outcomes are likelier than others, diversity is predicted with how often two draws were the
+      same (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
     num_batched_outcomes: how many outcomes an augmentation has that stands behind `refurbish`, on whole batches: 162 for
       `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation; what it costs is
       the same for every split and is not measured.

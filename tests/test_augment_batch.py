@@ -61,7 +61,7 @@ class TestRandomCropAndFlipBatch:
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
   def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    """As README has it. Without, TensorFlow refuses to."""
+    """As docs/batches.md has it. Without, TensorFlow refuses to."""
     batched = augment.random_crop_and_flip_batch(2, 0.5, 0.25)
 
     def make():

@@ -1,4 +1,4 @@
-"""Many workers: what each of the recipes of the README keeps, with workers that are processes of their own."""
+"""Many workers: what each of the recipes of docs/workers.md keeps, with workers that are processes of their own."""
 import collections
 import contextlib
 import json

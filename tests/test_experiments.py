@@ -290,7 +290,7 @@ def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["accuracy", "accuracy_larger", "echoing", "speed"])
 def test_the_packaged_tables_are_whole(name):
-  """Three seeds of everything that is there, with what made it, and all that the README shows is there."""
+  """Three seeds of everything that is there, with what made it, and all that docs/results.md shows is there."""
   path = results.DIRECTORY / f"{name}.csv"
   rows = results.read(name)
   with path.open(newline="", encoding="utf-8") as file:
@@ -324,9 +324,9 @@ def test_the_packaged_tables_are_whole(name):
 def test_the_figures_are_drawn(tmp_path, capsys):
   plots.main(["--output", str(tmp_path / "new")])
   tmp_path /= "new"
-  # And the table is the one that the README has.
-  readme = pathlib.Path(__file__).parent.parent / "README.md"
-  assert capsys.readouterr().out.strip() in readme.read_text(encoding="utf-8")
+  # And the table is the one that the documentation has.
+  page = pathlib.Path(__file__).parent.parent / "docs" / "results.md"
+  assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
   for name in ("accuracy", "echoing"):
     picture = tf.io.decode_png((tmp_path / f"{name}.png").read_bytes(), channels=3).numpy()
     assert picture.shape[0] > 400 and picture.std() > 10

@@ -207,7 +207,7 @@ def test_a_backup_knows_each_stage_when_all_of_its_epoch_had_been_read(tmp_path)
 
 
 def test_with_the_backup_of_keras_itself_the_data_begin_anew(tmp_path):
-  """As the README says: with the data of the first epoch. Epochs are whole, and samples reused from the next one on."""
+  """As docs/restart.md says: with the data of the first epoch. Epochs are whole, and samples reused from the next one on."""
   trained = {}
   for stop in (7, None):
     dataset = make_dataset()

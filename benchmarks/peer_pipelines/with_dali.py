@@ -20,7 +20,8 @@ def small(images):
 
   @pipeline_def(enable_conditionals=True)
   def pipeline():
-    return _augmented(fn.external_source(source=source, batch=True, layout="HWC"), 32)
+    images = _augmented(fn.external_source(source=source, batch=True, layout="HWC"), 32)
+    return fn.flip(images, horizontal=fn.random.coin_flip())
 
   return _epochs(pipeline, len(images))
 
@@ -33,19 +34,22 @@ def large(files):
     batch = fn.external_source(source=source, batch=True)
     decoded = fn.decoders.image_random_crop(
         batch, device="cpu", random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
-    return _augmented(fn.resize(decoded, size=[224, 224]), 224)
+    images = _augmented(fn.resize(decoded, size=[224, 224]), 224)
+    return fn.crop_mirror_normalize(
+        images, mirror=fn.random.coin_flip(), mean=[255 * mean for mean in epochs.MEAN],
+        std=[255 * std for std in epochs.STD], dtype=types.FLOAT, output_layout="HWC")
 
   return _epochs(pipeline, len(files))
 
 
 def _augmented(images, side):
+  """All but the flip."""
   images = rand_augment.rand_augment(images, n=2, m=MAGNITUDE, shape=[side, side], fill_value=0)
   # Taken as far outside the image as a crop of the padded one would be.
   places = [float(place) for place in range(-PADDING, PADDING + 1)]
   corner = fn.cast(fn.random.uniform(values=places, shape=[2]), dtype=types.INT32)
-  images = fn.slice(
+  return fn.slice(
       images, start=corner, shape=[side, side], axis_names="HW", out_of_bounds_policy="pad", fill_values=0)
-  return fn.flip(images, horizontal=fn.random.coin_flip())
 
 
 def _batches(samples):

@@ -19,6 +19,8 @@ DEGREES = 27
 SLOPE = 0.27
 SHARE = 0.9 * 150 / 331
 PADDING = 4
+SCALE = np.float32(1 / (255 * np.array(epochs.STD)))
+OFFSET = np.float32(-np.array(epochs.MEAN) / epochs.STD)
 
 
 def _affine(image, coefficients):
@@ -85,19 +87,28 @@ class CropAndFlip(grain.transforms.RandomMap):
     return image[:, ::-1] if rng.integers(2) else image
 
 
+class Normalize(grain.transforms.Map):
+
+  def map(self, element):
+    return (element * SCALE + OFFSET).astype(np.float32, copy=False)
+
+
 def small(images):
   return _epochs(images, ReadArray())
 
 
 def large(files):
-  return _epochs(files, ReadRandomPart())
+  return _epochs(files, ReadRandomPart(), Normalize())
 
 
-def _epochs(samples, read):
+def _epochs(samples, read, *last):
   dataset = grain.MapDataset.source(samples).seed(7).shuffle()
   dataset = dataset.map(read) if isinstance(read, grain.transforms.Map) else dataset.random_map(read)
+  dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip())
+  for transform in last:
+    dataset = dataset.map(transform)
   # Repeated, for the workers to live on from epoch to epoch.
-  dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip()).repeat().batch(epochs.BATCH)
+  dataset = dataset.repeat().batch(epochs.BATCH)
   # Threads to read ahead are for slow storage. Here they would fill a buffer of 500 batches.
   dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
   iterator = iter(dataset.mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=epochs.PROCESSORS)))

@@ -4,6 +4,7 @@ import tensorflow as tf
 import epochs
 import refurbish_tf as rtf
 import throughput
+from with_tf_data import final_layers
 from with_tf_data import take_epochs
 
 REUSE_FACTOR = 3
@@ -21,7 +22,7 @@ def small(images):
 
 def large(files):
   partial_fn, final_fn = rtf.augment.split(
-      [throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()], at=3)
+      [throughput.decode_part, *throughput.rand_augment(), *final_layers()], at=3)
   return take_epochs(
       tf.data.Dataset.from_tensor_slices(files)
       .refurbish(partial_fn, final_fn, r=REUSE_FACTOR)

@@ -6,12 +6,13 @@ import epochs
 import refurbish_tf as rtf
 import throughput
 from with_refurbish import REUSE_FACTOR
+from with_tf_data import final_layers
 from with_tf_data import take_epochs
 
 
 def large(files):
   partial_fn, final_fn = rtf.augment.split(
-      [throughput.resized_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()], at=3)
+      [throughput.resized_part, *throughput.rand_augment(), *final_layers()], at=3)
   decoded = tf.data.Dataset.from_tensor_slices(files).map(
       lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache()
   return take_epochs(

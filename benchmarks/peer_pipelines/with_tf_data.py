@@ -19,8 +19,13 @@ def small(images):
 
 def large(files):
   augment = rtf.augment.compose([
-      throughput.decode_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
+      throughput.decode_part, *throughput.rand_augment(), *final_layers()])
   return take_epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
+
+
+def final_layers():
+  """What photographs go through at each use."""
+  return [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
 
 
 def _augmented(images, augment):

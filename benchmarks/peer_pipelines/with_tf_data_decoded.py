@@ -5,12 +5,13 @@ import common
 import epochs
 import refurbish_tf as rtf
 import throughput
+from with_tf_data import final_layers
 from with_tf_data import take_epochs
 
 
 def large(files):
   augment = rtf.augment.compose([
-      throughput.resized_part, *throughput.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()])
+      throughput.resized_part, *throughput.rand_augment(), *final_layers()])
   decoded = tf.data.Dataset.from_tensor_slices(files).map(
       lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache().shuffle(len(files))
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)

@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors, with two worker processes.
+"""PyTorch's DataLoader and torchvision's `transforms.v2`, on uint8 tensors up to the end, with two worker processes.
 
 As "Getting started with transforms v2" has it: v2, tensors rather than PIL images, uint8.
 """
@@ -36,7 +36,8 @@ def large(files):
   def read(file):
     return io.decode_jpeg(torch.frombuffer(bytearray(file), dtype=torch.uint8), io.ImageReadMode.RGB)
 
-  return _epochs(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224)]))
+  normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(epochs.MEAN, epochs.STD)]
+  return _epochs(Images(files, read, [v2.RandomResizedCrop(224, antialias=True), *_augmentation(224), *normalize]))
 
 
 def _augmentation(side):

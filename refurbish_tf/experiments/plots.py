@@ -1,4 +1,4 @@
-"""The figures of the experiments, drawn the same in the notebooks and in the README, and the README's table.
+"""The figures of the experiments, drawn the same in the notebooks and in the documentation, and its table.
 
     python -m refurbish_tf.experiments.plots --output docs
 
@@ -21,7 +21,11 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
 SETTINGS = {
     "standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^"), "echo batches": (VERMILION, "v"),
     "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
-# Of the README's table.
+# What stands beside the points of a kind.
+EXPLAINED = {
+    "refurbish": "refurbish, r uses of a prepared sample", "echo augmented": "echo after augmentation, e times",
+    "echo batches": "echo of batches, e times", "simplified": "simplified, by 1 or 2 expensive layers"}
+# Of the table in docs/results.md.
 NAMES = {
     "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
     "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
@@ -61,13 +65,13 @@ def accuracy_over_speed(axes, accuracy, speed):
     axes.errorbar(
         [rates[setting][0] for setting in of_kind], [100 * accuracies[setting][0] for setting in of_kind],
         yerr=[100 * accuracies[setting][1] for setting in of_kind], color=color, marker=marker, markersize=11, lw=1.2,
-        capsize=4, elinewidth=1.5, ls="-" if len(of_kind) > 1 else "none", label=kind)
+        capsize=4, elinewidth=1.5, ls="-" if len(of_kind) > 1 else "none", label=EXPLAINED.get(kind, kind))
     for setting in of_kind:
       number = setting[len(kind):].replace("by ", "−").replace("after augmentation", "").strip()
       axes.annotate(number, (rates[setting][0], 100 * accuracies[setting][0]), xytext=LABELS.get(kind, (8, 7)),
                     textcoords="offset points", color=color, fontsize=12)
   mean, spread, _ = accuracies["standard"]
-  axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0)
+  axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0, label="standard, mean ± spread of the seeds")
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
   axes.xaxis.set_major_formatter("{x:,.0f}")
   axes.set(xlabel="images per second, input alone", ylabel="validation accuracy, %")
@@ -187,7 +191,7 @@ def table(trained, larger, speed):
 
 
 def main(argv=None):
-  """Draws the figures of the README from the tables that come with the package, and prints its table."""
+  """Draws the figures of docs/results.md from the tables that come with the package, and prints its table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"), help="a directory")
   args = parser.parse_args(argv)
@@ -199,14 +203,14 @@ def main(argv=None):
   trained, larger, speed, echoed = (
       results.read(name) for name in ("accuracy", "accuracy_larger", "speed", "echoing"))
   with pyplot.rc_context(STYLE):
-    figure, both = pyplot.subplots(1, 2, figsize=(13, 5.6), sharey=True, layout="constrained")
+    figure, both = pyplot.subplots(1, 2, figsize=(13, 6.2), sharey=True, layout="constrained")
     for axes, augmentation in zip(both, ("RandAugment", "AutoAugment")):
       accuracy_over_speed(
           axes, *([row for row in rows if row["augmentation"] == augmentation and row["setting"] in accuracy.SETTINGS]
                   for rows in (trained, speed)))
       axes.set_title(augmentation, loc="left")
     both[1].set_ylabel("")
-    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
+    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(args.output / "accuracy.png")
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")

@@ -35,7 +35,7 @@ class FittingSamples {
   std::set<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
   // Keys from here on did not fit.
   uint64_t limit_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<uint64_t>::max();
-  // Whether `keys_` has what others have put into the store.
+  // Whether `keys_` includes other jobs' samples.
   bool others_found_ ABSL_GUARDED_BY(mu_) = false;
 };
 

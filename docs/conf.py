@@ -1,0 +1,103 @@
+"""Settings of Sphinx. From the root of the repository:
+
+    pip install -e '.[docs]' && sphinx-build -W -c docs . docs/_build
+
+The source directory is the root and not docs/, so that a link from one file to another is the same here and on GitHub, and
+the notebooks and the benchmarks' results need no copy.
+"""
+import json
+import os
+import re
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import tensorflow as tf  # pylint: disable=wrong-import-position
+
+import refurbish_tf as rtf  # pylint: disable=wrong-import-position
+
+# For autodoc to find the methods that importing the package attaches to tf.data.Dataset.
+sys.modules.setdefault("tensorflow.data", tf.data)
+
+project = "refurbish_tf"
+author = "The refurbish_tf Authors"
+project_copyright = f"2026, {author}"
+release = rtf.__version__
+
+root_doc = "docs/index"
+include_patterns = ["docs/*.md", "notebooks/*.ipynb", "benchmarks/README.md", "ARCHITECTURE.md", "CHANGELOG.md"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "refurbish_tf"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+html_theme_options = {
+    "source_repository": "https://github.com/refurbish-tf/refurbish_tf/", "source_branch": "main",
+    "source_directory": ""}
+
+# A heading has the anchor that GitHub gives it.
+myst_heading_anchors = 4
+# A notebook shows what it was committed with.
+nb_execution_mode = "off"
+# The license of a notebook stands above its title.
+suppress_warnings = ["myst.header"]
+
+# What is not said to be Python is none: directories, and what programs print.
+highlight_language = "none"
+
+autodoc_member_order = "bysource"
+# The docstrings say the types, with shapes and units.
+autodoc_typehints = "none"
+add_module_names = False
+napoleon_use_rtype = False
+
+
+def _without_license(app, name, source):  # pylint: disable=unused-argument
+  """A notebook's first heading is its copyright, which would be the title of its page; and nbfmt strips its language."""
+  if not name.startswith("notebooks/"):
+    return
+  notebook = json.loads(source[0])
+  notebook["cells"] = [
+      cell for cell in notebook["cells"]
+      if not re.match(r"(##### Copyright|#@title Licensed)", "".join(cell["source"]))]
+  notebook["metadata"]["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
+  source[0] = json.dumps(notebook)
+
+
+def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disable=unused-argument,too-many-arguments
+  """Docstrings are Markdown where they have `code`, tables and indented formulas; autodoc reads reStructuredText."""
+  made, literal, last_indent = [], None, 0
+  for number, line in enumerate(lines):
+    indent = len(line) - len(line.lstrip())
+    if line.strip():
+      after_blank = number and not lines[number - 1].strip()
+      if literal is not None and indent < literal:
+        literal = None
+      if literal is None and after_blank and indent >= last_indent + 4:
+        literal = indent
+        made += [" " * last_indent + "::", ""]
+      last_indent = indent if literal is None else last_indent
+    is_prose = literal is None and not line.lstrip().startswith((">>>", "..."))
+    made.append(_prose(line) if is_prose else line)
+  lines[:] = re.sub(r"(?:^ *\|.*\|\n?)+", _table, "\n".join(made), flags=re.MULTILINE).split("\n")
+
+
+def _prose(line):
+  line = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", line)
+  # Such as |A|, which would be the name of a substitution.
+  return re.sub(r"\|(\w+)\|", r"\\|\1\\|", line)
+
+
+def _table(match):
+  lines = match[0].splitlines()
+  indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
+  rows = [re.split(r" *\| *", line.strip().strip("|").strip()) for line in lines]
+  made = [f"{indent}.. list-table::", f"{indent}   :header-rows: 1", ""]
+  for row in [rows[0], *rows[2:]]:
+    made += [f"{indent}   {'-' if number else '* -'} {cell}".replace("   - ", "     - ") for number, cell in enumerate(row)]
+  return "\n".join(["", *made, "", ""])
+
+
+def setup(app):
+  app.connect("source-read", _without_license)
+  # Before napoleon, which makes what it sees reStructuredText.
+  app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)

@@ -1,0 +1,160 @@
+"""The README and the guides: their examples run, their links lead somewhere, and Sphinx has nothing to warn of."""
+import ast
+import functools
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from support import cases
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+# What an example does that a test cannot wait for, and what it does here.
+SMALLER = {
+    "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
+    "model.fit(train, epochs=90": "model.fit(train, epochs=2",
+    "model.fit(train, validation_data=validation, epochs=90": "model.fit(train, validation_data=validation, epochs=2",
+    "source, epochs=90)": "source, epochs=90, num_outcomes=[14, 14, 81, 2], num_samples=32, max_seconds=0.2)",
+    "model.train_on_batch(*augment(x, y))": "model.train_on_batch(*augment(x, y)), num_elements=2, num_steps=2",
+    '"/ssd/cache"': '"cache"',
+    "MultiWorkerMirroredStrategy()": "get_strategy()",
+    'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
+}
+SERVICE = '"grpc://host0:5050"'
+NOT_RUN = "<!-- not run: "
+
+
+def examples(page):
+  """The Python of a page: for each block its first line, the code, and whether it is to be run."""
+  text = page.read_text(encoding="utf-8")
+  for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+    before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
+    yield text[:block.start()].count("\n") + 1, block[1], not before.startswith(NOT_RUN)
+
+
+@pytest.fixture
+def photographs(tmp_path, monkeypatch):
+  """A directory to run in, with a folder of five classes of small photographs."""
+  images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
+  for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
+    path = tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(tf.io.encode_jpeg(image).numpy())
+  monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def few_and_small(monkeypatch):
+  """Few images in place of CIFAR-10, and a network that compiles at once in place of a large one."""
+  generator = np.random.default_rng(7)
+  images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
+  monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
+
+  def network(weights, classes, include_preprocessing=True):
+    assert weights is None and include_preprocessing in (True, False)
+    return tf.keras.Sequential([
+        tf.keras.Input([224, 224, 3]), tf.keras.layers.GlobalAveragePooling2D(),
+        tf.keras.layers.Dense(classes, activation="softmax")])
+
+  monkeypatch.setattr(tf.keras.applications, "MobileNetV3Small", network)
+
+
+@pytest.fixture
+def service():
+  """The address of a tf.data service of one worker, in this process."""
+  dispatcher = tf.data.experimental.service.DispatchServer(
+      tf.data.experimental.service.DispatcherConfig(worker_addresses=["localhost:%port%"]))
+  worker = tf.data.experimental.service.WorkerServer(
+      tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
+  yield dispatcher.target
+  # In that order, or each waits for the other.
+  del worker
+  del dispatcher
+
+
+@pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
+@pytest.mark.parametrize("page", [page for page in PAGES if any(is_run for _, _, is_run in examples(page))],
+                         ids=lambda page: page.stem)
+def test_examples_run(page, photographs, few_and_small, request):
+  """All of a page, one after the other, as a reader would."""
+  names = {"__name__": page.stem}
+  for line, example, is_run in examples(page):
+    if not is_run:
+      continue
+    if SERVICE in example:
+      example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
+    for given, run_here in SMALLER.items():
+      example = example.replace(given, run_here)
+    # With its place in the page, for a traceback to name it.
+    exec(compile("\n" * line + example, str(page), "exec"), names)  # pylint: disable=exec-used
+  # What is built is read, too: much of what can be wrong shows only then.
+  if "train" in names:
+    next(iter(names["train"]))
+
+
+def test_examples_are_python_and_few_are_not_run():
+  not_run = 0
+  for page in PAGES:
+    for _, example, is_run in examples(page):
+      ast.parse(example)
+      not_run += not is_run
+  assert not_run <= 1
+
+
+def test_every_replacement_is_of_something():
+  everything = "".join(example for page in PAGES for _, example, _ in examples(page))
+  assert [given for given in [*SMALLER, SERVICE] if given not in everything] == []
+
+
+def test_readme_is_short_enough_to_be_read():
+  assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@functools.lru_cache
+def anchors(path):
+  """Those that GitHub, and Sphinx with `myst_heading_anchors`, give the headings of a file."""
+  text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+  headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
+  return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+  text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+  targets = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+  for target in targets:
+    path, _, anchor = target.partition("#")
+    to = (page.parent / path).resolve() if path else page
+    assert to.exists(), target
+    if anchor:
+      assert anchor in anchors(to), target
+
+
+def test_every_guide_is_in_the_contents():
+  contents = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+  for page in (ROOT / "docs").glob("*.md"):
+    if page.stem != "index":
+      assert re.search(rf"^{page.stem}\*?$", contents, re.MULTILINE), page.name
+
+
+@cases.only_exhaustive
+def test_sphinx_has_nothing_to_warn_of(tmp_path):
+  missing = [module for module in ("sphinx", "furo", "myst_nb") if importlib.util.find_spec(module) is None]
+  if missing:
+    pytest.skip(f"not installed: {', '.join(missing)}; pip install -e '.[docs]' does it")
+  done = subprocess.run(
+      [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-c", "docs", "-d", str(tmp_path / "doctrees"), ".",
+       str(tmp_path / "html")], cwd=ROOT, capture_output=True, text=True, timeout=1800,
+      env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
+  assert done.returncode == 0, done.stderr
+  reference = (tmp_path / "html" / "docs" / "reference.html").read_text(encoding="utf-8")
+  for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment_layer"):
+    assert name in reference
