@@ -283,8 +283,6 @@ MUTANTS = [
            "      stage.stage_->observations().WantLabelOrder()) {",
            "      stage.stage_->observations().WantLabelOrder() && epoch_->number() == 0) {",
            "tests/test_mistakes.py::test_a_look_does_not_silence_it"),
-    Mutant("a sorted stream is warned of in each epoch", "refurbish_tf/cc/stage/observations.h",
-           "    label_order_seen_ = true;\n", "", "tests/test_mistakes.py::test_sorted_stream"),
     Mutant("a stream that is shuffled behind the stage is called sorted", ITERATOR,
            '      !absl::StrContains(prefix(), "::Shuffle") &&\n', "",
            "tests/test_mistakes.py::test_what_looks_like_a_sorted_stream"),
