@@ -57,6 +57,7 @@ RECORD = "tests/test_cc.py::test_cc[address_undefined-record_test]"
 WRITER = "tests/test_cc.py::test_cc[address_undefined-writer_test]"
 POWER = "tests/test_cc.py::test_cc[address_undefined-power_loss_test]"
 MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
+IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
 WORKERS_TEST = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
 STAGE = "refurbish_tf/cc/stage/stage.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
@@ -257,11 +258,22 @@ MUTANTS = [
            '  return record is not None and record["sources"] == sources',
            "tests/test_native.py::test_mismatch_is_found_before_loading"),
     Mutant("all layers have the same seed", "refurbish_tf/augment/composition.py",
-           "image = layers[position](image, seed=seeds[position])", "image = layers[position](image, seed=seeds[0])",
+           "image = layers[step](image, seed=seeds[step])", "image = layers[step](image, seed=seeds[positions[0]])",
            "tests/test_augment.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
-    Mutant("a place of a crop that never comes", "refurbish_tf/augment/layers.py",
-           "    corner = draw([3], 2 * padding + 1, seed) * [1, 1, 0]", "    corner = draw([3], 2 * padding, seed) * [1, 1, 0]",
+    Mutant("a place of a crop that never comes", "refurbish_tf/cc/image/draws.cc",
+           "        draws[1] = Below(own, 1, 2 * layer.padding + 1);", "        draws[1] = Below(own, 1, 2 * layer.padding);",
            "tests/test_augment.py::TestRandomCrop::test_takes_each_place_equally_often"),
+    Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image_ops.cc",
+           "Draw(*run_, seed->SeedAt(image), draws);", "Draw(*run_, seed->SeedAt(0), draws);",
+           "tests/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
+    Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
+           "    only_.from += only_.step * (begin + distance - before_);", "    only_.from += begin + distance - before_;", IMAGE),
+    Mutant("vectors of three channels mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",
+           "  uint8_t* const end = to + 3 * (pixels - 5);", "  uint8_t* const end = to + 3 * (pixels - 6);", IMAGE),
+    Mutant("a draw beyond the padding is taken", "refurbish_tf/cc/image/layer.cc",
+           "      if (draws[i] < 0 || draws[i] > highest) {", "      if (draws[i] < 0) {", IMAGE),
+    Mutant("weights of a resize do not add up to one", "refurbish_tf/cc/image/resize.cc",
+           "static_cast<int16_t>(until - given);", "static_cast<int16_t>(weight(place) / total * (1 << kWeightBits));", IMAGE),
     Mutant("uses add up over generations in the theory of diversity", "refurbish_tf/diversity.py",
            "      uses[fresh] = 0\n      uses += 1", "      uses += 1", "tests/test_diversity.py::test_exact_fractions"),
     Mutant("a split below the least diversity is recommended", "refurbish_tf/recommend_split.py",

@@ -272,6 +272,10 @@ LAYERS = {
 }
 
 
+# Those that the C++ part makes take one and four channels, and batches, too: see test_final_layers.py.
+NATIVE = ("random_crop", "random_flip")
+
+
 @pytest.mark.parametrize("name", LAYERS)
 class TestEveryLayer:
 
@@ -289,23 +293,26 @@ class TestEveryLayer:
     encoded = tf.data.Dataset.from_tensor_slices([tf.io.encode_png(image).numpy() for image in images])
     seeds = tf.data.Dataset.from_tensor_slices(make_seeds(len(images)))
     dataset = tf.data.Dataset.zip(encoded.map(decode), seeds).map(LAYERS[name])
-    assert dataset.element_spec.shape.as_list() == [None, None, 3]
+    assert dataset.element_spec.shape.as_list() == [None, None, None if name in NATIVE else 3]
     for image, seed, actual in zip(images, make_seeds(len(images)), dataset.as_numpy_iterator()):
       assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
 
-  def test_refuses_a_grey_image_that_shows_late(self, name):
-    encoded = tf.data.Dataset.from_tensors(tf.io.encode_png(np.zeros([4, 4, 1], np.uint8)))
+  def test_refuses_a_number_of_channels_that_shows_late(self, name):
+    encoded = tf.data.Dataset.from_tensors(tf.io.encode_png(np.zeros([4, 4, 2], np.uint8)))
     dataset = encoded.map(tf.io.decode_png).map(lambda image: LAYERS[name](image, [7, 0]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1, 3 or 4 channels, got 2" if name in NATIVE else "shape"):
       list(dataset)
 
   @pytest.mark.parametrize("image, error, said", [
       (tf.zeros([4, 4, 3]), TypeError, "dtype float32; it must be uint8.*tf.cast"),
       (tf.zeros([4, 4, 3], tf.int32), TypeError, "dtype int32; it must be uint8"),
-      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, 3\]"),
+      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, "),
+      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\); .*channels=3"),
       (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\); .*channels=3"),
       (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\); .*before batch")])
   def test_refuses_an_image(self, name, image, error, said):
+    if name in NATIVE and image.shape in ([4, 4, 1], [2, 4, 4, 3]):
+      pytest.skip("is taken")
     with pytest.raises(error, match=f"{name} was given an image of {said}"):
       LAYERS[name](image, [7, 0])
     dataset = tf.data.Dataset.from_tensors(image)
@@ -552,7 +559,7 @@ class TestSplit:
     ("compose", augment.compose), ("split", functools.partial(augment.split, at=1))])
 @pytest.mark.parametrize("given, error, said", [
     ([], ValueError, "no layers; there must be at least one"), ((), ValueError, "no layers"),
-    (augment.random_flip(), TypeError, "layers=<function.*; it must be a list or tuple"),
+    (augment.random_flip(), TypeError, r"layers=random_flip\(\); it must be a list or tuple"),
     (None, TypeError, "layers=None"), ("flip", TypeError, "layers='flip'"),
     ([augment.random_flip(), 3], TypeError, "3 at position 1 of layers; it must be callable"),
     ([None], TypeError, "None at position 0")])

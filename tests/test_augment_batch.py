@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.augment import batch
 from support.images import IMAGES, chi_square, make_seeds, mapped
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
@@ -17,28 +16,6 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
 
 def _images(count, height, width, channels=3):
   return np.random.RandomState(0).randint(0, 256, (count, height, width, channels)).astype(np.uint8)
-
-
-def _expected(image, padding, y, x, flip):
-  padded = np.pad(image, [(padding, padding), (padding, padding), (0, 0)])
-  cropped = padded[y:y + image.shape[0], x:x + image.shape[1]]
-  return cropped[:, ::-1] if flip else cropped
-
-
-class TestCroppedAndFlipped:
-
-  @pytest.mark.parametrize("padding, height, width, channels", [
-      (4, 32, 32, 3), (1, 5, 7, 1), (2, 7, 5, 4), (0, 6, 6, 3), (5, 2, 3, 3)])
-  @pytest.mark.parametrize("known", [True, False])
-  def test_does_to_each_image_what_was_drawn_for_it(self, padding, height, width, channels, known):
-    draws = list(itertools.product(range(2 * padding + 1), range(2 * padding + 1), (0, 1)))
-    images = _images(len(draws), height, width, channels)
-    spec = tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8)
-    function = tf.function(batch.cropped_and_flipped, autograph=False).get_concrete_function(
-        spec, padding, *[tf.TensorSpec([None], tf.int32)] * 3)
-    results = function(tf.constant(images), *(tf.constant(drawn) for drawn in zip(*draws)))
-    np.testing.assert_array_equal(
-        results, [_expected(image, padding, *drawn) for image, drawn in zip(images, draws)])
 
 
 class TestRandomCropAndFlipBatch:
@@ -56,6 +33,18 @@ class TestRandomCropAndFlipBatch:
     assert set(drawn) == outcomes
     # 17 degrees of freedom, p = 0.000005, because the draws without a seed are other ones in each run.
     assert chi_square(list(drawn.values())) < 56
+
+  @pytest.mark.parametrize("known", [True, False])
+  def test_is_what_compose_makes_of_each_image(self, known):
+    batched, images = augment.random_crop_and_flip_batch(4, MEAN, STD), _images(30, 8, 9)
+    single = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize(MEAN, STD)])
+    function = tf.function(batched, autograph=False).get_concrete_function(
+        tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
+    np.testing.assert_array_equal(
+        function(tf.constant(images), seed=tf.constant([7, 0])),
+        [single(image, seed=augment.seed_at([7, 0], i)) for i, image in enumerate(images)])
+    np.testing.assert_array_equal(
+        batched.pixels(images, batched.draws([7, 0], 30)), batched(images, seed=[7, 0]))
 
   def test_depends_on_the_seed_alone(self):
     batched = augment.random_crop_and_flip_batch(4)
@@ -95,7 +84,7 @@ class TestRandomCropAndFlipBatch:
 
   @pytest.mark.parametrize("mean, std, channels", [
       (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3),
-      (0, 1, 1), ([0.5], [0.2], 5)])
+      (0, 1, 1), ([0.5], [0.2], 4)])
   @pytest.mark.parametrize("known", [True, False])
   def test_normalises(self, mean, std, channels, known):
     images = _images(6, 9, 7, channels)
@@ -185,10 +174,11 @@ class TestRefusal:
       ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
       (0.5, [1, None, 1], TypeError, "std=.*real number"),
       (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      (0.5, math.inf, ValueError, "it must be above 0 and at most 1"), (math.nan, 1, ValueError, "from 0 to 1"),
+      (0.5, math.inf, ValueError, "it must be above 0, finite"), (math.nan, 1, ValueError, "it must be finite"),
       (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"), ([], 1, TypeError, "mean=.*a real number"),
       ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255"),
-      ((0.1, 0.2), (0.1, 0.2, 0.3), ValueError, "mean of 2 and std of 3 channels")])
+      ((0.1, 0.2), (0.1, 0.2), ValueError, "mean of 2 channels; images have 1, 3 or 4"),
+      ((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3), ValueError, "mean of 4 and std of 3 channels")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
       augment.random_crop_and_flip_batch(4, mean, std)

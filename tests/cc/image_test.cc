@@ -12,10 +12,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/resize.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
 
 namespace refurbish_tf {
 namespace {
@@ -237,7 +237,9 @@ TEST(RoundingTest, OfEveryHalfIsItself) {
     }
     std::memcpy(bytes, &bits, 2);
     const float as_bfloat16 = AsFloat(ValueType::kBfloat16, bytes);
-    if (std::isfinite(as_bfloat16)) EXPECT_EQ(RoundToBfloat16(as_bfloat16), bits);
+    if (std::isfinite(as_bfloat16)) {
+      EXPECT_EQ(RoundToBfloat16(as_bfloat16), bits);
+    }
   }
   EXPECT_EQ(RoundToFloat16(65519.99f), 0x7bff);
   EXPECT_EQ(RoundToFloat16(65520.0f), 0x7c00);

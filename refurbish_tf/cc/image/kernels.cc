@@ -7,6 +7,10 @@
 namespace refurbish_tf {
 namespace {
 
+void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
+  std::memcpy(to, from, bytes);
+}
+
 template <int channels>
 void Mirror(const uint8_t* from, int64_t from_stride, int64_t pixels,
             int64_t rows, uint8_t* to, int64_t to_stride) {
@@ -51,6 +55,7 @@ Pattern::Pattern(const Normalization& normalization, int64_t channels) {
 
 const PixelKernels& PlainKernels() {
   static constexpr PixelKernels kKernels = {
+      Copy,
       {nullptr, Mirror<1>, nullptr, Mirror<3>, Mirror<4>},
       {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
        Normalize<plain::Float16>},

@@ -1,8 +1,6 @@
-// The loops over pixels, for the processor that there is.
-//
-// There are a plain version of each, and one in AVX2, chosen when the program
-// runs. They give the same bytes. Nothing beyond the pixels named is read or
-// written, unless it is said.
+// The loops over pixels: a plain version of each, and one in AVX2, which is
+// chosen when the program runs. They give the same bytes. Nothing beyond the
+// pixels named is read or written, unless it is said.
 #ifndef REFURBISH_TF_CC_IMAGE_KERNELS_H_
 #define REFURBISH_TF_CC_IMAGE_KERNELS_H_
 
@@ -34,6 +32,8 @@ inline constexpr int kWeightBits = 14;
 inline constexpr int kFractionBits = 7;
 
 struct PixelKernels {
+  void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
+
   // Mirrors rows of `pixels` pixels each, which begin so many bytes apart.
   // By number of channels.
   using Mirror = void (*)(const uint8_t* from, int64_t from_stride,
@@ -59,12 +59,6 @@ struct PixelKernels {
 };
 
 const PixelKernels& PlainKernels();
-// Null where the processor has no AVX2.
-const PixelKernels* VectorKernels();
-inline const PixelKernels& BestKernels() {
-  const PixelKernels* const vector = VectorKernels();
-  return vector != nullptr ? *vector : PlainKernels();
-}
 
 // To the nearest, ties to even.
 uint16_t RoundToBfloat16(float value);

@@ -191,9 +191,10 @@ void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
                                                     copied_first->from;
     }
     if (copied_first != nullptr && at_one_distance) {
-      std::memcpy(rows_to + copied_first->to, rows_from + copied_first->from,
-                  (rows - 1) * row_bytes + copied_last->to +
-                      copied_last->length - copied_first->to);
+      kernels_.copy(rows_from + copied_first->from,
+                    (rows - 1) * row_bytes + copied_last->to +
+                        copied_last->length - copied_first->to,
+                    rows_to + copied_first->to);
     }
     for (const Piece& piece : pieces) {
       uint8_t* const piece_to = rows_to + piece.to;
@@ -207,8 +208,8 @@ void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
                                rows, piece_to, row_bytes);
       } else if (!at_one_distance) {
         for (int64_t row = 0; row < rows; ++row) {
-          std::memcpy(piece_to + row * row_bytes, piece_from + row * from_stride,
-                      piece.length);
+          kernels_.copy(piece_from + row * from_stride, piece.length,
+                        piece_to + row * row_bytes);
         }
       }
     }

@@ -4,7 +4,23 @@
 
 namespace refurbish_tf {
 
-Axis::Axis(int64_t size) : size_(size), stretches_{{size, 0, 1, 0}} {}
+Axis::Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
+
+Stretches Axis::stretches() const {
+  if (!stretches_.empty()) return stretches_;
+  Stretches made;
+  const int64_t behind = size_ - before_ - only_.length;
+  if (before_ > 0) made.push_back({before_, 0, 0, 0});
+  if (only_.length > 0) made.push_back(only_);
+  if (behind > 0) made.push_back({behind, 0, 0, 0});
+  return made;
+}
+
+Stretches Axis::Take() {
+  Stretches taken = stretches();
+  stretches_.clear();
+  return taken;
+}
 
 void Axis::Append(Stretch stretch) {
   if (stretch.length <= 0) return;
@@ -51,8 +67,16 @@ void Axis::AppendReversed(const Stretches& old, int64_t begin,
 
 void Axis::Shift(int64_t distance, bool reflects) {
   if (distance == 0) return;
-  const Stretches old = std::move(stretches_);
-  stretches_.clear();
+  if (!reflects && stretches_.empty()) {
+    const int64_t end =
+        std::clamp<int64_t>(before_ + only_.length - distance, 0, size_);
+    const int64_t begin = std::clamp<int64_t>(before_ - distance, 0, end);
+    only_.from += only_.step * (begin + distance - before_);
+    only_.length = end - begin;
+    before_ = begin;
+    return;
+  }
+  const Stretches old = Take();
   const int64_t before = std::clamp<int64_t>(-distance, 0, size_);
   const int64_t behind = std::clamp<int64_t>(distance, 0, size_);
   if (!reflects) {
@@ -68,16 +92,20 @@ void Axis::Shift(int64_t distance, bool reflects) {
 }
 
 void Axis::Reverse() {
-  const Stretches old = std::move(stretches_);
-  stretches_.clear();
+  if (stretches_.empty()) {
+    before_ = size_ - before_ - only_.length;
+    only_.from += only_.step * (only_.length - 1);
+    only_.step = -only_.step;
+    return;
+  }
+  const Stretches old = Take();
   AppendReversed(old, 0, size_);
 }
 
 void Axis::CutOut(int64_t begin, int64_t end, int number) {
   begin = std::clamp<int64_t>(begin, 0, size_);
   end = std::clamp<int64_t>(end, begin, size_);
-  const Stretches old = std::move(stretches_);
-  stretches_.clear();
+  const Stretches old = Take();
   Append(old, 0, begin, 0);
   Append(old, begin, end - begin, uint64_t{1} << number);
   Append(old, end, size_ - end, 0);

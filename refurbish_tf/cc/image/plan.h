@@ -35,8 +35,8 @@ class Axis {
   // Marks the places from `begin` to below `end`, cut to those there are.
   void CutOut(int64_t begin, int64_t end, int number);
 
-  const Stretches& stretches() const { return stretches_; }
   int64_t size() const { return size_; }
+  Stretches stretches() const;
 
  private:
   // Appends `length` places of `old` from `begin` on.
@@ -44,8 +44,15 @@ class Axis {
               uint64_t cutouts);
   void AppendReversed(const Stretches& old, int64_t begin, int64_t length);
   void Append(Stretch stretch);
+  // Empties the stretches, and returns what they were.
+  Stretches Take();
 
   const int64_t size_;
+  // Shifts without reflection, and reversals, leave one stretch between zeros,
+  // which so many places of zeros precede. For small images a list of three would
+  // take as long as the pixels. Empty `stretches_` say that it is still so.
+  int64_t before_ = 0;
+  Stretch only_;
   Stretches stretches_;
 };
 

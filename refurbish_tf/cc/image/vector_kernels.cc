@@ -1,12 +1,15 @@
 // In AVX2. A processor that has it, and F16C, is asked for when the program runs,
 // so it is these functions alone that are compiled for one. Without FMA, whatever
 // else is: it would round once where two operations round twice.
-#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
+
+#include <cstring>
 
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
 
@@ -19,6 +22,29 @@ REFURBISH_TF_AVX2 inline __m128i Load(const void* from) {
 
 REFURBISH_TF_AVX2 inline void Store(void* to, __m128i value) {
   _mm_storeu_si128(static_cast<__m128i*>(to), value);
+}
+
+// memcpy takes an instruction for many bytes that is slow on some processors
+// where the addresses are not multiples of 32: 58 µs for 150 kB, and this 4.
+REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
+  if (bytes < 32) {
+    std::memcpy(to, from, bytes);
+    return;
+  }
+  const auto copy = [from, to](int64_t i) REFURBISH_TF_AVX2 {
+    _mm256_storeu_si256(
+        reinterpret_cast<__m256i*>(to + i),
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i)));
+  };
+  int64_t i = 0;
+  for (; i + 128 <= bytes; i += 128) {
+    copy(i);
+    copy(i + 32);
+    copy(i + 64);
+    copy(i + 96);
+  }
+  for (; i + 32 <= bytes; i += 32) copy(i);
+  copy(bytes - 32);
 }
 
 REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
@@ -116,7 +142,7 @@ REFURBISH_TF_AVX2 void Normalize(const uint8_t* from, int64_t count,
 
 REFURBISH_TF_AVX2 inline __m256i Pair(const int16_t* weights) {
   int32_t pair;
-  __builtin_memcpy(&pair, weights, sizeof pair);
+  std::memcpy(&pair, weights, sizeof pair);
   return _mm256_set1_epi32(pair);
 }
 
@@ -207,6 +233,7 @@ void BlendGrayColumns(const int16_t* from, const int32_t* start,
 
 const PixelKernels* VectorKernels() {
   static constexpr PixelKernels kKernels = {
+      Copy,
       {nullptr, Mirror<MirrorRow1>, nullptr, Mirror<MirrorRow3>,
        Mirror<MirrorRow4>},
       {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,

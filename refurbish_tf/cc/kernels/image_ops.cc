@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
