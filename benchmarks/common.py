@@ -236,27 +236,28 @@ def cpu_of_epochs(datasets, rounds, turn=None):
 
 
 def cpu_of_calls(calls, rounds, turns):
-  """CPU time of functions, side by side: each round calls every one `turns` times, by turns in random order.
+  """CPU time of functions, side by side: each round calls every one several times, by turns in random order.
 
   Every one has been called before, for what it does once to be in no round.
 
   Args:
     calls: a dict of functions without arguments.
     rounds: how many rounds.
-    turns: how many calls of each make a round.
+    turns: a dict of how many calls of each make a round.
 
   Returns:
-    A dict of lists: seconds of CPU time, user and system, of all threads, for every round.
+    A dict of lists: seconds of CPU time, user and system, of all threads, a call, for every round.
   """
   costs = {name: [0.0] * rounds for name in calls}
   for number in range(rounds):
-    for _ in range(turns):
-      for name in random.sample(list(calls), len(calls)):
+    for turn in range(max(turns.values())):
+      calling = [name for name in calls if turn < turns[name]]
+      for name in random.sample(calling, len(calling)):
         began = time.process_time()
         calls[name]()
         # What works ahead in the background must not do so at another's cost.
         _wait_until_idle()
-        costs[name][number] += time.process_time() - began
+        costs[name][number] += (time.process_time() - began) / turns[name]
   return costs
 
 

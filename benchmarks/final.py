@@ -3,6 +3,7 @@
 DALI and torchvision are installed by `pip install -e '.[bench]'`; rows of one that is not, or that fails, say so.
 """
 import functools
+import time
 
 import common
 import final_peers
@@ -18,6 +19,8 @@ SIDES = (32, 96, 224, 384)
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = final_peers.PADDING, final_peers.MEAN, final_peers.STD
 ROUNDS = 5
+# As often a round each is called that takes less than so many seconds; the others once.
+TURNS, SLOW = 3, 0.2
 # So large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 CROP_FLIP, NORMALIZED, RESIZED = "crop, flip", "crop, flip, normalize float32", "resized crop"
@@ -34,7 +37,7 @@ def measure(quick):
   """Yields the sections."""
   # Before the minutes of measuring, in which a module that cannot be imported would cost a row of each section.
   peers, absent = final_peers.installed()
-  for side in SIDES:
+  for side in (32, 224) if quick else SIDES:
     for batched in (True, False):
       yield _section(quick, side, batched, peers, absent)
   yield _in_refurbish(quick)
@@ -67,12 +70,13 @@ def _section(quick, side, batched, peers, absent):
   how = "by batch" if batched else "image by image"
   common.say(f"{side}x{side}, {how}")
   random = np.random.default_rng(7)
-  images = random.integers(256, size=[BATCH, side, side, 3], dtype=np.uint8)
+  batch = 8 if quick else BATCH
+  images = random.integers(256, size=[batch, side, side, 3], dtype=np.uint8)
   # Keras, DALI and torchvision crop what others have padded.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
-  large = random.integers(256, size=[BATCH, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
-  steps, turns = (1, 1) if quick else (max(1, 10_000_000 // images.nbytes), 3 if batched else 1)
-  count = steps * BATCH
+  large = random.integers(256, size=[batch, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
+  steps = 1 if quick or not batched else max(1, 10_000_000 // images.nbytes)
+  count = steps * batch
   feed = functools.partial(_reader, batched=batched, steps=steps if batched else count)
   calls = {name: feed(large if is_large else images, augment.compose(sequence))
            for name, (sequence, is_large) in layers(side).items()}
@@ -87,7 +91,7 @@ def _section(quick, side, batched, peers, absent):
   for peer, make in peers.items():
     for name, call in make(padded, large, side, batched, count).items():
       calls[f"{peer}: {name}"] = call
-  costs, failed = _costs(calls, common.rounds(quick, ROUNDS), turns, count)
+  costs, failed = _costs(calls, common.rounds(quick, ROUNDS), count)
   absent = {
       **{f"{peer}: {name}": why for peer, why in absent.items() if final_peers.TAKES_BATCHES[peer] == batched
          for name in (CROP_FLIP, NORMALIZED, RESIZED)},
@@ -103,9 +107,10 @@ def _section(quick, side, batched, peers, absent):
   return common.Section(
       f"{side}x{side}, {how}",
       f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
-      + (f"in batches of {BATCH}, each image with draws of its own but for Keras', which draws one crop for a batch. "
+      + (f"in batches of {batch}, each image with draws of its own but for Keras', which draws one crop for a batch. "
          if batched else "one at a time. ")
-      + f"{turns * count:,} images a round, each row as the final_fn of refurbish, num_parallel_calls=None, of cached images, "
+      + f"{count:,} images at a time, {TURNS} times a round where that takes less than {SLOW} s. Each row is the final_fn of "
+      "a refurbish with num_parallel_calls=None, of cached images, "
       f"but DALI's in its pipeline, torchvision's in a loop. Crops have a padding of {PADDING}; Keras and DALI are given "
       "images that are padded already. A resized crop is taken of "
       f"{large.shape[1]}x{large.shape[2]}, scale 0.08 to 1, bilinear. Copy: into a fresh tensor. Fill: a fresh tensor of "
@@ -122,25 +127,28 @@ def _reader(images, function, *, batched, steps):
   return lambda: next(iterator)
 
 
-def _costs(calls, rounds, turns, count):
+def _costs(calls, rounds, count):
   """CPU time an image, in µs, by name; and by name of those that fail the last line of why."""
-  failed = {}
+  failed, turns = {}, {}
   for name, call in list(calls.items()):
     try:
       call()
+      began = time.process_time()
+      call()
+      turns[name] = TURNS if time.process_time() - began < SLOW else 1
     except Exception as error:  # pylint: disable=broad-exception-caught
       # What an installed peer of another version raises is anything; ours are to raise.
       if ":" not in name:
         raise
       failed[name] = "failed: " + (str(error).strip().splitlines() or [type(error).__name__])[-1][:60]
       del calls[name]
-  return common.per_element(turns * count, common.cpu_of_calls(calls, rounds, turns)), failed
+  return common.per_element(count, common.cpu_of_calls(calls, rounds, turns)), failed
 
 
 def _in_refurbish(quick):
   """What a final_fn adds to a cached sample."""
   common.say("in refurbish")
-  count = 2048 if quick else 102_400
+  count = 2048 if quick else 51_200
   images = np.random.default_rng(7).integers(256, size=[count, 32, 32, 3], dtype=np.uint8)
   source = tf.data.Dataset.from_tensor_slices(images)
 
