@@ -454,6 +454,12 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   EXPECT_TRUE(absl::IsResourceExhausted(
       LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
   EXPECT_FALSE(LocalFiles().WriteWhole(directory + "/no/such/file", "").ok());
+  // Another file of the same name is none of the one that is open.
+  absl::StatusOr<std::unique_ptr<RandomFile>> file =
+      LocalFiles().Open(directory + "/new/file");
+  EXPECT_EQ((*file)->Identity()->size, 4u);
+  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT").ok());
+  EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }
 
