@@ -273,6 +273,14 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 0).status()));
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 1).status()));
   EXPECT_EQ(*Read(&open, *index, 2), "three");
+  // With one record too few, or beyond the file's end, it is not taken.
+  FileIndex shorter, longer;
+  for (uint32_t length : {3, 3}) shorter.Add(length);
+  for (uint32_t length : {3, 3, 1 << 30}) longer.Add(length);
+  for (const FileIndex& wrong : {shorter, longer}) {
+    EXPECT_FALSE(
+        FileIndex::Parse(wrong.Serialize(identity), identity).has_value());
+  }
 }
 
 TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
