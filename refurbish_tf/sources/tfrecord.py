@@ -38,11 +38,11 @@ def tfrecord(files, *, index_dir=None, num_parallel_reads=tf.data.AUTOTUNE, comp
   [8, 8, 8, 8, 8]
 
   For that an index is made when the dataset is, by reading the headers of the records: about 3 µs a record on a warm
-  cache. It is kept in a directory `.refurbish_tf` beside each file, or in `index_dir`, and made anew where the size of
-  a file or the time when it was written is another. If there is no permission to write beside a file, its index is made each
-  time. In memory it takes 4.5 bytes a record.
+  cache, in which the process cannot be interrupted. It is kept in a directory `.refurbish_tf` beside each file, or in
+  `index_dir`, and made anew where the size of a file or the time when it was written is another. Where it may not be
+  written beside a file it is made each time. In memory it takes 4.5 bytes a record.
 
-  While the index is made the process cannot be interrupted. Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked
+  Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked
   each time it is read. Handles of at most 128 files are kept open in a process.
 
   Args:
