@@ -98,8 +98,8 @@ def _refurbish(
   stage turns it on, TensorFlow warns that it is changed.
 
   A sample is known by its position in the source, so the source must have the same order in every epoch; it is
-  shuffled here. A source with random access (`from_tensor_slices`, `range`, and `map`, `zip`, `batch` of such) is
-  asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
+  shuffled here. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
+  such) is asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
   be prepared is passed over before `partial_fn`, and what is comes in the order of the stream, mixed among the cached
   samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too. The stage warns
   at the end of that epoch, with a `rtf.PipelineWarning`.

@@ -38,9 +38,9 @@ def tfrecord(files, *, index_dir=None, num_parallel_reads=tf.data.AUTOTUNE, comp
   [8, 8, 8, 8, 8]
 
   For that an index is made when the dataset is, by reading the headers of the records: about 3 µs a record on a warm
-  cache. It is kept in a directory `.refurbish_tf` beside each file, or in `index_dir`, and made anew where the size of
-  a file or the time when it was written is another. If there is no permission to write beside a file, its index is made each
-  time. In memory it takes 4.5 bytes a record.
+  cache, in which the process cannot be interrupted. It is kept in a directory `.refurbish_tf` beside each file, or in
+  `index_dir`, and made anew where the size of a file or the time when it was written is another. Where it may not be
+  written beside a file it is made each time. In memory it takes 4.5 bytes a record.
 
   Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked
   each time it is read. Handles of at most 128 files are kept open in a process.
@@ -52,7 +52,8 @@ def tfrecord(files, *, index_dir=None, num_parallel_reads=tf.data.AUTOTUNE, comp
     index_dir: the directory in which the indices are kept, which is made if it is not there, but none above it. None for
       beside each file.
     num_parallel_reads: how many reads are under way at once, ahead of what is asked for, and how many files are looked at
-      at once for their index. At most 16 records, or 4 for each read, and 16 MiB lie ready.
+      at once for their index: at most 1,024. tf.data.AUTOTUNE for 16. What was read and is not asked for is dropped; for
+      each read at most 4 records lie ready (16 at least), and 16 MiB in all.
     compression_type: None or "", as nothing else can be read by index. For the error that says so.
 
   Returns:

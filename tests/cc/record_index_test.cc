@@ -273,6 +273,14 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 0).status()));
   EXPECT_TRUE(absl::IsDataLoss(Read(&open, *index, 1).status()));
   EXPECT_EQ(*Read(&open, *index, 2), "three");
+  // With one record too few, or beyond the file's end, it is not taken.
+  FileIndex shorter, longer;
+  for (uint32_t length : {3, 3}) shorter.Add(length);
+  for (uint32_t length : {3, 3, 1 << 30}) longer.Add(length);
+  for (const FileIndex& wrong : {shorter, longer}) {
+    EXPECT_FALSE(
+        FileIndex::Parse(wrong.Serialize(identity), identity).has_value());
+  }
 }
 
 TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
@@ -454,6 +462,12 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   EXPECT_TRUE(absl::IsResourceExhausted(
       LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
   EXPECT_FALSE(LocalFiles().WriteWhole(directory + "/no/such/file", "").ok());
+  // Another file of the same name is none of the one that is open.
+  absl::StatusOr<std::unique_ptr<RandomFile>> file =
+      LocalFiles().Open(directory + "/new/file");
+  EXPECT_EQ((*file)->Identity()->size, 4u);
+  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT").ok());
+  EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }
 

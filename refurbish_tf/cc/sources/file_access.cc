@@ -61,6 +61,10 @@ class LocalFile : public RandomFile {
   absl::StatusOr<FileIdentity> Identity() override {
     struct stat found;
     if (fstat(descriptor_, &found) != 0) return SystemError("look at", path_);
+    // Times are not finer than the ticks of a clock; this is.
+    if (found.st_nlink == 0) {
+      return absl::NotFoundError(absl::StrCat(path_, " is gone"));
+    }
     return IdentityOf(found);
   }
 

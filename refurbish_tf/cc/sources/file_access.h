@@ -41,7 +41,7 @@ class RandomFile {
                                             size_t head_size, char* body,
                                             size_t body_size, char* tail,
                                             size_t tail_size) = 0;
-  // As it is now.
+  // As it is now. NotFound when it has been removed, or another one has its name.
   virtual absl::StatusOr<FileIdentity> Identity() = 0;
 };
 
