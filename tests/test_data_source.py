@@ -471,7 +471,7 @@ def _freed(weak):
 def test_the_source_goes_with_its_dataset():
   source = Batched(5)
   weak = weakref.ref(source)
-  dataset = data_source(source).map(lambda x: x + 1).refurbish(lambda x: x, r=2)
+  dataset = data_source(source).map(tf.negative).refurbish(tf.identity, r=2)
   del source
   assert not _freed(weak)
   assert len(list(dataset)) == 5
