@@ -14,6 +14,7 @@ from tensorflow.python.data.util import structure
 from refurbish_tf import arguments
 from refurbish_tf import mistakes
 from refurbish_tf import native
+from refurbish_tf import stats
 from refurbish_tf.augment import layers
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
@@ -301,15 +302,18 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       fresh = num_samples - num_kept * (1 - 1 / self._r)
       return f"by index: about {fresh:,.0f} of {num_samples:,} elements are read in an epoch after the first"
     stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()  # pylint: disable=protected-access
-    because = f", because of {_stream_name(stream)}" if stream else ""
+    if any(isinstance(each, tf.data.TFRecordDataset) for each in stats.datasets("rtf.describe", self._input_dataset)):
+      # To TensorFlow that is a flat_map of their names.
+      stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
+    because = f", because of {_stream_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
-# By the beginnings of the names of TensorFlow's operations: what reads by index in their place.
+# By the beginnings of the names of TensorFlow's operations.
 _WAYS_OUT = {
     ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
-    ("Generator", "FlatMap"): "rtf.sources.data_source reads a Python source by index",
+    ("FlatMap",): "rtf.sources.data_source reads what Python has by index",
 }
 
 
@@ -317,7 +321,7 @@ def _stream_name(op):
   """What a stage is called where it is written, `filter` for FilterDataset, or else as TensorFlow calls it."""
   name = re.sub(r"(Dataset)?(V\d+)?$", "", op.rpartition(">")[2])
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^Parallel", "", name)).lower()
-  return method if hasattr(tf.data.Dataset, method) else name
+  return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
 
 
 def _way_out(op):

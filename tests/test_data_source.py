@@ -217,7 +217,8 @@ def test_components(element, spec, expected):
   assert dataset.element_spec == spec
   for value in dataset.as_numpy_iterator():
     # NumPy's own strings would lose their last zeros.
-    assert np.array(value).tolist() == np.array(expected, object if spec.dtype == tf.string else None).tolist()
+    kind = object if spec.dtype == tf.string else None
+    assert np.array(value, kind).tolist() == np.array(expected, kind).tolist()
 
 
 def test_structures():
@@ -293,22 +294,18 @@ def test_shapes_that_vary_are_for_element_spec():
 
 
 def test_what_was_read_is_nobody_elses():
-  class OneBuffer(Batched):
-    buffer = np.zeros([1000], np.int64)
+  # TensorFlow goes on to use the memory of an array that begins at such an address.
+  memory = np.zeros([8064], np.uint8)
+  begin = -memory.ctypes.data % 64
+  buffer = memory[begin:begin + 8000].view(np.int64)
 
+  class OneBuffer(Source):
     def element(self, index):
-      self.buffer[:] = index
-      return self.buffer
+      buffer[:] = index
+      return buffer
 
-    def __getitems__(self, indices):
-      return [self.element(index).copy() for index in indices[:-1]] + [self.element(indices[-1])]
-
-  source = OneBuffer(40)
-  assert [x.mean() for x in data_source(source).map(lambda x: x + 0).as_numpy_iterator()] == list(range(40))
-  rows = [np.full([1 << 16], i, np.float32) for i in range(4)]
-  for _ in data_source(rows).map(lambda x: x + 1).map(tf.negative):
-    pass
-  assert [row.sum() for row in rows] == [i * float(1 << 16) for i in range(4)]
+  batch, = data_source(OneBuffer(10)).batch(10)
+  assert batch.numpy()[:, 0].tolist() == list(range(10))
 
 
 @pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
@@ -414,12 +411,12 @@ def test_a_source_may_use_datasets():
     dataset = None
 
     def element(self, index):
-      return 1 if index < 3 else sum(map(int, self.dataset.take(3)))
+      return 1 if index < 3 else 2 * int(tf.data.experimental.at(self.dataset, index - 3))
 
   assert _values(data_source(Nested(20)).map(lambda x: x, 2)) == [15 + i for i in range(20)]
   source = ReadsItself(6)
   source.dataset = data_source(source)
-  assert _values(source.dataset) == [1, 1, 1, 3, 3, 3]
+  assert _values(source.dataset) == [1, 1, 1, 2, 2, 2]
 
 
 class Held(Batched):
@@ -438,8 +435,9 @@ class Held(Batched):
 
 
 def test_dropped_while_python_runs():
-  source = Held(200, at=20)
+  source = Held(200, at=3)
   iterator = iter(data_source(source).prefetch(8))
+  next(iterator)
   assert source.there.wait(MINUTES)
   dropped = threading.Thread(target=lambda it=[iterator]: (it.clear(), gc.collect()))
   del iterator
@@ -469,7 +467,7 @@ def _freed(weak):
 def test_the_source_goes_with_its_dataset():
   source = Batched(5)
   weak = weakref.ref(source)
-  dataset = data_source(source).map(lambda x: x + 1).refurbish(lambda x: x, r=2)
+  dataset = data_source(source).map(tf.negative).refurbish(tf.identity, r=2)
   del source
   assert not _freed(weak)
   assert len(list(dataset)) == 5

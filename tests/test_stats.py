@@ -288,9 +288,9 @@ def test_description_of_sources(tmp_path):
   stream = "a stream, because of {}: all {}elements are read in every epoch{}"
   numbers = tf.data.Dataset.range(9)
   files = "; rtf.sources.tfrecord reads TFRecord files by index"
-  python = "; rtf.sources.data_source reads a Python source by index"
+  python = "; rtf.sources.data_source reads what Python has by index"
   records = tf.data.TFRecordDataset(str(tmp_path / "file"))
-  assert source(records.map(tf.strings.length)) == stream.format("TFRecord", "", files)
+  assert source(records.map(tf.strings.length)) == stream.format("TFRecordDataset", "", files)
   names = tf.data.Dataset.from_tensor_slices([str(tmp_path / "file")])
   assert source(names.interleave(tf.data.TFRecordDataset)) == stream.format("interleave", "", files)
   generated = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
@@ -298,7 +298,7 @@ def test_description_of_sources(tmp_path):
   assert source(numbers.cache().map(lambda x: x)) == stream.format("cache", "9 ", "")
   assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
   # The first one from the files on, of either input.
-  assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "9 ", "")
+  assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "", "")
   # Each is looked at once, though there are 2**40 ways to it.
   many = numbers
   for _ in range(40):

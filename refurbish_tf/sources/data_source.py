@@ -46,8 +46,9 @@ def data_source(source, *, element_spec=None, batch_reads=64):
   A list is one component, as everywhere in `tf.data`.
 
   **Threads.** Python runs one thread at a time: what the source does in Python is not done in parallel by a parallel `map`
-  behind it. A source is asked by one thread at a time, also by several datasets. An element may be read by way of other
-  datasets; a source that reads its own dataset in another thread waits for itself for ever.
+  behind it. A source is asked by one thread at a time, also by several datasets. A source may use other datasets, and
+  `tf.data.experimental.at` of its own; one that iterates over its own dataset waits for itself for ever, as `tf.data` reads
+  that in another thread.
 
   **Lifetime.** The source lives as long as its dataset, those made from it, and their iterators. It must not change
   meanwhile: its elements are known by their index. It stays in this process: a worker of a `tf.data` service cannot read it.

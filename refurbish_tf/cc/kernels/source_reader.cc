@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/kernels/source_reader.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
