@@ -14,7 +14,6 @@ namespace {
 constexpr int64_t kMaxPadding = 16383;
 // What a crop is resized to.
 constexpr int64_t kMaxResized = 65535;
-constexpr int kNumAttempts = 10;
 
 // The arguments of one layer, as they are written. Each is asked for once; what
 // was not asked for is an error, as what is missing or malformed is.

@@ -23,6 +23,9 @@ enum class LayerKind {
 enum class ValueType { kUint8, kFloat32, kBfloat16, kFloat16 };
 
 struct Layer {
+  // For the part of a random resized crop.
+  static constexpr int kNumAttempts = 10;
+
   LayerKind kind;
   // In `compose`, which seeds it; -1 for a layer that takes the seed as it is.
   int64_t position = -1;

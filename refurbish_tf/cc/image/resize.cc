@@ -6,8 +6,6 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr int kNumAttempts = 10;
-
 double Unit(int32_t draw) { return draw / 2147483648.0; }
 
 int64_t Nearest(double value) {
@@ -35,7 +33,7 @@ Box Centred(const Layer& layer, ImageSize image) {
 Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
   const double log_low = std::log(layer.ratio[0]);
   const double log_high = std::log(layer.ratio[1]);
-  for (int attempt = 0; attempt < kNumAttempts; ++attempt) {
+  for (int attempt = 0; attempt < Layer::kNumAttempts; ++attempt) {
     const double area =
         static_cast<double>(image.height * image.width) *
         (layer.scale[0] +
@@ -51,7 +49,7 @@ Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
     Box box;
     box.width = static_cast<int64_t>(width);
     box.height = static_cast<int64_t>(height);
-    const int32_t* const place = draws + 2 * kNumAttempts;
+    const int32_t* const place = draws + 2 * Layer::kNumAttempts;
     box.y = static_cast<int64_t>(
         std::floor(Unit(place[0]) * (image.height - box.height + 1)));
     box.x = static_cast<int64_t>(

@@ -118,7 +118,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Doc(R"doc(
 What layers draw from a seed: [D], or [batch_size, D] for the images of a batch.
 
-layers: as text, such as 'random_crop position=0 padding=4 reflect=0'. See
+layers: as text, such as 'random_crop position=0 padding=4 reflect=0', in pieces. See
 `refurbish_tf/cc/image/layer.h`.
 )doc");
 
