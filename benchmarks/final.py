@@ -13,8 +13,9 @@ import tensorflow as tf
 from refurbish_tf import arguments
 from refurbish_tf import augment
 
-BATCH = 128
-SIDES = (32, 96, 224, 384)
+# By side: how many images a batch has. Less than 32 MB as float32: larger blocks malloc has from the system each time
+# anew, and then it is page faults that all but DALI, which keeps its blocks, are measured by.
+BATCHES = {32: 128, 96: 128, 224: 32, 384: 16}
 # Of what a resized crop is taken, for each pixel that it has in the end.
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = final_peers.PADDING, final_peers.MEAN, final_peers.STD
@@ -37,7 +38,7 @@ def measure(quick):
   """Yields the sections."""
   # Before the minutes of measuring, in which a module that cannot be imported would cost a row of each section.
   peers, absent = final_peers.installed()
-  for side in (32, 224) if quick else SIDES:
+  for side in (32, 224) if quick else BATCHES:
     for batched in (True, False):
       yield _section(quick, side, batched, peers, absent)
   yield _in_refurbish(quick)
@@ -70,12 +71,12 @@ def _section(quick, side, batched, peers, absent):
   how = "by batch" if batched else "image by image"
   common.say(f"{side}x{side}, {how}")
   random = np.random.default_rng(7)
-  batch = 8 if quick else BATCH
+  batch = 8 if quick else BATCHES[side]
   images = random.integers(256, size=[batch, side, side, 3], dtype=np.uint8)
   # Keras, DALI and torchvision crop what others have padded.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
   large = random.integers(256, size=[batch, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
-  steps = 1 if quick or not batched else max(1, 10_000_000 // images.nbytes)
+  steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
   count = steps * batch
   feed = functools.partial(_reader, batched=batched, steps=steps if batched else count)
   calls = {name: feed(large if is_large else images, augment.compose(sequence))
@@ -119,8 +120,9 @@ def _section(quick, side, batched, peers, absent):
 
 def _reader(images, function, *, batched, steps):
   """Returns a function that has `function` done to so many images, or batches, in one call."""
-  # One batch again and again. More of them than one in an epoch, for its end to be in few of them.
-  source = tf.data.Dataset.from_tensors(images).repeat(16) if batched else tf.data.Dataset.from_tensor_slices(images)
+  source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
+  # For the end of an epoch, which costs time, to come seldom.
+  source = source.repeat(steps)
   stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
   iterator = iter(arguments.without_autotuner(stage.repeat().shard(steps, steps - 1)))
