@@ -65,7 +65,7 @@ def _without_license(app, name, source):  # pylint: disable=unused-argument
 
 def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disable=unused-argument,too-many-arguments
   """Docstrings are Markdown where they have `code`, tables and indented formulas; autodoc reads reStructuredText."""
-  made, literal, last_indent = [], None, 0
+  made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):
     indent = len(line) - len(line.lstrip())
     if line.strip():
@@ -74,17 +74,22 @@ def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disa
         literal = None
       if literal is None and after_blank and indent >= last_indent + 4:
         literal = indent
-        made += [" " * last_indent + "::", ""]
+        prose += [" " * last_indent + "::", ""]
       last_indent = indent if literal is None else last_indent
-    is_prose = literal is None and not line.lstrip().startswith((">>>", "..."))
-    made.append(_prose(line) if is_prose else line)
+    if literal is None and not line.lstrip().startswith((">>>", "...")):
+      prose.append(line)
+    else:
+      made += [*_prose(prose), line]
+      prose = []
+  made += _prose(prose)
   lines[:] = re.sub(r"(?:^ *\|.*\|\n?)+", _table, "\n".join(made), flags=re.MULTILINE).split("\n")
 
 
-def _prose(line):
-  line = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", line)
+def _prose(lines):
+  # Code may go on in the next line, and not in the next paragraph.
+  text = re.sub(r"(?<!`)`((?:[^`\n]|\n(?! *\n))+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
   # Such as |A|, which would be the name of a substitution.
-  return re.sub(r"\|(\w+)\|", r"\\|\1\\|", line)
+  return re.sub(r"\|(\w+)\|", r"\\|\1\\|", text).split("\n") if lines else []
 
 
 def _table(match):

@@ -73,6 +73,12 @@ OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
 INDEX = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 
 MUTANTS = [
+    Mutant("docs: a link to a heading that is not there", "docs/photographs.md", "README.md#peers", "README.md#peer",
+           "tests/test_docs.py::test_links_lead_somewhere[docs/photographs.md]"),
+    Mutant("docs: a guide that nothing leads to", "docs/index.md", "\nrestart\n", "\n",
+           "tests/test_docs.py::test_every_guide_is_in_the_contents"),
+    Mutant("docs: an example with a misspelt argument", "docs/disk.md", 'store="/ssd/cache")', 'stores="/ssd/cache")',
+           "tests/test_docs.py::test_examples_run[disk]"),
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
            "const bool is_fresh = !Kept(i) || Evictions(i, before) !=\n"

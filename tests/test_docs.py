@@ -42,12 +42,18 @@ def examples(page):
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-  """A directory to run in, with a folder of five classes of small photographs."""
+  """A directory to run in, with five classes of small photographs: a folder each, and all in a TFRecord file."""
   images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
   for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
     path = tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(tf.io.encode_jpeg(image).numpy())
+  (tmp_path / "data").mkdir()
+  with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
+    for path in (tmp_path / "photos").rglob("*.jpg"):
+      writer.write(tf.train.Example(features=tf.train.Features(feature={
+          "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()])),
+          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))})).SerializeToString())
   monkeypatch.chdir(tmp_path)
 
 
@@ -106,7 +112,7 @@ def test_examples_are_python_and_few_are_not_run():
     for _, example, is_run in examples(page):
       ast.parse(example)
       not_run += not is_run
-  assert not_run <= 1
+  assert not_run <= 3  # Other hosts, and data sets that TFDS has prepared.
 
 
 def test_every_replacement_is_of_something():
