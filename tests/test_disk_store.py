@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import resource
 import shutil
 import signal

@@ -50,6 +50,12 @@ RIGHT = """
     partial, final = rtf.augment.split(layers, at=2)
     split = source.apply(rtf.refurbish(partial, final)).map(rtf.augment.compose(layers))
     batches = train.map(rtf.augment.random_crop_and_flip_batch(4, mean=[0.5, 0.5, 0.5], std=0.2))
+    photographs = rtf.sources.image_folder("photographs").apply(rtf.refurbish(rtf.augment.compose([
+        rtf.augment.decode_and_crop(), rtf.augment.random_resized_crop((224, 224), antialias=True)]),
+        rtf.augment.compose([rtf.augment.cutout(16), rtf.augment.normalize(0.5, [0.2, 0.2, 0.2], "bfloat16")]), r=3))
+    records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices").apply(rtf.refurbish(tf.identity))
+    listed = rtf.sources.data_source([1, 2, 3], batch_reads=8).apply(rtf.refurbish(tf.identity))
+    draws: tf.Tensor = rtf.augment.random_crop(4, "reflect").draws(rtf.augment.seed_at([7, 0], 3))
     recommended = rtf.recommend_split(layers, source, epochs=90, num_outcomes=[None, 2, float("inf")], reuse_factors=(2, 3))
     standard = source.apply(rtf.refurbish(**recommended))
     predicted: float = recommended.best.gain + recommended.layers[0].time
@@ -142,7 +148,8 @@ def test_the_package_says_that_it_is_typed():
 
 def public_functions():
   """Of all that is public: each function and each method, with its name."""
-  for room, prefix in ((rtf, "rtf"), (rtf.augment, "rtf.augment"), (rtf.diversity, "rtf.diversity"), (rtf.keras, "rtf.keras")):
+  for room, prefix in ((rtf, "rtf"), (rtf.augment, "rtf.augment"), (rtf.diversity, "rtf.diversity"), (rtf.keras, "rtf.keras"),
+                       (rtf.sources, "rtf.sources")):
     names = getattr(room, "__all__", None) or [
         name for name, value in vars(room).items() if getattr(value, "__module__", None) == room.__name__]
     for name in names:

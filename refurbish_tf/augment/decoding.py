@@ -1,9 +1,12 @@
 """Decoding as the first layer of a partial augmentation: only that part of a photograph that a random crop takes."""
+from __future__ import annotations
+
 import math
-import numbers
+from typing import Callable, Sequence
 
 import tensorflow as tf
 
+from .layers import checked_range
 from .layers import checked_seed
 from .layers import draw
 
@@ -11,7 +14,8 @@ from .layers import draw
 _ATTEMPTS = 10
 
 
-def decode_and_crop(scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
+def decode_and_crop(
+    scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3)) -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes a random part of a JPEG file, and no more of it than that.
 
   >>> import tensorflow as tf
@@ -51,7 +55,7 @@ def decode_and_crop(scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
   `tf.io.decode_and_crop_jpeg`. It is the first layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021,
   section 7.1, put into the partial augmentation for ImageNet.
   """
-  scale, ratio = _checked_range("scale", scale, 1.0), _checked_range("ratio", ratio, math.inf)
+  scale, ratio = checked_range("decode_and_crop", "scale", scale, 1), checked_range("decode_and_crop", "ratio", ratio, math.inf)
 
   @tf.autograph.experimental.do_not_convert
   def decode_part(file, seed):
@@ -108,14 +112,3 @@ def _checked_file(file):
     raise ValueError(
         f"decode_and_crop was given files of shape {file.shape}; it must be one, []. Put the layer before batch.")
   return tf.ensure_shape(file, [])
-
-
-def _checked_range(name, value, most):
-  if (not isinstance(value, (list, tuple)) or len(value) != 2 or
-      any(isinstance(each, bool) or not isinstance(each, numbers.Real) for each in value)):
-    raise TypeError(f"decode_and_crop was given {name}={value!r}; it must be a pair of real numbers, such as (0.08, 1.0).")
-  least, largest = map(float, value)
-  if not 0 < least <= largest <= most or math.isinf(largest):
-    limit = "above 0" if most == math.inf else f"above 0 and at most {most:g}"
-    raise ValueError(f"decode_and_crop was given {name}={value!r}; both must be {limit}, the first not above the second.")
-  return least, largest

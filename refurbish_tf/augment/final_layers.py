@@ -3,16 +3,20 @@
 The one op draws: of a seed it makes int32 parameters. The other one makes, with these, an image of an image, in one pass
 over its bytes. What is drawn depends on the seed alone.
 """
+from __future__ import annotations
+
 import math
 import numbers
 import operator
 import re
+from typing import Any, Literal, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import native
 from .layers import checked_padding
+from .layers import checked_range
 from .layers import checked_seed
 
 # Of one pair of ops. What follows them is the next pair's.
@@ -22,7 +26,7 @@ _LARGEST_RESIZED = 65_535
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def random_crop(padding, mode="zeros"):
+def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> Any:
   """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
 
   >>> import tensorflow as tf
@@ -65,7 +69,7 @@ def random_crop(padding, mode="zeros"):
       reflected=padding if reflects else 0)
 
 
-def random_flip():
+def random_flip() -> Any:
   """Returns a layer that mirrors the image, left to right, with probability 1/2.
 
   >>> import tensorflow as tf
@@ -83,7 +87,9 @@ def random_flip():
   return _Drawing("random_flip")
 
 
-def random_resized_crop(size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), antialias=False):
+def random_resized_crop(
+    size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3),
+    antialias: bool = False) -> Any:
   """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
 
   >>> import tensorflow as tf
@@ -112,8 +118,8 @@ def random_resized_crop(size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), antialias
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
   """
   height, width = _checked_size(size)
-  scale = _checked_range("scale", scale, 1)
-  ratio = _checked_range("ratio", ratio, math.inf)
+  scale = checked_range("random_resized_crop", "scale", scale, 1)
+  ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
   if not isinstance(antialias, (bool, np.bool_)):
     raise TypeError(
         f"random_resized_crop was given antialias={antialias!r}; it must be True or False. Pass True for the smoother, "
@@ -124,7 +130,7 @@ def random_resized_crop(size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), antialias
       f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", resized=(height, width))
 
 
-def cutout(size):
+def cutout(size: int) -> Any:
   """Returns a layer that makes a square of the image black, about any of its pixels.
 
   >>> import tensorflow as tf
@@ -155,7 +161,7 @@ def cutout(size):
   return _Drawing("cutout", f"side={size}", f"{size}")
 
 
-def normalize(mean, std, dtype="float32"):
+def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype: Any = "float32") -> Any:
   """Returns a layer that makes `(image / 255 - mean) / std` of an image.
 
   >>> import tensorflow as tf
@@ -260,7 +266,7 @@ class _Drawing(FinalLayer):
   """One that takes a seed."""
 
   @tf.autograph.experimental.do_not_convert
-  def __call__(self, image, seed):
+  def __call__(self, image: Any, seed: Any) -> tf.Tensor:
     return self._run(image, seed)
 
 
@@ -268,7 +274,7 @@ class _Normalizing(FinalLayer):
   """One that takes none."""
 
   @tf.autograph.experimental.do_not_convert
-  def __call__(self, image):
+  def __call__(self, image: Any) -> tf.Tensor:
     return self._run(image)
 
 
@@ -293,14 +299,14 @@ class Run:
     return self._made(image, self.draws(seed, _batch_size(image)))
 
   @tf.autograph.experimental.do_not_convert
-  def draws(self, seed, batch_size=None):
+  def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
     """Returns what is drawn from a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
     seed = checked_seed(seed, self._whose)
     sizes = [] if batch_size is None else [tf.cast(batch_size, tf.int64)]
     return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)
 
   @tf.autograph.experimental.do_not_convert
-  def pixels(self, image, draws):
+  def pixels(self, image: Any, draws: Any) -> tf.Tensor:
     """Returns what is made, with what was drawn, of an image or of each one of a batch."""
     return self._made(self._checked_image(image), draws)
 
@@ -352,16 +358,3 @@ def _checked_size(size):
         f"random_resized_crop was given size={size!r}; sides must be from 1 to {_LARGEST_RESIZED:,} pixels. Pass 224, or "
         "(192, 256).")
   return tuple(map(operator.index, sides))
-
-
-def _checked_range(name, values, highest):
-  allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
-  is_pair = isinstance(values, (list, tuple)) and len(values) == 2
-  if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
-    raise TypeError(
-        f"random_resized_crop was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
-  low, high = map(float, values)
-  if not 0 < low <= high <= highest or math.isinf(high):
-    raise ValueError(
-        f"random_resized_crop was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
-  return low, high

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import numbers
 import operator
 from typing import Any, Callable
@@ -93,7 +94,7 @@ def switch(chosen, choices, graph_functions, image, *rest):
 
 
 @tf.autograph.experimental.do_not_convert
-def seed_at(seed, index):
+def seed_at(seed: Any, index: Any) -> tf.Tensor:
   """Returns the seed of one of many things that are to be drawn independently from `seed`.
 
   >>> from refurbish_tf import augment
@@ -249,3 +250,17 @@ def checked_padding(padding, whose):
         f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at most {_LARGEST_PADDING:,}. A "
         "padding beyond the size of the image mostly yields black ones.")
   return operator.index(padding)
+
+
+def checked_range(whose, name, values, highest):
+  """Returns two floats: `values` if they are above 0, at most `highest` and in order."""
+  allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
+  is_pair = isinstance(values, (list, tuple)) and len(values) == 2
+  if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
+    raise TypeError(
+        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+  low, high = map(float, values)
+  if not 0 < low <= high <= highest or math.isinf(high):
+    raise ValueError(
+        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+  return low, high

@@ -1,10 +1,13 @@
 """The elements of a Python source by index: `rtf.sources.data_source`."""
+from __future__ import annotations
+
 import contextlib
 import numbers
 import operator
 import threading
 import warnings
 import weakref
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +27,7 @@ _MOST_OUTPUTS = 65_536
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
 
 
-def data_source(source, *, element_spec=None, batch_reads=64):
+def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64) -> tf.data.Dataset[Any]:
   """A `tf.data.Dataset` of the elements of a Python source, read by index.
 
   >>> squares = rtf.sources.data_source([(float(i), i * i) for i in range(6)])

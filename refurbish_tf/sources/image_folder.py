@@ -1,6 +1,9 @@
 """Image files in a directory for each class, by index: `rtf.sources.image_folder`."""
+from __future__ import annotations
+
 import numbers
 import os
+from typing import Any, Literal, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +15,9 @@ FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
 SUBSETS = ("training", "validation", "both")
 
 
-def image_folder(directory, *, class_names=None, validation_split=None, subset=None, seed=None):
+def image_folder(
+    directory: str | os.PathLike[str], *, class_names: Sequence[str] | None = None, validation_split: float | None = None,
+    subset: Literal["training", "validation", "both"] | None = None, seed: int | None = None) -> Any:
   """A `tf.data.Dataset` of the image files below a directory, `(bytes of the file, label)`, read by index.
 
   >>> import os, tempfile
@@ -31,7 +36,7 @@ def image_folder(directory, *, class_names=None, validation_split=None, subset=N
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
   and the same split for the same seed. But a file is read when it is asked for, and `refurbish` asks only for those that
-  are fresh; and it is not decoded, as decoding belongs into `partial_fn`: `rtf.augment.decode_and_crop` for photographs.
+  are fresh; and it is not decoded, as decoding belongs in `partial_fn`: `rtf.augment.decode_and_crop` for photographs.
 
   Each directory in `directory` is a class, but those whose names begin with a dot. Its files are those in it and in
   directories below it that end in .bmp, .gif, .jpeg, .jpg or .png, in any case. Links to directories are not followed there.

@@ -1,5 +1,8 @@
 """Records of TFRecord files by index: `rtf.sources.tfrecord`."""
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +17,9 @@ INDEX_DIRECTORY = b".refurbish_tf"
 MOST_READS = 1024
 
 
-def tfrecord(files, *, index_dir=None, num_parallel_reads=tf.data.AUTOTUNE, compression_type=None):
+def tfrecord(
+    files: Any, *, index_dir: str | bytes | os.PathLike[str] | None = None, num_parallel_reads: int = tf.data.AUTOTUNE,
+    compression_type: str | None = None) -> tf.data.Dataset[Any]:
   """The records of TFRecord files, each read by its place, so that nobody reads what is not wanted.
 
   >>> import os, tempfile
