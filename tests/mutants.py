@@ -342,6 +342,9 @@ MUTANTS = [
            "tests/test_cli.py::test_prints_what_is_in_a_store"),
     Mutant("what an import writes is not held back", "refurbish_tf/cli/startup.py",
            "    os.dup2(held_back.fileno(), 2)\n", "", "tests/test_cli.py::test_what_an_import_writes_is_held_back"),
+    Mutant("accuracies are told apart without their spread", "refurbish_tf/cli/demo/report.py",
+           "    if results.differ(row.final(), standard.final()):", "    if row.final()[0] != standard.final()[0]:",
+           "tests/test_demo.py::test_accuracies_are_told_apart_by_the_spread_of_the_seeds"),
     Mutant("echo reads the same part again and again", "refurbish_tf/experiments/pipelines.py",
            "index_shuffle(number % e, ", "index_shuffle(0 * number, ", "tests/test_experiments.py::test_echo_reads_all_parts"),
     # Sources by index.

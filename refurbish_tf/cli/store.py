@@ -18,7 +18,7 @@ def add_parser(commands):
   parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
   parser.add_argument(
       "--verify", action="store_true",
-      help="read every sample; those whose checksum is wrong are absent from then on; the exit status is 1 if there are")
+      help="read every sample; those whose checksum is wrong are absent from then on; exit status 1 if there are")
   parser.set_defaults(run=lambda args: _store(parser, args))
 
 

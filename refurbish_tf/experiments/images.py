@@ -1,6 +1,7 @@
-"""Labelled images: any image classification set of TensorFlow Datasets (TFDS), or ten generated shapes."""
+"""Labelled images: any image classification set of TensorFlow Datasets (TFDS), generated shapes, or photographs."""
 import dataclasses
 import difflib
+import pathlib
 import threading
 import urllib.error
 import urllib.parse
@@ -13,6 +14,8 @@ import tensorflow as tf
 
 VALIDATION_IMAGES = 10_000
 LARGEST_SIZE = 64  # Pixels; larger images, and those that are not all of one size, are resized to it.
+# Pixels and quality of generated photographs: about the average of ImageNet.
+GENERATED_HEIGHT, GENERATED_WIDTH, JPEG_QUALITY = 375, 500, 90
 PROBE_SECONDS = 2.0
 
 
@@ -31,7 +34,7 @@ class Images:
       int64 [].
     validation: likewise.
     decode: a function from a record to the image, uint8 [height, width, 3].
-    shape: the static shape of the image.
+    shape: the static shape of the image, with None where it varies.
     classes: the number of classes.
   """
   title: str
@@ -43,7 +46,7 @@ class Images:
   classes: int
 
 
-def load(name, count, seed=0):
+def load(name, count, seed=0, most_validation=VALIDATION_IMAGES):
   """The images called `name`, or the shapes, with a note, where these are neither prepared nor downloadable.
 
   >>> images = load("shapes", 100)
@@ -54,22 +57,23 @@ def load(name, count, seed=0):
     name: as in `tfds.load`, or "shapes".
     count: how many training images to take at most.
     seed: of the shapes.
+    most_validation: how many validation images to take at most.
 
   Raises:
     DatasetError: there is no such set, or it is none of images and classes.
   """
   if name == "shapes":
-    return shapes(count, seed)
+    return shapes(count, seed, most_validation=most_validation)
   # TFDS warns of its own deprecated attributes.
   verbosity = absl.logging.get_verbosity()
   absl.logging.set_verbosity(absl.logging.ERROR)
   try:
-    return _load(name, count, seed)
+    return _load(name, count, seed, most_validation)
   finally:
     absl.logging.set_verbosity(verbosity)
 
 
-def _load(name, count, seed):
+def _load(name, count, seed, most_validation):
   builder = _builder(name)
   image_key, label_key = _supervised_keys(builder)
   obstacle = _prepare(builder)
@@ -77,8 +81,8 @@ def _load(name, count, seed):
     note = (
         f"{name} is neither prepared on this machine (there is no {builder.data_dir}) nor can it be downloaded "
         f"({obstacle}): using the built-in shapes instead.")
-    return shapes(count, seed, note)
-  return _from_tfds(builder, image_key, label_key, count)
+    return shapes(count, seed, note, most_validation)
+  return _from_tfds(builder, image_key, label_key, count, most_validation)
 
 
 def load_all(name, count, seed=0):
@@ -95,9 +99,13 @@ def load_all(name, count, seed=0):
   return images
 
 
-def shapes(count, seed=0, note=""):
-  """Ten shapes in any colour, place, size and orientation on a noisy background, drawn within a second or so."""
-  train_count, validation_count = count, max(10, min(count // 4, VALIDATION_IMAGES))
+def shapes(count, seed=0, note="", most_validation=VALIDATION_IMAGES):
+  """Ten shapes in any colour, at about one place, size and orientation, drawn within a second or so.
+
+  They are as easy as it takes for a small network to tell them apart after a few thousand images, augmented by two
+  RandAugment operations: accuracies far from 100 % say more about chance than about how the images were augmented.
+  """
+  train_count, validation_count = count, max(10, min(count // 4, most_validation))
   images, labels = draw_shapes(train_count + validation_count, seed)
   # Compressed like the records of TFDS, for the decoding to be a part of the augmentation as it is there.
   records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
@@ -124,21 +132,96 @@ def draw_shapes(count, seed=0):
   for start in range(0, count, 1000):
     part = labels[start:start + 1000]
     column = lambda low, high: rng.uniform(low, high, [len(part), 1, 1]).astype(np.float32)
-    size, angle = column(0.35, 0.65), column(0, 2 * np.pi)
-    right, down = x - column(-0.35, 0.35), y - column(-0.35, 0.35)
+    size, angle = column(0.75, 0.95), column(-0.15, 0.15)
+    right, down = x - column(-0.1, 0.1), y - column(-0.1, 0.1)
     u = (np.cos(angle) * right + np.sin(angle) * down) / size
     v = (np.cos(angle) * down - np.sin(angle) * right) / size
     inside = np.select([(part == label)[:, None, None] for label in range(10)], _shapes(u, v))
-    # The shape differs from the background by at least a third of the range in one channel, and by chance in others.
+    # The shape differs from the background by at least half of the range in one channel, and by chance in others.
     background, shape = rng.uniform(40, 215, [2, len(part), 1, 1, 3]).astype(np.float32)
     channel = rng.integers(3, size=len(part))
     darker = background[np.arange(len(part)), 0, 0, channel] > 127
-    shape[np.arange(len(part)), 0, 0, channel] += np.where(darker, -85, 85)
-    slope = (column(-40, 40) * x + column(-40, 40) * y)[..., None]
-    noise = rng.normal(0, 18, [len(part), 32, 32, 3]).astype(np.float32)
+    shape[np.arange(len(part)), 0, 0, channel] += np.where(darker, -130, 130)
+    slope = (column(-10, 10) * x + column(-10, 10) * y)[..., None]
+    noise = rng.normal(0, 5, [len(part), 32, 32, 3]).astype(np.float32)
     image = np.where(inside[..., None], shape, background + slope) + noise
     images[start:start + 1000] = np.clip(image, 0, 255)
   return images, labels
+
+
+def photographs(directory, count, seed=0):
+  """JPEG files for measuring the input, each of its own size: there is one label, and nothing to validate on.
+
+  >>> images = photographs(None, 2)
+  >>> images.shape, [images.decode(record).shape.as_list() for record, _ in images.train]
+  ((None, None, 3), [[375, 500, 3], [375, 500, 3]])
+
+  Args:
+    directory: the files in it and below it, the first `count` by name; or None for generated ones.
+    count: how many images to take at most.
+    seed: of the generated ones.
+
+  Raises:
+    DatasetError: there is no such directory, it cannot be read, or there are less than two JPEG files.
+  """
+  if directory is None:
+    records = draw_photographs(count, seed)
+    title = f"{count:,} generated photographs"
+    train, read = tf.data.Dataset.from_tensor_slices(records), tf.identity
+  else:
+    directory = pathlib.Path(directory)
+    files = _jpeg_files(directory, count)
+    title = f"{len(files):,} JPEG files in {directory}"
+    train, read = tf.data.Dataset.from_tensor_slices(list(map(str, files))), tf.io.read_file
+    records = [file.read_bytes() for file in files[:10]]
+  sizes = np.median([tf.io.extract_jpeg_shape(record).numpy() for record in records[:10]], axis=0).astype(int)
+  kilobytes = np.mean([len(record) for record in records[:10]]) / 1000
+  shape = (None, None, 3)
+  decode = _decoder(shape)
+  train = train.map(lambda record: (record, tf.constant(0, tf.int64)))
+  return Images(
+      title=f"{title}, about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB", note="", train=train,
+      validation=train.take(0), decode=lambda record: decode(read(record)), shape=shape, classes=1)
+
+
+def _jpeg_files(directory, count):
+  if not directory.is_dir():
+    raise DatasetError(f"there is no directory {str(directory)!r}")
+  files = []
+  try:
+    for file in sorted(path for path in directory.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg")):
+      with file.open("rb") as opened:
+        # Whatever its name says.
+        if opened.read(3) == b"\xff\xd8\xff":
+          files.append(file)
+      if len(files) == count:
+        break
+  except OSError as error:
+    raise DatasetError(f"cannot read {error.filename!r}: {error.strerror}") from None
+  if len(files) < 2:
+    raise DatasetError(
+        f"there are {len(files) or 'no'} JPEG files in {str(directory)!r} and below: it takes two or more")
+  return files
+
+
+def draw_photographs(count, seed=0):
+  """Draws pictures with as much detail as photographs have. Returns `count` JPEG files as bytes.
+
+  >>> file, = draw_photographs(1)
+  >>> tf.io.decode_jpeg(file).shape.as_list()
+  [375, 500, 3]
+  """
+  rng = np.random.default_rng(seed)
+  size = [GENERATED_HEIGHT, GENERATED_WIDTH]
+  files = []
+  for shape in draw_shapes(count, seed)[0]:
+    image = tf.image.resize(shape, size, "bicubic")
+    # Details of every size, finer ones weaker, as in nature.
+    for finest, strength in ((4, 12), (16, 12), (64, 8), (500, 20)):
+      image += tf.image.resize(rng.normal(0, strength, [finest, finest, 3]).astype(np.float32), size)
+    image = tf.cast(tf.clip_by_value(image, 0, 255), tf.uint8)
+    files.append(tf.io.encode_jpeg(image, quality=JPEG_QUALITY).numpy())
+  return files
 
 
 def _shapes(u, v):
@@ -234,7 +317,7 @@ def _answers(url):
   return answered.is_set()
 
 
-def _from_tfds(builder, image_key, label_key, count):
+def _from_tfds(builder, image_key, label_key, count, most_validation):
   import tensorflow_datasets as tfds
   sizes = {split: info.num_examples for split, info in builder.info.splits.items()}
   train_split = "train" if "train" in sizes else next(iter(sizes))
@@ -245,7 +328,7 @@ def _from_tfds(builder, image_key, label_key, count):
     # The last fifth is held back.
     validation_split, start = train_split, sizes[train_split] * 4 // 5
     available = start
-  counts = min(count, available), min(VALIDATION_IMAGES, sizes[validation_split] - start)
+  counts = min(count, available), min(most_validation, sizes[validation_split] - start)
   if min(counts) < 1:
     raise DatasetError(f"{builder.name} has too few images for training and validation: {sizes}")
 

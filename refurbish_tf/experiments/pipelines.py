@@ -74,11 +74,20 @@ class Pipelines:
     """`Dataset.cache` behind the augmentation: fast, and each image is augmented once for the whole training."""
     return self._batched(self._shuffled(self._mapped(self.images.train, self._full_fn).cache()))
 
+  def decoded_once(self):
+    """The same with `Dataset.cache` of the decoded images: their decoding, and reading them, is done once."""
+    return dataclasses.replace(self, images=dataclasses.replace(
+        self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity))
+
   def parts(self):
     """Pipelines of the parts of the augmentation, each alone in a map of its own, by name."""
     partial_fn, final_fn = self._split
     source = self.images.train.cache()
-    return {"decode": self._batched(decoded(source, self.images)),
+    decode = decoded(source, self.images)
+    if None in self.images.shape:
+      # Images of several sizes fit into no batch; a pixel of each does. In a map of its own, for all to be decoded.
+      decode = decode.map(lambda image, label: (image[:1, :1], label))
+    return {"decode": self._batched(decode),
             "partial_fn": self._batched(self._mapped(source, partial_fn)),
             "final_fn": self._batched(self._mapped(self._mapped(self.images.train, partial_fn).cache(), final_fn))}
 

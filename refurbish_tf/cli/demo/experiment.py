@@ -11,20 +11,21 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
-from refurbish_tf.experiments.pipelines import BATCH_SIZE
 from refurbish_tf.experiments.pipelines import Pipelines
 from refurbish_tf.experiments.pipelines import decoded
 from refurbish_tf.experiments.pipelines import measure_input
 
 MAGNITUDE = 9
 PADDING = 4
+PHOTOGRAPH_SIZE = 224
+PHOTOGRAPH_PADDING = 28
+PHOTOGRAPH_BATCH_SIZE = 32
 LEARNING_RATE = 4e-3
 STEPS_PER_EXECUTION = 8
 ECHOING_FACTOR = 2
-# Standard deviation of the validation accuracy between seeds, as found with the default settings on CIFAR-10.
-TRAINING_NOISE = 0.01
-# Of the input alone.
+# Of the input alone, after the first.
 STEADY_EPOCHS = 5
 MODEL = "5x5 convolution (16, stride 2), max-pool, 3x3 convolution (48), max-pool, dense"
 
@@ -34,7 +35,7 @@ class Settings:
   """What the command line sets."""
   epochs: int
   reuse: tuple
-  seed: int
+  seeds: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,35 @@ class Costs:
   def refurbished(self, r):
     return self.partial / r + self.final
 
+  def refurbished_decoded(self, r):
+    """Behind a cache of decoded images."""
+    return max(0.0, self.partial - self.decode) / r + self.final
+
   def echoed(self, e, where):
     """As `Dataset.echo` has it: decoded once, and augmented once or, "before_augment", each time."""
     once = self.decode if where == "before_augment" else self.partial + self.final
     return once / e + self.partial + self.final - once
+
+
+@dataclasses.dataclass
+class Training:
+  """One training, with one seed.
+
+  Attributes:
+    fresh: samples prepared afresh in each epoch.
+    seconds: duration of each epoch, validation not included.
+    train_accuracy: on the augmented images, for each epoch.
+    accuracy: on the validation images, after each epoch.
+  """
+  fresh: list = dataclasses.field(default_factory=list)
+  seconds: list = dataclasses.field(default_factory=list)
+  train_accuracy: list = dataclasses.field(default_factory=list)
+  accuracy: list = dataclasses.field(default_factory=list)
+
+  @property
+  def epoch_seconds(self):
+    """Of a usual epoch. The first traces the model and fills the store, so it counts only where there is no other."""
+    return statistics.median(self.seconds[1:] or self.seconds)
 
 
 @dataclasses.dataclass
@@ -59,30 +85,37 @@ class Row:
 
   Attributes:
     name: for people.
-    kind: "standard", "refurbish", "echo" or "frozen".
-    factor: r or e, 1 for standard, None for frozen.
-    make: returns a new pipeline of (image, label), batched and prefetched.
+    meaning: what it does to an image in each epoch, for people, as the end of a sentence.
+    kind: "standard", "refurbish", "echo" or "cache".
+    factor: r or e, 1 for standard, None for a cache.
+    make: from `Pipelines` to a new pipeline of (image, label), batched and prefetched.
     cost: from `Costs` to what an image costs at least, None where that is nothing.
+    keeps_decoded: whether it has a cache of the decoded images.
     input_rate: images/s of the input alone.
     input_cpu: CPU seconds per image of the input alone.
-    train_rate: images/s of training.
-    fresh: samples prepared afresh in each epoch of training.
-    seconds: duration of each epoch of training, validation not included.
-    train_accuracy: on the augmented images, for each epoch.
-    accuracy: on the validation images, after each epoch.
+    kept_bytes: of decoded and of partially augmented images, what it keeps in memory at most.
+    trainings: one for each seed.
   """
   name: str
+  meaning: str
   kind: str
   factor: Optional[float]
   make: Callable
   cost: Optional[Callable] = None
+  keeps_decoded: bool = False
   input_rate: float = 0.0
   input_cpu: float = 0.0
-  train_rate: float = 0.0
-  fresh: list = dataclasses.field(default_factory=list)
-  seconds: list = dataclasses.field(default_factory=list)
-  train_accuracy: list = dataclasses.field(default_factory=list)
-  accuracy: list = dataclasses.field(default_factory=list)
+  kept_bytes: int = 0
+  trainings: list = dataclasses.field(default_factory=list)
+
+  def train_rate(self, images):
+    """Images/s of training, the median of the seeds."""
+    return images / statistics.median(training_.epoch_seconds for training_ in self.trainings)
+
+  def final(self, column="accuracy"):
+    """The last value of each seed: mean, spread and number, as of `results.summary`."""
+    values = [getattr(training_, column)[-1] for training_ in self.trainings]
+    return (*results.mean_and_spread(values), len(values))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +124,15 @@ class Result:
   rows: list
   costs: Costs
   train_images: int
-  validation_images: int
 
   def limit(self, row):
     """How many times less CPU time than standard a row can cost; None if that is without limit."""
     return self.costs.refurbished(1) / row.cost(self.costs) if row.cost else None
+
+  def training_gains(self, row):
+    """How many times as fast as standard its training was, for each seed."""
+    return [standard.epoch_seconds / own.epoch_seconds
+            for standard, own in zip(self.rows[0].trainings, row.trainings)]
 
 
 def start_tensorflow():
@@ -108,85 +145,145 @@ def start_tensorflow():
 
 
 def run(images, settings, progress):
-  """Measures every row.
+  """Measures every row, then trains it with every seed.
 
   Rows take turns, epoch by epoch, so that whatever else the machine does meanwhile falls upon all of them alike.
   """
+  e = ECHOING_FACTOR
+  rows = _standard_and_refurbished(settings.reuse)
+  rows += [
+      Row(name, meaning, "echo", e, lambda ways, where=where: ways.echoed(e, where),
+          lambda costs, where=where: costs.echoed(e, where))
+      for name, where, meaning in (
+          ("echo decoded", "before_augment", f"a random 1/{e} of the images is decoded; each is augmented {e} times"),
+          ("echo augmented", "after_augment", f"a random 1/{e} of the images is augmented; each is used {e} times"),
+          ("echo batches", "after_batch", f"a random 1/{e} of the images is augmented; each batch is used {e} times"))]
+  rows.append(Row(
+      "frozen cache", "Dataset.cache() after the augmentation: the same augmented images in every epoch; not advised",
+      "cache", None, Pipelines.cached))
+  progress.begin(_input_steps(rows) + 2 * settings.seeds * settings.epochs * len(rows))
+  costs = _measure(rows, _ways(images, seed=0), progress)
+  _train(rows, images, settings, progress)
+  return Result(rows, costs, len(images.train))
+
+
+def run_photographs(images, reuse, progress):
+  """Measures the input alone, with what people do to photographs besides: they keep them decoded."""
   ways = Pipelines(
       images,
+      [_random_resized_crop, augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
+       augment.random_crop(PHOTOGRAPH_PADDING), augment.random_flip()],
+      at=3, seed=0, batch_size=min(PHOTOGRAPH_BATCH_SIZE, len(images.train)))
+  rows = _standard_and_refurbished(reuse)
+  r = max(reuse)
+  rows += [
+      Row("cache decoded", "Dataset.cache() of the decoded images: all but the decoding is done anew", "cache", None,
+          lambda ways: ways.decoded_once().standard(), lambda costs: costs.refurbished_decoded(1), keeps_decoded=True),
+      Row(f"both, r={r:g}", f"refurbish r={r:g} behind a cache of the decoded images", "refurbish", r,
+          lambda ways: ways.decoded_once().refurbished(r), lambda costs: costs.refurbished_decoded(r),
+          keeps_decoded=True)]
+  progress.begin(_input_steps(rows))
+  costs = _measure(rows, ways, progress)
+  return Result(rows, costs, len(images.train))
+
+
+def _random_resized_crop(image, seed):
+  """Cuts out a random part of a photograph and resizes it to what a network takes."""
+  begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+      tf.shape(image), tf.zeros([0, 0, 4]), seed, min_object_covered=0.0, area_range=(0.08, 1.0),
+      use_image_if_no_bounding_boxes=True)
+  image = tf.image.resize(tf.slice(image, begin, size), [PHOTOGRAPH_SIZE, PHOTOGRAPH_SIZE])
+  return tf.ensure_shape(tf.cast(tf.round(image), tf.uint8), [PHOTOGRAPH_SIZE, PHOTOGRAPH_SIZE, 3])
+
+
+def _standard_and_refurbished(reuse):
+  rows = [Row(
+      "standard", "every image is read, decoded and augmented anew in every epoch", "standard", 1, Pipelines.standard,
+      lambda costs: costs.refurbished(1))]
+  return rows + [
+      Row(f"refurbish r={r:g}",
+          "what the partial augmentation yields is used r times, with a new final augmentation each time", "refurbish", r,
+          lambda ways, r=r: ways.refurbished(r), lambda costs, r=r: costs.refurbished(r))
+      for r in reuse]
+
+
+def _ways(images, seed):
+  return Pipelines(
+      images,
       [augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE), augment.random_crop(PADDING),
-       augment.random_flip()], at=2, seed=settings.seed)
-  e = ECHOING_FACTOR
+       augment.random_flip()], at=2, seed=seed)
 
-  rows = [Row("standard", "standard", 1, ways.standard, lambda costs: costs.refurbished(1))]
-  rows += [
-      Row(f"refurbish r={r:g}", "refurbish", r, lambda r=r: ways.refurbished(r),
-          lambda costs, r=r: costs.refurbished(r))
-      for r in settings.reuse]
-  rows += [
-      Row(name, "echo", e, lambda where=where: ways.echoed(e, where),
-          lambda costs, where=where: costs.echoed(e, where))
-      for name, where in (
-          ("echo decoded", "before_augment"), ("echo augmented", "after_augment"), ("echo batches", "after_batch"))]
-  rows += [Row("frozen cache*", "frozen", None, ways.cached)]
 
-  alone = {row.name: row.make() for row in rows} | ways.parts()
-  progress.begin((1 + STEADY_EPOCHS) * len(alone) + 2 * settings.epochs * len(rows))
+def _input_steps(rows):
+  """Of the progress, in `_measure`: an epoch of each row and of the three parts of the augmentation."""
+  return (1 + STEADY_EPOCHS) * (len(rows) + 3)
+
+
+def _measure(rows, ways, progress):
+  """Sets what the rows' input takes and keeps, and returns what its parts cost."""
+  count = len(ways.images.train)
+  pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(
-      alone, 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
+      pipelines | ways.parts(), 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
           1, "input alone", f"epoch {epoch + 1} of {1 + STEADY_EPOCHS}, {name}"))
-  del alone  # And what is cached there.
   # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only
   # ever adds.
-  best = {name: np.min(seconds[1:], axis=0) / len(images.train) for name, seconds in measured.items()}
+  best = {name: np.min(seconds[1:], axis=0) / count for name, seconds in measured.items()}
   for row in rows:
     wall, row.input_cpu = best[row.name]
     row.input_rate = 1 / wall
-  _train(rows, ways, settings, progress)
-  return Result(
-      rows, Costs(*(best[name][1] for name in ("decode", "partial_fn", "final_fn"))), train_images=len(images.train),
-      validation_images=len(images.validation))
+    row.kept_bytes = sum(max(epoch.bytes for epoch in stage.epochs) for stage in rtf.stats(pipelines[row.name]))
+    if row.keeps_decoded:
+      row.kept_bytes += int(decoded(ways.images.train, ways.images).reduce(
+          tf.constant(0, tf.int64), lambda total, sample: total + tf.size(sample[0], tf.int64)))
+  return Costs(*(best[name][1] for name in ("decode", "partial_fn", "final_fn")))
 
 
-def _train(rows, ways, settings, progress):
-  """Trains a model for every row and sets the rest of it."""
-  images, count = ways.images, len(ways.images.train)
+def _train(rows, images, settings, progress):
+  """Trains a model for every row with every seed."""
   # Decoded once and kept: what is compared is the training.
   validation = decoded(images.validation, images).batch(500).cache()
-  pipelines = [row.make() for row in rows]
-  models = [_model(images, settings, len(pipelines[0])) for _ in rows]
-  clocks = [_Clock(progress) for _ in rows]
-  for epoch in range(settings.epochs):
-    for row, pipeline, model, clock in zip(rows, pipelines, models, clocks):
-      progress.step(2, "training", f"epoch {epoch + 1} of {settings.epochs}, {row.name}")
-      # An epoch at a time for the rows to take turns; otherwise this is model.fit(pipeline, epochs=settings.epochs).
-      history = model.fit(
-          pipeline, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, callbacks=[clock], verbose=0)
-      row.train_accuracy += history.history["accuracy"]
-      row.accuracy.append(model.evaluate(validation, verbose=0, return_dict=True)["accuracy"])
-  for row, pipeline, clock in zip(rows, pipelines, clocks):
-    row.seconds = clock.seconds
-    # The first epoch traces the model and fills the store, so it counts only where there is no other.
-    row.train_rate = count / statistics.median(clock.seconds[1:] or clock.seconds)
-    row.fresh = _fresh(row, pipeline, count, settings.epochs)
+  models = None
+  for seed in range(settings.seeds):
+    ways = _ways(images, seed)
+    pipelines = [row.make(ways) for row in rows]
+    keras.utils.set_random_seed(seed)
+    # The same weights for all rows.
+    weights = training.small_cnn(images, reach=1).get_weights()
+    models = models or [_model(images, settings.epochs * len(pipelines[0])) for _ in rows]
+    for row, model in zip(rows, models):
+      training.restart(model, weights)
+      row.trainings.append(Training())
+    for epoch in range(settings.epochs):
+      for row, pipeline, model in zip(rows, pipelines, models):
+        progress.step(
+            2, "training", f"seed {seed + 1} of {settings.seeds}, epoch {epoch + 1} of {settings.epochs}, {row.name}")
+        _train_epoch(model, pipeline, epoch, validation, row.trainings[-1], progress)
+    for row, pipeline in zip(rows, pipelines):
+      row.trainings[-1].fresh = _fresh(row, pipeline, len(images.train), settings.epochs)
+
+
+def _train_epoch(model, pipeline, epoch, validation, to, progress):
+  """An epoch at a time for the rows to take turns; otherwise this is model.fit(pipeline, epochs=settings.epochs)."""
+  clock = _Clock(progress)
+  history = model.fit(pipeline, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, callbacks=[clock], verbose=0)
+  to.seconds.append(clock.seconds)
+  to.train_accuracy += history.history["accuracy"]
+  to.accuracy.append(model.evaluate(validation, verbose=0, return_dict=True)["accuracy"])
 
 
 def _fresh(row, pipeline, count, epochs):
   for stage in rtf.stats(pipeline):
     return [epoch.fresh for epoch in stage.epochs]
   # Without `refurbish` there is nothing to count: `map` prepares all samples, `cache` none after the first epoch.
-  return [count] + [0] * (epochs - 1) if row.kind == "frozen" else [count // row.factor] * epochs
+  return [count] + [0] * (epochs - 1) if row.kind == "cache" else [count // row.factor] * epochs
 
 
-def _model(images, settings, steps):
-  """A new model, the same for the same settings.
-
-  Light, because a demo of the input must not be about the model, and because here both often share the same cores.
-  """
-  keras.utils.set_random_seed(settings.seed)
+def _model(images, steps):
+  """Light, because a demo of the input must not be about the model, and because both often share the same cores."""
   model = training.small_cnn(images, reach=1)
   model.compile(
-      keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, settings.epochs * steps)),
+      keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps)),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
       # On a CPU, XLA takes longer to compile such a model than it saves.
       jit_compile=False,
@@ -196,11 +293,11 @@ def _model(images, settings, steps):
 
 
 class _Clock(keras.callbacks.Callback):
-  """Seconds of each epoch, without what `fit` does before and after."""
+  """Seconds of the epoch, without what `fit` does before and after."""
 
   def __init__(self, progress):
     super().__init__()
-    self.seconds = []
+    self.seconds = 0.0
     self._progress = progress
 
   def on_epoch_begin(self, epoch, logs=None):
@@ -210,4 +307,4 @@ class _Clock(keras.callbacks.Callback):
     self._progress.within((batch + 1) / self.params["steps"])
 
   def on_epoch_end(self, epoch, logs=None):
-    self.seconds.append(time.perf_counter() - self._begin)
+    self.seconds = time.perf_counter() - self._begin

@@ -8,9 +8,12 @@ import sys
 import textwrap
 import time
 
+import numpy as np
 import tensorflow as tf
 
 from refurbish_tf.cli.demo import experiment
+from refurbish_tf.experiments import results
+from refurbish_tf.experiments.pipelines import BATCH_SIZE
 
 
 class Progress:
@@ -67,35 +70,77 @@ class Progress:
 
 def introduction(images, settings):
   """What is about to run."""
-  height, width, _ = images.shape
-  steps = math.ceil(len(images.train) / experiment.BATCH_SIZE)
-  gpus = len(tf.config.list_logical_devices("GPU"))
-  facts = {
-      "data": f"{images.title}; {height} x {width} pixels, {images.classes} classes",
+  steps = math.ceil(len(images.train) / BATCH_SIZE)
+  return _facts(images.note, {
+      "data": f"{images.title}; {images.shape[0]} x {images.shape[1]} pixels, {images.classes} classes",
       "partial": f"decode, RandAugment, RandAugment (magnitude {experiment.MAGNITUDE})",
       "final": f"random crop (padding {experiment.PADDING}), random flip",
       "model": experiment.MODEL,
       "training": (
-          f"{_count(settings.epochs, 'epoch')} of {_count(steps, 'step')} of {experiment.BATCH_SIZE} images, Adam, "
-          f"seed {settings.seed}"),
-      "machine": f"{_count(len(os.sched_getaffinity(0)), 'CPU core')}, {_count(gpus, 'GPU')}"}
+          f"{_count(settings.epochs, 'epoch')} of {_count(steps, 'step')} of {BATCH_SIZE} images, Adam, with "
+          f"{_count(settings.seeds, 'seed')}")})
+
+
+def introduction_to_photographs(images):
+  """What is about to run with --photos."""
+  size = experiment.PHOTOGRAPH_SIZE
+  return _facts(images.note, {
+      "data": images.title,
+      "partial": (f"decode, random resized crop to {size} x {size}, RandAugment, RandAugment (magnitude "
+                  f"{experiment.MAGNITUDE})"),
+      "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip",
+      "measured": "the input alone: no model is trained"})
+
+
+def _facts(note, facts):
+  gpus = len(tf.config.list_logical_devices("GPU"))
+  facts["machine"] = f"{_count(len(os.sched_getaffinity(0)), 'CPU core')}, {_count(gpus, 'GPU')}"
   lines = [_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in facts.items()]
-  return "\n".join(([_wrapped(images.note), ""] if images.note else []) + lines + [""])
+  return "\n".join(([_wrapped(note), ""] if note else []) + lines + [""])
 
 
 def table(result):
-  """A line for each row and, below, what the columns mean: 80 columns wide for up to 99,999 images."""
-  standard, costs = result.rows[0], result.costs
-  groups = [
-      ("", 1), ("images/s", 2), ("CPU ms", 1), ("fresh samples", 1), ("val.", 1), ("gain over standard", 3)]
-  cells = [["", "input", "train", "/image", "first/later", "acc.", "CPU", "input", "limit"]]
+  """A line for each row and, below, what rows and columns mean: 80 columns wide for up to 99,999 images."""
+  standard = result.rows[0]
+  groups = [("", 1), ("images/s", 2), ("CPU ms", 1), ("fresh images", 1), ("validation", 1), ("CPU", 2)]
+  cells = [["", "input", "train", "/image", "first/later", "accuracy", "gain", "limit"]]
   for row in result.rows:
-    limit, (first, *later) = result.limit(row), row.fresh
+    first, *later = row.trainings[0].fresh
     cells.append([
-        row.name, _rate(row.input_rate), _rate(row.train_rate), f"{1000 * row.input_cpu:.3f}",
-        f"{first:,}/{statistics.mean(later):,.0f}" if later else f"{first:,}/-", f"{row.accuracy[-1]:.1%}",
-        _gain(standard.input_cpu / row.input_cpu), _gain(row.input_rate / standard.input_rate),
-        _gain(limit) if limit else "-"])
+        row.name, _rate(row.input_rate), _rate(row.train_rate(result.train_images)), f"{1000 * row.input_cpu:.3f}",
+        f"{first:,}/{statistics.mean(later):,.0f}" if later else f"{first:,}/-", _accuracy(row.final()),
+        _gain(standard.input_cpu / row.input_cpu), _limit(result, row)])
+  notes = [
+      *_meanings(result),
+      f"input, CPU ms: the input alone, without a model, the best of {experiment.STEADY_EPOCHS} epochs after the first",
+      "fresh images: how many are read or prepared in the first epoch and in each later one",
+      f"accuracy: mean ± standard deviation of {_count(len(standard.trainings), 'seed')}" if len(standard.trainings) > 1
+      else "accuracy: of a single seed",
+      _meaning_of_limit(result) + "; for echo, what comes before it is divided by e: all, or, before the augmentation, "
+      f"the decoding ({1000 * result.costs.decode:.3f})"]
+  return "\n".join([*_aligned(groups, cells), "", *(_wrapped(note, "  ") for note in notes)])
+
+
+def table_of_photographs(result):
+  """As `table`, for the input alone."""
+  standard = result.rows[0]
+  heads = ("", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "limit")
+  cells = [[""] * len(heads)]
+  for row in result.rows:
+    cells.append([
+        row.name, _rate(row.input_rate), f"{1000 * row.input_cpu:.2f}", f"{row.kept_bytes / 1e6:,.0f}",
+        _gain(row.input_rate / standard.input_rate), _gain(standard.input_cpu / row.input_cpu), _limit(result, row)])
+  notes = [
+      *_meanings(result),
+      f"images/s, CPU ms: of the best of {experiment.STEADY_EPOCHS} epochs after the first",
+      "MB kept: at most, in memory, of decoded and of partially augmented images",
+      _meaning_of_limit(result) + "; with a cache of decoded images t_p is without the decoding "
+      f"({1000 * result.costs.decode:.2f})"]
+  return "\n".join([*_aligned([(head, 1) for head in heads], cells), "", *(_wrapped(note, "  ") for note in notes)])
+
+
+def _aligned(groups, cells):
+  """The lines of a table: `groups` of columns (heading, how many columns), a second row of headings, rows."""
   widths = [max(map(len, column)) for column in zip(*cells)]
   top, column = [], 0
   for text, span in groups:
@@ -103,25 +148,35 @@ def table(result):
     top.append(text.rjust(sum(widths[column:column + span]) + 2 * (span - 1)))
     column += span
   lines = ["  ".join(top)]
-  for name, *numbers in cells:
+  for name, *numbers in cells if any(cells[0]) else cells[1:]:
     lines.append("  ".join([name.ljust(widths[0]), *(n.rjust(width) for n, width in zip(numbers, widths[1:]))]))
-  lines.insert(2, "-" * len(lines[0]))
-  notes = [
-      f"input: the input alone, without a model; images/s and CPU ms of the best of {experiment.STEADY_EPOCHS} epochs "
-      "after the first",
-      "fresh samples: how many are read or prepared in the first epoch and in each later one",
-      f"limit: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = "
-      f"{1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, each measured alone; for echo, "
-      f"what comes before it is divided by e: all, or, before the augmentation, the decoding ({1000 * costs.decode:.3f})",
-      f"echo: each epoch reads a random 1/{experiment.ECHOING_FACTOR} of the images and repeats each, "
-      f"e = {experiment.ECHOING_FACTOR} times: decoded (before_augment), augmented (after_augment), or batched "
-      "(after_batch)",
-      "*: Dataset.cache() after the augmentation, a warning and no advice: all epochs get the same augmented images"]
-  return "\n".join(lines + [""] + [_wrapped(note, "  ") for note in notes])
+  lines.insert(2 if any(cells[0]) else 1, "-" * len(lines[0]))
+  return lines
+
+
+def _meanings(result):
+  """What each row is; what is the same for all reuse factors is told once."""
+  told = {}
+  for row in result.rows:
+    told.setdefault(row.meaning, row.name.partition(" r=")[0] if _is_plain_refurbish(row) else row.name)
+  return [f"{name}: {meaning}" for meaning, name in told.items()]
+
+
+def _is_plain_refurbish(row):
+  """Whether it differs from others of the kind in r alone."""
+  return row.kind == "refurbish" and not row.keeps_decoded
+
+
+def _meaning_of_limit(result):
+  costs = result.costs
+  return (
+      "gain of CPU: how many times less CPU time than standard; its limit is (t_p + t_f) / (t_p/r + t_f), with t_p = "
+      f"{1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, "
+      "each measured alone")
 
 
 def _count(number, noun):
-  return f"{number or 'no'} {noun}{'' if number < 2 else 's'}"
+  return f"{number or 'no'} {noun}{'' if number == 1 else 's'}"
 
 
 def _rate(rate):
@@ -132,6 +187,16 @@ def _gain(gain):
   return f"{gain:.2f}" if gain < 10 else f"{gain:.0f}"
 
 
+def _limit(result, row):
+  limit = result.limit(row)
+  return _gain(limit) if limit else "-"
+
+
+def _accuracy(found):
+  mean, spread, number = found
+  return f"{100 * mean:.1f} ± {100 * spread:.1f} %" if number > 1 else f"{100 * mean:.1f} %"
+
+
 def _wrapped(text, indent=""):
   columns = min(100, shutil.get_terminal_size().columns)
   return textwrap.fill(text, columns, subsequent_indent=indent, break_on_hyphens=False)
@@ -139,48 +204,73 @@ def _wrapped(text, indent=""):
 
 def findings(result):
   """What was found, in plain sentences."""
-  standard, frozen = result.rows[0], result.rows[-1]
-  best = max((row for row in result.rows if row.kind == "refurbish"), key=lambda row: row.factor)
-  gain, frozen_gain = (row.train_rate / standard.train_rate for row in (best, frozen))
-  # Twice the standard error of the difference of two accuracies: the validation images and the training are chance.
-  noise = 2 * math.sqrt(sum(
-      a * (1 - a) / result.validation_images + experiment.TRAINING_NOISE**2
-      for a in (standard.accuracy[-1], best.accuracy[-1])))
-  difference, frozen_difference = (row.accuracy[-1] - standard.accuracy[-1] for row in (best, frozen))
-  verdict = "the same within" if abs(difference) <= noise else f"{'higher' if difference > 0 else 'lower'} by more than"
+  return "\n".join(map(_wrapped, (_speed(result), _accuracies(result))))
 
-  speed = (
-      f"With r={best.factor:g} the input takes {1000 * best.input_cpu:.3f} CPU ms per image in place of "
-      f"{1000 * standard.input_cpu:.3f}")
-  if len(standard.accuracy) == 1:
-    speed += ". A training of one epoch gains nothing: reuse begins with the second."
-  else:
-    speed += (
-        f", and training runs {gain:.2f} times as fast. With the frozen cache, an input that costs next to nothing, it "
-        f"runs {frozen_gain:.2f} times as fast: ")
-    if frozen_gain < 1.15:
-      speed += "here the model, not the input, is the bottleneck, and reuse cannot help much."
+
+def _largest_reuse(result):
+  return max((row for row in result.rows if _is_plain_refurbish(row)), key=lambda row: row.factor)
+
+
+def _cpu(standard, row):
+  return (f"With r={row.factor:g} the input takes {1000 * row.input_cpu:.3f} CPU ms per image in place of "
+          f"{1000 * standard.input_cpu:.3f}")
+
+
+def _speed(result):
+  standard, frozen, best = result.rows[0], result.rows[-1], _largest_reuse(result)
+  if len(standard.trainings[0].accuracy) == 1:
+    return f"{_cpu(standard, best)}. A training of one epoch gains nothing: reuse begins with the second."
+  gains = result.training_gains(best)
+  frozen_gain = statistics.median(result.training_gains(frozen))
+  between = f" ({min(gains):.2f} to {max(gains):.2f} with each seed)" if len(gains) > 1 else ""
+  said = (
+      f"{_cpu(standard, best)}. Training runs {statistics.median(gains):.2f} times as fast{between}. With the frozen "
+      f"cache, an input that costs next to nothing, it runs {frozen_gain:.2f} times as fast: ")
+  if frozen_gain < 1.15:
+    return said + "here the model, not the input, is the bottleneck, and reuse cannot help much."
+  if min(gains) < 1 < max(gains):
+    return said + "the seeds disagree on r. Something else keeps this machine busy; CPU ms are what to go by."
+  return said + "the rest of the time is the model's, which no reuse saves."
+
+
+def _accuracies(result):
+  """Which accuracies can be told from that of standard, by the spread of the seeds."""
+  standard, *others = result.rows
+  if len(standard.trainings) < 2:
+    return "One seed shows no spread, so accuracies cannot be compared: --seeds 3 trains with three."
+  same, apart = [], []
+  for row in others:
+    if results.differ(row.final(), standard.final()):
+      apart.append(f"{row.name} by {100 * (row.final()[0] - standard.final()[0]):+.1f} points")
     else:
-      speed += "the rest of the time is the model's, which no reuse saves."
-  accuracy = (
-      f"Validation accuracy is {best.accuracy[-1]:.1%} against {standard.accuracy[-1]:.1%}, {verdict} the noise of a "
-      f"single seed (± {100 * noise:.1f} points). {_echo_findings(result)}The frozen cache, with the same "
-      f"{result.train_images:,} augmented images in every epoch, comes to {frozen.train_accuracy[-1]:.1%} on these and "
-      f"to {frozen.accuracy[-1]:.1%} on the validation images: ")
-  if frozen_difference < -noise:
-    accuracy += "that is the price of a frozen augmentation."
-  else:
-    accuracy += "so short a training does not show the harm."
-  return _wrapped(speed) + "\n" + _wrapped(accuracy)
+      same.append(row.name)
+  said = ["Two accuracies can be told apart where they differ by more than their two spreads together."]
+  if same:
+    said.append(f"That of standard, {_accuracy(standard.final())}, cannot be told from {_listed(same)}.")
+  if apart:
+    said.append(f"It can from {_listed(apart)}." if same else
+                f"That of standard, {_accuracy(standard.final())}, can be told from {_listed(apart)}.")
+  frozen = others[-1]
+  said.append(
+      f"The frozen cache comes to {_accuracy(frozen.final('train_accuracy'))} on the {result.train_images:,} augmented "
+      f"images that it trains on again and again, and standard to {_accuracy(standard.final('train_accuracy'))} on its "
+      "own, which are new in every epoch.")
+  return " ".join(said)
 
 
-def _echo_findings(result):
-  accuracies = [f"{row.accuracy[-1]:.1%}" for row in result.rows if row.kind == "echo"]
-  if not accuracies:
-    return ""
-  return (
-      f"Echo, with as many steps on 1/{experiment.ECHOING_FACTOR} as many fresh images an epoch, comes to "
-      f"{', '.join(accuracies[:-1])} and {accuracies[-1]}. ")
+def findings_of_photographs(result):
+  """What was found with --photos."""
+  standard, best = result.rows[0], _largest_reuse(result)
+  cached = next(row for row in result.rows if row.kind == "cache")
+  gain = lambda row: _gain(standard.input_cpu / row.input_cpu)
+  return _wrapped(
+      f"{_cpu(standard, best)}: {gain(best)} times less, for {best.kept_bytes / 1e6:,.0f} MB. A cache of the decoded "
+      f"images saves only the decoding: {gain(cached)} times less, for {cached.kept_bytes / 1e6:,.0f} MB. Both together: "
+      f"{gain(result.rows[-1])} times less, for {result.rows[-1].kept_bytes / 1e6:,.0f} MB.")
+
+
+def _listed(names):
+  return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def draw(result, path):
@@ -196,7 +286,7 @@ def draw(result, path):
       "standard": itertools.cycle([("#555555", "o", "-")]),
       "refurbish": itertools.cycle([("#0072B2", "s", "-"), ("#009E73", "D", "-"), ("#F0E442", "^", "-")]),
       "echo": itertools.cycle([("#56B4E9", "v", ":"), ("#CC79A7", "P", ":"), ("#E69F00", "<", ":")]),
-      "frozen": itertools.cycle([("#D55E00", "X", "--")])}
+      "cache": itertools.cycle([("#D55E00", "X", "--")])}
   style = {row.name: next(styles[row.kind]) for row in result.rows}
 
   with plt.rc_context({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False}):
@@ -230,14 +320,17 @@ def draw(result, path):
 
     for row in result.rows:
       color, marker, line = style[row.name]
-      seconds = [sum(row.seconds[:epoch + 1]) for epoch in range(len(row.seconds))]
+      accuracy = 100 * np.array([training.accuracy for training in row.trainings])
+      seconds = np.cumsum(np.mean([training.seconds for training in row.trainings], axis=0))
       curves.plot(
-          seconds, [100 * accuracy for accuracy in row.accuracy], color=color, linestyle=line, marker=marker,
-          markevery=max(1, len(seconds) // 8), markersize=8, linewidth=2.5, label=row.name.rstrip("*"))
+          seconds, accuracy.mean(axis=0), color=color, linestyle=line, marker=marker,
+          markevery=max(1, len(seconds) // 8), markersize=8, linewidth=2.5, label=row.name)
+      curves.fill_between(seconds, accuracy.min(axis=0), accuracy.max(axis=0), color=color, alpha=0.12, linewidth=0)
     curves.set_xlim(left=0)
     curves.set_xlabel("training time in seconds")
     curves.set_ylabel("validation accuracy in %")
-    curves.set_title(f"Training, {_count(len(standard.accuracy), 'epoch')} each", loc="left")
+    seeds = f"; mean and range of {len(standard.trainings)} seeds" if len(standard.trainings) > 1 else ""
+    curves.set_title(f"Training, {_count(len(standard.trainings[0].accuracy), 'epoch')} each{seeds}", loc="left")
     curves.grid(color="#dddddd")
     # Outside: seven curves leave no room between them.
     curves.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, columnspacing=1.2)
