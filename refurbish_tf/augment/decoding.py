@@ -6,9 +6,9 @@ from typing import Callable, Sequence
 
 import tensorflow as tf
 
+from .final_layers import random_resized_crop
 from .layers import checked_range
 from .layers import checked_seed
-from .layers import draw
 
 # As torchvision's RandomResizedCrop and the Inception preprocessing have it: so many windows are tried.
 _ATTEMPTS = 10
@@ -75,8 +75,8 @@ def decode_and_crop(
 
 
 def _draws(seed):
-  """The random numbers of a window, as parts of 2**31: of each attempt its area and aspect ratio, then the place."""
-  return tf.cast(draw([2 * _ATTEMPTS + 2], 2**31 - 1, seed), tf.float64) / 2**31
+  """What `random_resized_crop` draws, as parts of 2**31: of each attempt the area and the aspect ratio, then the place."""
+  return tf.cast(random_resized_crop(1).draws(seed), tf.float64) / 2**31
 
 
 def _window(image_height, image_width, draws, scale, ratio):

@@ -171,7 +171,7 @@ def run_photographs(images, reuse, progress):
   """Measures the input alone, with what people do to photographs besides: they keep them decoded."""
   ways = Pipelines(
       images,
-      [_random_resized_crop, augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
+      [augment.random_resized_crop(PHOTOGRAPH_SIZE), augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
        augment.random_crop(PHOTOGRAPH_PADDING), augment.random_flip()],
       at=3, seed=0, batch_size=min(PHOTOGRAPH_BATCH_SIZE, len(images.train)))
   rows = _standard_and_refurbished(reuse)
@@ -185,15 +185,6 @@ def run_photographs(images, reuse, progress):
   progress.begin(_input_steps(rows))
   costs = _measure(rows, ways, progress)
   return Result(rows, costs, len(images.train))
-
-
-def _random_resized_crop(image, seed):
-  """Cuts out a random part of a photograph and resizes it to what a network takes."""
-  begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-      tf.shape(image), tf.zeros([0, 0, 4]), seed, min_object_covered=0.0, area_range=(0.08, 1.0),
-      use_image_if_no_bounding_boxes=True)
-  image = tf.image.resize(tf.slice(image, begin, size), [PHOTOGRAPH_SIZE, PHOTOGRAPH_SIZE])
-  return tf.ensure_shape(tf.cast(tf.round(image), tf.uint8), [PHOTOGRAPH_SIZE, PHOTOGRAPH_SIZE, 3])
 
 
 def _standard_and_refurbished(reuse):
