@@ -201,7 +201,7 @@ def test_a_source_of_refurbish():
   """As with `map`: read at random places where those before it can be, and refused where the order may change."""
   source = augmented(Dataset.range(40), lambda x: 10 * x)
   dataset = source.refurbish(lambda x: x + 1, r=2, seed=1)
-  assert "random access" in rtf.describe(dataset)
+  assert "by index" in rtf.describe(dataset)
   for _ in range(3):
     assert sorted(int(x) for x in dataset) == [10 * x + 1 for x in range(40)]
   with pytest.raises(ValueError, match="changes its order from epoch to epoch .*AugmentDataset"):

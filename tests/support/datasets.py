@@ -1,4 +1,5 @@
 """Datasets, options and functions of tf.data, and what a process takes, for tests of what surrounds a stage."""
+import ctypes
 import gc
 import os
 import threading
@@ -82,8 +83,17 @@ OPTIONS = {
 }
 
 
+# Of malloc.h: what is at least so large, in bytes, goes back to the system when it is freed.
+_M_MMAP_THRESHOLD = -3
+
+
 def resident():
-  """Bytes of memory that this process takes."""
+  """Bytes of memory that this process takes.
+
+  From the first call on, what is freed does not stay with the process if it is large. Else small memory that is allocated
+  between, as by TensorFlow for each graph, would keep what is about it from being used again, more or less of it by chance.
+  """
+  ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
   gc.collect()
   with open("/proc/self/statm", encoding="ascii") as file:
     return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

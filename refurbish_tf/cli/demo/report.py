@@ -199,7 +199,7 @@ def _accuracy(found):
 
 def _wrapped(text, indent=""):
   columns = min(100, shutil.get_terminal_size().columns)
-  return textwrap.fill(text, columns, subsequent_indent=indent, break_on_hyphens=False)
+  return textwrap.fill(text, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def findings(result):
