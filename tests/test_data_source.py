@@ -381,6 +381,85 @@ def test_an_exception_that_would_end_an_iteration_does_not():
     list(data_source(Ends(3), element_spec=tf.TensorSpec([], tf.int64)))
 
 
+class _Lazy(dict):
+  """A row that reads its image when it is asked for it, and fails the first time."""
+  failed = False
+
+  def __getitem__(self, key):
+    if self.get("index") == 3 and not _Lazy.failed:
+      _Lazy.failed = True
+      raise OSError("the disk was busy")
+    return super().__getitem__(key)
+
+
+class _Mute(Exception):
+
+  def __str__(self):
+    raise RuntimeError("no text")
+
+
+def _raise(error):
+  raise error
+
+
+@pytest.mark.parametrize("kind", [Source, Batched])
+@pytest.mark.parametrize("fail", [
+    lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())])
+def test_whatever_goes_wrong_is_of_its_element(kind, fail):
+  """Else those after it would come under the index of another one, and be stored so."""
+  # A batch that raises is asked for again, one by one.
+  failures = [2 if kind is Batched else 1]
+
+  class Rows(kind):
+
+    def element(self, index):
+      if index == 3 and failures[0]:
+        failures[0] -= 1
+        return fail()
+      return {"index": index, "image": float(index)}
+
+  _Lazy.failed = False
+  train = data_source(Rows(12)).refurbish(lambda row: row["image"], r=3, seed=7, num_parallel_calls=None)
+  for _ in range(4):
+    iterator, values = iter(train), []
+    while True:
+      try:
+        values.append(float(next(iterator)))
+      except StopIteration:
+        break
+      except tf.errors.UnknownError:
+        pass
+    assert len(values) == len(set(values)) and set(values) >= set(range(12)) - {3}
+  assert sorted(map(float, train)) == list(range(12))
+
+
+def test_by_its_place_from_a_function_that_is_gone():
+  dataset = data_source(Batched(5))
+  function = tf.function(lambda index: tf.data.experimental.at(dataset, index))
+  assert int(function(tf.constant(1, tf.int64))) == 1
+  del function
+  gc.collect()
+  assert int(tf.data.experimental.at(dataset, 2)) == 4
+
+
+def test_bytes_in_the_other_order():
+  array = np.arange(6, dtype=">i4").reshape(3, 2)
+  assert [x.tolist() for x in data_source(array).as_numpy_iterator()] == array.tolist()
+
+
+def test_a_source_may_change_the_list_that_it_is_given():
+
+  class Popping(Batched):
+
+    def __getitems__(self, indices):
+      elements = []
+      while indices:
+        elements.append(self.element(indices.pop(0)))
+      return elements
+
+  assert _values(data_source(Popping(20))) == _squares(20)
+
+
 def test_one_thread_at_a_time():
   class Noting(Batched):
     inside = 0

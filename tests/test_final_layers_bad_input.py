@@ -242,3 +242,27 @@ class TestArguments:
   def test_of_the_seed_of_a_position(self, seed, error):
     with pytest.raises(error, match="seed_at was given a seed of"):
       augment.seed_at(seed, 0)
+
+  @pytest.mark.parametrize("size, error", [(4.7, TypeError), (-1, ValueError), ([4], ValueError), (True, TypeError)])
+  def test_of_a_batch_size(self, size, error):
+    with pytest.raises(error, match="random_flip was given batch_size"):
+      augment.random_flip().draws([7, 0], size)
+
+  @pytest.mark.parametrize("draws, error", [
+      (tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)])
+  def test_of_draws(self, draws, error):
+    with pytest.raises(error, match="random_flip was given .*draws"):
+      augment.random_flip().pixels(tf.zeros([2, 2, 3], tf.uint8), draws)
+
+  def test_what_no_float_holds(self):
+    with pytest.raises(ValueError, match="must be finite"):
+      augment.normalize(10**400, 0.5)
+    with pytest.raises(ValueError, match="above 0"):
+      augment.random_resized_crop(4, ratio=(1e-310, 1))
+
+
+def test_an_image_of_unknown_rank():
+  images = tf.data.Dataset.from_generator(lambda: iter([[[[1], [2]]]]), output_types=tf.uint8)
+  assert next(iter(images.map(lambda image: augment.random_crop(0)(image, [7, 0])))).shape == [1, 2, 1]
+  with pytest.raises(tf.errors.InvalidArgumentError, match="is not compatible with expected shape"):
+    next(iter(images.batch(2).map(lambda batch: augment.random_crop(0)(batch, [7, 0]))))

@@ -154,10 +154,10 @@ def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
   assert sum(fresh) <= 1.05 * n * size
 
 
-def test_describe_says_random_access(tmp_path):
+def test_describe_says_by_index(tmp_path):
   train = rtf.sources.tfrecord(write_files(tmp_path, 6)).refurbish(tf.strings.length, r=2, seed=1)
   list(train)
-  assert "random access" in rtf.describe(train)
+  assert "by index" in rtf.describe(train)
 
 
 @pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
@@ -296,6 +296,8 @@ def test_bad_input(tmp_path):
       (ValueError, "only indices", lambda: rtf.sources.tfrecord([".refurbish_tf/a.index"])),
       (ValueError, "not empty", lambda: rtf.sources.tfrecord([""])),
       (TypeError, "got 7", lambda: rtf.sources.tfrecord(7)),
+      (TypeError, "got a set, .*sorted", lambda: rtf.sources.tfrecord({path})),
+      (TypeError, "when the dataset is built", lambda: tf.data.Dataset.from_tensors(path).interleave(rtf.sources.tfrecord)),
       (TypeError, "got None", lambda: rtf.sources.tfrecord([None])),
       (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
       (ValueError, "No such file", lambda: rtf.sources.tfrecord(tmp_path / "none")),

@@ -208,7 +208,10 @@ def checked_normalization(mean, std, whose):
       raise TypeError(
           f"{whose} was given {name}={values!r}; it must be a real number, or a list of one for each channel. Pass "
           "Python numbers, such as 0.5.")
-    checked.append(np.asarray(channels, np.float64))
+    try:
+      checked.append(np.asarray(channels, np.float64))
+    except OverflowError:
+      raise ValueError(f"{whose} was given {name}={values!r}; it must be finite. Pass values divided by 255.") from None
   mean, std = checked
   if not np.isfinite(mean).all():
     raise ValueError(
@@ -294,6 +297,8 @@ class Run:
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image, seed=None):
     image = self._checked_image(image)
+    if image.shape.rank is None:
+      image = tf.ensure_shape(image, [None] * 3)  # A batch must be known to be one.
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
     return self._made(image, self.draws(seed, _batch_size(image)))
@@ -302,13 +307,21 @@ class Run:
   def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
     """Returns what is drawn from a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
     seed = checked_seed(seed, self._whose)
-    sizes = [] if batch_size is None else [tf.cast(batch_size, tf.int64)]
+    sizes = [] if batch_size is None else [_checked_batch_size(batch_size, self._whose)]
     return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)
 
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
     """Returns what is made, with what was drawn, of an image or of each one of a batch."""
-    return self._made(self._checked_image(image), draws)
+    image, draws = self._checked_image(image), tf.convert_to_tensor(draws)
+    rank = None if image.shape.rank is None else image.shape.rank - 2
+    if draws.dtype != tf.int32:
+      raise TypeError(f"{self._whose} was given draws of dtype {draws.dtype.name}; they must be the int32 that draws returns.")
+    if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
+      raise ValueError(
+          f"{self._whose} was given an image of shape {image.shape} and draws of shape {draws.shape}; for a batch they must be "
+          "[batch_size, number], for an image [number]. Pass what draws returns.")
+    return self._made(image, draws)
 
   def _made(self, image, draws):
     return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self._texts, T=self._dtype)
@@ -339,6 +352,16 @@ class Run:
             f"{self._whose} was given mean and std of {layer.channels} channels and images of {shape[-1]}; there must be "
             "as many. Pass one number for all channels, or one for each.")
     return image
+
+
+def _checked_batch_size(batch_size, whose):
+  size = tf.convert_to_tensor(batch_size)
+  if not size.dtype.is_integer:
+    raise TypeError(f"{whose} was given batch_size={batch_size!r}; it must be a whole number.")
+  value = tf.get_static_value(size)
+  if size.shape.rank not in (0, None) or value is not None and value < 0:
+    raise ValueError(f"{whose} was given batch_size={batch_size!r}; it must be one whole number of at least 0.")
+  return tf.cast(size, tf.int64)
 
 
 def _batch_size(image):

@@ -5,6 +5,7 @@ import functools
 import math
 import numbers
 import operator
+import sys
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -260,7 +261,8 @@ def checked_range(whose, name, values, highest):
     raise TypeError(
         f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
   low, high = map(float, values)
-  if not 0 < low <= high <= highest or math.isinf(high):
+  # Smaller ones are 0 to the op, which has no denormal numbers.
+  if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise ValueError(
         f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
   return low, high

@@ -180,12 +180,14 @@ class _Reader:
     self._components = [_Component(*each) for each in zip(nest.flatten(element_spec), _names(element_spec))]
     self._no_arrays = [component.nothing for component in self._components]
 
+  # An exception may not leave these: which element it is of would be lost. So not even one that is to end the program.
+
   def read_one(self, indices):
     index = int(indices[0])
     with self._owner.lock:
       try:
         element = self._owner.source[index]
-      except Exception as error:  # pylint: disable=broad-except
+      except BaseException as error:  # pylint: disable=broad-except
         return _returned([self._failed(index, error)])
       return _returned([self._converted(index, element)])
 
@@ -194,8 +196,9 @@ class _Reader:
     indices = indices.tolist()
     with self._owner.lock:
       try:
-        elements = self._owner.source.__getitems__(indices)
-      except Exception as error:  # pylint: disable=broad-except
+        # A list of its own, which it may change.
+        elements = self._owner.source.__getitems__(list(indices))
+      except BaseException as error:  # pylint: disable=broad-except
         self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
@@ -211,17 +214,19 @@ class _Reader:
     try:
       values = nest.flatten_up_to(self._element_spec, element)
     except (TypeError, ValueError) as error:
-      return self._wrong(index, f"it is not of the structure {self._element_spec}: {error}")
+      return self._wrong(index, f"it is not of the structure {self._element_spec}: {_text(error)}")
+    except BaseException as error:  # Of an element that reads its components when it is asked for them.  pylint: disable=broad-except
+      return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]
-    except Exception as error:  # pylint: disable=broad-except
-      return self._wrong(index, str(error))
+    except BaseException as error:  # pylint: disable=broad-except
+      return self._wrong(index, _text(error))
 
   def _wrong(self, index, message):
     return _INVALID_ARGUMENT, f"Element {index} of the source of data_source: {message}", self._no_arrays
 
   def _failed(self, index, error):
-    message = f"Element {index} of the source of data_source: {type(error).__name__}: {error}"
+    message = f"Element {index} of the source of data_source: {type(error).__name__}: {_text(error)}"
     with contextlib.suppress(Exception):
       now = len(self._owner.source)
       if now != self.num_elements:
@@ -235,8 +240,16 @@ class _Reader:
     self._has_warned = True
     with contextlib.suppress(Warning):  # Where warnings are errors there is nobody here to catch them.
       warnings.warn(
-          f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {error}. data_source asks "
+          f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. data_source asks "
           "for its elements one by one where it does, which takes longer.", RuntimeWarning)
+
+
+def _text(error):
+  """What an exception says, also one that fails to say it."""
+  try:
+    return str(error)
+  except BaseException:  # pylint: disable=broad-except
+    return "without a message"
 
 
 def _returned(results, rest=()):
@@ -309,7 +322,7 @@ def as_array(value, name):
   except TypeError:
     raise TypeError(f"{name} is of dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
   # TensorFlow would go on to use the memory of an array, which the source may use again.
-  return np.array(array, order="C")
+  return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
 def _as_bytes(text):

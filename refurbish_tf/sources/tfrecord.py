@@ -70,7 +70,7 @@ def tfrecord(
       used; what stands in the place of an index is none; `num_parallel_reads` is not allowed.
     tf.errors.DataLossError: when it is built, a file is no TFRecord file or ends within a record; when it runs, a record
       is damaged, with its file, number and offset. All others can still be read.
-    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built. A local
+    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links or mode were. A local
       file is looked at with each read, another one at the beginning of an iterator and every two seconds.
   """
   paths = _paths(files)
@@ -108,7 +108,13 @@ def _paths(files):
     raise TypeError(
         "files must be a list of paths, got a tf.data.Dataset: records have places only in files whose order is known. In place "
         "of tf.data.Dataset.list_files(pattern), pass sorted(tf.io.gfile.glob(pattern)).")
+  if isinstance(files, (set, frozenset)):
+    raise TypeError("files must be a list of paths, got a set, which has another order in each process. Pass sorted(files).")
   if tf.is_tensor(files):
+    if not hasattr(files, "numpy"):
+      raise TypeError(
+          f"files must be known when the dataset is built, got {files!r}. In place of interleave or flat_map over paths, pass "
+          "all of them at once.")
     files = files.numpy()
   if isinstance(files, (str, bytes, os.PathLike)):
     files = [files]

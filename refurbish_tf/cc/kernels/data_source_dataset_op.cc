@@ -184,15 +184,10 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    InstantiatedCapturedFunction* function;
-    {
-      absl::MutexLock lock(&mu_);
-      if (by_place_ == nullptr) {
-        TF_RETURN_IF_ERROR(read_one_->Instantiate(
-            InstantiateCapturedFunctionParams(ctx), &by_place_));
-      }
-      function = by_place_.get();
-    }
+    // Not kept: it is of the library of functions of who asks, which may go.
+    std::unique_ptr<InstantiatedCapturedFunction> function;
+    TF_RETURN_IF_ERROR(read_one_->Instantiate(
+        InstantiateCapturedFunctionParams(ctx), &function));
     Tensor indices(tensorflow::DT_INT64, TensorShape({1}));
     indices.vec<int64_t>()(0) = index;
     std::vector<Tensor> returned;
@@ -245,11 +240,6 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   const int64_t batch_reads_;
   const DataTypeVector output_types_;
   const std::vector<PartialTensorShape> output_shapes_;
-
-  // For elements that are asked for by their places.
-  mutable absl::Mutex mu_;
-  mutable std::unique_ptr<InstantiatedCapturedFunction> by_place_
-      ABSL_GUARDED_BY(mu_);
 };
 
 // `mu_` is held while Python runs, as by every iterator of tf.data while it reads its
@@ -285,12 +275,16 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     Wanted& next = wanted_.front();
     if (!next.read) {
       std::vector<Tensor> returned;
-      TF_RETURN_IF_ERROR(
-          Run(ctx, read_one_.get(), Indices({next}), &returned));
-      TF_RETURN_IF_ERROR(
-          CheckReturned(returned, 1, dataset()->num_components()));
-      next.status = TakeElement(returned, 0, dataset()->num_components(),
-                                &next.tensors);
+      absl::Status ran = Run(ctx, read_one_.get(), Indices({next}), &returned);
+      if (absl::IsCancelled(ran)) return ran;
+      if (ran.ok()) {
+        ran = CheckReturned(returned, 1, dataset()->num_components());
+      }
+      // Whatever went wrong, that was this element: who reads goes on with the next.
+      next.status = ran.ok()
+                        ? TakeElement(returned, 0, dataset()->num_components(),
+                                      &next.tensors)
+                        : ran;
     } else {
       RecordBufferDequeue(ctx, next.tensors);
     }
@@ -396,16 +390,15 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   absl::Status ReadAll(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::vector<Tensor> returned;
-    TF_RETURN_IF_ERROR(
-        Run(ctx, read_many_.get(), Indices(wanted_), &returned));
+    absl::Status ran = Run(ctx, read_many_.get(), Indices(wanted_), &returned);
+    if (absl::IsCancelled(ran)) return ran;
+    const size_t num_components = dataset()->num_components();
     // Each is read alone when its turn comes.
-    if (!returned.empty() && returned[0].NumElements() == 0) {
+    if (!ran.ok() || !CheckReturned(returned, wanted_.size(),
+                                    dataset()->batch_reads_ * num_components)
+                          .ok()) {
       return absl::OkStatus();
     }
-    const size_t num_components = dataset()->num_components();
-    TF_RETURN_IF_ERROR(
-        CheckReturned(returned, wanted_.size(),
-                      dataset()->batch_reads_ * num_components));
     for (size_t i = 0; i < wanted_.size(); ++i) {
       Wanted& wanted = wanted_[i];
       wanted.status =

@@ -1,5 +1,7 @@
 // The layers of a final augmentation: what they draw, and what they make of it.
 #include <algorithm>
+#include <atomic>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -179,24 +181,34 @@ class PixelsOp : public OpKernel {
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t from_bytes = images.TotalBytes() / batch_size;
     const int64_t to_bytes = output->TotalBytes() / batch_size;
+    // What lies between two layers may be larger than both images.
+    std::atomic<bool> lacks_memory{false};
     const auto paint = [&](int64_t begin, int64_t end) {
-      Painter painter(*run_, size, channels, BestKernels());
-      for (int64_t image = begin; image < end; ++image) {
-        painter.Paint(from + image * from_bytes, drawn + image * num_draws,
-                      to + image * to_bytes);
+      try {
+        Painter painter(*run_, size, channels, BestKernels());
+        for (int64_t image = begin; image < end; ++image) {
+          painter.Paint(from + image * from_bytes, drawn + image * num_draws,
+                        to + image * to_bytes);
+        }
+      } catch (const std::bad_alloc&) {
+        lacks_memory = true;
       }
     };
     const int64_t bytes = from_bytes + to_bytes;
     if (batch_size == 1 || bytes * batch_size < 2 * kBytesForAThread) {
       paint(0, batch_size);
-      return;
+    } else {
+      const auto* const workers =
+          ctx->device()->tensorflow_cpu_worker_threads();
+      // A shard is at least of a cost of 10,000.
+      tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
+                        std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
+                        paint);
     }
-    const auto* const workers =
-        ctx->device()->tensorflow_cpu_worker_threads();
-    // A shard is at least of a cost of 10,000.
-    tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
-                      std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
-                      paint);
+    OP_REQUIRES(ctx, !lacks_memory,
+                absl::ResourceExhaustedError(
+                    "There is no memory for what one layer hands to the next. "
+                    "Pass smaller images or sizes."));
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <random>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -146,6 +147,9 @@ class LocalFileAccess : public FileAccess {
   absl::Status WriteWhole(const std::string& path,
                           const std::string& content) override {
     static std::atomic<uint64_t> counter{0};
+    // Processes in containers have the same numbers.
+    static const uint64_t run =
+        uint64_t{std::random_device{}()} << 32 | std::random_device{}();
     const std::string target = LocalPath(path);
     const std::string directory = target.substr(0, target.rfind('/'));
     if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
@@ -153,7 +157,7 @@ class LocalFileAccess : public FileAccess {
     }
     // Short, as the name of the target may be as long as names may be.
     const std::string provisional =
-        absl::StrCat(directory, "/.", getpid(), "-", counter++, ".part");
+        absl::StrCat(directory, "/.", absl::Hex(run), "-", counter++, ".part");
     const int descriptor =
         open(provisional.c_str(),
              O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -80,10 +80,11 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
 }
 
 // The index that is kept. Nothing where there is none that fits the file.
-absl::StatusOr<std::optional<FileIndex>> ReadKept(const std::string& index_path,
+absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
+                                                  const std::string& index_path,
                                                   bool is_beside,
                                                   const IndexedFile& file) {
-  absl::StatusOr<std::string> text = file.access->ReadWhole(
+  absl::StatusOr<std::string> text = access.ReadWhole(
       index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
@@ -111,8 +112,10 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   if (!identity.ok()) return identity.status();
   file->identity = *identity;
   const std::string index_path = IndexPath(file->path, options.directory);
+  // It may lie on another file system than the file.
+  FileAccess* const index_access = options.access(index_path);
   absl::StatusOr<std::optional<FileIndex>> kept =
-      ReadKept(index_path, options.directory.empty(), *file);
+      ReadKept(*index_access, index_path, options.directory.empty(), *file);
   if (!kept.ok()) return kept.status();
   if (kept->has_value()) {
     file->index = std::move(**kept);
@@ -127,7 +130,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   if (!made.ok()) return made.status();
   file->index = std::move(*made);
   absl::Status written =
-      file->access->WriteWhole(index_path, file->index.Serialize(file->identity));
+      index_access->WriteWhole(index_path, file->index.Serialize(file->identity));
   if (!written.ok() && !options.directory.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "index_dir cannot be used: ", written.message(), ". Give a directory "
