@@ -70,8 +70,9 @@ def tfrecord(
       used; what stands in the place of an index is none; `num_parallel_reads` is not allowed.
     tf.errors.DataLossError: when it is built, a file is no TFRecord file or ends within a record; when it runs, a record
       is damaged, with its file, number and offset. All others can still be read.
-    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links or mode were. A local
-      file is looked at with each read, another one at the beginning of an iterator and every two seconds.
+    tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links
+      or mode were. A local file is looked at with each read, another one at the beginning of an iterator and every two
+      seconds.
   """
   paths = _paths(files)
   if compression_type not in (None, ""):
