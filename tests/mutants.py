@@ -121,7 +121,7 @@ MUTANTS = [
     Mutant("what was read ahead counts as handed out", DATA_SOURCE, "    position_ = next.position + 1;",
            "    position_ = wanted_.back().position + 1;", "tests/test_data_source.py::test_restored_at_every_step"),
     Mutant("elements share memory with their source", "refurbish_tf/sources/data_source.py",
-           '  return np.array(array, order="C")', "  return np.ascontiguousarray(array)",
+           '  return np.array(array, array.dtype.newbyteorder("="), order="C")', "  return np.ascontiguousarray(array)",
            "tests/test_data_source.py::test_what_was_read_is_nobody_elses"),
     Mutant("a Python source is kept for ever", "refurbish_tf/sources/data_source.py", "    if not tf.executing_eagerly():",
            "    if True:", "tests/test_data_source.py::test_the_source_goes_with_its_dataset"),
