@@ -294,7 +294,7 @@ def test_layers_that_stay_together_change_places_together():
       layers, costs, [(number, False, number) for number in (81, 2, 200, 20)], 1, [image, image, image, half, image],
       [100] * 4, 1000, False, 90, 0.95, (2, 3))
   order = found.warnings[-1]
-  assert "3 auto_augment_first, 4 auto_augment_second, 1 crop, split behind auto_augment_second (4)" in order
+  assert "3 auto_augment_first, 4 auto_augment_second, 1 random_crop, split behind auto_augment_second (4)" in order
 
 
 def test_outcomes_behind_the_stage_count():
