@@ -75,7 +75,7 @@ constexpr char kNoShuffle[] =
     "shuffle_files=False";
 constexpr char kNoShuffleOfFiles[] =
     "refurbish shuffles by itself in every epoch, so write "
-    "list_files(..., shuffle=False)";
+    "list_files(..., shuffle=False); with TFDS, shuffle_files=False";
 constexpr char kNoShuffleOfBatches[] =
     "refurbish shuffles by itself in every epoch and takes single samples, so "
     "leave shuffle and batch out; with keras.utils.image_dataset_from_directory "
