@@ -218,7 +218,7 @@ def noise(image, seed):
 def test_measures_and_counts():
   layers = [busy, lambda image: image // 3, rtf.augment.random_flip(), noise]
   found = rtf.recommend_split(layers, IMAGES, **QUICK)
-  assert [layer.name for layer in found.layers] == ["busy", "<lambda>", "flip", "noise"]
+  assert [layer.name for layer in found.layers] == ["busy", "<lambda>", "random_flip", "noise"]
   assert [layer.num_outcomes for layer in found.layers] == [3, 1, 2, math.inf]
   assert not any(layer.is_lower_bound for layer in found.layers)
   assert found.layers[0].time > 5 * max(layer.time for layer in found.layers[1:])
