@@ -127,8 +127,11 @@ MUTANTS = [
            "    if True:", "tests/test_data_source.py::test_the_source_goes_with_its_dataset"),
     Mutant("a split that is not shuffled", "refurbish_tf/sources/image_folder.py", "  if seed is not None:\n    places",
            "  if seed is None:\n    places", "tests/test_image_folder.py::test_files_are_those_of_keras_in_the_same_order"),
-    Mutant("crops that never reach the last row", "refurbish_tf/augment/decoding.py", "draws[-2:] * (room + 1)",
-           "draws[-2:] * room", "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
+    Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
+           "Unit(place[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
+           "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
+    Mutant("the part of a planned image is the first one", "refurbish_tf/cc/image/plan.cc", "  rows.Cut(y, height);",
+           "  rows.Cut(0, height);", "tests/test_final_layers.py::TestComposition"),
     # Limits.
     Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.augment import decoding
+from refurbish_tf import native
 from support.images import make_seeds
 
 augment = rtf.augment
@@ -39,16 +39,23 @@ def _reference(height, width, draws, scale, ratio):
   return [(height - h) // 2, (width - w) // 2, h, w]
 
 
+def _window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
+  layers = augment.random_resized_crop(1, scale, ratio).described(-1)
+  return native.ops().refurbish_tf_resized_crop_box(shape=[height, width, 3], seed=seed, layers=layers).numpy().tolist()
+
+
+def _draws(seed):
+  return augment.random_resized_crop(1).draws(seed).numpy() / 2**31
+
+
 @pytest.mark.parametrize("scale, ratio", [
     ((0.08, 1.0), (3 / 4, 4 / 3)), ((0.5, 0.5), (1, 1)), ((1, 1), (0.5, 2)), ((0.001, 0.002), (0.1, 10))])
 def test_windows_are_those_of_the_reference(scale, ratio):
-  draws = np.random.RandomState(1).rand(40, 22)
-  window = tf.function(lambda height, width, draws: decoding._window(height, width, draws, scale, ratio))
   attempts = collections.Counter()
   for height, width in SIZES:
-    for drawn in draws:
-      expected = _reference(height, width, drawn, scale, ratio)
-      assert window(tf.constant(height), tf.constant(width), tf.constant(drawn)).numpy().tolist() == expected
+    for seed in make_seeds(40):
+      expected = _reference(height, width, _draws(seed), scale, ratio)
+      assert _window(height, width, seed, scale, ratio) == expected
       top, left, h, w = expected
       assert 0 <= top <= top + h <= height and 0 <= left <= left + w <= width and h > 0 and w > 0
       attempts[expected[2:] == [height, width]] += 1
@@ -62,7 +69,7 @@ def test_it_is_that_part_of_the_decoded_image(height, width, channels):
   decoded = tf.io.decode_jpeg(file, channels=3).numpy()
   layer = augment.decode_and_crop()
   for seed in make_seeds(10):
-    top, left, h, w = decoding._window(height, width, decoding._draws(tf.constant(seed)), (0.08, 1.0), (3 / 4, 4 / 3)).numpy()
+    top, left, h, w = _window(height, width, seed)
     part = layer(file, seed=seed).numpy()
     np.testing.assert_array_equal(part, decoded[top:top + h, left:left + w])
 
@@ -79,7 +86,7 @@ def test_the_crop_is_drawn_from_the_seed_alone():
 
 
 def test_draws_are_uniform():
-  draws = np.stack([decoding._draws(tf.constant(seed)).numpy() for seed in make_seeds(400)])
+  draws = np.stack([_draws(seed) for seed in make_seeds(400)])
   assert draws.shape == (400, 22) and draws.min() >= 0 and draws.max() < 1
   # Of 400 numbers the mean scatters by 0.0144.
   assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.075)

@@ -28,7 +28,7 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   (TensorShape([32, 32, 3]), 3)
 
   The layer at position p gets a seed of its own, `seed_at(seed, p)`. `random_crop`, `random_flip`, `random_resized_crop`,
-  `cutout` and `normalize` are one pair of operations where they stand next to each other. Where those are all there is, the
+  `cutout` and `normalize` are one operation where they stand next to each other. Where those are all there is, the
   function takes a batch as they do, and has their `draws` and `pixels`, too. A layer without a parameter named
   `seed`, say `tf.io.decode_png`, is called as `layer(image)`. One that has it must take it as `tf.random.stateless_*`
   do: `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions whose seed may be left out, such as

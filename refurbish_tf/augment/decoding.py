@@ -6,12 +6,12 @@ from typing import Callable, Sequence
 
 import tensorflow as tf
 
+from refurbish_tf import native
 from .final_layers import random_resized_crop
 from .layers import checked_range
 from .layers import checked_seed
 
 # As torchvision's RandomResizedCrop and the Inception preprocessing have it: so many windows are tried.
-_ATTEMPTS = 10
 
 
 def decode_and_crop(
@@ -56,6 +56,8 @@ def decode_and_crop(
   section 7.1, put into the partial augmentation for ImageNet.
   """
   scale, ratio = checked_range("decode_and_crop", "scale", scale, 1), checked_range("decode_and_crop", "ratio", ratio, math.inf)
+  # The size to which it would resize does not matter.
+  crop = random_resized_crop(1, scale, ratio).described(-1)
 
   @tf.autograph.experimental.do_not_convert
   def decode_part(file, seed):
@@ -68,38 +70,10 @@ def decode_and_crop(
         tf.strings.unicode_transcode(tf.strings.substr(file, 0, 8), "UTF-8", "UTF-8")])
     with tf.control_dependencies([] if check is None else [check]):
       shape = tf.io.extract_jpeg_shape(file)
-    window = _window(shape[0], shape[1], _draws(seed), scale, ratio)
+    window = native.ops().refurbish_tf_resized_crop_box(shape=shape, seed=seed, layers=crop)
     return tf.ensure_shape(tf.io.decode_and_crop_jpeg(file, window, channels=3), [None, None, 3])
 
   return decode_part
-
-
-def _draws(seed):
-  """What `random_resized_crop` draws, as parts of 2**31: of each attempt the area and the aspect ratio, then the place."""
-  return tf.cast(random_resized_crop(1).draws(seed), tf.float64) / 2**31
-
-
-def _window(image_height, image_width, draws, scale, ratio):
-  """Where to crop an image, `[top, left, height, width]`, int32."""
-  image_height, image_width = tf.cast(image_height, tf.float64), tf.cast(image_width, tf.float64)
-  by_area, by_ratio = tf.unstack(tf.reshape(draws[:-2], [_ATTEMPTS, 2]), axis=1)
-  area = image_height * image_width * (scale[0] + by_area * (scale[1] - scale[0]))
-  aspect = tf.exp(math.log(ratio[0]) + by_ratio * (math.log(ratio[1]) - math.log(ratio[0])))
-  widths, heights = _rounded(tf.sqrt(area * aspect)), _rounded(tf.sqrt(area / aspect))
-  # Behind them the one that always fits, in the middle.
-  largest_width = tf.clip_by_value(_rounded(image_height * ratio[1]), 1, image_width)
-  largest_height = tf.clip_by_value(_rounded(image_width / ratio[0]), 1, image_height)
-  widths, heights = tf.concat([widths, [largest_width]], axis=0), tf.concat([heights, [largest_height]], axis=0)
-  fits = (widths > 0) & (widths <= image_width) & (heights > 0) & (heights <= image_height)
-  chosen = tf.argmax(fits, output_type=tf.int32)  # The first.
-  height, width = heights[chosen], widths[chosen]
-  room = tf.stack([image_height - height, image_width - width])
-  begin = tf.floor(tf.where(chosen < _ATTEMPTS, draws[-2:] * (room + 1), room / 2))
-  return tf.cast(tf.concat([begin, [height, width]], axis=0), tf.int32)
-
-
-def _rounded(value):
-  return tf.floor(value + 0.5)
 
 
 def _checked_file(file):

@@ -1,7 +1,7 @@
-"""The layers that make up a final augmentation: each is two C++ ops, and so are several of them in a row.
+"""The layers that make up a final augmentation: each is one C++ op, and so are several of them in a row.
 
-The one op draws: of a seed it makes int32 parameters. The other one makes, with these, an image of an image, in one pass
-over its bytes. What is drawn depends on the seed alone.
+The op makes int32 parameters of a seed, the draws, and an image of an image with these, in one pass over its bytes. Each
+half is an op of its own, too. What is drawn depends on the seed alone.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .layers import checked_padding
 from .layers import checked_range
 from .layers import checked_seed
 
-# Of one pair of ops. What follows them is the next pair's.
+# Of one op. What follows them is the next one's.
 MOST_LAYERS = 64
 _LARGEST_SIDE = 2**31 - 1
 _LARGEST_RESIZED = 65_535
@@ -242,7 +242,7 @@ def checked_normalization(mean, std, whose):
 
 
 class FinalLayer:
-  """A layer that `compose` makes one pair of ops of with those next to it."""
+  """A layer that `compose` makes one op of with those next to it."""
 
   # What it does to images: what a padding must be below; the size they get; channels they must have if not 1; their dtype.
   def __init__(self, name, arguments="", shown="", *, reflected=0, resized=None, channels=1, dtype="uint8"):
@@ -262,11 +262,14 @@ class FinalLayer:
 
   def described(self, position):
     """The layer as an attribute of the ops. `position` is that which its seed is made of, or -1."""
-    return f"{self.__name__} position={position} {self._arguments}".rstrip()
+    text = f"{self.__name__} position={position} {self._arguments}".rstrip()
+    # In pieces, because of a string of 80 or more characters TensorFlow's cache of kernels looks at the ends alone, and
+    # would take those of other layers.
+    return re.split(" |(?=,)", text)
 
 
 class _Drawing(FinalLayer):
-  """One that takes a seed."""
+  """A random layer. See the function that returns it."""
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any, seed: Any) -> tf.Tensor:
@@ -274,7 +277,7 @@ class _Drawing(FinalLayer):
 
 
 class _Normalizing(FinalLayer):
-  """One that takes none."""
+  """A layer that takes no seed. See the function that returns it."""
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any) -> tf.Tensor:
@@ -282,14 +285,12 @@ class _Normalizing(FinalLayer):
 
 
 class Run:
-  """What layers in a row do, in one pair of ops."""
+  """What layers in a row do, in one op, or in two."""
 
   def __init__(self, layers, whose=None):
     """`layers`: pairs of a layer and the position that its seed is made of, or -1."""
     self._layers = [layer for layer, _ in layers]
-    # In pieces, because of a string of 80 or more characters TensorFlow's cache of kernels looks at the ends alone, and
-    # would take those of other layers.
-    self._texts = [piece for layer, position in layers for piece in re.split(" |(?=,)", layer.described(position))]
+    self._texts = [piece for layer, position in layers for piece in layer.described(position)]
     self._whose = whose or self._layers[0].__name__
     self._dtype = tf.as_dtype(self._layers[-1].dtype)
     self._takes_seed = any(isinstance(layer, _Drawing) for layer in self._layers)
@@ -301,7 +302,8 @@ class Run:
       image = tf.ensure_shape(image, [None] * 3)  # A batch must be known to be one.
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
-    return self._made(image, self.draws(seed, _batch_size(image)))
+    seed = checked_seed(seed, self._whose)
+    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self._texts, T=self._dtype)
 
   @tf.autograph.experimental.do_not_convert
   def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
@@ -362,12 +364,6 @@ def _checked_batch_size(batch_size, whose):
   if size.shape.rank not in (0, None) or value is not None and value < 0:
     raise ValueError(f"{whose} was given batch_size={batch_size!r}; it must be one whole number of at least 0.")
   return tf.cast(size, tf.int64)
-
-
-def _batch_size(image):
-  if image.shape.rank != 4:
-    return None
-  return tf.shape(image, tf.int64)[0] if image.shape[0] is None else image.shape[0]
 
 
 def _checked_size(size):

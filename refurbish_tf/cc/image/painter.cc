@@ -85,13 +85,17 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
       draws += layer.NumDraws();
       continue;
     }
+    Box box = ResizedCropBox(layer, draws, size);
     std::vector<uint8_t> planned;
     if (!plan->changes_nothing()) {
-      planned.resize(size.height * size.width * channels_);
-      Rows(from, *plan, 0, size.height, planned.data());
+      // No more than is resized.
+      plan->Cut(box.y, box.height, box.x, box.width);
+      planned.resize(box.height * box.width * channels_);
+      Rows(from, *plan, 0, box.height, planned.data());
       from = planned.data();
+      size.width = box.width;
+      box.y = box.x = 0;
     }
-    const Box box = ResizedCropBox(layer, draws, size);
     draws += layer.NumDraws();
     // Flips that follow are a matter of where columns are put.
     bool mirrored = false;
@@ -155,6 +159,7 @@ uint8_t* Painter::Convert(const uint8_t* from, int64_t count, void* to) const {
 void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
                    int64_t count, uint8_t* to) const {
   const int64_t row_bytes = plan.columns.size() * channels_;
+  const int64_t from_row_bytes = plan.image_width * channels_;
   const int64_t pixel = channels_;
   Pieces pieces;
   std::optional<uint64_t> pieces_of;
@@ -175,13 +180,13 @@ void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
       pieces_of = stretch.cutouts;
     }
     const uint8_t* const rows_from =
-        from + (stretch.from + stretch.step * first) * row_bytes;
-    const int64_t from_stride = stretch.step * row_bytes;
+        from + (stretch.from + stretch.step * first) * from_row_bytes;
+    const int64_t from_stride = stretch.step * from_row_bytes;
     // Where all that is copied lies at one distance, rows are copied with what is
     // between them, which is zero in the end.
     const Piece* copied_first = nullptr;
     const Piece* copied_last = nullptr;
-    bool at_one_distance = stretch.step == 1;
+    bool at_one_distance = stretch.step == 1 && from_row_bytes == row_bytes;
     for (const Piece& piece : pieces) {
       if (piece.step == 0) continue;
       if (copied_first == nullptr) copied_first = &piece;

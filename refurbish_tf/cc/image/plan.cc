@@ -111,6 +111,17 @@ void Axis::CutOut(int64_t begin, int64_t end, int number) {
   Append(old, end, size_ - end, 0);
 }
 
+void Axis::Cut(int64_t begin, int64_t length) {
+  const Stretches old = Take();
+  size_ = length;
+  Append(old, begin, length, 0);
+}
+
+void Plan::Cut(int64_t y, int64_t height, int64_t x, int64_t width) {
+  rows.Cut(y, height);
+  columns.Cut(x, width);
+}
+
 void Plan::Add(const Layer& layer, const int32_t* draws) {
   ++num_layers;
   switch (layer.kind) {

@@ -34,6 +34,8 @@ class Axis {
   void Reverse();
   // Marks the places from `begin` to below `end`, cut to those there are.
   void CutOut(int64_t begin, int64_t end, int number);
+  // Leaves `length` places from `begin` on.
+  void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
   Stretches stretches() const;
@@ -47,7 +49,7 @@ class Axis {
   // Empties the stretches, and returns what they were.
   Stretches Take();
 
-  const int64_t size_;
+  int64_t size_;
   // Shifts without reflection, and reversals, leave one stretch between zeros,
   // which so many places of zeros precede. For small images a list of three would
   // take as long as the pixels. Empty `stretches_` say that it is still so.
@@ -59,12 +61,16 @@ class Axis {
 // A place is zero where its row or its column is, and where both lie in the same
 // cutout.
 struct Plan {
-  Plan(int64_t height, int64_t width) : rows(height), columns(width) {}
+  Plan(int64_t height, int64_t width)
+      : image_width(width), rows(height), columns(width) {}
 
   // Adds a crop, a flip or a cutout.
   void Add(const Layer& layer, const int32_t* draws);
+  // Leaves this part of what it makes.
+  void Cut(int64_t y, int64_t height, int64_t x, int64_t width);
   bool changes_nothing() const { return num_layers == 0; }
 
+  const int64_t image_width;
   Axis rows, columns;
   int num_layers = 0;
   int num_cutouts = 0;

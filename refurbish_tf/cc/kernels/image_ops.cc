@@ -7,10 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -126,9 +128,10 @@ class DrawsOp : public OpKernel {
   std::optional<LayerRun> run_;
 };
 
-class PixelsOp : public OpKernel {
+// What layers make of images, wherever their draws come from.
+class ImageOp : public OpKernel {
  public:
-  explicit PixelsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
     tensorflow::DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
@@ -137,15 +140,22 @@ class PixelsOp : public OpKernel {
                     "`T` must be the type that the layers make."));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor& images = ctx->input(0);
-    const Tensor& draws = ctx->input(1);
+ protected:
+  const LayerRun& run() const { return *run_; }
+
+  static absl::Status CheckRank(const Tensor& images) {
+    if (images.dims() == 3 || images.dims() == 4) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Images must be of shape [height, width, channels] or [batch, height, "
+        "width, channels], got ", images.shape().DebugString(), "."));
+  }
+
+  // `draws_of(number)` returns those of an image of the batch, which must be such
+  // as the run takes, until it is called again by the same thread.
+  template <class DrawsOf>
+  void Make(OpKernelContext* ctx, const Tensor& images,
+            const DrawsOf& draws_of) {
     const int dims = images.dims();
-    OP_REQUIRES(ctx, dims == 3 || dims == 4,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "Images must be of shape [height, width, channels] or "
-                    "[batch, height, width, channels], got ",
-                    images.shape().DebugString(), ".")));
     const int64_t batch_size = dims == 4 ? images.dim_size(0) : 1;
     const int64_t channels = images.dim_size(dims - 1);
     const ImageSize size = {images.dim_size(dims - 3),
@@ -153,20 +163,6 @@ class PixelsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, run_->CheckChannels(channels));
     const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
-    const int num_draws = run_->num_draws();
-    OP_REQUIRES(
-        ctx,
-        num_draws == 0 ||
-            (draws.dims() == dims - 2 && draws.dim_size(dims - 3) == num_draws &&
-             (dims == 3 || draws.dim_size(0) == batch_size)),
-        absl::InvalidArgumentError(absl::StrCat(
-            "Images of shape ", images.shape().DebugString(),
-            " need draws of shape [", dims == 4 ? absl::StrCat(batch_size, ", ") : "",
-            num_draws, "], got ", draws.shape().DebugString(), ".")));
-    const int32_t* const drawn = draws.flat<int32_t>().data();
-    for (int64_t image = 0; image < batch_size; ++image) {
-      OP_REQUIRES_OK(ctx, run_->CheckDraws(drawn + image * num_draws));
-    }
     Tensor* output;
     if (made->height == size.height && made->width == size.width) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
@@ -187,7 +183,7 @@ class PixelsOp : public OpKernel {
       try {
         Painter painter(*run_, size, channels, BestKernels());
         for (int64_t image = begin; image < end; ++image) {
-          painter.Paint(from + image * from_bytes, drawn + image * num_draws,
+          painter.Paint(from + image * from_bytes, draws_of(image),
                         to + image * to_bytes);
         }
       } catch (const std::bad_alloc&) {
@@ -229,12 +225,119 @@ class PixelsOp : public OpKernel {
   std::optional<LayerRun> run_;
 };
 
+class PixelsOp : public ImageOp {
+ public:
+  using ImageOp::ImageOp;
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& images = ctx->input(0);
+    const Tensor& draws = ctx->input(1);
+    OP_REQUIRES_OK(ctx, CheckRank(images));
+    const bool batch = images.dims() == 4;
+    const int64_t batch_size = batch ? images.dim_size(0) : 1;
+    const int num_draws = run().num_draws();
+    OP_REQUIRES(
+        ctx,
+        num_draws == 0 ||
+            (draws.dims() == (batch ? 2 : 1) &&
+             draws.dim_size(draws.dims() - 1) == num_draws &&
+             (!batch || draws.dim_size(0) == batch_size)),
+        absl::InvalidArgumentError(absl::StrCat(
+            "Images of shape ", images.shape().DebugString(),
+            " need draws of shape [", batch ? absl::StrCat(batch_size, ", ") : "",
+            num_draws, "], got ", draws.shape().DebugString(), ".")));
+    const int32_t* const drawn = draws.flat<int32_t>().data();
+    for (int64_t image = 0; image < batch_size; ++image) {
+      OP_REQUIRES_OK(ctx, run().CheckDraws(drawn + image * num_draws));
+    }
+    Make(ctx, images, [drawn, num_draws](int64_t image) {
+      return drawn + image * num_draws;
+    });
+  }
+};
+
+// Both in one, without a tensor between them: for small images the two ops take
+// as long as the pixels.
+class LayersOp : public ImageOp {
+ public:
+  using ImageOp::ImageOp;
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& images = ctx->input(0);
+    OP_REQUIRES_OK(ctx, CheckRank(images));
+    std::optional<ImageSeed> seed;
+    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
+    if (images.dims() == 3) {
+      Draws draws(run().num_draws());
+      Draw(run(), *seed, draws.data());
+      Make(ctx, images, [&draws](int64_t) { return draws.data(); });
+      return;
+    }
+    Draws draws(images.dim_size(0) * run().num_draws());
+    for (int64_t image = 0; image < images.dim_size(0); ++image) {
+      Draw(run(), seed->SeedAt(image), draws.data() + image * run().num_draws());
+    }
+    Make(ctx, images, [this, &draws](int64_t image) {
+      return draws.data() + image * run().num_draws();
+    });
+  }
+
+ private:
+  // Those of one image need no allocation.
+  using Draws = absl::InlinedVector<int32_t, 64>;
+};
+
+// The box that a random resized crop takes of an image of some size.
+class ResizedCropBoxOp : public OpKernel {
+ public:
+  explicit ResizedCropBoxOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    OP_REQUIRES(ctx,
+                run_->layers().size() == 1 &&
+                    run_->layers()[0].kind == LayerKind::kRandomResizedCrop,
+                absl::InvalidArgumentError(
+                    "`layers` must be one random resized crop."));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& shape = ctx->input(0);
+    OP_REQUIRES(ctx, shape.dims() == 1 && shape.dim_size(0) == 3,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`shape` must be [height, width, channels], got a tensor of "
+                    "shape ", shape.shape().DebugString(), ".")));
+    const ImageSize size = {shape.vec<int32_t>()(0), shape.vec<int32_t>()(1)};
+    OP_REQUIRES(ctx, size.height > 0 && size.width > 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "The image has no pixels: it is ", size.height, " x ",
+                    size.width, ".")));
+    std::optional<ImageSeed> seed;
+    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
+    std::vector<int32_t> draws(run_->num_draws());
+    Draw(*run_, *seed, draws.data());
+    const Box box = ResizedCropBox(run_->layers()[0], draws.data(), size);
+    Tensor* output;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({4}), &output));
+    auto values = output->vec<int32_t>();
+    values(0) = box.y;
+    values(1) = box.x;
+    values(2) = box.height;
+    values(3) = box.width;
+  }
+
+ private:
+  std::optional<LayerRun> run_;
+};
+
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>SeedAt").Device(DEVICE_CPU),
                         SeedAtOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageDraws").Device(DEVICE_CPU),
                         DrawsOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImagePixels").Device(DEVICE_CPU),
                         PixelsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageLayers").Device(DEVICE_CPU),
+                        LayersOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ResizedCropBox").Device(DEVICE_CPU),
+                        ResizedCropBoxOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -21,13 +21,13 @@ absl::StatusOr<LayerRun> RunOf(InferenceContext* c) {
   return LayerRun::Parse(texts);
 }
 
-absl::Status SeedIsPair(InferenceContext* c) {
+absl::Status SeedIsPair(InferenceContext* c, int input) {
   ShapeHandle seed;
-  return c->Merge(c->input(0), c->Vector(2), &seed);
+  return c->Merge(c->input(input), c->Vector(2), &seed);
 }
 
 absl::Status SeedAtShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(SeedIsPair(c));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 0));
   ShapeHandle index, seeds;
   TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(1), 1, &index));
   TF_RETURN_IF_ERROR(c->Concatenate(index, c->Vector(2), &seeds));
@@ -36,7 +36,7 @@ absl::Status SeedAtShape(InferenceContext* c) {
 }
 
 absl::Status DrawsShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(SeedIsPair(c));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 0));
   const absl::StatusOr<LayerRun> run = RunOf(c);
   if (!run.ok()) return run.status();
   if (c->num_inputs() == 1) {
@@ -51,14 +51,9 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status PixelsShape(InferenceContext* c) {
-  const absl::StatusOr<LayerRun> run = RunOf(c);
-  if (!run.ok()) return run.status();
-  ShapeHandle images = c->input(0);
-  if (!c->RankKnown(images) && run->num_draws() > 0 &&
-      c->RankKnown(c->input(1))) {
-    images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
-  }
+// Of images of rank 3 or 4, or of which nothing is known.
+absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
+                       ShapeHandle images) {
   if (!c->RankKnown(images)) {
     c->set_output(0, c->UnknownShape());
     return absl::OkStatus();
@@ -66,23 +61,12 @@ absl::Status PixelsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
   TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
   if (c->ValueKnown(c->Dim(images, -1))) {
-    TF_RETURN_IF_ERROR(run->CheckChannels(c->Value(c->Dim(images, -1))));
+    TF_RETURN_IF_ERROR(run.CheckChannels(c->Value(c->Dim(images, -1))));
   }
   const int dims = c->Rank(images);
-  if (run->num_draws() > 0) {
-    ShapeHandle draws = c->Vector(run->num_draws());
-    if (dims == 4) {
-      draws = c->Matrix(c->Dim(images, 0), run->num_draws());
-    }
-    TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
-    if (dims == 4) {
-      TF_RETURN_IF_ERROR(
-          c->ReplaceDim(images, 0, c->Dim(draws, 0), &images));
-    }
-  }
   const ImageSize size = {c->Value(c->Dim(images, dims - 3)),
                           c->Value(c->Dim(images, dims - 2))};
-  const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+  const absl::StatusOr<ImageSize> made = run.SizeBehind(size);
   if (!made.ok()) return made.status();
   // Else the dimensions stay the same ones, also where they are not known.
   if (made->height != size.height) {
@@ -94,6 +78,41 @@ absl::Status PixelsShape(InferenceContext* c) {
         c->ReplaceDim(images, dims - 2, c->MakeDim(made->width), &images));
   }
   c->set_output(0, images);
+  return absl::OkStatus();
+}
+
+absl::Status PixelsShape(InferenceContext* c) {
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  ShapeHandle images = c->input(0);
+  if (run->num_draws() == 0) return MadeShape(c, *run, images);
+  if (!c->RankKnown(images) && c->RankKnown(c->input(1))) {
+    images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
+  }
+  if (c->RankKnown(images)) {
+    ShapeHandle draws = c->Vector(run->num_draws());
+    const bool batch = c->Rank(images) == 4;
+    if (batch) draws = c->Matrix(c->Dim(images, 0), run->num_draws());
+    TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
+    if (batch) {
+      TF_RETURN_IF_ERROR(c->ReplaceDim(images, 0, c->Dim(draws, 0), &images));
+    }
+  }
+  return MadeShape(c, *run, images);
+}
+
+absl::Status LayersShape(InferenceContext* c) {
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  return MadeShape(c, *run, c->input(0));
+}
+
+absl::Status ResizedCropBoxShape(InferenceContext* c) {
+  ShapeHandle shape;
+  TF_RETURN_IF_ERROR(c->Merge(c->input(0), c->Vector(3), &shape));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
+  c->set_output(0, c->Vector(4));
   return absl::OkStatus();
 }
 
@@ -133,6 +152,30 @@ REGISTER_OP("RefurbishTf>ImagePixels")
 What layers make, with what they drew, of an image or of each one of a batch.
 
 Where they draw nothing, `draws` is of any shape.
+)doc");
+
+REGISTER_OP("RefurbishTf>ImageLayers")
+    .Input("images: uint8")
+    .Input("seed: Tseed")
+    .Output("made: T")
+    .Attr("layers: list(string)")
+    .Attr("T: {uint8, float, bfloat16, half}")
+    .Attr("Tseed: {int32, int64}")
+    .SetShapeFn(LayersShape)
+    .Doc("`ImagePixels` of `ImageDraws` of a seed.");
+
+REGISTER_OP("RefurbishTf>ResizedCropBox")
+    .Input("shape: int32")
+    .Input("seed: Tseed")
+    .Output("box: int32")
+    .Attr("layers: list(string)")
+    .Attr("Tseed: {int32, int64}")
+    .SetShapeFn(ResizedCropBoxShape)
+    .Doc(R"doc(
+What a random resized crop takes of an image: [top, left, height, width].
+
+shape: of the image, [height, width, channels].
+layers: that one.
 )doc");
 
 }  // namespace

@@ -10,8 +10,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Shorter than it takes to put a thread to sleep and to wake it.
-constexpr int kSpins = 64;
+constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
+// To take and to give back the lock between them would be a good part of it.
+constexpr std::chrono::microseconds kShortRun(20);
 
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -101,11 +103,12 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
   while (!cancelled_) {
     const size_t ready = FindReady();
     if (ready < ring_.size()) {
-      const std::unique_ptr<Slot> slot = std::move(ring_[ready]);
+      std::unique_ptr<Slot> slot = std::move(ring_[ready]);
       ring_.erase(ring_.begin() + ready);
       --num_done_;
       bytes_ -= slot->bytes;
-      *piece = std::move(slot->piece);
+      piece->swap(slot->piece);
+      spares_.push_back(std::move(slot));
       ForgetDropped();
       if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();
       if (waited) {
@@ -220,7 +223,7 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   if (may_run && !to_run_.empty()) {
     Slot* const slot = to_run_.front();
     to_run_.pop_front();
-    Run(lock, slot);
+    Run(lock, {slot}, 1);
     return true;
   }
   if (may_run && !fetching_ && !to_fetch_.empty()) {
@@ -242,47 +245,24 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
 }
 
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
-  std::unique_ptr<Piece> piece;
+  std::unique_ptr<Piece> piece = TakeSpare();
   const Claimed claimed = work_->Claim(&piece);
   return Accept(lock, claimed, std::move(piece), may_run);
 }
 
 bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
                             std::unique_ptr<Piece> piece, bool may_run) {
-  if (claimed == Claimed::kEnd) {
-    claims_ended_ = true;
-    // They end.
-    if (Ended()) WakeThreads();
-    if (consumer_sleeps_) wake_consumer_.notify_one();
-    return true;
-  }
-  if (claimed == Claimed::kNotNow) {
-    claims_blocked_ = true;
-    return false;
-  }
-  ring_.push_back(std::make_unique<Slot>());
-  Slot* const slot = ring_.back().get();
-  slot->piece = std::move(piece);
-  if (claimed == Claimed::kDone) {
-    ++idle_claims_;
-    slot->state = State::kUnderWay;
-    Finish(slot, Outcome::kDone, work_->Bytes(*slot->piece));
-    return true;
-  }
-  const bool were_idle = idle_claims_ >= options_.max_pieces;
-  idle_claims_ = 0;
-  if (were_idle && num_sleeping_ > 0) WakeThreads();
+  Slot* const slot = Enter(claimed, std::move(piece));
+  if (slot == nullptr) return claimed != Claimed::kNotNow;
   if (claimed == Claimed::kRun) {
-    slot->state = State::kToRun;
     if (may_run) {
-      Run(lock, slot);
+      RunWithNext(lock, slot);
     } else {
       to_run_.push_back(slot);
       AskThread();
     }
     return true;
   }
-  slot->state = State::kToFetch;
   if (may_run && !fetching_ && to_fetch_.empty()) {
     FetchAndRun(lock, slot);
   } else {
@@ -290,6 +270,66 @@ bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
     if (!may_run) AskThread();
   }
   return true;
+}
+
+std::unique_ptr<OrderedWorkers::Piece> OrderedWorkers::TakeSpare() {
+  return spares_.empty() ? nullptr : std::move(spares_.back()->piece);
+}
+
+OrderedWorkers::Slot* OrderedWorkers::Enter(Claimed claimed,
+                                            std::unique_ptr<Piece> piece) {
+  if (claimed == Claimed::kEnd) {
+    claims_ended_ = true;
+    // They end.
+    if (Ended()) WakeThreads();
+    if (consumer_sleeps_) wake_consumer_.notify_one();
+    return nullptr;
+  }
+  if (claimed == Claimed::kNotNow) {
+    claims_blocked_ = true;
+    return nullptr;
+  }
+  if (spares_.empty()) {
+    ring_.push_back(std::make_unique<Slot>());
+  } else {
+    ring_.push_back(std::move(spares_.back()));
+    spares_.pop_back();
+  }
+  Slot* const slot = ring_.back().get();
+  slot->piece = std::move(piece);
+  if (claimed == Claimed::kDone) {
+    ++idle_claims_;
+    slot->state = State::kUnderWay;
+    Finish(slot, Outcome::kDone, work_->Bytes(*slot->piece));
+    return nullptr;
+  }
+  const bool were_idle = idle_claims_ >= options_.max_pieces;
+  idle_claims_ = 0;
+  if (were_idle) {
+    // It was long ago.
+    short_runs_ = false;
+    if (num_sleeping_ > 0) WakeThreads();
+  }
+  slot->state = claimed == Claimed::kRun ? State::kToRun : State::kToFetch;
+  return slot;
+}
+
+void OrderedWorkers::RunWithNext(Lock& lock, Slot* first) {
+  Slots slots = {first};
+  size_t count = 1;
+  while (short_runs_ && num_threads_ > 0 && count < slots.size() &&
+         to_fetch_.empty() && MayClaim()) {
+    std::unique_ptr<Piece> piece = TakeSpare();
+    const Claimed claimed = work_->Claim(&piece);
+    Slot* const slot = Enter(claimed, std::move(piece));
+    if (claimed == Claimed::kRun) {
+      slots[count++] = slot;
+    } else if (claimed == Claimed::kFetch) {
+      // This thread is back in a moment.
+      to_fetch_.push_back(slot);
+    }
+  }
+  Run(lock, slots, count);
 }
 
 void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
@@ -314,22 +354,36 @@ void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
     }
   }
   if (outcome == Outcome::kRun) {
-    Run(lock, slot);
+    Run(lock, {slot}, 1);
   } else {
     Finish(slot, outcome, bytes);
   }
 }
 
-void OrderedWorkers::Run(Lock& lock, Slot* slot) {
-  slot->state = State::kUnderWay;
+void OrderedWorkers::Run(Lock& lock, const Slots& slots, size_t count) {
+  std::array<Piece*, kMostAtOnce> pieces;
+  for (size_t i = 0; i < count; ++i) {
+    slots[i]->state = State::kUnderWay;
+    pieces[i] = slots[i]->piece.get();
+  }
   if (cancelled_) return;
   AddThread();
-  Piece* const piece = slot->piece.get();
   lock.unlock();
-  const Outcome outcome = work_->Run(piece);
-  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
+  const Clock::time_point began = Clock::now();
+  std::array<Outcome, kMostAtOnce> outcomes;
+  std::array<int64_t, kMostAtOnce> bytes = {};
+  size_t num_run = 0;
+  for (; num_run < count && !cancelled_; ++num_run) {
+    Piece* const piece = pieces[num_run];
+    outcomes[num_run] = work_->Run(piece);
+    if (outcomes[num_run] == Outcome::kDone) {
+      bytes[num_run] = work_->Bytes(*piece);
+    }
+  }
+  const bool were_short = Clock::now() - began < kShortRun * count;
   Acquire(lock);
-  Finish(slot, outcome, bytes);
+  short_runs_ = were_short;
+  for (size_t i = 0; i < num_run; ++i) Finish(slots[i], outcomes[i], bytes[i]);
 }
 
 void OrderedWorkers::Finish(Slot* slot, Outcome outcome, int64_t bytes) {
