@@ -78,7 +78,7 @@ def _section(quick, side, batched, peers, absent):
   large = random.integers(256, size=[batch, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
   steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
   count = steps * batch
-  feed = functools.partial(_reader, batched=batched, steps=steps if batched else count)
+  feed = functools.partial(_reader, batched=batched, times=steps)
   calls = {name: feed(large if is_large else images, augment.compose(sequence))
            for name, (sequence, is_large) in layers(side).items()}
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
@@ -118,11 +118,12 @@ def _section(quick, side, batched, peers, absent):
       "that dtype and the output's size. Nothing: refurbish alone, which is in all rows but those two's.", rows)
 
 
-def _reader(images, function, *, batched, steps):
-  """Returns a function that has `function` done to so many images, or batches, in one call."""
+def _reader(images, function, *, batched, times):
+  """Returns a function that has `function` done to each of the images, or to the batch, so many times in one call."""
   source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
-  # For the end of an epoch, which costs time, to come seldom.
-  source = source.repeat(steps)
+  # For the end of an epoch, which costs time, to come once in a call.
+  source = source.repeat(times)
+  steps = len(source)
   stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
   iterator = iter(arguments.without_autotuner(stage.repeat().shard(steps, steps - 1)))

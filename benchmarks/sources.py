@@ -3,6 +3,7 @@
 Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the files
 were dropped from the page cache by posix_fadvise.
 """
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -33,6 +34,8 @@ INDEXED = 1_281_167
 HEADER, FOOTER = 12, 4
 # How many reads are under way at once where it is compared with io_uring, which the kernel may not allow.
 DEPTH = 16
+# Bytes a second of a device that is the bottleneck.
+DEVICE = 100e6
 NOT_ALLOWED = 3
 
 
@@ -44,7 +47,7 @@ def measure(quick):
     for name, size, count in CASES:
       common.say(f"writing records of {name}")
       written[name] = _Written(directory / name.replace(" ", ""), size, max(60, count // 50) if quick else count)
-    for section in (bytes_read, times, in_order, bare_reads, index):
+    for section in (bytes_read, times, bounded, in_order, bare_reads, index):
       common.say(section.__doc__)
       yield section(quick, directory, written)
   finally:
@@ -60,15 +63,15 @@ class _Written:
     for path in self.paths.values():
       path.mkdir(parents=True)
     random = np.random.default_rng(1)
-    self._file = str(self.paths["tfrecord"] / "records.tfrecord")
+    self.file = str(self.paths["tfrecord"] / "records.tfrecord")
     (self.paths["folder"] / "class").mkdir()
-    with tf.io.TFRecordWriter(self._file) as writer:
+    with tf.io.TFRecordWriter(self.file) as writer:
       for i in range(count):
         record = random.bytes(size)
         writer.write(record)
         (self.paths["folder"] / "class" / f"{i:06}.jpg").write_bytes(record)
     self._write_array_record()
-    self._cached = tf.data.TFRecordDataset(self._file).cache(str(self.paths["cache"] / "cache"))
+    self._cached = tf.data.TFRecordDataset(self.file).cache(str(self.paths["cache"] / "cache"))
     drain(self._cached)
 
   def _write_array_record(self):
@@ -79,15 +82,15 @@ class _Written:
     self._array_record = str(self.paths["array_record"] / "records.array_record")
     # Not compressed, as the others, and each record by itself.
     writer = array_record_module.ArrayRecordWriter(self._array_record, "group_size:1,uncompressed")
-    for record in tf.data.TFRecordDataset(self._file).as_numpy_iterator():
+    for record in tf.data.TFRecordDataset(self.file).as_numpy_iterator():
       writer.write(record)
     writer.close()
 
   def datasets(self):
     """By the name of the way: where its files are, and the dataset; None where it cannot be measured here."""
     ways = {
-        "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self._file)),
-        "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self._file)),
+        "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self.file)),
+        "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self.file)),
         "files of a folder": ("folder", rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file)),
         "cache(filename)": ("cache", self._cached)}
     ways["ArrayRecord by data_source"] = ("array_record", None)
@@ -98,10 +101,10 @@ class _Written:
     return ways
 
   def by_index(self):
-    return rtf.sources.tfrecord(self._file)
+    return rtf.sources.tfrecord(self.file)
 
   def as_a_stream(self):
-    return tf.data.TFRecordDataset(self._file)
+    return tf.data.TFRecordDataset(self.file)
 
   def places(self):
     """Offset and length of each record, with its frame."""
@@ -162,12 +165,66 @@ def times(quick, directory, written):
   installed = importlib.util.find_spec("grain") is not None
   rows.append(common.Row(
       "grain", f"Grain's ArrayRecord ({'by benchmarks/run.py peers' if installed else 'grain is not installed'})", "", []))
-  rows.append(common.Row(
-      "bounded", "A device of 100 MB/s (io.max cannot be set by a process without rights over its cgroup)", "", []))
   return common.Section(
       times.__doc__,
       "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing else is "
       "done with them. What the device reads is read_bytes of /proc/self/io.", rows)
+
+
+def bounded(quick, directory, written):
+  """Where the device is the bottleneck"""
+  name, r = WITH_BAR[-1], 3
+  records = written[name]
+  ways = {"index": records.by_index(), "stream": records.as_a_stream()}
+  trains = {way: dataset.refurbish(tf.identity, r=r, seed=1) for way, dataset in ways.items()}
+  for train in trains.values():
+    drain(train)
+  speeds, refused = {way: [] for way in ways}, ""
+  try:
+    with _bounded_reads(directory, DEVICE):
+      for _ in range(common.rounds(quick, 5)):
+        for way, train in trains.items():
+          _drop_from_page_cache(records.paths["tfrecord"])
+          speeds[way].append(1e6 * drain(train) / records.count)
+  except OSError as error:
+    refused = f" (reads cannot be bounded here: {error.strerror})"
+  of = f"{name}, r = {r}, cold, at most {DEVICE / 1e6:.0f} MB/s"
+  return common.Section(
+      bounded.__doc__,
+      "As above, in a control group (io.max, or blkio.throttle) that may read no more than that from the device. A limit of "
+      "0.5 is twice as many samples a second.",
+      [common.Row("bounded_index", f"{of}: TFRecord by index{refused}", "µs a sample", speeds["index"]),
+       common.Row("bounded_stream", f"{of}: TFRecord as a stream{refused}", "µs a sample", speeds["stream"]),
+       common.Row("bounded", f"By index against the stream, {of}{refused}", "of the stream",
+                  common.quotients(speeds["index"], speeds["stream"]), limit=0.5)])
+
+
+@contextlib.contextmanager
+def _bounded_reads(directory, rate):
+  """Has this process read at most `rate` bytes a second from the device of `directory`. OSError where it may not."""
+  device = pathlib.Path("/sys/dev/block", "{}:{}".format(*(f(os.stat(directory).st_dev) for f in (os.major, os.minor))))
+  # The limit is that of a whole disk.
+  disk = (device.resolve().parent if (device / "partition").exists() else device) / "dev"
+  groups = pathlib.Path("/sys/fs/cgroup")
+  unified = (groups / "cgroup.controllers").exists()
+  groups = groups if unified else groups / "blkio"
+  number = disk.read_text().strip()
+  group = groups / f"refurbish-{os.getpid()}"
+  group.mkdir()
+  try:
+    if unified:
+      (group / "io.max").write_text(f"{number} rbps={rate:.0f}")
+    else:
+      (group / "blkio.throttle.read_bps_device").write_text(f"{number} {rate:.0f}")
+    path = next(line.split(":")[2] for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+                if ("" if unified else "blkio") in line.split(":")[1].split(","))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    try:
+      yield
+    finally:
+      pathlib.Path(f"{groups}{path}", "cgroup.procs").write_text(str(os.getpid()))
+  finally:
+    group.rmdir()
 
 
 def in_order(quick, directory, written):

@@ -367,6 +367,7 @@ def _checked_batch_size(batch_size, whose):
 
 
 def _checked_size(size):
+  size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
     raise TypeError(

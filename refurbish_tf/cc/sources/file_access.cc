@@ -127,23 +127,6 @@ class LocalFileAccess : public FileAccess {
     return file;
   }
 
-  absl::StatusOr<std::string> ReadWhole(const std::string& path,
-                                        uint64_t most) override {
-    absl::StatusOr<std::unique_ptr<RandomFile>> file = Open(path);
-    if (!file.ok()) return file.status();
-    absl::StatusOr<FileIdentity> identity = (*file)->Identity();
-    if (!identity.ok()) return identity.status();
-    if (identity->size > most) {
-      return absl::ResourceExhaustedError(absl::StrCat(path, " is too long"));
-    }
-    std::string content(identity->size, '\0');
-    absl::StatusOr<size_t> read =
-        (*file)->Read(0, content.size(), content.data());
-    if (!read.ok()) return read.status();
-    content.resize(*read);
-    return content;
-  }
-
   absl::Status WriteWhole(const std::string& path,
                           const std::string& content) override {
     static std::atomic<uint64_t> counter{0};
@@ -186,6 +169,22 @@ class LocalFileAccess : public FileAccess {
 };
 
 }  // namespace
+
+absl::StatusOr<std::string> FileAccess::ReadWhole(const std::string& path,
+                                                  uint64_t most) {
+  absl::StatusOr<std::unique_ptr<RandomFile>> file = Open(path);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<FileIdentity> identity = (*file)->Identity();
+  if (!identity.ok()) return identity.status();
+  if (identity->size > most) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, " is too long"));
+  }
+  std::string content(identity->size, '\0');
+  absl::StatusOr<size_t> read = (*file)->Read(0, content.size(), content.data());
+  if (!read.ok()) return read.status();
+  content.resize(*read);
+  return content;
+}
 
 bool IsLocal(const std::string& path) {
   return absl::StartsWith(path, kScheme) || !absl::StrContains(path, "://");

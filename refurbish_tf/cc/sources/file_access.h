@@ -58,8 +58,7 @@ class FileAccess {
   virtual absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) = 0;
   // NotFound where there is none; ResourceExhausted beyond `most` bytes.
-  virtual absl::StatusOr<std::string> ReadWhole(const std::string& path,
-                                                uint64_t most) = 0;
+  absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
   // Under a provisional name first, so that it is there whole or not at all. Makes
   // the directory it is in, and none above that.
   virtual absl::Status WriteWhole(const std::string& path,

@@ -1,0 +1,20 @@
+"""The notebooks, and how they are run."""
+import pathlib
+import re
+
+import nbclient
+import nbformat
+
+NOTEBOOKS = sorted((pathlib.Path(__file__).parent.parent.parent / "notebooks").glob("*.ipynb"))
+
+
+def execute(path, **parameters):
+  """Runs a notebook in a new kernel, with other values in its parameters cell. Returns it with its outputs."""
+  notebook = nbformat.read(path, as_version=4)
+  cell = next(cell for cell in notebook.cells if cell.source.startswith("#@title Parameters"))
+  for name, value in parameters.items():
+    cell.source, found = re.subn(rf"^{name} = [^ ]+", f"{name} = {value}", cell.source, flags=re.MULTILINE)
+    assert found == 1, name
+  nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False, resources={
+      "metadata": {"path": path.parent}}).execute()
+  return notebook
