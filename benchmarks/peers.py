@@ -40,19 +40,19 @@ ROUNDS = 5
 # After which a pipeline is taken to hang.
 EPOCH_SECONDS = 300
 # As in peer_pipelines/epochs.py. Of whole ones, for nobody to have fewer images because it drops a smaller one.
-BATCH = 128
+BATCHES = {"small": 128, "large": 32}
 # Of a photograph, when it is prepared.
 SIDE = 224
 
 
 def measure(quick):
   """Yields the sections."""
-  images, whence = samples.small(4 * BATCH if quick else 100 * BATCH)
+  images, whence = samples.small(512 if quick else 12_800)
   yield _section(
       quick, "small", "32x32", images, whence,
       "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
       "flip whole batches")
-  files, whence = samples.photographs(BATCH if quick else 10 * BATCH)
+  files, whence = samples.photographs(128 if quick else 1280)
   yield _section(
       quick, "large", "224x224", files, whence,
       "decoding with a random resized crop, two RandAugment operations at M = 9 of 10; then crop with padding 4, flip and "
@@ -91,7 +91,7 @@ def _section(quick, kind, size, images, whence, augmentation):
         for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded") if key in speeds]
   return common.Section(
       f"{size}: images per second and per CPU second",
-      f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCH}, read without a model. Each "
+      f"{whence}, from memory, in random order: {augmentation}. Batches of {BATCHES[kind]}, read without a model. Each "
       "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
       f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "

@@ -122,7 +122,7 @@ MUTANTS = [
            "    position_ = wanted_.back().position + 1;", "tests/test_data_source.py::test_restored_at_every_step"),
     Mutant("elements share memory with their source", "refurbish_tf/sources/data_source.py",
            '  return np.array(array, array.dtype.newbyteorder("="), order="C")', "  return np.ascontiguousarray(array)",
-           "tests/test_data_source.py::test_what_was_read_is_nobody_elses"),
+           "tests/test_data_source_elements.py::test_what_was_read_is_nobody_elses"),
     Mutant("a Python source is kept for ever", "refurbish_tf/sources/data_source.py", "    if not tf.executing_eagerly():",
            "    if True:", "tests/test_data_source.py::test_the_source_goes_with_its_dataset"),
     Mutant("a split that is not shuffled", "refurbish_tf/sources/image_folder.py", "  if seed is not None:\n    places",

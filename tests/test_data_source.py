@@ -1,14 +1,11 @@
 """`rtf.sources.data_source`: the elements of a Python source, asked for by index."""
-import collections
 import gc
-import re
 import threading
 import weakref
 
 import hypothesis
 from hypothesis import strategies
 import numpy as np
-from PIL import Image
 import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
@@ -16,42 +13,13 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support import checkpoints
+from support.python_sources import Batched
+from support.python_sources import Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
 # Longer than anything takes on a busy machine.
 MINUTES = 300
-
-
-class Source:
-  """The squares of 0 to n - 1. Notes what it is asked for."""
-
-  def __init__(self, n, fails=()):
-    self.n = n
-    self.fails = fails
-    self.asked = []
-
-  def __len__(self):
-    return self.n
-
-  def __getitem__(self, index):
-    self.asked.append(index)
-    return self.element(index)
-
-  def element(self, index):
-    if index >= self.n:
-      raise IndexError(index)
-    if index in self.fails:
-      raise KeyError(f"no {index}")
-    return index * index
-
-
-class Batched(Source):
-  """Likewise, in batches."""
-
-  def __getitems__(self, indices):
-    self.asked.append(list(indices))
-    return [self.element(index) for index in indices]
 
 
 def _values(dataset):
@@ -186,126 +154,6 @@ def test_restored_at_every_step(tmp_path, make, symbolic):
     path = checkpoints.save(iterator, tmp_path)
     after = dataset()
     assert checkpoints.take(checkpoints.restore(after, path)) == expected[step:]
-
-
-Point = collections.namedtuple("Point", ["x", "y"])
-
-
-@pytest.mark.parametrize("element, spec, expected", [
-    (7, tf.TensorSpec([], tf.int64), 7),
-    (1.5, tf.TensorSpec([], tf.float64), 1.5),
-    (True, tf.TensorSpec([], tf.bool), True),
-    ("é", tf.TensorSpec([], tf.string), "é".encode()),
-    (b"a\0b\0\0", tf.TensorSpec([], tf.string), b"a\0b\0\0"),
-    (b"", tf.TensorSpec([], tf.string), b""),
-    ([1, 2], tf.TensorSpec([2], tf.int64), [1, 2]),
-    ([b"a\0", b"b"], tf.TensorSpec([2], tf.string), [b"a\0", b"b"]),
-    (["a", "é"], tf.TensorSpec([2], tf.string), [b"a", "é".encode()]),
-    (np.array(["a", "bc"]), tf.TensorSpec([2], tf.string), [b"a", b"bc"]),
-    (np.array([[b"a", b"bc"]]), tf.TensorSpec([1, 2], tf.string), [[b"a", b"bc"]]),
-    (np.bytes_(b"ab"), tf.TensorSpec([], tf.string), b"ab"),
-    (np.str_("ab"), tf.TensorSpec([], tf.string), b"ab"),
-    (np.float16(2), tf.TensorSpec([], tf.float16), 2),
-    (np.zeros([2, 0, 3], np.uint8), tf.TensorSpec([2, 0, 3], tf.uint8), np.zeros([2, 0, 3])),
-    (np.arange(6).reshape(2, 3).T[::-1], tf.TensorSpec([3, 2], tf.int64), [[2, 5], [1, 4], [0, 3]]),
-    (tf.constant([1, 2]), tf.TensorSpec([2], tf.int32), [1, 2]),
-    (tf.constant(["a"]), tf.TensorSpec([1], tf.string), [b"a"]),
-    (tf.constant([1], tf.bfloat16), tf.TensorSpec([1], tf.bfloat16), [1]),
-    (Image.fromarray(np.eye(3, dtype=np.uint8)), tf.TensorSpec([3, 3], tf.uint8), np.eye(3))])
-def test_components(element, spec, expected):
-  dataset = data_source([element, element])
-  assert dataset.element_spec == spec
-  for value in dataset.as_numpy_iterator():
-    # NumPy's own strings would lose their last zeros.
-    kind = object if spec.dtype == tf.string else None
-    assert np.array(value, kind).tolist() == np.array(expected, kind).tolist()
-
-
-def test_structures():
-  element = {"b": (1, {"x": b"s"}), "a": Point(2.0, [3, 4])}
-  dataset = data_source([element, element], batch_reads=2)
-  for value in dataset.as_numpy_iterator():
-    assert value["b"] == (1, {"x": b"s"}) and isinstance(value["a"], Point)
-    assert value["a"].x == 2 and value["a"].y.tolist() == [3, 4]
-  assert dataset.map(lambda element: element["a"].y).element_spec == tf.TensorSpec([2], tf.int64)
-
-
-def test_python_numbers_become_what_the_spec_says():
-  def read(values, spec):
-    return [x.tolist() for x in data_source(values, element_spec=spec).as_numpy_iterator()]
-
-  assert read([1, 2.5, True], tf.TensorSpec([], tf.float32)) == [1, 2.5, 1]
-  assert read([1, [2, 3]], tf.TensorSpec(None, tf.int32)) == [1, [2, 3]]
-  assert read([np.zeros(2, np.int8)], tf.TensorSpec([None], tf.int8)) == [[0, 0]]
-  for value, spec in ((1.5, tf.int32), (300, tf.uint8), (-1, tf.uint8), (np.int64(1), tf.int32), (1, tf.string), ("a", tf.int32),
-                      (2, tf.bool), (1j, tf.float32)):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Element 0 of the source of data_source: "):
-      read([value], tf.TensorSpec([], spec))
-
-
-class _NoArray:
-  def __array__(self, *_, **__):
-    raise RuntimeError("on another device")
-
-
-@pytest.mark.parametrize("odd, match", [
-    (None, "NoneType.*no numbers or strings"), (object(), "no numbers or strings"), ({1, 2}, "no numbers or strings"),
-    ([1, [2, 3]], "makes no array.*for several return a tuple"), ([1, None], "NoneType"), (_NoArray(), "on another device"),
-    (np.datetime64("2020-01-01"), "dtype datetime64"), (np.ma.masked_array([1], [True]), "masked array"),
-    (np.zeros(2, [("a", int)]), "dtype"), (np.array([1, None]), "NoneType")])
-def test_odd_elements(odd, match):
-  with pytest.raises(TypeError, match=match):
-    data_source([odd])
-  with pytest.raises(TypeError, match="its component"):
-    data_source([{"x": odd}])
-  dataset = data_source([1, odd, 3], element_spec=tf.TensorSpec(None, tf.int64))
-  iterator = iter(dataset)
-  assert int(next(iterator)) == 1
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s)Element 1 of the source of data_source: .*{match}"):
-    next(iterator)
-  assert int(next(iterator)) == 3
-
-
-@pytest.mark.parametrize("other, match", [
-    (np.zeros([3], np.uint8), r"shape \(3,\), and not \(2,\).*None for what varies"),
-    (np.zeros([2], np.int8), "dtype int8, and not uint8"), ((1, 2), "it is a tuple, and in the others it is one component"), (b"x", "string, and not uint8")])
-def test_elements_unlike_the_first(other, match):
-  good = np.ones([2], np.uint8)
-  iterator = iter(data_source([good, good, other, good]))
-  assert np.array_equal(next(iterator), good) and np.array_equal(next(iterator), good)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s)Element 2 of the source of data_source: .*({match})"):
-    next(iterator)
-  assert np.array_equal(next(iterator), good)
-
-
-def test_elements_of_another_structure():
-  iterator = iter(data_source([(1, {"a": 2}), (1, {"b": 2}), [1, {"a": 2}], (1, {"a": "x"}), (1, {"a": 3})]))
-  assert int(next(iterator)[0]) == 1
-  for i, match in ((1, "structure"), (2, "structure"), (3, "its component '1/a' is of dtype string")):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} of the source of data_source: .*{match}"):
-      next(iterator)
-  assert int(next(iterator)[1]["a"]) == 3
-
-
-def test_shapes_that_vary_are_for_element_spec():
-  rows = [np.arange(i) for i in range(5)]
-  dataset = data_source(rows, element_spec=tf.TensorSpec([None], tf.int64))
-  assert [x.tolist() for x in dataset.as_numpy_iterator()] == [row.tolist() for row in rows]
-
-
-def test_what_was_read_is_nobody_elses():
-  # TensorFlow goes on to use the memory of an array that begins at such an address.
-  memory = np.zeros([8064], np.uint8)
-  begin = -memory.ctypes.data % 64
-  buffer = memory[begin:begin + 8000].view(np.int64)
-
-  class OneBuffer(Source):
-    def element(self, index):
-      buffer[:] = index
-      return buffer
-
-  batch, = data_source(OneBuffer(10)).batch(10)
-  assert batch.numpy()[:, 0].tolist() == list(range(10))
 
 
 @pytest.mark.filterwarnings("ignore:__getitems__ of Batched:RuntimeWarning")
@@ -644,10 +492,3 @@ def test_array_record(tmp_path):
     train = dataset.map(lambda record: record).refurbish(lambda record: record, r=3, seed=1)
     for _ in range(3):
       assert sorted(train.as_numpy_iterator()) == sorted(records)
-
-
-def test_what_a_message_says_stands_in_one_line():
-  with pytest.raises(tf.errors.InvalidArgumentError) as raised:
-    list(data_source([1, "x"]))
-  assert re.search(r"Element 1 of the source of data_source: it is of dtype string, and not int64 as element_spec says",
-                   raised.value.message)

@@ -1,0 +1,32 @@
+"""Sources for `rtf.sources.data_source` that note what they are asked for."""
+
+
+class Source:
+  """The squares of 0 to n - 1. Notes what it is asked for."""
+
+  def __init__(self, n, fails=()):
+    self.n = n
+    self.fails = fails
+    self.asked = []
+
+  def __len__(self):
+    return self.n
+
+  def __getitem__(self, index):
+    self.asked.append(index)
+    return self.element(index)
+
+  def element(self, index):
+    if index >= self.n:
+      raise IndexError(index)
+    if index in self.fails:
+      raise KeyError(f"no {index}")
+    return index * index
+
+
+class Batched(Source):
+  """Likewise, in batches."""
+
+  def __getitems__(self, indices):
+    self.asked.append(list(indices))
+    return [self.element(index) for index in indices]
