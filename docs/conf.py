@@ -38,6 +38,8 @@ html_theme_options = {
 myst_heading_anchors = 4
 # A notebook shows what it was committed with.
 nb_execution_mode = "off"
+# Its tables are Markdown.
+nb_render_markdown_format = "myst"
 # The license of a notebook stands above its title.
 suppress_warnings = ["myst.header"]
 
