@@ -25,8 +25,8 @@ SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
     "The source of refurbish yields batches, and refurbish takes each of them for one sample: the same samples stay "
     "together in every epoch, and files in the order of their classes make batches of one class. Batch behind refurbish: "
-    "source.refurbish(...).batch(...). For that leave .batch out of the source, write batch_size=None in "
-    "keras.utils.image_dataset_from_directory or tfds.load, or put .unbatch() behind the batches. If a batch is meant to be "
+    "source.refurbish(...).batch(...). For that leave .batch out of the source, read a directory of images by "
+    "rtf.sources.image_folder, write batch_size=None in tfds.load, or put .unbatch() behind the batches. If a batch is meant to be "
     f"one sample, such as a sequence: {SILENCE}.")
 SORTED_STREAM = (
     "The source of refurbish is a stream that is sorted by label: in the first epoch whole batches were of one class. Give "

@@ -11,8 +11,6 @@ from .final_layers import random_resized_crop
 from .layers import checked_range
 from .layers import checked_seed
 
-# As torchvision's RandomResizedCrop and the Inception preprocessing have it: so many windows are tried.
-
 
 def decode_and_crop(
     scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3)) -> Callable[..., tf.Tensor]:

@@ -121,9 +121,9 @@ class ResizedCrop:
         return math.floor(drawn[20] * (height - h + 1)), math.floor(drawn[21] * (width - w + 1)), h, w
     w, h = width, height
     if width / height < narrowest:
-      h = min(height, math.floor(width / narrowest + 0.5))
+      h = max(1, min(height, math.floor(width / narrowest + 0.5)))
     elif width / height > widest:
-      w = min(width, math.floor(height * widest + 0.5))
+      w = max(1, min(width, math.floor(height * widest + 0.5)))
     return (height - h) // 2, (width - w) // 2, h, w
 
   def pixels(self, image, draws):

@@ -72,15 +72,18 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
 constexpr char kNoShuffle[] =
     "refurbish shuffles by itself in every epoch, so leave the shuffle out, put "
     "it behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
-    "shuffle_files=False";
+    "shuffle_files=False; in place of keras.utils.image_dataset_from_directory "
+    "take rtf.sources.image_folder";
 constexpr char kNoShuffleOfFiles[] =
     "refurbish shuffles by itself in every epoch, so write "
     "list_files(..., shuffle=False); with TFDS, shuffle_files=False";
 constexpr char kNoShuffleOfBatches[] =
     "refurbish shuffles by itself in every epoch and takes single samples, so "
-    "leave shuffle and batch out; with keras.utils.image_dataset_from_directory "
-    "write shuffle=False, batch_size=None, or read the folder by "
-    "rtf.sources.image_folder; with TFDS, shuffle_files=False";
+    "leave shuffle and batch out; in place of "
+    "keras.utils.image_dataset_from_directory take rtf.sources.image_folder, "
+    "which has the same classes and the same split (shuffle=False, "
+    "batch_size=None is only for a directory without validation_split, which "
+    "else splits by class); with TFDS, shuffle_files=False";
 
 const char* NoShuffle(const Contents& contents) {
   if (contents.has_files) return kNoShuffleOfFiles;

@@ -151,7 +151,7 @@ class ImageOp : public OpKernel {
   }
 
   // `draws_of(number)` returns those of an image of the batch, which must be such
-  // as the run takes, until it is called again by the same thread.
+  // as the run takes. It is called by many threads.
   template <class DrawsOf>
   void Make(OpKernelContext* ctx, const Tensor& images,
             const DrawsOf& draws_of) {
@@ -271,6 +271,10 @@ class LayersOp : public ImageOp {
       Draws draws(run().num_draws());
       Draw(run(), *seed, draws.data());
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
+      return;
+    }
+    if (images.NumElements() == 0) {
+      Make(ctx, images, [](int64_t) -> const int32_t* { return nullptr; });
       return;
     }
     Draws draws(images.dim_size(0) * run().num_draws());

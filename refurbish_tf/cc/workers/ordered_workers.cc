@@ -12,8 +12,6 @@ using Clock = std::chrono::steady_clock;
 // Shorter than it takes to put a thread to sleep and to wake it.
 constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
-// To take and to give back the lock between them would be a good part of it.
-constexpr std::chrono::microseconds kShortRun(20);
 
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -23,7 +21,7 @@ void Pause() {
 #endif
 }
 
-// What is held for less than a microsecond is not worth a sleep.
+// What is held for some microseconds is not worth a sleep.
 void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int i = 0; i < kSpins; ++i) {
     if (lock.try_lock()) return;
@@ -71,6 +69,7 @@ bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
                   ring_.begin(), ring_.end(),
                   [](const auto& slot) { return slot->state == State::kToFetch; }),
               ring_.end());
+  ForgetDropped();
   const auto is_settled = [](const auto& slot) {
     return slot->state == State::kDone || slot->state == State::kDropped;
   };
@@ -223,7 +222,7 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   if (may_run && !to_run_.empty()) {
     Slot* const slot = to_run_.front();
     to_run_.pop_front();
-    Run(lock, {slot}, 1);
+    Run(lock, slot);
     return true;
   }
   if (may_run && !fetching_ && !to_fetch_.empty()) {
@@ -245,49 +244,24 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
 }
 
 bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
-  std::unique_ptr<Piece> piece = TakeSpare();
+  std::unique_ptr<Piece> piece;
+  if (!spares_.empty()) piece = std::move(spares_.back()->piece);
   const Claimed claimed = work_->Claim(&piece);
   return Accept(lock, claimed, std::move(piece), may_run);
 }
 
 bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
                             std::unique_ptr<Piece> piece, bool may_run) {
-  Slot* const slot = Enter(claimed, std::move(piece));
-  if (slot == nullptr) return claimed != Claimed::kNotNow;
-  if (claimed == Claimed::kRun) {
-    if (may_run) {
-      RunWithNext(lock, slot);
-    } else {
-      to_run_.push_back(slot);
-      AskThread();
-    }
-    return true;
-  }
-  if (may_run && !fetching_ && to_fetch_.empty()) {
-    FetchAndRun(lock, slot);
-  } else {
-    to_fetch_.push_back(slot);
-    if (!may_run) AskThread();
-  }
-  return true;
-}
-
-std::unique_ptr<OrderedWorkers::Piece> OrderedWorkers::TakeSpare() {
-  return spares_.empty() ? nullptr : std::move(spares_.back()->piece);
-}
-
-OrderedWorkers::Slot* OrderedWorkers::Enter(Claimed claimed,
-                                            std::unique_ptr<Piece> piece) {
   if (claimed == Claimed::kEnd) {
     claims_ended_ = true;
     // They end.
     if (Ended()) WakeThreads();
     if (consumer_sleeps_) wake_consumer_.notify_one();
-    return nullptr;
+    return true;
   }
   if (claimed == Claimed::kNotNow) {
     claims_blocked_ = true;
-    return nullptr;
+    return false;
   }
   if (spares_.empty()) {
     ring_.push_back(std::make_unique<Slot>());
@@ -301,35 +275,29 @@ OrderedWorkers::Slot* OrderedWorkers::Enter(Claimed claimed,
     ++idle_claims_;
     slot->state = State::kUnderWay;
     Finish(slot, Outcome::kDone, work_->Bytes(*slot->piece));
-    return nullptr;
+    return true;
   }
   const bool were_idle = idle_claims_ >= options_.max_pieces;
   idle_claims_ = 0;
-  if (were_idle) {
-    // It was long ago.
-    short_runs_ = false;
-    if (num_sleeping_ > 0) WakeThreads();
-  }
-  slot->state = claimed == Claimed::kRun ? State::kToRun : State::kToFetch;
-  return slot;
-}
-
-void OrderedWorkers::RunWithNext(Lock& lock, Slot* first) {
-  Slots slots = {first};
-  size_t count = 1;
-  while (short_runs_ && num_threads_ > 0 && count < slots.size() &&
-         to_fetch_.empty() && MayClaim()) {
-    std::unique_ptr<Piece> piece = TakeSpare();
-    const Claimed claimed = work_->Claim(&piece);
-    Slot* const slot = Enter(claimed, std::move(piece));
-    if (claimed == Claimed::kRun) {
-      slots[count++] = slot;
-    } else if (claimed == Claimed::kFetch) {
-      // This thread is back in a moment.
-      to_fetch_.push_back(slot);
+  if (were_idle && num_sleeping_ > 0) WakeThreads();
+  if (claimed == Claimed::kRun) {
+    slot->state = State::kToRun;
+    if (may_run) {
+      Run(lock, slot);
+    } else {
+      to_run_.push_back(slot);
+      AskThread();
     }
+    return true;
   }
-  Run(lock, slots, count);
+  slot->state = State::kToFetch;
+  if (may_run && !fetching_ && to_fetch_.empty()) {
+    FetchAndRun(lock, slot);
+  } else {
+    to_fetch_.push_back(slot);
+    if (!may_run) AskThread();
+  }
+  return true;
 }
 
 void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
@@ -354,36 +322,22 @@ void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
     }
   }
   if (outcome == Outcome::kRun) {
-    Run(lock, {slot}, 1);
+    Run(lock, slot);
   } else {
     Finish(slot, outcome, bytes);
   }
 }
 
-void OrderedWorkers::Run(Lock& lock, const Slots& slots, size_t count) {
-  std::array<Piece*, kMostAtOnce> pieces;
-  for (size_t i = 0; i < count; ++i) {
-    slots[i]->state = State::kUnderWay;
-    pieces[i] = slots[i]->piece.get();
-  }
+void OrderedWorkers::Run(Lock& lock, Slot* slot) {
+  slot->state = State::kUnderWay;
   if (cancelled_) return;
   AddThread();
+  Piece* const piece = slot->piece.get();
   lock.unlock();
-  const Clock::time_point began = Clock::now();
-  std::array<Outcome, kMostAtOnce> outcomes;
-  std::array<int64_t, kMostAtOnce> bytes = {};
-  size_t num_run = 0;
-  for (; num_run < count && !cancelled_; ++num_run) {
-    Piece* const piece = pieces[num_run];
-    outcomes[num_run] = work_->Run(piece);
-    if (outcomes[num_run] == Outcome::kDone) {
-      bytes[num_run] = work_->Bytes(*piece);
-    }
-  }
-  const bool were_short = Clock::now() - began < kShortRun * count;
+  const Outcome outcome = work_->Run(piece);
+  const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
   Acquire(lock);
-  short_runs_ = were_short;
-  for (size_t i = 0; i < num_run; ++i) Finish(slots[i], outcomes[i], bytes[i]);
+  Finish(slot, outcome, bytes);
 }
 
 void OrderedWorkers::Finish(Slot* slot, Outcome outcome, int64_t bytes) {

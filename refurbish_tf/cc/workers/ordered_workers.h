@@ -3,7 +3,6 @@
 #ifndef REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
 #define REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -23,11 +22,9 @@ namespace refurbish_tf {
 // at a time, in the order of the claims. And it is run: many at once.
 //
 // A thread sleeps only when enough results lie ready, and is woken when half of
-// them are gone. It is started only when all others are at work. Where runs are
-// short it claims several at once, so that it seldom asks for the lock. The
-// consumer sleeps only when the result at its place is not ready, and first does a
-// piece itself. Where claims find nothing to run no thread is asked: the consumer
-// claims.
+// them are gone. It is started only when all others are at work. The consumer
+// sleeps only when the result at its place is not ready, and first does a piece
+// itself. Where claims find nothing to run no thread is asked: the consumer claims.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -111,12 +108,7 @@ class OrderedWorkers {
     int64_t bytes = 0;
   };
 
-  // Short runs that a thread does without the lock between them.
-  static constexpr size_t kMostAtOnce = 4;
-
   using Lock = std::unique_lock<std::mutex>;
-  using Slots = std::array<Slot*, kMostAtOnce>;
-
 
   // Does one thing that can be done now. False if there is none. Lets go of the
   // lock meanwhile.
@@ -124,17 +116,8 @@ class OrderedWorkers {
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Accept(Lock& lock, Claimed claimed, std::unique_ptr<Piece> piece,
               bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The piece of the slot that is used next, or null.
-  std::unique_ptr<Piece> TakeSpare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Puts what was claimed into the ring. Null where nothing is left to be done.
-  Slot* Enter(Claimed claimed, std::unique_ptr<Piece> piece)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Runs a piece, and where that is short those that can be claimed behind it.
-  void RunWithNext(Lock& lock, Slot* first) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FetchAndRun(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The first `count` of `slots`.
-  void Run(Lock& lock, const Slots& slots, size_t count)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(Slot* slot, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes those that are dropped from the front of the ring.
@@ -182,9 +165,7 @@ class OrderedWorkers {
   std::deque<Slot*> to_run_ ABSL_GUARDED_BY(mu_);
   // Changed with the lock; looked at without it, too.
   std::atomic<bool> fetching_{false};
-  std::atomic<bool> cancelled_{false};
   bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
-  bool short_runs_ ABSL_GUARDED_BY(mu_) = false;
   // Of the ring: how many are done, what they hold, and what the largest held.
   size_t num_done_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -196,6 +177,7 @@ class OrderedWorkers {
   bool claims_blocked_ ABSL_GUARDED_BY(mu_) = false;
   bool claims_ended_ ABSL_GUARDED_BY(mu_) = false;
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;
   int num_sleeping_ ABSL_GUARDED_BY(mu_) = 0;
   // Started, and not yet at work.
