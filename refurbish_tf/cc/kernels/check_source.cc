@@ -72,8 +72,7 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
 constexpr char kNoShuffle[] =
     "refurbish shuffles by itself in every epoch, so leave the shuffle out, put "
     "it behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
-    "shuffle_files=False; in place of keras.utils.image_dataset_from_directory "
-    "take rtf.sources.image_folder";
+    "shuffle_files=False";
 constexpr char kNoShuffleOfFiles[] =
     "refurbish shuffles by itself in every epoch, so write "
     "list_files(..., shuffle=False); with TFDS, shuffle_files=False";
