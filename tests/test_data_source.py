@@ -88,12 +88,12 @@ def test_refurbish_reads_only_what_is_fresh(kind):
 
 
 def test_samples_that_fill_what_may_be_taken_ahead():
-  # A place that is in the store holds its sample from the moment it is decided. 40 MB are more than may be held ahead, so
-  # whoever asks ahead has to be told that it must not wait.
-  source = Batched(40)
+  # A place that is in the store holds its sample from the moment it is decided. The last batches ask for 16 fresh ones and
+  # more, so for 64 MB of others between them. That is more than may be held ahead: whoever asks must not wait.
+  source = Batched(160)
   train = data_source(source).refurbish(lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
   for _ in range(6):
-    assert sorted(_values(train)) == _squares(40)
+    assert sorted(_values(train)) == _squares(160)
 
 
 @hypothesis.settings(max_examples=cases.examples(25))
