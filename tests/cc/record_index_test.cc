@@ -67,14 +67,6 @@ class FakeFiles : public FileAccess {
     ++num_opened;
     return std::make_unique<Opened>(this, path, files[path]);
   }
-  absl::StatusOr<std::string> ReadWhole(const std::string& path,
-                                        uint64_t most) override {
-    if (files.count(path) == 0) return absl::NotFoundError(path);
-    if (files[path]->text.size() > most) {
-      return absl::ResourceExhaustedError(path);
-    }
-    return files[path]->text;
-  }
   absl::Status WriteWhole(const std::string& path,
                           const std::string& content) override {
     if (!writable) return absl::PermissionDeniedError(path);
