@@ -47,12 +47,12 @@ SIDE = 224
 
 def measure(quick):
   """Yields the sections."""
-  images, whence = samples.small(512 if quick else 12_800)
+  images, whence = samples.small((4 if quick else 100) * BATCHES["small"])
   yield _section(
       quick, "small", "32x32", images, whence,
       "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
       "flip whole batches")
-  files, whence = samples.photographs(128 if quick else 1280)
+  files, whence = samples.photographs((4 if quick else 40) * BATCHES["large"])
   yield _section(
       quick, "large", "224x224", files, whence,
       "decoding with a random resized crop, two RandAugment operations at M = 9 of 10; then crop with padding 4, flip and "

@@ -63,15 +63,15 @@ class _Written:
     for path in self.paths.values():
       path.mkdir(parents=True)
     random = np.random.default_rng(1)
-    self.file = str(self.paths["tfrecord"] / "records.tfrecord")
+    self._file = str(self.paths["tfrecord"] / "records.tfrecord")
     (self.paths["folder"] / "class").mkdir()
-    with tf.io.TFRecordWriter(self.file) as writer:
+    with tf.io.TFRecordWriter(self._file) as writer:
       for i in range(count):
         record = random.bytes(size)
         writer.write(record)
         (self.paths["folder"] / "class" / f"{i:06}.jpg").write_bytes(record)
     self._write_array_record()
-    self._cached = tf.data.TFRecordDataset(self.file).cache(str(self.paths["cache"] / "cache"))
+    self._cached = tf.data.TFRecordDataset(self._file).cache(str(self.paths["cache"] / "cache"))
     drain(self._cached)
 
   def _write_array_record(self):
@@ -82,15 +82,15 @@ class _Written:
     self._array_record = str(self.paths["array_record"] / "records.array_record")
     # Not compressed, as the others, and each record by itself.
     writer = array_record_module.ArrayRecordWriter(self._array_record, "group_size:1,uncompressed")
-    for record in tf.data.TFRecordDataset(self.file).as_numpy_iterator():
+    for record in tf.data.TFRecordDataset(self._file).as_numpy_iterator():
       writer.write(record)
     writer.close()
 
   def datasets(self):
     """By the name of the way: where its files are, and the dataset; None where it cannot be measured here."""
     ways = {
-        "TFRecord by index": ("tfrecord", rtf.sources.tfrecord(self.file)),
-        "TFRecord as a stream": ("tfrecord", tf.data.TFRecordDataset(self.file)),
+        "TFRecord by index": ("tfrecord", self.by_index()),
+        "TFRecord as a stream": ("tfrecord", self.as_a_stream()),
         "files of a folder": ("folder", rtf.sources.image_folder(self.paths["folder"]).map(lambda file, label: file)),
         "cache(filename)": ("cache", self._cached)}
     ways["ArrayRecord by data_source"] = ("array_record", None)
@@ -101,10 +101,10 @@ class _Written:
     return ways
 
   def by_index(self):
-    return rtf.sources.tfrecord(self.file)
+    return rtf.sources.tfrecord(self._file)
 
   def as_a_stream(self):
-    return tf.data.TFRecordDataset(self.file)
+    return tf.data.TFRecordDataset(self._file)
 
   def places(self):
     """Offset and length of each record, with its frame."""

@@ -314,7 +314,7 @@ MUTANTS = [
            "        draws[1] = Below(own, 1, 2 * layer.padding + 1);", "        draws[1] = Below(own, 1, 2 * layer.padding);",
            "tests/test_augment.py::TestRandomCrop::test_takes_each_place_equally_often"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image_ops.cc",
-           "Draw(*run_, seed->SeedAt(image), draws);", "Draw(*run_, seed->SeedAt(0), draws);",
+           "Draw(run, seed.SeedAt(image), draws);", "Draw(run, seed.SeedAt(0), draws);",
            "tests/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
     Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
            "    only_.from += only_.step * (begin + distance - before_);", "    only_.from += begin + distance - before_;", IMAGE),

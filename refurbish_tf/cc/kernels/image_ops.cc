@@ -60,6 +60,15 @@ absl::Status ParseLayers(OpKernelConstruction* ctx,
   return absl::OkStatus();
 }
 
+// What each image of a batch draws, one behind the other.
+void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
+                  int64_t batch_size, int32_t* draws) {
+  for (int64_t image = 0; image < batch_size; ++image) {
+    Draw(run, seed.SeedAt(image), draws);
+    draws += run.num_draws();
+  }
+}
+
 class SeedAtOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
@@ -117,11 +126,7 @@ class DrawsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape({size, run_->num_draws()},
                                                       &shape));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
-    int32_t* draws = output->flat<int32_t>().data();
-    for (int64_t image = 0; image < size; ++image) {
-      Draw(*run_, seed->SeedAt(image), draws);
-      draws += run_->num_draws();
-    }
+    DrawForBatch(*run_, *seed, size, output->flat<int32_t>().data());
   }
 
  private:
@@ -278,9 +283,7 @@ class LayersOp : public ImageOp {
       return;
     }
     Draws draws(images.dim_size(0) * run().num_draws());
-    for (int64_t image = 0; image < images.dim_size(0); ++image) {
-      Draw(run(), seed->SeedAt(image), draws.data() + image * run().num_draws());
-    }
+    DrawForBatch(run(), *seed, images.dim_size(0), draws.data());
     Make(ctx, images, [this, &draws](int64_t image) {
       return draws.data() + image * run().num_draws();
     });
