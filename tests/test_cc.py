@@ -133,8 +133,9 @@ def test_cc(builder, variant, test):
   command = [str(program), "--gtest_brief=1"]
   # Of those tests that go on at random for so long as they are told.
   rounds = {"REFURBISH_TF_ROUNDS": "200"} if cases.exhaustive and variant == "plain" else {}
+  options = {"TSAN_OPTIONS": f"suppressions='{ROOT}/tests/cc/thread_sanitizer.supp'"}
   run = functools.partial(
-      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **rounds}, check=False)
+      subprocess.run, capture_output=True, text=True, timeout=300, env={**os.environ, **rounds, **options}, check=False)
   done = run(command)
   if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
     # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
