@@ -173,24 +173,28 @@ def _tell(what, stage):
   place = Place.of_caller() if stage is None else stage.place
   if what == "sorted":
     place.warn(SORTED_STREAM)
-  elif what == "split" and stage is not None and not stage.is_told_of_split:
-    count = _split_at(stage)
+  elif stage is not None and not stage.is_told_of_split:
+    count = _split_at(stage, middles_only=what == "split_if_all")
     if count is not None:
       stage.is_told_of_split = True
       place.warn(SPLIT_BEHIND.format(count=count))
 
 
-def _split_at(stage):
-  """A number that is both taken and skipped behind `stage`, or None."""
+def _split_at(stage, middles_only):
+  """A number that is both taken and skipped behind `stage`, or None.
+
+  With `middles_only` what was skipped must have been followed by a `take` of all that is left: no other has been iterated.
+  """
   counts = {kind: set() for kind in _PARTS}
   for each in gc.get_objects():
-    # The exact type: other objects may do anything when they are asked.
-    if type(each) in counts:
-      # The main thread may just be making it.
-      count = tf.get_static_value(getattr(each, "_count", None))
-      # skip(3).take(3) is no part of a split.
-      if count is not None and len(parts_behind(each, stage)) == 1:
-        counts[type(each)].add(int(count))
+    # The exact type: other objects may do anything when they are asked. The main thread may just be making it.
+    if type(each) in counts and hasattr(each, "_variant_tensor_attr"):
+      parts = parts_behind(each, stage)
+      # skip(3).take(3) is no part of a split, unless it is all that is left.
+      if len(parts) == 1 and (isinstance(each, take_op._TakeDataset) or not middles_only):  # pylint: disable=protected-access
+        count = tf.get_static_value(parts[0]._count)  # pylint: disable=protected-access
+        if count is not None:
+          counts[type(parts[0])].add(int(count))
   return max(set.intersection(*counts.values()), default=None)
 
 
@@ -200,6 +204,16 @@ def parts_behind(dataset, stage):
   for each in arguments.upstream_first(dataset):
     if not behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access
       behind.add(id(each))
-      if isinstance(each, _PARTS):
+      if isinstance(each, _PARTS) and not _takes_all(each):
         found.append(each)
   return found
+
+
+def _takes_all(dataset):
+  """Whether it is a `take` of as many elements as there are."""
+  # pylint: disable=protected-access
+  # Of what is built inside a tf.function nobody knows how much there is.
+  if not isinstance(dataset, take_op._TakeDataset) or tf.is_symbolic_tensor(dataset._variant_tensor):
+    return False
+  before, after = (each.cardinality().numpy() for each in (*dataset._inputs(), dataset))
+  return 0 <= before == after

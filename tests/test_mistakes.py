@@ -145,11 +145,19 @@ def epochs(dataset, number=3):
       pass
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+LABELS = {
+    **{dtype.__name__: SORTED.astype(dtype) for dtype in (np.uint8, np.int32, np.int64)},
+    "names": np.array(["cat", "dog", "a name that is longer than fits into the string itself"])[SORTED],
+    **{f"one-hot {dtype.__name__}": np.eye(CLASSES, dtype=dtype)[SORTED]
+       for dtype in (bool, np.uint8, np.int32, np.float16, np.float32, np.float64)},
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("known", [True, False])
-def test_sorted_stream(dtype, known):
+def test_sorted_stream(labels, known):
   """Once, however many epochs there are."""
-  found = told(lambda: epochs(labelled(SORTED.astype(dtype), known).refurbish(same, r=2, seed=1).batch(8).prefetch(2)))
+  found = told(lambda: epochs(labelled(LABELS[labels], known).refurbish(same, r=2, seed=1).batch(8).prefetch(2)))
   assert len(found) == 1 and "shuffle_buffer_size" in found[0] and "rtf.sources" in found[0]
 
 
@@ -191,7 +199,11 @@ NOT_SORTED = {
     "positions": lambda: labelled(np.arange(N)).refurbish(same, r=2),
     "numbers": lambda: labelled(SORTED.astype(np.float32)).refurbish(same, r=2),
     "no label": lambda: Dataset.from_tensor_slices(SORTED).filter(lambda _: True).refurbish(same, r=2),
-    "vectors": lambda: labelled(SORTED[:, np.newaxis]).refurbish(same, r=2),
+    "vectors of one": lambda: labelled(SORTED[:, np.newaxis]).refurbish(same, r=2),
+    "vectors": lambda: labelled(2 * np.eye(CLASSES)[SORTED]).refurbish(same, r=2),
+    "several at once": lambda: labelled(1 - np.eye(CLASSES)[SORTED]).refurbish(same, r=2),
+    "nothing at all": lambda: labelled(np.zeros([N, CLASSES])).refurbish(same, r=2),
+    "texts": lambda: labelled(np.array([100 * "cat", 100 * "dog", 100 * "cow"])[SORTED]).refurbish(same, r=2),
     "not read to its end": lambda: labelled(SORTED).refurbish(same, r=2).take(N - 1),
 }
 
@@ -219,6 +231,9 @@ SPLITS = {
     "in batches": lambda ds: [(b.skip(2).prefetch(2), b.take(2)) for b in [ds.batch(4).map(lambda x: x + 1)]][0],
     "of other batches": lambda ds: (ds.batch(4).skip(2), ds.batch(4).take(2).cache()),
     "validation first": lambda ds: (ds.take(8), ds.skip(8)),
+    "all that is left": lambda ds: (ds.take(8), ds.skip(8).take(32)),
+    "at most what is left": lambda ds: (ds.take(8), ds.skip(8).take(100)),
+    "batches that are left": lambda ds: (ds.batch(4).take(2), ds.batch(4).skip(2).take(8)),
 }
 
 
@@ -228,8 +243,19 @@ def test_split_behind(name):
   train, validation = SPLITS[name](stage())
   found = told(lambda: [read(train, validation) for _ in range(3)])
   assert len(found) == 1
-  count = 8 if name in ("at the stage", "validation first") else 2
+  count = 2 if "batches" in name else 8
   assert f"take({count}) and skip({count})" in found[0] and "source.skip(n).refurbish(...)" in found[0]
+
+
+def test_parts_that_are_taken_in_a_function():
+  """Of these it is not known if a take takes all."""
+  whole = stage()
+
+  @tf.function
+  def count(number):
+    return whole.skip(8).take(number).reduce(0, lambda total, _: total + 1)
+
+  assert not told(lambda: [read(whole.take(8)), count(tf.constant(32, tf.int64)), read(whole.skip(4).take(4))])
 
 
 def test_validation_of_keras():
@@ -251,6 +277,7 @@ NO_SPLITS = {
     "a look": lambda: [(ds.take(1), ds.batch(4), ds.take(3)) for ds in [stage()]][0],
     "a look and a start later": lambda: [(ds.take(1), ds.skip(20)) for ds in [stage()]][0],
     "a part in the middle": lambda: [(ds.skip(8).take(8), ds) for ds in [stage()]][0],
+    "one page after the other": lambda: [(ds.take(8), ds.skip(8).take(8)) for ds in [stage()]][0],
     "of two stages": lambda: (stage().take(8), stage().skip(8)),
     "all and nothing": lambda: [(ds.take(-1), ds.skip(0)) for ds in [stage()]][0],
 }
@@ -266,7 +293,7 @@ def test_description_tells_of_parts():
   whole = stage()
   for part in (whole.take(8), whole.batch(2).skip(3).prefetch(1)):
     assert rtf.describe(part).splitlines()[-1] == f"  part    {mistakes.PART_OF_EPOCH}"
-  for other in (whole, whole.batch(2).prefetch(1), Dataset.range(40).take(8).refurbish(lambda x: x)):
+  for other in (whole, whole.batch(2).prefetch(1), whole.take(40), Dataset.range(40).take(8).refurbish(lambda x: x)):
     assert "part  " not in rtf.describe(other)
 
 

@@ -41,8 +41,8 @@ constexpr char kYieldedSince[] = "yielded_since";
 Part PartAskedOf(absl::string_view prefix) {
   const bool take = absl::StrContains(prefix, "::FiniteTake");
   const bool skip = absl::StrContains(prefix, "::FiniteSkip");
-  if (take == skip) return Part::kAll;
-  return take ? Part::kFirst : Part::kRest;
+  if (take) return skip ? Part::kMiddle : Part::kFirst;
+  return skip ? Part::kRest : Part::kAll;
 }
 
 }  // namespace
@@ -99,15 +99,15 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
   running_.source = std::make_unique<SourceReader>(
       stage.input_, this, prefix(), epoch_,
       stage.arguments_.shuffle_buffer_size, stage.stage_->order_seed());
-  running_.work = std::make_unique<SampleWork>(
-      &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
-      running_.source.get());
   // What is shuffled before or behind the stage is not seen to be sorted.
   if (!epoch_->random_access() && stage.arguments_.shuffle_buffer_size <= 1 &&
       !absl::StrContains(prefix(), "::Shuffle") &&
       stage.stage_->observations().WantLabelOrder()) {
     label_order_.emplace();
   }
+  running_.work = std::make_unique<SampleWork>(
+      &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
+      running_.source.get(), label_order_.has_value());
   workers_.Start(options, running_.work.get(), &running_.contexts->usual,
                  [epoch = epoch_.get()] { epoch->Close(); });
 }

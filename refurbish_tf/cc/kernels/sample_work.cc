@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/labels.h"
 #include "refurbish_tf/cc/schedule/random.h"
 
 namespace refurbish_tf {
@@ -25,29 +26,6 @@ absl::Status AddToMessage(const absl::Status& status, const char* what,
   return absl::Status(status.code(),
                       absl::StrCat(what, " sample ", index, " of ", of,
                                    " failed: ", status.message()));
-}
-
-// The label of a sample, which is what it ends in if that is one whole number.
-std::optional<int64_t> LabelOf(const std::vector<Tensor>& tensors) {
-  // One that is alone is a number and no label of anything.
-  if (tensors.size() < 2 || tensors.back().dims() != 0) return std::nullopt;
-  const Tensor& label = tensors.back();
-  switch (label.dtype()) {
-    case tensorflow::DT_BOOL:
-      return label.scalar<bool>()();
-    case tensorflow::DT_UINT8:
-      return label.scalar<uint8_t>()();
-    case tensorflow::DT_INT8:
-      return label.scalar<int8_t>()();
-    case tensorflow::DT_INT16:
-      return label.scalar<int16_t>()();
-    case tensorflow::DT_INT32:
-      return label.scalar<int32_t>()();
-    case tensorflow::DT_INT64:
-      return label.scalar<int64_t>()();
-    default:
-      return std::nullopt;
-  }
 }
 
 }  // namespace
@@ -101,7 +79,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
     return OrderedWorkers::Outcome::kDone;
   }
   if (sample.index.has_value()) {
-    sample.label = LabelOf(sample.tensors);
+    if (want_labels_) sample.label = LabelOf(sample.tensors);
     return OrderedWorkers::Outcome::kRun;
   }
   if (epoch_->num_samples_known()) {
@@ -142,7 +120,9 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   // The source may have records that the function reads it from.
-  if (!piece->label.has_value()) piece->label = LabelOf(piece->tensors);
+  if (want_labels_ && !piece->label.has_value()) {
+    piece->label = LabelOf(piece->tensors);
+  }
   if (!piece->keep) return absl::OkStatus();
   return stage_.Keep(*epoch_, index, piece->tensors);
 }

@@ -11,8 +11,9 @@
 
 namespace refurbish_tf {
 
-// Which part of an epoch is asked of an iterator, by what is behind the stage.
-enum class Part { kAll, kFirst, kRest };
+// Which part of an epoch is asked of an iterator, by what is behind the stage. A
+// middle that is as long as what is left is a rest.
+enum class Part { kAll, kFirst, kMiddle, kRest };
 
 // Of one stage, by all its iterators.
 //
@@ -34,17 +35,20 @@ class Observations {
     label_order_seen_ = true;
   }
 
-  // An iterator is made for it. When one yields a first part and another one a
-  // rest, Python is to see whether both together are all: that takes it a while,
-  // so it is asked a few times only.
+  // An iterator is made for it. When one yields a first part and another one what
+  // may be its rest, Python is to see whether both together are all: that takes it a
+  // while, so it is asked a few times only.
   void NoteUse(Part part) ABSL_LOCKS_EXCLUDED(mu_) {
     if (part == Part::kAll) return;
     absl::MutexLock lock(&mu_);
     has_first_ |= part == Part::kFirst;
+    has_middle_ |= part == Part::kMiddle;
     has_rest_ |= part == Part::kRest;
-    if (!has_first_ || !has_rest_ || num_asked_ == kMostAsked) return;
+    if (!has_first_ || !(has_middle_ || has_rest_) || num_asked_ == kMostAsked) {
+      return;
+    }
     ++num_asked_;
-    Notices::Global().Post("split", stage_);
+    Notices::Global().Post(has_rest_ ? "split" : "split_if_all", stage_);
   }
 
  private:
@@ -54,6 +58,7 @@ class Observations {
   mutable absl::Mutex mu_;
   bool label_order_seen_ ABSL_GUARDED_BY(mu_) = false;
   bool has_first_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_middle_ ABSL_GUARDED_BY(mu_) = false;
   bool has_rest_ ABSL_GUARDED_BY(mu_) = false;
   int num_asked_ ABSL_GUARDED_BY(mu_) = 0;
 };
