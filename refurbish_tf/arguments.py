@@ -73,6 +73,30 @@ def trace(function, name, what, **inputs):
   return wrapper
 
 
+def check_parameters(what, function, element_spec, of):
+  """Raises TypeError when `function` cannot be called with the components of an element.
+
+  Args:
+    what: the name of the argument that the function is.
+    function: what `Dataset.map` could be given; it may also have a parameter `seed`.
+    element_spec: of what it is called with.
+    of: what that is, for the message.
+  """
+  try:
+    signature = inspect.signature(function)
+  except (TypeError, ValueError):  # Some built-in functions have none.
+    return
+  components = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
+  seed = {"seed": None} if takes_seed(function, element_spec) else {}
+  try:
+    signature.bind(*components, **seed)
+  except TypeError as error:
+    number = "one component" if len(components) == 1 else f"{len(components)} components"
+    raise TypeError(
+        f"{what} cannot be called with {of}, which has {number}: {error}. As with tf.data.Dataset.map, it needs one "
+        f"parameter for each component of {element_spec}, and may have one more that is called seed.") from None
+
+
 def takes_seed(function, element_spec):
   """Whether `function` has a parameter `seed` that the components of an element leave free."""
   if isinstance(function, functools.partial) and "seed" in function.keywords:

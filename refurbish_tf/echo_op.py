@@ -155,6 +155,7 @@ def _echo(
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
+    arguments.check_parameters("augment_fn", augment_fn, dataset.element_spec, "what it is to augment")
     function = arguments.traceable(augment_fn)
     if not arguments.takes_seed(augment_fn, dataset.element_spec):
       return AugmentDataset(dataset, function, name)

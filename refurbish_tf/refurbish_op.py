@@ -209,9 +209,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._name = name
     self._r = r
     self._order = order
-    self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn")
+    self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
     sample_spec = self._partial.output_structure
-    self._final, final_seed = (None, False) if final_fn is None else _trace(final_fn, sample_spec, "final_fn")
+    self._final, final_seed = (None, False) if final_fn is None else _trace(
+        final_fn, sample_spec, "final_fn", "what partial_fn returns")
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
     # One string names the state of the stage, in whatever graph it ends up. It comes from an op, as a stage that is built
     # in a function, such as that of `interleave`, is another one at each call.
@@ -356,8 +357,9 @@ def _check_arguments(
     raise TypeError(f"name must be a string or None, got {name!r}.")
 
 
-def _trace(function, element_spec, what):
-  """A function as `map` traces it, and whether it is given a seed behind the components of an element."""
+def _trace(function, element_spec, what, of):
+  """A function as `map` traces it, and whether it is given a seed behind the components of an element, which is `of`."""
+  arguments.check_parameters(what, function, element_spec, of)
   with_seed = arguments.takes_seed(function, element_spec)
   function = arguments.traceable(function)
   traced, input_structure = function, element_spec

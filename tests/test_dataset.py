@@ -1246,9 +1246,34 @@ def test_partial_fn_changes_its_output_type():
     assert len(errors) == 1 and "sample 4" in errors[0].message
 
 
+PARAMETERS = {
+    "too few": (lambda: 0, tf.identity, "partial_fn cannot be called with an element of the source, which has one component: "
+                "too many positional arguments"),
+    "too many": (lambda x, y: x, tf.identity, "one component: missing a required argument: 'y'.*As with.*map"),
+    "too few beside a seed": (lambda seed: 0, tf.identity, None),
+    "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
+    "of the final function": (lambda x: (x, x), lambda x: x, "final_fn cannot be called with what partial_fn returns, which "
+                              "has 2 components.*too many positional arguments"),
+    "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*2 components"),
+    "of a partial": (functools.partial(lambda x, y: x, y=1), lambda x, y: x, "final_fn .*missing a required argument: 'y'"),
+    "any": (lambda *x: x[0], lambda *x, **others: x[0], None),
+    "a dict is one": (lambda x: {"x": x, "y": x}, lambda sample: sample["x"], None),
+    "with defaults": (lambda x, y=1, *, z=2: x, lambda x, seed, y=1: x, None),
+}
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_parameters_of_functions(kind):
+  """Which function cannot be called, and with what, is said before any of them is."""
+  partial_fn, final_fn, message = PARAMETERS[kind]
+  if message is None:
+    assert len(list(Dataset.range(4).refurbish(partial_fn, final_fn))) == 4
+  else:
+    with pytest.raises(TypeError, match=message):
+      Dataset.range(4).refurbish(partial_fn, final_fn)
+
+
 def test_errors_in_tracing_are_those_of_the_function():
   """A mistake in a function is shown as by map, where it is."""
-  with pytest.raises(TypeError, match="positional argument"):
-    Dataset.range(4).refurbish(lambda x, y: x)
   with pytest.raises(AttributeError, match="numpy"):
     Dataset.range(4).refurbish(tf.identity, lambda x: x.numpy())

@@ -102,8 +102,12 @@ def test_folder_of_keras(folder):
   def refurbish(dataset):
     return dataset.refurbish(lambda x, y: (tf.cast(x, tf.uint8), y))
 
-  with pytest.raises(ValueError, match="rtf.sources.image_folder.*shuffle=False, batch_size=None is only"):
-    refurbish(read())
+  for shuffled in ({}, {"batch_size": None}):
+    with pytest.raises(ValueError, match="rtf.sources.image_folder.*shuffle=False, batch_size=None is only") as caught:
+      refurbish(read(**shuffled))
+    assert ("batch out" in str(caught.value)) == (not shuffled)
+    # Keras has no such argument.
+    assert "write reshuffle_each_iteration" not in str(caught.value)
   assert len(told(lambda: refurbish(read(shuffle=False)))) == 1
   assert not told(lambda: refurbish(read(shuffle=False, batch_size=None)))
 

