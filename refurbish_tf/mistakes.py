@@ -38,6 +38,10 @@ SPLIT_BEHIND = (
     "samples of one part have been in the other part before. A validation on them measures what was trained on. Split "
     "before refurbish: source.skip(n).refurbish(...) for training, source.take(n) for validation. If that is meant to be "
     f"so: {SILENCE}.")
+CACHED_BEHIND = (
+    "cache() behind refurbish keeps one epoch and repeats it: the same order and the same augmentation each time, so neither r "
+    "nor final_fn is of any use. Leave cache() out. To save the reading or decoding, put it before refurbish: "
+    f"source.cache().refurbish(...). If that is meant to be so: {SILENCE}.")
 PART_OF_EPOCH = (
     "take or skip behind the stage: other samples in each epoch. To hold out samples, split before refurbish")
 
@@ -173,6 +177,8 @@ def _tell(what, stage):
   place = Place.of_caller() if stage is None else stage.place
   if what == "sorted":
     place.warn(SORTED_STREAM)
+  elif what == "cached":
+    place.warn(CACHED_BEHIND)
   elif stage is not None and not stage.is_told_of_split:
     count = _split_at(stage, middles_only=what == "split_if_all")
     if count is not None:

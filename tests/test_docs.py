@@ -40,6 +40,10 @@ def examples(page):
     yield text[:block.start()].count("\n") + 1, block[1], not before.startswith(NOT_RUN)
 
 
+# What the examples of Keras' documentation begin with: `from keras import layers`.
+KERAS_EXAMPLE = {"layers": tf.keras.layers}
+
+
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
   """A directory to run in, with five classes of small photographs: a folder each, and all in a TFRecord file."""
@@ -91,7 +95,7 @@ def service():
                          ids=lambda page: page.stem)
 def test_examples_run(page, photographs, few_and_small, request):
   """All of a page, one after the other, as a reader would."""
-  names = {"__name__": page.stem}
+  names = {"__name__": page.stem, **KERAS_EXAMPLE}
   for line, example, is_run in examples(page):
     if not is_run:
       continue
@@ -104,6 +108,17 @@ def test_examples_run(page, photographs, few_and_small, request):
   # What is built is read, too: much of what can be wrong shows only then.
   if "train" in names:
     next(iter(names["train"]))
+
+
+def test_keras_example_takes_three_statements(photographs):
+  """Beside what the example of Keras' documentation has imported already."""
+  page = ROOT / "docs" / "photographs.md"
+  example, = [example for _, example, _ in examples(page) if "train_ds" in example]
+  assert len(ast.parse(example).body) == 3
+  names = dict(KERAS_EXAMPLE)
+  exec(example, names)  # pylint: disable=exec-used
+  images, labels = next(iter(names["train_ds"]))
+  assert images.shape[1:] == [180, 180, 3] and images.shape[0] == labels.shape[0]
 
 
 def test_examples_are_python_and_few_are_not_run():

@@ -301,6 +301,22 @@ def test_description_tells_of_parts():
     assert "part  " not in rtf.describe(other)
 
 
+# A cache behind the stage. --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_cache_behind(where, tmp_path):
+  """Told when it is first iterated; cached is what is meant to be."""
+  dataset = stage().batch(4).cache(str(tmp_path / "cache") if where == "file" else "").prefetch(1)
+  found = told(lambda: epochs(dataset, 2))
+  assert len(found) == 1 and "cache() behind refurbish" in found[0] and "source.cache().refurbish(...)" in found[0]
+
+
+def test_what_looks_like_a_cache_behind():
+  """One before the stage, and some elements to look at."""
+  assert not told(lambda: [epochs(Dataset.range(8).cache().refurbish(lambda x: x), 2), epochs(stage().take(3).cache(), 2)])
+
+
 # How it is told. ------------------------------------------------------------------------------------------------------------
 
 

@@ -36,13 +36,16 @@ constexpr char kOrigin[] = "origin";
 constexpr char kYielded[] = "yielded";
 constexpr char kYieldedSince[] = "yielded_since";
 
-// Which part of an epoch is asked of the iterator with this prefix, which names
-// those behind it.
-Part PartAskedOf(absl::string_view prefix) {
+// How the iterator with this prefix, which names those behind it, is used.
+Use UseOf(absl::string_view prefix) {
   const bool take = absl::StrContains(prefix, "::FiniteTake");
   const bool skip = absl::StrContains(prefix, "::FiniteSkip");
-  if (take) return skip ? Part::kMiddle : Part::kFirst;
-  return skip ? Part::kRest : Part::kAll;
+  Use use;
+  if (take) use.part = skip ? Part::kMiddle : Part::kFirst;
+  if (skip && !take) use.part = Part::kRest;
+  use.cached = absl::StrContains(prefix, "::MemoryCache") ||
+               absl::StrContains(prefix, "::FileCache");
+  return use;
 }
 
 }  // namespace
@@ -75,7 +78,7 @@ TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
 // No epoch begins here: an iterator that is made but never read takes none.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
-  dataset()->stage_->observations().NoteUse(PartAskedOf(prefix()));
+  dataset()->stage_->observations().NoteUse(UseOf(prefix()));
   const RefurbishArguments& arguments = dataset()->arguments_;
   functions_.partial.with_seed = arguments.partial_seed;
   functions_.final.with_seed = arguments.final_seed;

@@ -15,6 +15,12 @@ namespace refurbish_tf {
 // middle that is as long as what is left is a rest.
 enum class Part { kAll, kFirst, kMiddle, kRest };
 
+// What is behind a stage, as one of its iterators sees it.
+struct Use {
+  Part part = Part::kAll;
+  bool cached = false;
+};
+
 // Of one stage, by all its iterators.
 //
 // Lock order: any lock but that of `Notices`, then `mu_`.
@@ -38,12 +44,18 @@ class Observations {
   // An iterator is made for it. When one yields a first part and another one what
   // may be its rest, Python is to see whether both together are all: that takes it a
   // while, so it is asked a few times only.
-  void NoteUse(Part part) ABSL_LOCKS_EXCLUDED(mu_) {
-    if (part == Part::kAll) return;
+  void NoteUse(const Use& use) ABSL_LOCKS_EXCLUDED(mu_) {
+    if (use.part == Part::kAll && !use.cached) return;
     absl::MutexLock lock(&mu_);
-    has_first_ |= part == Part::kFirst;
-    has_middle_ |= part == Part::kMiddle;
-    has_rest_ |= part == Part::kRest;
+    if (use.part == Part::kAll) {
+      // A few elements may well be kept, to be looked at.
+      if (!has_cached_) Notices::Global().Post("cached", stage_);
+      has_cached_ = true;
+      return;
+    }
+    has_first_ |= use.part == Part::kFirst;
+    has_middle_ |= use.part == Part::kMiddle;
+    has_rest_ |= use.part == Part::kRest;
     if (!has_first_ || !(has_middle_ || has_rest_) || num_asked_ == kMostAsked) {
       return;
     }
@@ -57,6 +69,7 @@ class Observations {
   const std::string stage_;
   mutable absl::Mutex mu_;
   bool label_order_seen_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_cached_ ABSL_GUARDED_BY(mu_) = false;
   bool has_first_ ABSL_GUARDED_BY(mu_) = false;
   bool has_middle_ ABSL_GUARDED_BY(mu_) = false;
   bool has_rest_ ABSL_GUARDED_BY(mu_) = false;
