@@ -12,6 +12,7 @@ from tensorflow.python.autograph.pyct import errors
 from tensorflow.python.autograph.pyct import inspect_utils
 from tensorflow.python.autograph.pyct import parser
 from tensorflow.python.data.ops import structured_function
+from tensorflow.python.framework import none_tensor
 from tensorflow.python.framework import random_seed
 
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -67,7 +68,7 @@ def trace(function, name, what, **inputs):
     TypeError: the function returns None.
   """
   wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
-  if isinstance(wrapper.output_structure, tf.NoneTensorSpec):
+  if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
     raise TypeError(
         f"{what} returned None. Let it return the sample, augmented: a function that ends without `return` returns None.")
   return wrapper

@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework import none_tensor
 
 from refurbish_tf import arguments
 from refurbish_tf import echo_op
@@ -243,7 +244,7 @@ def _image_spec(element_spec):
 
 
 def _same_structure(given, returned):
-  if any(isinstance(spec, tf.NoneTensorSpec) for spec in tf.nest.flatten(returned)):
+  if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in tf.nest.flatten(returned)):
     return False
   try:
     tf.nest.assert_same_structure(given, returned)
