@@ -76,16 +76,16 @@ def test_fresh_samples_are_exact(run):
 
 def test_numbers_are_sensible(run):
   _, output, _ = run
-  limits = []
-  for name, (input_rate, train_rate, cpu, _, accuracy, _, spread, _, gain, limit) in rows(output).items():
+  theories = []
+  for name, (input_rate, train_rate, cpu, _, accuracy, _, spread, gain, theory) in rows(output).items():
     # 100,000 and more is said as 100k.
     assert all(float(rate.replace(",", "").replace("k", "000")) > 0 for rate in (input_rate, train_rate)), name
     assert 0 < float(cpu) < 1000, name
     assert 0 <= float(accuracy) <= 100 and 0 <= float(spread) <= 100, name
     assert float(gain) > 0, name
-    limits.append(limit)
+    theories.append(theory)
   assert rows(output)["standard"][-2:] == ["1.00", "1.00"]
-  standard, *reusing, frozen = limits
+  standard, *reusing, frozen = theories
   assert standard == "1.00" and frozen == "-"
   r2, r3, before, after, batch = map(float, reusing)
   assert 1 <= r2 <= 2 and r2 <= r3 <= 3
@@ -161,13 +161,13 @@ def test_table_is_80_columns_wide_with_large_numbers():
   for row in wide.rows:
     row.name, row.input_rate, row.trainings[0].fresh = "echo augmented", 950_000, [99_999] * 2
   lines = report.table(wide).splitlines()
-  assert "950k" in lines[5] and "99,999/99,999" in lines[5] and "50.0 ± 70.7 %" in lines[5]
+  assert "950k" in lines[5] and "99,999/99,999" in lines[5] and "50.0 ± 70.7 " in lines[5]
   assert max(map(len, lines)) <= 80
 
 
-def test_limit():
+def test_theory():
   measured = result(2, [1, 1, 1])
-  assert [measured.limit(row) for row in measured.rows] == [1, pytest.approx((8 + 2) / (8 / 2 + 2)), None]
+  assert [measured.theory(row) for row in measured.rows] == [1, pytest.approx((8 + 2) / (8 / 2 + 2)), None]
 
 
 def test_cost_of_echo():

@@ -125,8 +125,8 @@ class Result:
   costs: Costs
   train_images: int
 
-  def limit(self, row):
-    """How many times less CPU time than standard a row can cost; None if that is without limit."""
+  def theory(self, row):
+    """How many times less CPU time than standard a row would cost if reuse cost nothing; None if there is no such number."""
     return self.costs.refurbished(1) / row.cost(self.costs) if row.cost else None
 
   def training_gains(self, row):
@@ -216,7 +216,7 @@ def _measure(rows, ways, progress):
   pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(
       pipelines | ways.parts(), 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
-          1, "input alone", f"epoch {epoch + 1} of {1 + STEADY_EPOCHS}, {name}"))
+          1, "input alone", f"epoch {epoch + 1}/{1 + STEADY_EPOCHS}, {name}"))
   # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only
   # ever adds.
   best = {name: np.min(seconds[1:], axis=0) / count for name, seconds in measured.items()}
@@ -248,7 +248,7 @@ def _train(rows, images, settings, progress):
     for epoch in range(settings.epochs):
       for row, pipeline, model in zip(rows, pipelines, models):
         progress.step(
-            2, "training", f"seed {seed + 1} of {settings.seeds}, epoch {epoch + 1} of {settings.epochs}, {row.name}")
+            2, "training", f"seed {seed + 1}/{settings.seeds}, epoch {epoch + 1}/{settings.epochs}, {row.name}")
         _train_epoch(model, pipeline, epoch, validation, row.trainings[-1], progress)
     for row, pipeline in zip(rows, pipelines):
       row.trainings[-1].fresh = _fresh(row, pipeline, len(images.train), settings.epochs)

@@ -55,8 +55,8 @@ class Progress:
       return
     done = min(1.0, (self._done + fraction * self._size) / self._total)
     minutes, seconds = divmod(round(self._drawn - self._start), 60)
-    full = round(24 * done)
-    line = f"{'█' * full}{'░' * (24 - full)} {done:4.0%}  {minutes}:{seconds:02}  {self._text}"
+    full = round(20 * done)
+    line = f"{'█' * full}{'░' * (20 - full)} {done:4.0%}  {minutes}:{seconds:02}  {self._text}"
     columns = shutil.get_terminal_size().columns
     print(f"\r\x1b[K{line[:columns - 1]}", end="", file=sys.stderr, flush=True)
 
@@ -103,39 +103,40 @@ def table(result):
   """A line for each row and, below, what rows and columns mean: 80 columns wide for up to 99,999 images."""
   standard = result.rows[0]
   groups = [("", 1), ("images/s", 2), ("CPU ms", 1), ("fresh images", 1), ("validation", 1), ("CPU", 2)]
-  cells = [["", "input", "train", "/image", "first/later", "accuracy", "gain", "limit"]]
+  cells = [["", "input", "train", "/image", "first/later", "accuracy %", "gain", "theory"]]
   for row in result.rows:
     first, *later = row.trainings[0].fresh
     cells.append([
         row.name, _rate(row.input_rate), _rate(row.train_rate(result.train_images)), f"{1000 * row.input_cpu:.3f}",
         f"{first:,}/{statistics.mean(later):,.0f}" if later else f"{first:,}/-", _accuracy(row.final()),
-        _gain(standard.input_cpu / row.input_cpu), _limit(result, row)])
+        _gain(standard.input_cpu / row.input_cpu), _theory(result, row)])
   notes = [
       *_meanings(result),
       f"input, CPU ms: the input alone, without a model, the best of {experiment.STEADY_EPOCHS} epochs after the first",
       "fresh images: how many are read or prepared in the first epoch and in each later one",
       f"accuracy: mean ± standard deviation of {_count(len(standard.trainings), 'seed')}" if len(standard.trainings) > 1
       else "accuracy: of a single seed",
-      _meaning_of_limit(result) + "; for echo, what comes before it is divided by e: all, or, before the augmentation, "
-      f"the decoding ({1000 * result.costs.decode:.3f})"]
+      *_meaning_of_gain(
+          result, "; for echo, what comes before it is divided by e: all, or, before the augmentation, the decoding "
+          f"({1000 * result.costs.decode:.3f})")]
   return "\n".join([*_aligned(groups, cells), "", *(_wrapped(note, "  ") for note in notes)])
 
 
 def table_of_photographs(result):
   """As `table`, for the input alone."""
   standard = result.rows[0]
-  heads = ("", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "limit")
+  heads = ("", "images/s", "CPU ms/image", "MB kept", "gain: images/s", "CPU", "theory")
   cells = [[""] * len(heads)]
   for row in result.rows:
     cells.append([
         row.name, _rate(row.input_rate), f"{1000 * row.input_cpu:.2f}", f"{row.kept_bytes / 1e6:,.0f}",
-        _gain(row.input_rate / standard.input_rate), _gain(standard.input_cpu / row.input_cpu), _limit(result, row)])
+        _gain(row.input_rate / standard.input_rate), _gain(standard.input_cpu / row.input_cpu), _theory(result, row)])
   notes = [
       *_meanings(result),
       f"images/s, CPU ms: of the best of {experiment.STEADY_EPOCHS} epochs after the first",
       "MB kept: at most, in memory, of decoded and of partially augmented images",
-      _meaning_of_limit(result) + "; with a cache of decoded images t_p is without the decoding "
-      f"({1000 * result.costs.decode:.2f})"]
+      *_meaning_of_gain(
+          result, f"; with a cache of decoded images t_p is without the decoding ({1000 * result.costs.decode:.2f})")]
   return "\n".join([*_aligned([(head, 1) for head in heads], cells), "", *(_wrapped(note, "  ") for note in notes)])
 
 
@@ -167,12 +168,14 @@ def _is_plain_refurbish(row):
   return row.kind == "refurbish" and not row.keeps_decoded
 
 
-def _meaning_of_limit(result):
+def _meaning_of_gain(result, others):
+  """Two notes; `others` ends the second."""
   costs = result.costs
-  return (
-      "gain of CPU: how many times less CPU time than standard; its limit is (t_p + t_f) / (t_p/r + t_f), with t_p = "
-      f"{1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms for the partial and the final augmentation, "
-      "each measured alone")
+  return [
+      "gain of CPU: how many times less CPU time than standard",
+      f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms "
+      f"for the maps of the partial and the final augmentation, each measured alone{others}. refurbish gains more where it "
+      "also saves what a map costs beside its function"]
 
 
 def _count(number, noun):
@@ -187,14 +190,14 @@ def _gain(gain):
   return f"{gain:.2f}" if gain < 10 else f"{gain:.0f}"
 
 
-def _limit(result, row):
-  limit = result.limit(row)
-  return _gain(limit) if limit else "-"
+def _theory(result, row):
+  gain = result.theory(row)
+  return _gain(gain) if gain else "-"
 
 
 def _accuracy(found):
   mean, spread, number = found
-  return f"{100 * mean:.1f} ± {100 * spread:.1f} %" if number > 1 else f"{100 * mean:.1f} %"
+  return f"{100 * mean:.1f} ± {100 * spread:.1f}" if number > 1 else f"{100 * mean:.1f}"
 
 
 def _wrapped(text, indent=""):
@@ -246,14 +249,14 @@ def _accuracies(result):
       same.append(row.name)
   said = ["Two accuracies can be told apart where they differ by more than their two spreads together."]
   if same:
-    said.append(f"That of standard, {_accuracy(standard.final())}, cannot be told from {_listed(same)}.")
+    said.append(f"That of standard, {_accuracy(standard.final())} %, cannot be told from {_listed(same)}.")
   if apart:
     said.append(f"It can from {_listed(apart)}." if same else
-                f"That of standard, {_accuracy(standard.final())}, can be told from {_listed(apart)}.")
+                f"That of standard, {_accuracy(standard.final())} %, can be told from {_listed(apart)}.")
   frozen = others[-1]
   said.append(
-      f"The frozen cache comes to {_accuracy(frozen.final('train_accuracy'))} on the {result.train_images:,} augmented "
-      f"images that it trains on again and again, and standard to {_accuracy(standard.final('train_accuracy'))} on its "
+      f"The frozen cache comes to {_accuracy(frozen.final('train_accuracy'))} % on the {result.train_images:,} augmented "
+      f"images that it trains on again and again, and standard to {_accuracy(standard.final('train_accuracy'))} % on its "
       "own, which are new in every epoch.")
   return " ".join(said)
 
@@ -291,23 +294,23 @@ def draw(result, path):
 
   with plt.rc_context({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False}):
     figure, (bars, curves) = plt.subplots(1, 2, figsize=(13, 6), dpi=130, layout="constrained", width_ratios=[1, 1.1])
-    limits = {row.name: standard.input_rate * result.limit(row) for row in [standard, *reusing]}
+    theory = {row.name: standard.input_rate * result.theory(row) for row in [standard, *reusing]}
     # The frozen cache is so much faster that its bar, drawn whole, would hide all the others.
-    longest = 1.3 * max([*limits.values(), *(row.input_rate for row in [standard, *reusing])])
+    longest = 1.3 * max([*theory.values(), *(row.input_rate for row in [standard, *reusing])])
     for place, row in enumerate(result.rows):
       color = style[row.name][0]
       bars.barh(place, min(row.input_rate, longest), color=color, height=0.6, hatch="//" if row is frozen else None,
                 edgecolor="white", linewidth=0)
       cut = row.input_rate > longest
-      # At the foot of the bar, away from the limit; beside it where the bar is too short.
+      # At the foot of the bar, away from the theory; beside it where the bar is too short.
       inside = row.input_rate > 0.3 * longest
       bars.text(
           0.02 * longest if inside else row.input_rate + 0.02 * longest, place,
           f"{row.input_rate:,.0f}" + (" →" if cut else ""), va="center", color="white" if inside else "black",
           fontweight="bold", bbox={"facecolor": color, "edgecolor": "none", "pad": 2} if cut else None)
       if row in reusing:
-        label = "limit: what is reused costs 1/r or 1/e" if row is reusing[0] else None
-        bars.plot([limits[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)
+        label = "theory: what is reused costs 1/r or 1/e" if row is reusing[0] else None
+        bars.plot([theory[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)
     names = [row.name for row in result.rows[:-1]] + ["frozen cache\n(the same images\nin every epoch)"]
     bars.set_yticks(range(len(names)), names)
     bars.invert_yaxis()
@@ -329,8 +332,8 @@ def draw(result, path):
     curves.set_xlim(left=0)
     curves.set_xlabel("training time in seconds")
     curves.set_ylabel("validation accuracy in %")
-    seeds = f"; mean and range of {len(standard.trainings)} seeds" if len(standard.trainings) > 1 else ""
-    curves.set_title(f"Training, {_count(len(standard.trainings[0].accuracy), 'epoch')} each{seeds}", loc="left")
+    seeds = f": mean and range of {len(standard.trainings)} seeds" if len(standard.trainings) > 1 else ""
+    curves.set_title(f"Training{seeds}", loc="left")
     curves.grid(color="#dddddd")
     # Outside: seven curves leave no room between them.
     curves.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, columnspacing=1.2)
