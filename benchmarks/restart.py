@@ -11,8 +11,6 @@ import time
 import common
 import tensorflow as tf
 
-import refurbish_tf as rtf  # pylint: disable=unused-import
-
 SIZES = (10_000, 100_000, 1_281_167, 10_000_000)
 QUICK_SIZES = (1_000, 10_000)
 IMAGENET = 1_281_167

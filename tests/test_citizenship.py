@@ -1,6 +1,6 @@
 """What tf.data can put around a reuse stage: each works and keeps its epochs whole, or says why not. Nothing is left behind.
 
-Structures, options, functions and graphs of refurbish are in test_dataset.py.
+Structures and functions of refurbish are in test_dataset.py, options and graphs in test_dataset_graphs.py.
 """
 import gc
 import os
@@ -323,7 +323,7 @@ LEAVING_NOTHING = {
 
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
-  """Made, read, stopped and dropped: no thread, no file and no memory stays. (1,000 in test_dataset.py.)"""
+  """Made, read, stopped and dropped: no thread, no file and no memory stays. (1,000 in test_dataset_iterators.py.)"""
   options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False

@@ -1,17 +1,10 @@
-"""The cache store on disk: guarantees of a stage on it, runs that go on where others stopped, jobs that share one."""
+"""The cache store on disk: guarantees of a stage on it, and runs that go on where others stopped."""
 import collections
 import gc
-import itertools
-import json
 import math
 import os
 import pathlib
-import resource
-import shutil
-import signal
 import stat
-import subprocess
-import sys
 import time
 
 from hypothesis import given, settings, strategies as st
@@ -21,35 +14,16 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import refurbish_op
-from refurbish_tf.augment import layers
 from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, Uses, assert_whole
+from support.stores import delete, drop, new_path
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
-directories = itertools.count()
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
   return tmp_path_factory.mktemp("stores")
-
-
-def new_path(root):
-  return str(root / f"store-{next(directories)}")
-
-
-def drop(pipeline):
-  """Ends a run: nothing of its stage is left in the process."""
-  del pipeline.dataset
-
-
-def delete(path):
-  """Deletes a directory into which a thread may be writing."""
-  while os.path.exists(path):
-    shutil.rmtree(path, ignore_errors=True)
-
-
-# One job ----------------------------------------------------------------------------------------------------------------
 
 
 @SOME
@@ -88,7 +62,7 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
   path = new_path(root)
   store = rtf.CacheStore(path)
   pipeline = Pipeline(kind, n, r, store=store)
-  counts, content = collections.Counter(), {}
+  counts = collections.Counter()
   for _ in range(6):
     event = data.draw(st.sampled_from(["nothing", "stop early", "remove", "clear", "damage"]))
     stop = data.draw(st.integers(0, n)) if event == "stop early" else None
@@ -282,223 +256,6 @@ def test_only_the_owner_may_look_inside(root):
   assert {stat.S_IMODE(file.stat().st_mode) for file in path.iterdir()} == {0o600}
 
 
-# Several jobs -----------------------------------------------------------------------------------------------------------
-
-
-class Job:
-  """A stage on a store that others share, with its uses of every partially augmented sample."""
-
-  def __init__(self, path, n, r, order_seed, kind="range"):
-    self.pipeline = Pipeline(kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None)
-    self.counts = collections.Counter()
-    self.n, self.r = n, r
-
-  def epoch(self):
-    """Yields after each element, to let the others come to their turn."""
-    seen = []
-    for element in self.pipeline.dataset:
-      index, *seeds = element.numpy().tolist()
-      seen.append(index)
-      self.counts[index, *seeds[:2]] += 1
-      assert self.counts[index, *seeds[:2]] <= math.ceil(self.r)  # G2, for each job.
-      yield
-    assert sorted(seen) == list(range(self.n))  # G1.
-
-  def epochs(self, number):
-    for _ in range(number):
-      yield from self.epoch()
-
-
-def take_turns(jobs, random):
-  """Runs generators side by side, each of them a step in each round."""
-  jobs = list(jobs)
-  while jobs:
-    random.shuffle(jobs)
-    for job in list(jobs):
-      if next(job, StopIteration) is StopIteration:
-        jobs.remove(job)
-
-
-@cases.each_value
-@pytest.mark.parametrize("kind", ["range", "stream of known length"])
-@pytest.mark.parametrize("r", [1, 2, 3])
-@pytest.mark.parametrize("same_order", [False, True])
-def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order):
-  n, epochs = 400, 4
-  path = new_path(root)
-  jobs = [Job(path, n, r, 0 if same_order else seed, kind) for seed in range(4)]
-  turns = [job.epochs(epochs) for job in jobs]
-  for turn in turns:  # All in the same epoch.
-    next(turn)
-  take_turns(turns, np.random.default_rng(0))
-  together = sum(sum(job.pipeline.calls().values()) for job in jobs)
-  alone = n + (epochs - 1) * n / r
-  assert alone <= together <= 1.1 * alone
-  for job in jobs:
-    drop(job.pipeline)
-
-
-@pytest.mark.parametrize("kind", ["range", "stream of known length"])
-def test_job_far_behind_harms_none(root, kind):
-  """It uses what the others have left, whichever generation that is, and none of it more than r times."""
-  path = new_path(root)
-  ahead, behind = Job(path, 60, 2, 1, kind), Job(path, 60, 2, 2, kind)
-  slow = behind.epochs(3)
-  next(slow)
-  for _ in ahead.epochs(10):
-    pass
-  prepared = sum(ahead.pipeline.calls().values())
-  assert prepared <= 60 + 9 * 30
-  take_turns([slow, ahead.epochs(3)], np.random.default_rng(1))
-  for job in (ahead, behind):
-    drop(job.pipeline)
-
-
-def test_job_that_joins_begins_where_the_others_are(root):
-  path = new_path(root)
-  first = Job(path, 30, 3, 1)
-  latest = [first.pipeline.epoch() for _ in range(4)][-1]
-  late = Job(path, 30, 3, 2)
-  # The same samples, finished with the seeds of the same epoch, in another order.
-  joined = late.pipeline.epoch()
-  assert joined.tolist() != latest.tolist() and sorted(joined.tolist()) == sorted(latest.tolist())
-  assert sum(late.pipeline.calls().values()) == 0
-  for job in (first, late):
-    drop(job.pipeline)
-
-
-JOB = """
-import json, os, sys
-import numpy as np, tensorflow as tf, refurbish_tf as rtf
-
-path, order_seed, n, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-calls = []
-
-def partial_fn(index, seed):
-  def record(index):
-    calls.append(int(index))
-    return index
-  index = tf.ensure_shape(tf.numpy_function(record, [index], tf.int64), [])
-  noise = tf.random.stateless_uniform([700], seed, 0, 256, tf.int32)
-  # With its own checksum.
-  return index, noise, tf.reduce_sum(noise * tf.range(700)) + tf.cast(index, tf.int32)
-
-dataset = tf.data.Dataset.range(n).refurbish(partial_fn, r=2, seed=1, order_seed=order_seed, store=path)
-print("ready", flush=True)
-sys.stdin.readline()
-for epoch in range(epochs):
-  seen = []
-  for index, noise, check in dataset.as_numpy_iterator():
-    assert np.sum(noise * np.arange(700, dtype=np.int32), dtype=np.int32) + np.int32(index) == check, "wrong bytes"
-    seen.append(int(index))
-  assert sorted(seen) == list(range(n)), "not whole"
-  print("epoch", flush=True)
-print(json.dumps({"calls": len(calls), "corrupt": rtf.CacheStore(path).stats().corrupt}), flush=True)
-"""
-
-
-@pytest.mark.parametrize("r", [1, 1.5, 2, 3])
-def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side(root, r):
-  """G2: of the uses of all iterators of a job together."""
-  path = new_path(root)
-  jobs = [Job(path, 40, r, seed) for seed in range(3)]
-  turns = [jobs[0].epochs(8), jobs[0].epochs(8), jobs[1].epochs(5), jobs[2].epochs(2)]
-  steps = [9, 8, 3, 1]
-  running = dict(enumerate(turns))
-  while running:
-    for k in list(running):
-      for _ in range(steps[k]):
-        if next(running[k], StopIteration) is StopIteration:
-          del running[k]
-          break
-  for job in jobs:
-    drop(job.pipeline)
-
-
-def test_order_does_not_depend_on_what_upstream_reads_ahead(root):
-  """G6: one job alone yields on disk the order that it yields in memory, whichever op comes first to a sample."""
-  memory = Pipeline("range", 500, 2, num_parallel_calls=2)
-  disk = Pipeline("range", 500, 2, num_parallel_calls=2, store=new_path(root))
-  for _ in range(8):
-    np.testing.assert_array_equal(disk.epoch(), memory.epoch())
-  drop(disk)
-
-
-class Process:
-  """A job in a process of its own."""
-
-  def __init__(self, path, order_seed, n, epochs, **options):
-    self._process = subprocess.Popen(
-        [sys.executable, "-c", JOB, path, str(order_seed), str(n), str(epochs)], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-
-  def until(self, word):
-    for line in self._process.stdout:
-      if line.startswith(word):
-        return
-    pytest.fail(self._process.stderr.read())
-
-  def go(self):
-    self._process.stdin.write("\n")
-    self._process.stdin.flush()
-
-  def kill(self):
-    self._process.send_signal(signal.SIGKILL)
-    self._process.wait()
-    self._process.communicate()
-
-  def result(self):
-    out, err = self._process.communicate(timeout=120)
-    assert self._process.returncode == 0, err
-    return json.loads(out.splitlines()[-1]), err
-
-
-def test_processes_share_and_one_is_killed(root):
-  n, epochs = 3000, 4
-  path = new_path(root)
-  processes = [Process(path, seed, n, epochs) for seed in range(3)]
-  for process in processes:
-    process.until("ready")
-  for process in processes:
-    process.go()
-  processes[0].until("epoch")
-  processes[0].kill()  # In its second epoch.
-  results = [process.result()[0] for process in processes[1:]]
-  assert all(result["corrupt"] == 0 for result in results)
-  # What the one that was killed had prepared and not written is prepared again.
-  assert sum(result["calls"] for result in results) <= 1.1 * (n + (epochs - 1) * n / 2)
-
-
-@cases.only_exhaustive  # By default KilledProcessesLeaveNothingWrongAndNothingBehind, in C++, and the test above.
-def test_killed_runs_leave_nothing_to_repair(root):
-  path = new_path(root)
-  random = np.random.default_rng(0)
-  for _ in range(3):
-    process = Process(path, 0, 2000, 50)
-    process.until("ready")
-    process.go()
-    time.sleep(random.uniform(0, 0.7))
-    process.kill()
-  process = Process(path, 0, 2000, 3)
-  process.go()
-  result, _ = process.result()
-  assert result["corrupt"] == 0
-  # All of the first epoch at worst, and half of each other.
-  assert result["calls"] <= 2000 + 2 * 1000
-
-
-def test_disk_full(root):
-  """Training goes on; what does not fit is prepared afresh; one warning."""
-  path = new_path(root)
-  process = Process(
-      path, 0, 1000, 3,
-      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, resource.RLIM_INFINITY)))
-  process.go()
-  result, errors = process.result()
-  assert 2400 < result["calls"] <= 3000 and result["corrupt"] == 0
-  assert errors.count("cannot write") == 1
-
-
 @pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])
 def test_training_goes_on_without_its_directory(root, capfd, kind, read):
   """G1: all epochs are whole, with one line at most; what cannot be kept is prepared again."""
@@ -537,160 +294,3 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
   assert len(store) == 0
   store.put(0, 5)
   assert int(rtf.CacheStore(path).get(0)) == 5
-
-
-# Bad input --------------------------------------------------------------------------------------------------------------
-
-
-def test_other_settings(root):
-  path = new_path(root)
-
-  def build(n=10, r=2, seed=1, fn=lambda x: tf.fill([3], x), **options):
-    store = rtf.CacheStore(path, version="one", **options)
-    return tf.data.Dataset.range(n).refurbish(fn, r=r, seed=seed, store=store)
-
-  for _ in range(2):
-    list(build())
-  for options, difference in [
-      ({"r": 3}, "r is 3, but it was 2"),
-      ({"seed": 2}, "seed is 2, but it was 1"),
-      ({"n": 11}, "num_samples is 11, but it was 10"),
-      ({"fn": lambda x: tf.fill([4], x)}, r"element_spec is .*4.*, but it was .*3"),
-      ({"max_bytes": 128 * 5}, "num_kept_samples is 5, but it was 10")]:
-    with pytest.raises(ValueError, match=difference) as error:
-      build(**options)
-    assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
-    assert "structure" not in str(error.value)  # Which says nothing to people.
-  del error  # Whose traceback holds a stage.
-  gc.collect()
-  with pytest.raises(ValueError, match="version is two, but it was one"):
-    rtf.CacheStore(path, version="two")
-  assert rtf.CacheStore(path, version="one").verify() == (10, 0)  # Nothing is lost.
-  assert len(rtf.CacheStore(path, version="two", overwrite=True)) == 0
-
-
-def test_samples_of_other_layers(root, monkeypatch):
-  """What layers have made that drew other random numbers, as version 1 did, is refused, and nothing of it is lost."""
-  path = new_path(root)
-
-  def build(**options):
-    return tf.data.Dataset.range(10).refurbish(tf.identity, r=100, seed=1, store=rtf.CacheStore(path, **options))
-
-  with monkeypatch.context() as before:
-    before.setattr(layers, "DRAWS_VERSION", 1)
-    list(build())
-  gc.collect()
-  now = f"rtf.augment version {layers.DRAWS_VERSION}"
-  assert now != "rtf.augment version 1"
-  with pytest.raises(ValueError, match=f"(?s)with the layers of rtf.augment version 1, .* {now}, .*overwrite=True") as error:
-    build()
-  del error  # Whose traceback holds a stage.
-  gc.collect()
-  assert rtf.CacheStore(path)._agree({})["layers"] == "rtf.augment version 1"
-  assert rtf.CacheStore(path).verify() == (10, 0)
-  list(build(overwrite=True))
-  assert rtf.CacheStore(path)._agree({})["layers"] == now
-
-
-def test_store_by_hand_has_no_layers(root, monkeypatch):
-  """What was put into it is its user's own, whatever the layers draw; also after a stage was refused on it."""
-  path = new_path(root)
-  store = rtf.CacheStore(path)
-  store.put(0, tf.constant(1, tf.int64))
-  with pytest.raises(ValueError, match="put into it by hand"):
-    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
-  monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
-  assert int(rtf.CacheStore(path).get(0)) == 1
-  assert "layers" not in store._agree({})
-
-
-def test_directory_of_others_is_left_untouched(root):
-  path = root / "photographs"
-  path.mkdir()
-  (path / "cat.jpeg").write_text("cat")
-  for overwrite in (False, True):
-    with pytest.raises(ValueError, match="it holds cat.jpeg, which is not of a cache store"):
-      rtf.CacheStore(path, overwrite=overwrite)
-  assert os.listdir(path) == ["cat.jpeg"]
-  with pytest.raises(ValueError, match="it is a file"):
-    rtf.CacheStore(path / "cat.jpeg")
-
-
-def test_store_of_a_newer_format_is_left_untouched(root):
-  path = pathlib.Path(new_path(root))
-  rtf.CacheStore(path).put(0, 1)
-  text = (path / "store").read_text().replace("format 1", "format 99")
-  body = text[:text.rindex("crc32c")]
-  (path / "store").write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
-  before = {file.name: file.read_bytes() for file in path.iterdir()}
-  with pytest.raises(ValueError, match="format 99.*formats up to 1"):
-    rtf.CacheStore(path)
-  assert {file.name: file.read_bytes() for file in path.iterdir()} == before
-
-
-def _crc32c(data):
-  crc = 0xffffffff
-  for byte in data:
-    crc ^= byte
-    for _ in range(8):
-      crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-  return crc ^ 0xffffffff
-
-
-def test_in_use(root):
-  path = new_path(root)
-  store = rtf.CacheStore(path)
-  with pytest.raises(ValueError, match="in use in this process.*overwrite"):
-    rtf.CacheStore(path, overwrite=True)
-  with pytest.raises(ValueError, match="max_bytes=9223372036854775807, got 4096"):
-    rtf.CacheStore(path, max_bytes=4096)
-  store.put(0, 1)
-  with pytest.raises(ValueError, match="put into it by hand"):
-    tf.data.Dataset.range(3).refurbish(lambda x: tf.cast(x, tf.int32), store=store)
-
-
-@pytest.mark.parametrize("arguments, error, message", [
-    ({"path": 3}, TypeError, "path must be the name of a directory"),
-    ({"path": ""}, TypeError, "path must be the name of a directory"),
-    ({"path": "gs://bucket/cache"}, ValueError, "directory of a local disk, got 'gs://bucket/cache'"),
-    ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"path must be a directory whose .* in UTF-8, got '/tmp/\\udcff'. Rename"),
-    ({"path": "/tmp/\0x"}, ValueError, r"path must be the name of a directory, got '/tmp/\\x00x', which has a null"),
-    ({"path": "/proc/nowhere"}, ValueError, "Cannot make the directory /proc/nowhere"),
-    ({"version": "a"}, ValueError, "version and overwrite are for a store on disk"),
-    ({"overwrite": True}, ValueError, "version and overwrite are for a store on disk"),
-    ({"path": "x", "version": 3}, TypeError, "version must be a string"),
-    ({"path": "x", "overwrite": 1}, TypeError, "overwrite must be True or False"),
-])
-def test_bad_arguments(arguments, error, message):
-  with pytest.raises(error, match=message):
-    rtf.CacheStore(**arguments)
-
-
-@pytest.mark.parametrize("store, error", [
-    ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
-    (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
-def test_bad_store_of_a_stage(store, error):
-  """The argument is called what it is called there, and it is told before there is a source."""
-  with pytest.raises(error, match="^store must be"):
-    rtf.refurbish(tf.identity, store=store)
-  with pytest.raises(error, match="^store must be"):
-    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
-
-
-def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
-  """Whichever part of the name it is, also where it is only seen when links are followed."""
-  strange = os.fsdecode(os.fsencode(root) + b"/\xff")
-  os.mkdir(strange)
-  link = root / "link"
-  link.symlink_to(strange)
-  with pytest.raises(ValueError, match=r"path must be .* in UTF-8, got '.*/\\udcff/cache'"):
-    rtf.CacheStore(link / "cache")
-  assert os.listdir(strange) == []
-
-
-def test_samples_that_cannot_be_stored(root):
-  source = tf.data.Dataset.range(3)
-  with pytest.raises(ValueError, match="cannot keep"):
-    source.refurbish(lambda x: tf.data.Dataset.range(x), store=new_path(root))
-  with pytest.raises(TypeError, match="order_seed must be a whole number"):
-    source.refurbish(tf.identity, order_seed=0.5)

@@ -1,14 +1,7 @@
-"""Many workers: what each of the recipes of docs/workers.md keeps, with workers that are processes of their own."""
+"""Many workers: what each of the recipes of docs/workers.md for the tf.data service keeps, with processes of their own."""
 import collections
-import contextlib
-import json
-import os
-import pathlib
 import queue
-import random
-import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,15 +9,13 @@ import threading
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
+from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 service = tf.data.experimental.service
 Policy = service.ShardingPolicy
 SHARD_HINT = tf.data.experimental.SHARD_HINT
 
-N, R, EPOCHS = 12, 2, 4
-# Long enough for a machine that does something else, too; only what has gone wrong takes it.
-TIMEOUT = 180
+R, EPOCHS = 2, 4
 
 # Elements tell which worker made them by a file in its working directory.
 WORKER = """
@@ -75,23 +66,6 @@ def to_list(dataset):
   return within_timeout(lambda: [element.tolist() for element in dataset.as_numpy_iterator()])
 
 
-def environment():
-  path = [str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-  return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "CUDA_VISIBLE_DEVICES": "-1"}
-
-
-@contextlib.contextmanager
-def killed_at_the_end():
-  """A list of processes, which are killed however the test ends."""
-  processes = []
-  try:
-    yield processes
-  finally:
-    for process in processes:
-      process.kill()
-      process.communicate()
-
-
 class Service:
   """A dispatcher in this process, and workers that are processes of their own."""
 
@@ -135,13 +109,7 @@ def fixture_two_workers(tmp_path_factory):
 
 @pytest.fixture(scope="module", name="files")
 def fixture_files(tmp_path_factory):
-  """Three files of N / 3 records."""
-  paths = [str(tmp_path_factory.mktemp("files") / f"{i}.tfrecord") for i in range(3)]
-  for i, path in enumerate(paths):
-    with tf.io.TFRecordWriter(path) as writer:
-      for index in range(i * N // 3, (i + 1) * N // 3):
-        writer.write(str(index).encode())
-  return paths
+  return write_files(tmp_path_factory)
 
 
 def records(paths):
@@ -347,209 +315,3 @@ def test_worker_without_the_package_is_told_of_it(tmp_path):
     workers = Service(tmp_path, processes, num_workers=1, package="")
     with pytest.raises(tf.errors.NotFoundError, match="Op type not registered 'RefurbishTf>"):
       workers.read(Policy.OFF, refurbish(tf.data.Dataset.range(N)))
-
-
-def run(program, *arguments, config=None):
-  """Starts a program that prints a line of JSON at its end."""
-  variables = environment()
-  if config is not None:
-    variables["TF_CONFIG"] = json.dumps(config)
-  return subprocess.Popen(
-      [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables,
-      text=True)
-
-
-def result(process):
-  output, errors = process.communicate(timeout=TIMEOUT)
-  assert process.returncode == 0, errors
-  return json.loads(output.splitlines()[-1])
-
-
-MIRRORED = """
-import json
-import tensorflow as tf
-device, = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(device, [tf.config.LogicalDeviceConfiguration()] * 2)
-import keras
-import refurbish_tf as rtf
-
-N, EPOCHS = 40, 3
-Policy = tf.data.experimental.AutoShardPolicy
-SHARD_HINT = tf.data.experimental.SHARD_HINT
-strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-assert strategy.num_replicas_in_sync == 2
-
-
-def refurbish(source, final_fn=None):
-  return source.refurbish(tf.identity, final_fn, r=2, seed=1)
-
-
-def counts(dataset):
-  stage, = rtf.stats(dataset)
-  return [[epoch.fresh, epoch.cached] for epoch in stage.epochs]
-
-
-def read(dataset):
-  epochs = []
-  for _ in range(EPOCHS):
-    epochs.append([])
-    for batch in dataset:
-      for part in strategy.experimental_local_results(batch):
-        epochs[-1] += part.numpy().tolist()
-  return epochs
-
-
-def final_fn(index):
-  # Sums of these tell whether every sample came once; float32 holds them exactly.
-  seen = tf.cast(tf.stack([1, index, index * index % 251]), tf.float32)
-  return seen / N, seen
-
-
-class Seen(keras.metrics.Metric):
-  def __init__(self, column):
-    super().__init__(name=f"seen_{column}")
-    self.column = column
-    self.total = self.add_variable((), "zeros", name="total")
-
-  def update_state(self, y_true, y_pred, sample_weight=None):
-    self.total.assign_add(tf.reduce_sum(y_true[:, self.column]))
-
-  def result(self):
-    return self.total
-
-
-dataset = refurbish(tf.data.Dataset.range(N), final_fn).batch(8)
-with strategy.scope():
-  model = keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
-  model.compile("sgd", "mse", metrics=[Seen(0), Seen(1), Seen(2)])
-history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False).history
-result = {"fit": [history[f"seen_{column}"] for column in range(3)], "fit counts": counts(dataset)}
-for name in ("AUTO", "DATA", "OFF", "HINT", "HINT, read before"):
-  source = tf.data.Dataset.range(N)
-  if name.startswith("HINT"):
-    source = source.shard(SHARD_HINT, SHARD_HINT)
-  options = tf.data.Options()
-  options.experimental_distribute.auto_shard_policy = getattr(Policy, name.split(",")[0])
-  dataset = refurbish(source).batch(8).with_options(options)
-  if name == "HINT, read before":
-    try:
-      next(iter(dataset))
-    except tf.errors.FailedPreconditionError as error:
-      assert "SHARD_HINT" in error.message
-  result[name] = read(strategy.experimental_distribute_dataset(dataset))
-  result[name + " counts"] = counts(dataset)
-print(json.dumps(result))
-"""
-
-
-def test_mirrored_strategy_trains_on_every_sample_once_an_epoch():
-  with killed_at_the_end() as processes:
-    processes.append(run(MIRRORED))
-    found = result(processes[0])
-  n, epochs = 40, 3
-  for column, each in enumerate([lambda i: 1, lambda i: i, lambda i: i * i % 251]):
-    assert found["fit"][column] == [sum(map(each, range(n)))] * epochs
-  for name in ("AUTO", "DATA", "OFF", "HINT", "HINT, read before"):
-    assert [sorted(epoch) for epoch in found[name]] == [list(range(n))] * epochs
-  # Keras makes one more iterator to build the model, and drops it on its way.
-  assert found["fit counts"][0][0] <= n and found["fit counts"][-2:] == [[n // 2, n // 2]] * 2
-  for name in ("AUTO", "DATA", "OFF", "HINT"):
-    # One iterator feeds both devices.
-    assert found[f"{name} counts"][:epochs] == [[n, 0]] + [[n // 2, n // 2]] * (epochs - 1)
-
-
-MULTI_WORKER = """
-import json, sys
-import tensorflow as tf
-import refurbish_tf as rtf
-
-N, EPOCHS = 40, 3
-Policy = tf.data.experimental.AutoShardPolicy
-SHARD_HINT = tf.data.experimental.SHARD_HINT
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-worker = strategy.cluster_resolver.task_id
-paths = json.loads(sys.argv[1])
-
-
-def read(dataset):
-  epochs = []
-  for _ in range(EPOCHS):
-    epochs.append([])
-    for batch in dataset:
-      for part in strategy.experimental_local_results(batch):
-        epochs[-1] += part.numpy().tolist()
-  return epochs
-
-
-def distribute(source, policy, seed=1, **how):
-  options = tf.data.Options()
-  options.experimental_distribute.auto_shard_policy = policy
-  dataset = source.refurbish(tf.identity, r=2, seed=seed, **how).batch(8).with_options(options)
-  epochs = read(strategy.experimental_distribute_dataset(dataset))
-  stage, = rtf.stats(dataset)
-  return epochs, [[epoch.fresh, epoch.cached] for epoch in stage.epochs]
-
-
-source = tf.data.Dataset.range(N)
-records = tf.data.TFRecordDataset(paths).map(lambda text: tf.strings.to_number(text, tf.int64))
-result = {
-    "shard": distribute(source.shard(2, worker), Policy.OFF, seed=None),
-    "hint": distribute(source.shard(SHARD_HINT, SHARD_HINT), Policy.HINT, seed=None),
-    "auto": distribute(source, Policy.AUTO),
-    "auto, files": distribute(records, Policy.AUTO),
-    "off": distribute(source, Policy.OFF)}
-
-
-def make(context):
-  return source.shard(context.num_input_pipelines, context.input_pipeline_id).refurbish(tf.identity, r=2).batch(4)
-
-
-share = source.shard(SHARD_HINT, SHARD_HINT)
-result["hint, disk"] = distribute(share, Policy.HINT, store=f"{sys.argv[2]} {worker}")
-result["hint, the same disk"] = distribute(share, Policy.HINT, store=f"{sys.argv[2]} {worker}")[0], None
-try:
-  distribute(share, Policy.HINT, store=f"{sys.argv[2]} {1 - worker}")
-except tf.errors.FailedPreconditionError as error:
-  result["store of the other"] = error.message
-result["function"] = read(strategy.distribute_datasets_from_function(make)), None
-try:
-  distribute(records, Policy.FILE)
-except tf.errors.NotFoundError as error:
-  result["file"] = error.message
-print(json.dumps(result))
-"""
-
-
-def free_port():
-  """One that the system gives to nobody who asks for any: below those, so that no other test gets it meanwhile."""
-  while True:
-    port = random.randrange(20_000, 32_768)
-    with socket.socket() as found, contextlib.suppress(OSError):
-      found.bind(("localhost", port))
-      return port
-
-
-def test_multi_worker_mirrored_strategy(files, tmp_path):
-  """Sharded before the stage, each worker has whole epochs of its share. With auto-sharding all have them together."""
-  n = 40
-  with killed_at_the_end() as processes:
-    addresses = [f"localhost:{free_port()}" for _ in range(2)]
-    for index in range(2):
-      processes.append(run(MULTI_WORKER, json.dumps(files), str(tmp_path / "store"), config={
-          "cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}))
-    workers = [result(process) for process in processes]
-  for name in ("shard", "hint", "hint, disk", "hint, the same disk", "function"):
-    for index, worker in enumerate(workers):
-      epochs, counts = worker[name]
-      assert [sorted(epoch) for epoch in epochs] == [list(range(index, n, 2))] * 3
-      assert counts in (None, [[n // 2, 0], [n // 4, n // 4], [n // 4, n // 4]])
-  for name, size in (("auto", n), ("auto, files", N)):
-    for both in zip(*(worker[name][0] for worker in workers)):
-      assert sorted(both[0] + both[1]) == list(range(size))
-    for worker in workers:
-      # Each prepares what all need.
-      assert worker[name][1] == [[size, 0]] + [[size // 2, size // 2]] * 2
-  for worker in workers:
-    assert [sorted(epoch) for epoch in worker["off"][0]] == [list(range(n))] * 3
-    assert "Did not find a shardable source" in worker["file"]
-    assert re.search("shard is . of 2, but it was . of 2", worker["store of the other"])

@@ -5,7 +5,6 @@ import pathlib
 import hypothesis
 from hypothesis import strategies
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 

@@ -293,7 +293,7 @@ print("RESULT", json.dumps({
 """
 
 
-@cases.only_exhaustive  # In test_keras_callbacks.py a fit with JAX has a logger, too.
+@cases.only_exhaustive  # In test_keras_logger.py a fit with JAX has a logger, too.
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed: `pip install jax` and run again")
 def test_fit_with_jax():
   """Keras with another backend trains from the same dataset: on every sample once an epoch."""

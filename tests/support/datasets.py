@@ -26,6 +26,36 @@ def stream(n):
   return Dataset.range(n).filter(lambda index: True)
 
 
+def plus_one(x):
+  return x + 1
+
+
+def epochs(dataset, number=3):
+  return [list(map(tuple, dataset.as_numpy_iterator())) for _ in range(number)]
+
+
+def draw(index, seed):
+  return index, seed
+
+
+def draw_again(index, first, seed):
+  return index, *tf.unstack(first), *tf.unstack(seed)
+
+
+def read(dataset, limit=1000):
+  """Reads to the end across errors. Returns the elements and the errors."""
+  iterator = iter(dataset)
+  values, errors = [], []
+  for _ in range(limit):
+    try:
+      values.append(next(iterator))
+    except StopIteration:
+      return values, errors
+    except tf.errors.OpError as error:
+      errors.append(error)
+  raise AssertionError(f"No end after {limit} calls; the last error is {errors[-1:]}.")
+
+
 def call_in_python(function, value, shape=()):
   """Calls a function of Python's in a dataset."""
   return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)

@@ -1,0 +1,366 @@
+// What others do to the cache store on disk between one step and the next, what
+// fails, and everything at once. They use std::thread.
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/read_ahead.h"
+#include "refurbish_tf/cc/store/disk/read_queue.h"
+#include "refurbish_tf/cc/store/disk/record.h"
+#include "tests/cc/disk_store_testing.h"
+
+namespace refurbish_tf {
+namespace {
+
+using DiskStoreTest = StoreDirectoryTest;
+
+// Reads that fail when they are told to.
+class FaultyReadQueue : public ReadQueue {
+ public:
+  explicit FaultyReadQueue(const std::atomic<bool>* failing)
+      : queue_(ReadQueue::Create(8)), failing_(failing) {}
+  void Start(Read* const* reads, size_t count) override {
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override {
+    const int64_t bytes = queue_->Wait(read);
+    return *failing_ ? -EIO : bytes;
+  }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_;
+  const std::atomic<bool>* const failing_;
+};
+
+// Reads before which something happens.
+class HookedReadQueue : public ReadQueue {
+ public:
+  explicit HookedReadQueue(const std::function<void()>* before)
+      : queue_(ReadQueue::Create(8)), before_(before) {}
+  void Start(Read* const* reads, size_t count) override {
+    const std::function<void()> before = *before_;
+    if (before != nullptr) before();
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override { return queue_->Wait(read); }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_;
+  const std::function<void()>* const before_;
+};
+
+// A system in which something happens, once, before a write or before a file is
+// locked: what another process may do at that moment.
+class HookedEnv : public StoreEnv {
+ public:
+  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
+    DoOnce(&before_write);
+    return StoreEnv::Write(fd, offset, std::move(parts));
+  }
+  bool TryLock(int fd) override {
+    DoOnce(&before_lock);
+    return StoreEnv::TryLock(fd);
+  }
+
+  // Set while the writer does nothing.
+  std::function<void()> before_write;
+  std::function<void()> before_lock;
+
+ private:
+  static void DoOnce(std::function<void()>* hook) {
+    std::function<void()> once;
+    once.swap(*hook);
+    if (once != nullptr) once();
+  }
+};
+
+// What comes between ---------------------------------------------------------
+
+TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
+  for (const size_t size : {300, 30'000}) {
+    std::filesystem::remove_all(directory_);
+    auto other = Open();
+    std::function<void()> before_read;
+    DiskStoreOptions options;
+    options.read_queue = std::make_unique<HookedReadQueue>(&before_read);
+    auto store = Open(std::move(options));
+    Put(*other, 1, 1, Content(1, 1, size));
+    other->Flush();
+    before_read = [&] {
+      before_read = nullptr;
+      Put(*other, 1, 2, Content(1, 2, size));
+      other->Flush();
+      // Deletes the segment of the old one.
+      other->Put(2, 0, nullptr, 0);
+      other->Flush();
+      other->Compact();
+    };
+    const std::string content = Get(*store, 1);
+    EXPECT_TRUE(content == Content(1, 1, size) || content == Content(1, 2, size));
+    EXPECT_EQ(Get(*store, 1), Content(1, 2, size));
+    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_EQ(store->Stats().store.misses, 0);
+  }
+}
+
+// Of what is written by others between the look and the leap.
+TEST_F(DiskStoreTest, WhatIsMovedTakesNothingsPlace) {
+  constexpr size_t kSize = 3'000;
+  for (const bool removed : {false, true}) {
+    std::filesystem::remove_all(directory_);
+    auto other = Open();
+    HookedEnv env;
+    DiskStoreOptions options;
+    options.small_segment = 32 << 10;
+    options.write_buffer = 16 << 10;
+    options.env = &env;
+    auto store = Open(std::move(options));
+    // A few segments, too little for the background thread. All but a sample of
+    // the first is dead.
+    for (uint64_t i = 0; i <= 40; ++i) Put(*store, i, 0, Content(i, 0, kSize));
+    store->Flush();
+    for (uint64_t i = 1; i <= 40; ++i) store->Remove(i, false);
+    env.before_write = [&] {
+      if (removed) {
+        other->Remove(0, false);
+      } else {
+        Put(*other, 0, 1, Content(0, 1, kSize));
+        other->Flush();
+      }
+    };
+    store->Compact();
+    EXPECT_EQ(env.before_write, nullptr);
+    EXPECT_EQ(Get(*store, 0), removed ? "absent" : Content(0, 1, kSize));
+    EXPECT_EQ(store->Stats().store.entries, removed ? 0 : 1);
+  }
+}
+
+// Another process may adopt a segment that has been made and is not yet locked.
+TEST_F(DiskStoreTest, ANewSegmentIsNotWrittenOverWhatAnotherHasPutThere) {
+  HookedEnv env;
+  DiskStoreOptions options;
+  options.env = &env;
+  auto store = Open(std::move(options));
+  env.before_lock = [&] {
+    auto other = Open();
+    Put(*other, 1, 0, "of the other");
+  };
+  Put(*store, 2, 0, "own");
+  store->Flush();
+  EXPECT_EQ(env.before_lock, nullptr);
+  EXPECT_EQ(Get(*store, 1), "of the other");
+  EXPECT_EQ(Get(*store, 2), "own");
+}
+
+TEST_F(DiskStoreTest, WhatIsInMemoryIsWrittenAtTheEnd) {
+  {
+    DiskStoreOptions options;
+    options.write_delay_ms = 1'000'000;
+    Put(*Open(std::move(options)), 1, 0, "one");
+  }
+  EXPECT_EQ(Get(*Open(), 1), "one");
+}
+
+// What fails -----------------------------------------------------------------
+
+TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
+  std::atomic<bool> failing{false};
+  DiskStoreOptions options;
+  options.read_queue = std::make_unique<FaultyReadQueue>(&failing);
+  auto store = Open(std::move(options));
+  const auto size = [](uint64_t i) { return i % 2 == 0 ? 3'000 : 30'000; };
+  for (uint64_t i = 0; i < 20; ++i) {
+    Put(*store, i, 1, Content(i, 1, size(i)));
+  }
+  store->Flush();
+  DiskReadAhead ahead(store.get());
+  ahead.Start({{0, 0, AtLeast(1)}, {1, 1, AtLeast(1)}});
+  failing = true;
+  testing::internal::CaptureStderr();
+  RecordBuffer record;
+  EXPECT_FALSE(ahead.Get({0, 0, AtLeast(1)}, &record));
+  EXPECT_FALSE(ahead.Get({1, 1, AtLeast(1)}, &record));
+  for (uint64_t i = 2; i < 10; ++i) EXPECT_EQ(Get(*store, i), "absent");
+  const std::string warnings = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
+  EXPECT_EQ(store->Stats().corrupt, 10);
+  EXPECT_EQ(store->Stats().store.misses, 10);
+  EXPECT_EQ(store->Stats().store.entries, 10);
+  failing = false;
+  for (uint64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(store->Contains(i, AtLeast(1)), i >= 10);
+    EXPECT_EQ(Put(*store, i, 1, Content(i, 1, size(i))), PutResult::kStored);
+    EXPECT_EQ(Get(*store, i), Content(i, 1, size(i)));
+  }
+  EXPECT_EQ(store->Stats().corrupt, 10);
+  EXPECT_EQ(store->Stats().store.entries, 20);
+}
+
+TEST_F(DiskStoreTest, WithoutAFreeDescriptorNothingIsLost) {
+  auto one = Open();
+  auto two = Open();
+  for (uint64_t i = 0; i < 4; ++i) Put(*one, i, 0, Content(i, 0, 9'000 * i));
+  one->Flush();
+  testing::internal::CaptureStderr();
+  const int free_fd = dup(0);
+  close(free_fd);
+  rlimit limit;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const rlimit none = {static_cast<rlim_t>(free_fd), limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  std::vector<std::string> contents;
+  for (uint64_t i = 0; i < 4; ++i) contents.push_back(Get(*two, i));
+  Put(*two, 7, 0, Content(7, 0, 50'000));
+  two->Flush();
+  EXPECT_EQ(Get(*two, 7), "absent");
+  setrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("open files"),
+            std::string::npos);
+  EXPECT_THAT(contents, testing::Each("absent"));
+  EXPECT_EQ(two->Stats().corrupt, 0);
+  for (uint64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(Get(*two, i), Content(i, 0, 9'000 * i));
+  }
+  EXPECT_EQ(Put(*two, 7, 0, Content(7, 0, 50'000)), PutResult::kStored);
+}
+
+// The space of a deleted file is free when the last descriptor is closed.
+TEST_F(DiskStoreTest, DeletedSegmentsAreNotHeldOpen) {
+  const auto deleted_but_open = [this] {
+    int count = 0;
+    for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
+      std::error_code error;
+      const std::string name = std::filesystem::read_symlink(fd, error).string();
+      count += name.find(directory_) == 0 &&
+               name.find("(deleted)") != std::string::npos;
+    }
+    return count;
+  };
+  auto one = Open();
+  auto two = Open();
+  Put(*one, 1, 0, Content(1, 0, 20'000));
+  one->Flush();
+  EXPECT_EQ(Get(*two, 1), Content(1, 0, 20'000));
+  one->Clear();
+  EXPECT_EQ(deleted_but_open(), 1);
+  two->Compact();
+  EXPECT_EQ(deleted_but_open(), 0);
+  // Read by two, then adopted by it.
+  Put(*one, 2, 0, Content(2, 0, 20'000));
+  one->Flush();
+  EXPECT_EQ(Get(*two, 2), Content(2, 0, 20'000));
+  one.reset();
+  two->Compact();
+  two->Clear();
+  EXPECT_EQ(deleted_but_open(), 0);
+}
+
+// Everything at once, for the thread sanitizer and for what comes out ---------
+
+TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
+  constexpr uint64_t kSamples = 300;
+  constexpr Generation kGenerations = 40;
+  const auto size = [](uint64_t index) -> size_t {
+    return index % 10 == 0 ? 20'000 + index : 100 + 9 * index;
+  };
+  std::vector<std::unique_ptr<DiskStore>> stores;
+  for (int i = 0; i < 2; ++i) {
+    DiskStoreOptions options;
+    options.small_segment = 64 << 10;
+    options.large_segment = 256 << 10;
+    options.write_buffer = 8 << 10;
+    options.write_delay_ms = 1;
+    stores.push_back(Open(std::move(options)));
+  }
+  std::atomic<bool> writing{true};
+  std::atomic<int> wrong{0};
+  std::atomic<int64_t> right{0};
+  const auto check = [&](uint64_t index, const RecordBuffer& record) {
+    const std::string expected =
+        Content(index, record.header().generation, size(index));
+    const bool same = record.header().index == index &&
+                      std::string(record.payload(), record.payload_size()) ==
+                          expected;
+    right += same;
+    wrong += !same;
+  };
+  std::vector<std::thread> writers;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i) {
+    DiskStore& store = *stores[i];
+    writers.emplace_back([&store, &size, i] {
+      std::mt19937 random(i);
+      for (Generation generation = 0; generation < kGenerations; ++generation) {
+        for (uint64_t k = 0; k < kSamples; ++k) {
+          const uint64_t index = random() % kSamples;
+          Put(store, index, generation, Content(index, generation, size(index)));
+          if (k % 8 == 0) store.Remove(random() % kSamples, k % 16 == 0);
+          if (k % 64 == 0) store.Flush();
+        }
+      }
+    });
+    others.emplace_back([&, i] {
+      std::mt19937 random(100 + i);
+      uint64_t ticket = 0;
+      while (writing) {
+        DiskReadAhead ahead(stores[i].get());
+        std::vector<WantedSample> wanted;
+        for (size_t room = ahead.Room(); room > 0; --room) {
+          wanted.push_back({ticket++, random() % kSamples, kAny});
+        }
+        ahead.Start(wanted);
+        for (const auto& sample : wanted) {
+          RecordBuffer record;
+          if (sample.ticket % 5 != 0 && ahead.Get(sample, &record)) {
+            check(sample.index, record);
+          }
+        }
+      }
+    });
+    others.emplace_back([&, i] {
+      DiskStore& store = *stores[i];
+      std::mt19937 random(200 + i);
+      while (writing) {
+        const uint64_t index = random() % kSamples;
+        RecordBuffer record;
+        if (store.Get(index, kAny, &record)) check(index, record);
+        store.Contains(index, AtLeast(2));
+        store.StoredGeneration(index);
+        if (index % 16 == 0) store.Stats();
+        if (index % 64 == 0) store.Compact();
+      }
+    });
+  }
+  for (std::thread& thread : writers) thread.join();
+  writing = false;
+  for (std::thread& thread : others) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(right, 0);
+  int64_t entries = 0;
+  for (auto& store : stores) {
+    store->Flush();
+    EXPECT_EQ(store->Stats().corrupt, 0);
+    EXPECT_EQ(store->Stats().failed_writes, 0);
+  }
+  for (uint64_t i = 0; i < kSamples; ++i) entries += Get(*stores[0], i) != "absent";
+  EXPECT_EQ(stores[1]->Stats().store.entries, entries);
+  EXPECT_EQ(stores[0]->Verify(), std::make_pair(entries, int64_t{0}));
+}
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,52 @@
+"""Datasets and functions whose elements and errors tell what echoing made of them."""
+import threading
+
+from hypothesis import settings
+import numpy as np
+import tensorflow as tf
+
+from support import cases
+
+# Far more than anything here takes: a test that would hang fails instead.
+LIMIT = 20
+MANY = settings(max_examples=cases.examples(12), derandomize=True)
+
+
+def contents(dataset):
+  return [element.tolist() for element in dataset.as_numpy_iterator()]
+
+
+def failing_at(n, *failures):
+  def check(x):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(x, tf.constant(failures, tf.int64), message="spoilt")]):
+      return tf.identity(x)
+
+  return tf.data.Dataset.range(n).map(check)
+
+
+def read(iterator):
+  """The rest of the elements, and in place of an error its message."""
+  found = []
+  while True:
+    try:
+      found.append(next(iterator).numpy().tolist())
+    except StopIteration:
+      return found
+    except tf.errors.InvalidArgumentError as error:
+      found.append(error.message)
+
+
+class Calls:
+  """An augmentation that counts its calls and gives another result at each."""
+
+  def __init__(self):
+    self.number = 0
+    self._lock = threading.Lock()
+
+  def __call__(self, x):
+    return tf.stack([x, tf.ensure_shape(tf.numpy_function(self._next, [], tf.int64, stateful=True), [])])
+
+  def _next(self):
+    with self._lock:
+      self.number += 1
+      return np.int64(self.number)

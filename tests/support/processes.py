@@ -1,0 +1,39 @@
+"""Workers that are processes of their own, and the files they read."""
+import contextlib
+import os
+import pathlib
+
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+N = 12
+# Long enough for a machine that does something else, too; only what has gone wrong takes it.
+TIMEOUT = 180
+
+
+def environment():
+  path = [str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+  return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@contextlib.contextmanager
+def killed_at_the_end():
+  """A list of processes, which are killed however the test ends."""
+  processes = []
+  try:
+    yield processes
+  finally:
+    for process in processes:
+      process.kill()
+      process.communicate()
+
+
+def write_files(tmp_path_factory):
+  """Three files of N / 3 records."""
+  paths = [str(tmp_path_factory.mktemp("files") / f"{i}.tfrecord") for i in range(3)]
+  for i, path in enumerate(paths):
+    with tf.io.TFRecordWriter(path) as writer:
+      for index in range(i * N // 3, (i + 1) * N // 3):
+        writer.write(str(index).encode())
+  return paths

@@ -1,0 +1,222 @@
+"""`echo(e=AUTOTUNE)`: repeats only while nothing is ready, keeps every element and its bound, and can be dropped."""
+import collections
+import queue
+import threading
+import time
+
+from hypothesis import given, strategies as st
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import config
+
+import refurbish_tf as rtf
+from support.echoes import LIMIT, MANY, contents, failing_at, read
+
+
+def test_adaptive_error_passes_once_in_its_place():
+  found = read(iter(failing_at(6, 0, 3, 4).echo(rtf.AUTOTUNE)))
+  assert sum(isinstance(x, str) for x in found) == 3
+  assert sorted({x for x in found if not isinstance(x, str)}) == [1, 2, 5]
+  assert isinstance(found[0], str)
+  first = [i for i, x in enumerate(found) if isinstance(x, str)]
+  assert found[first[0] + 1] == 1 and first[1] > found.index(2) and first[2] < found.index(5)
+
+
+class Upstream:
+  """A source that yields when it is told to, and lets the test wait until it is asked for more."""
+
+  def __init__(self):
+    self._elements = queue.Queue()
+    self._asked = threading.Semaphore(0)
+    self.dataset = tf.data.Dataset.from_generator(self._generate, output_signature=tf.TensorSpec([], tf.int64))
+
+  def _generate(self):
+    while True:
+      self._asked.release()
+      element = self._elements.get(timeout=LIMIT)
+      if element is None:
+        return
+      yield element
+
+  def put(self, *elements):
+    for element in elements:
+      self._elements.put(element)
+
+  def end(self):
+    self._elements.put(None)
+
+  def wait_until_asked(self, times=1):
+    """Until the elements put before are with the stage that reads this."""
+    for _ in range(times):
+      assert self._asked.acquire(timeout=LIMIT)
+
+
+@pytest.fixture(name="upstream")
+def fixture_upstream():
+  """Ended with the test, however that ends: else who drops an iterator that reads from it would wait for ever."""
+  upstream = Upstream()
+  yield upstream
+  upstream.end()
+
+
+def take(iterator, number=1):
+  return [int(next(iterator)) for _ in range(number)]
+
+
+def test_adaptive_repeats_while_nothing_is_ready(upstream):
+  dataset = upstream.dataset.echo(rtf.AUTOTUNE, max_e=3, name="adaptive")
+  iterator = iter(dataset)
+  upstream.put(10)
+  assert take(iterator, 3) == [10] * 3
+  # No fourth time: what comes next must be waited for, and is not there yet.
+  came = []
+  thread = threading.Thread(target=lambda: came.extend(take(iterator)))
+  thread.start()
+  upstream.wait_until_asked(2)
+  assert not came
+  upstream.put(11)
+  thread.join(LIMIT)
+  assert came == [11]
+  # 12 is ready: it comes at once, with 11 used but once.
+  upstream.wait_until_asked()
+  upstream.put(12)
+  upstream.wait_until_asked()
+  assert take(iterator, 3) == [12] * 3
+  # Two are ready; none is dropped.
+  upstream.put(13, 14)
+  upstream.wait_until_asked()
+  assert take(iterator) == [13]
+  upstream.wait_until_asked()
+  assert take(iterator, 2) == [14, 14]
+  upstream.end()
+  rest = [int(x) for x in iterator]
+  assert rest in ([], [14])
+  stage, = rtf.stats(dataset)
+  assert stage.name == "adaptive" and stage.epochs == (stage.total,)
+  total = stage.total
+  assert (total.fresh, total.repeated) == (5, 6 + len(rest) - 1)
+  assert total.factor == (total.fresh + total.repeated) / 5
+  lines = [line.split() for line in str(stage).splitlines()]
+  assert lines[0] == ["adaptive"]
+  assert lines[1] == ["epoch", "fresh", "repeated", "fresh_wait", "[s]", "factor"]
+  assert lines[-1] == ["total", "5", str(total.repeated), f"{total.fresh_wait:.2f}", f"{total.factor:.2f}"]
+
+
+def test_adaptive_with_a_fast_upstream_repeats_nothing(upstream):
+  upstream.put(*range(6))
+  upstream.end()
+  iterator = iter(upstream.dataset.echo(rtf.AUTOTUNE))
+  assert take(iterator) == [0]
+  upstream.wait_until_asked(2)
+  for element in range(1, 6):
+    # That another one is asked for says that this one is ready.
+    upstream.wait_until_asked()
+    assert take(iterator) == [element]
+
+
+@MANY
+@given(n=st.integers(0, 30), max_e=st.integers(1, 4))
+def test_adaptive_keeps_every_element_and_its_bound(n, max_e):
+  found = contents(tf.data.Dataset.range(n).echo(rtf.AUTOTUNE, max_e=max_e))
+  assert found == sorted(found)
+  times = collections.Counter(found)
+  assert sorted(times) == list(range(n))
+  assert max(times.values(), default=1) <= max_e
+
+
+def test_adaptive_many_iterators_at_once():
+  dataset = tf.data.Dataset.range(50).echo(rtf.AUTOTUNE, max_e=2)
+  iterators = [iter(dataset) for _ in range(4)]
+  found = [[] for _ in iterators]
+  for k, iterator in enumerate(iterators):
+    found[k] += take(iterator, 5)
+  for k, iterator in enumerate(iterators):
+    found[k] += [int(x) for x in iterator]
+    assert sorted(set(found[k])) == list(range(50))
+
+
+@pytest.mark.parametrize("behind", [lambda ds: ds, lambda ds: ds.prefetch(1), lambda ds: ds.map(lambda x: x, 2)],
+                         ids=["alone", "prefetch", "map"])
+def test_adaptive_can_be_dropped_while_it_waits(behind):
+  # Dequeuing waits for ever and can be cancelled, as reading from a slow file system.
+  elements = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
+  elements.enqueue(1)
+
+  def use():
+    iterator = iter(behind(tf.data.Dataset.range(10).map(lambda _: elements.dequeue()).echo(rtf.AUTOTUNE, max_e=2)))
+    next(iterator)
+
+  thread = threading.Thread(target=use, daemon=True)
+  thread.start()
+  thread.join(LIMIT)
+  assert not thread.is_alive()
+
+
+def test_adaptive_stops_reading_when_nobody_takes(upstream):
+  upstream.put(*range(10))
+  iterator = iter(upstream.dataset.echo(rtf.AUTOTUNE))
+  assert take(iterator) == [0]
+  upstream.wait_until_asked(3)
+  # Memory is bounded: two are read ahead and a further one is not asked for.
+  assert not upstream._asked.acquire(timeout=0.2)
+  upstream.end()
+  del iterator
+
+
+def test_adaptive_does_not_spin_while_it_waits(upstream):
+  iterator = iter(upstream.dataset.echo(rtf.AUTOTUNE, max_e=1))
+  upstream.put(0)
+  assert take(iterator) == [0]
+  upstream.wait_until_asked(2)
+  began = time.process_time()
+  # First the reader of the dataset waits for an element, then the stage for a reader.
+  timer = threading.Timer(1.0, upstream.put, [1, 2, 3, 4])
+  timer.start()
+  assert take(iterator) == [1]
+  upstream.wait_until_asked(2)
+  time.sleep(1.0)
+  # Spinning would take two seconds.
+  assert time.process_time() - began < 0.5
+  upstream.end()
+
+
+def test_adaptive_echo_tells_how_long_it_waited():
+  """For the first element, as there is nothing to repeat, and after max_e repetitions; else it does not wait."""
+  def slow(x):
+    time.sleep(0.4)
+    return x
+
+  dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
+  contents(dataset)
+  stage, = rtf.stats(dataset)
+  # Of 3 * 0.4 s: while it is not scheduled itself it does not wait. Without any of the three it would be 0.8 s.
+  assert stage.total.fresh_wait >= 0.9
+
+
+def test_autotune_in_a_deterministic_pipeline():
+  options = tf.data.Options()
+  options.deterministic = True
+  source = tf.data.Dataset.range(4)
+  message = "repeats elements by the clock.*deterministic=True.*Give e(cho)? a number"
+  with pytest.raises(ValueError, match=message):
+    source.with_options(options).echo(rtf.AUTOTUNE)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+    contents(source.echo(rtf.AUTOTUNE).with_options(options))
+  assert contents(source.with_options(options).echo(2))
+  options.deterministic = False
+  assert contents(source.with_options(options).echo(rtf.AUTOTUNE))
+
+
+@pytest.fixture
+def op_determinism():
+  yield tf.config.experimental.enable_op_determinism
+  config.disable_op_determinism()
+
+
+def test_autotune_under_op_determinism(op_determinism):
+  built_before = tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
+  op_determinism()
+  with pytest.raises(ValueError, match="enable_op_determinism.*Give e a number"):
+    tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="enable_op_determinism.*Give echo a number"):
+    contents(built_before)

@@ -1,0 +1,244 @@
+"""Checks compositions of augmentation layers and their split in two: what they give, their seeds, labels and refusals."""
+import collections
+import functools
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support.images import IMAGES, make_seeds, mapped
+
+
+def _adding(number):
+  return lambda image: image + np.uint8(number)
+
+
+def _doubling(image):
+  return image * np.uint8(2)
+
+
+def _noting(noted):
+  def note(image, seed):
+    noted.append(tuple(seed.numpy()))
+    return image
+  return note
+
+
+PIPELINE = [
+    augment.rand_augment_layer(9), _adding(3), augment.rand_augment_layer(9), augment.random_crop(2),
+    augment.random_flip()]
+
+
+class TestCompose:
+
+  def test_applies_the_layers_in_order(self):
+    image = tf.fill([2, 2, 3], np.uint8(10))
+    assert (augment.compose([_adding(3), _doubling])(image).numpy() == 26).all()
+    assert (augment.compose((_doubling, _adding(3)))(image).numpy() == 23).all()
+
+  def test_has_a_seed_only_if_a_layer_takes_one(self):
+    seeded = inspect.signature(augment.compose([_adding(3), augment.random_flip()])).parameters
+    assert list(seeded) == ["image", "rest", "seed"]
+    assert seeded["seed"].kind is inspect.Parameter.KEYWORD_ONLY
+    unseeded = inspect.signature(augment.compose([_adding(3), tf.io.decode_png])).parameters
+    assert list(unseeded) == ["image", "rest"]
+
+  @pytest.mark.parametrize("layer", [
+      tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call,
+      functools.partial(tf.image.random_brightness, max_delta=0.2), lambda image, seed=None, /: image])
+  def test_functions_that_seed_a_state_get_none(self, layer):
+    """TensorFlow's and Keras' own: what refurbish gives a function is no number that they could take."""
+    fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
+    dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
+    assert next(iter(dataset)).shape == [4, 4, 3]
+
+  def test_every_layer_has_a_seed_of_its_own(self):
+    noted = []
+    fn = augment.compose([_noting(noted)] * 4)
+    for seed in make_seeds(50):
+      fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
+    assert len(noted) == 200 == len(set(noted) | {tuple(seed) for seed in make_seeds(50)}) - 50
+    again = list(noted)
+    noted.clear()
+    for seed in make_seeds(50):
+      fn(np.zeros([1, 1, 3], np.uint8), seed=seed)
+    assert noted == again
+
+  def test_compositions_within_a_composition_have_seeds_of_their_own(self):
+    noted = []
+    pair = augment.compose([_noting(noted)] * 2)
+    augment.compose([pair, _noting(noted), pair])(np.zeros([1, 1, 3], np.uint8), seed=[7, 0])
+    assert len(set(noted)) == 5
+
+  def test_two_equal_layers_draw_independently(self):
+    layer = augment.random_crop(1)
+    image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
+    fn = augment.compose([layer, layer])
+    drawn = {crop.tobytes() for crop in mapped(fn, image, make_seeds(3000))}
+    # All shifts that two crops can add up to, but with what the first has pushed out gone: 81 pairs of shifts, of which
+    # those that agree in what they leave fall together.
+    padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
+    first = [padded[y:y + 3, x:x + 3] for y in range(3) for x in range(3)]
+    both = {
+        np.pad(crop, [(1, 1), (1, 1), (0, 0)])[y:y + 3, x:x + 3].tobytes()
+        for crop in first for y in range(3) for x in range(3)}
+    assert drawn == both
+
+  def test_passes_labels_through(self):
+    fn = augment.compose(PIPELINE)
+    image = IMAGES["noise"]
+    alone = fn(image, seed=[7, 0])
+    assert tf.is_tensor(alone)
+    with_rest = fn(image, 3, "three", seed=[7, 0])
+    assert with_rest[1:] == (3, "three")
+    np.testing.assert_array_equal(with_rest[0], alone)
+
+  def test_works_on_the_image_of_a_dict(self):
+    fn = augment.compose(PIPELINE)
+    image = IMAGES["noise"]
+    element = collections.OrderedDict(label=3, image=image, name="three")
+    result = fn(element, seed=[7, 0])
+    assert type(result) is collections.OrderedDict and list(result) == ["label", "image", "name"]
+    assert (result["label"], result["name"]) == (3, "three")
+    np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
+    assert element["image"] is image
+    result, label = fn({"image": image}, 3, seed=[7, 0])
+    assert label == 3
+    np.testing.assert_array_equal(result["image"], fn(image, seed=[7, 0]))
+
+  @pytest.mark.parametrize("element", ["image", "tuple", "dict"])
+  def test_in_dataset_map(self, element):
+    images = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["noise"]] * 6))
+    labels = tf.data.Dataset.range(6)
+    seeds = tf.data.Dataset.from_tensor_slices(make_seeds(6))
+    fn = augment.compose(PIPELINE)
+    expected = [fn(IMAGES["noise"], seed=seed).numpy() for seed in make_seeds(6)]
+    if element == "image":
+      dataset = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: fn(image, seed=seed))
+      results = list(dataset.as_numpy_iterator())
+    elif element == "tuple":
+      dataset = tf.data.Dataset.zip(images, labels, seeds).map(lambda image, label, seed: fn(image, label, seed=seed))
+      results, found = zip(*dataset.as_numpy_iterator())
+      assert list(found) == list(range(6))
+    else:
+      dataset = tf.data.Dataset.zip({"image": images, "label": labels}, seeds).map(
+          lambda element, seed: fn(element, seed=seed))
+      results = [result["image"] for result in dataset.as_numpy_iterator()]
+      assert [result["label"] for result in dataset.as_numpy_iterator()] == list(range(6))
+    np.testing.assert_array_equal(results, expected)
+
+  def test_without_seed_goes_into_dataset_map_as_it_is(self):
+    encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
+    dataset = tf.data.Dataset.from_tensor_slices((encoded, [0, 1])).map(
+        augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling]))
+    for (image, label), expected in zip(dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"])):
+      np.testing.assert_array_equal(image, expected * np.uint8(2))
+      assert label in (0, 1)
+
+  def test_takes_the_stateless_functions_of_tf_image(self):
+    image = IMAGES["noise"]
+    contrast = functools.partial(tf.image.stateless_random_contrast, lower=0.2, upper=1.8)
+    results = mapped(augment.compose([contrast]), image, make_seeds(9))
+    assert len({result.tobytes() for result in results}) == 9
+
+  def test_leaves_a_seed_that_is_bound_already(self):
+    bound = functools.partial(augment.random_flip(), seed=[1, 0])
+    fn = augment.compose([bound])
+    assert "seed" not in inspect.signature(fn).parameters
+    np.testing.assert_array_equal(fn(IMAGES["noise"]), IMAGES["noise"][:, ::-1])
+
+  def test_layers_may_be_written_for_autograph(self):
+    def brighten_dark(image, seed):
+      if tf.reduce_max(image) < 128 and seed[0] != 0:
+        return image + np.uint8(100)
+      return image
+
+    fn = augment.compose([brighten_dark])
+    dataset = tf.data.Dataset.from_tensor_slices(np.stack([IMAGES["black"], IMAGES["white"]]))
+    dark, bright = dataset.map(lambda image: fn(image, seed=[7, 0]))
+    assert (dark.numpy() == 100).all() and (bright.numpy() == 255).all()
+
+  def test_refuses_a_dict_without_image(self):
+    with pytest.raises(ValueError, match=r"entries \['label', 'picture'\]; there must be one named 'image'. Rename"):
+      augment.compose([_doubling])({"picture": IMAGES["noise"], "label": 3})
+
+  def test_refuses_a_seed(self):
+    with pytest.raises(ValueError, match=r"A composed function was given a seed of shape \(\); it must be \[2\]"):
+      augment.compose([augment.random_flip()])(IMAGES["noise"], seed=7)
+
+
+class TestSplit:
+
+  @pytest.mark.parametrize("at", [1, 2, 3, 4])
+  def test_parts_make_up_the_whole(self, at):
+    image = IMAGES["noise"]
+    whole = mapped(augment.compose(PIPELINE), image, make_seeds(40))
+    partial_fn, final_fn = augment.split(PIPELINE, at)
+    parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, make_seeds(40))
+    np.testing.assert_array_equal(parts, whole)
+    if at == 2:  # The layer there takes no seed, so that positions and seeds could get out of step.
+      partially = mapped(partial_fn, image, make_seeds(40))
+      np.testing.assert_array_equal(partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3))
+
+  def test_parts_pass_labels_and_dicts_on(self):
+    image = IMAGES["noise"]
+    partial_fn, final_fn = augment.split(PIPELINE, 3)
+    expected = augment.compose(PIPELINE)(image, seed=[7, 0])
+    result, label = final_fn(*partial_fn(image, 3, seed=[7, 0]), seed=[7, 0])
+    assert label == 3
+    np.testing.assert_array_equal(result, expected)
+    result = final_fn(partial_fn({"image": image, "label": 3}, seed=[7, 0]), seed=[7, 0])
+    assert result["label"] == 3
+    np.testing.assert_array_equal(result["image"], expected)
+
+  def test_all_of_it_may_be_partial(self):
+    partial_fn, final_fn = augment.split(PIPELINE, len(PIPELINE))
+    assert final_fn is None
+    expected = augment.compose(PIPELINE)(IMAGES["noise"], seed=[7, 0])
+    np.testing.assert_array_equal(partial_fn(IMAGES["noise"], seed=[7, 0]), expected)
+
+  def test_each_part_has_a_seed_only_if_its_layers_take_one(self):
+    partial_fn, final_fn = augment.split([_doubling, augment.random_flip()], 1)
+    assert "seed" not in inspect.signature(partial_fn).parameters
+    assert "seed" in inspect.signature(final_fn).parameters
+    partial_fn, final_fn = augment.split([augment.random_flip(), _doubling], 1)
+    assert "seed" in inspect.signature(partial_fn).parameters
+    assert "seed" not in inspect.signature(final_fn).parameters
+
+  @pytest.mark.parametrize("at, error, said", [
+      (0, ValueError, "at=0; .* from 1 to 5, .*Dataset.map"), (6, ValueError, "at=6; .* from 1 to 5"),
+      (-1, ValueError, "at=-1; .* from 1 to 5"), (1.0, TypeError, "at=1.0; .* whole number from 1 to 5"),
+      ("1", TypeError, "at='1'; .* whole number"), (None, TypeError, "at=None"), (True, TypeError, "at=True")])
+  def test_refuses_a_place(self, at, error, said):
+    with pytest.raises(error, match=f"split was given {said}"):
+      augment.split(PIPELINE, at)
+
+
+@pytest.mark.parametrize("whose, function", [
+    ("compose", augment.compose), ("split", functools.partial(augment.split, at=1))])
+@pytest.mark.parametrize("given, error, said", [
+    ([], ValueError, "no layers; there must be at least one"), ((), ValueError, "no layers"),
+    (augment.random_flip(), TypeError, r"layers=random_flip\(\); it must be a list or tuple"),
+    (None, TypeError, "layers=None"), ("flip", TypeError, "layers='flip'"),
+    ([augment.random_flip(), 3], TypeError, "3 at position 1 of layers; it must be callable"),
+    ([None], TypeError, "None at position 0")])
+def test_refuses_layers(whose, function, given, error, said):
+  with pytest.raises(error, match=f"{whose} was given {said}"):
+    function(given)
+
+
+def test_with_refurbish():
+  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
+  partial_fn, final_fn = augment.split(PIPELINE, 3)
+
+  def epochs():
+    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
+    assert dataset.element_spec[0].shape.as_list() == [32, 32, 3]
+    return [dict((int(label), image.tobytes()) for image, label in dataset.as_numpy_iterator()) for _ in range(3)]
+
+  first = epochs()
+  assert all(sorted(epoch) == list(range(6)) for epoch in first)
+  assert first == epochs()
+  assert len({image for epoch in first for image in epoch.values()}) > 15

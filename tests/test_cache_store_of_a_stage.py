@@ -1,0 +1,231 @@
+"""CacheStore as the store of a stage: its samples can be seen, put and removed in mid-training, and are of one stage."""
+import gc
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.stores import address
+
+N = 12
+
+
+class Stage:
+  """A stage over 0 ... N - 1 whose partial_fn returns 10 * x + offset and counts its calls."""
+
+  def __init__(self, store, offset=0, stream=False, **options):
+    self.offset = offset
+    self.calls = tf.Variable(tf.zeros([N], tf.int64))
+    source = tf.data.Dataset.range(N)
+    if stream:
+      source = source.filter(lambda index: True)
+    self.dataset = source.refurbish(self.partial_fn, store=store, seed=1, **options)
+
+  def partial_fn(self, index):
+    self.calls.scatter_nd_add([[index]], [1])
+    return 10 * index + self.offset
+
+  def epoch(self):
+    values = list(self.dataset.as_numpy_iterator())
+    assert sorted(values) == [10 * i + self.offset for i in range(N)]
+    return values
+
+  @property
+  def stats(self):
+    stage, = rtf.stats(self.dataset)
+    return stage
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_store_of_a_stage_shows_its_samples(stream):
+  """One sees what is cached, under the position in the source."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100, stream=stream)
+  assert len(store) == 0
+  stage.epoch()
+  assert len(store) == N
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+  assert store.element_spec == tf.TensorSpec([], tf.int64)
+  assert store.stats().bytes == 8 * N == stage.stats.total.bytes
+  assert "shape=()" in repr(store)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clear_and_remove_in_mid_training(stream):
+  """Whenever samples are removed, just those are prepared again, and the epoch stays whole."""
+  store = rtf.CacheStore()
+  # In none of these epochs does the schedule evict a sample.
+  stage = Stage(store, r=1000, stream=stream)
+  stage.epoch()
+  calls = N
+  for stop in range(N + 1):
+    for clear in (False, True):
+      assert len(store) == N
+      iterator = iter(stage.dataset)
+      seen = [int(next(iterator)) for _ in range(stop)]
+      if clear:
+        store.clear()
+        calls += N
+      else:
+        calls += sum(bool(store.remove(i)) for i in range(0, N, 2))
+      seen += [int(value) for value in iterator]
+      assert sorted(seen) == [10 * i for i in range(N)]
+      # Those that had come before they were removed.
+      stage.epoch()
+      assert int(tf.reduce_sum(stage.calls)) == calls
+
+
+def test_put_in_mid_training():
+  """What one puts in place of a cached sample is used from then on, as long as the one it replaces would have been."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  stage.epoch()
+  store.put(3, tf.constant(-1, tf.int64))
+  assert sorted(stage.dataset.as_numpy_iterator()) == sorted([10 * i for i in range(N) if i != 3] + [-1])
+  with pytest.raises(ValueError, match="one kind of sample"):
+    store.put(3, "three")
+  with pytest.raises(ValueError, match="one kind of sample"):
+    store.put(3, tf.constant([30], tf.int64))
+
+
+def test_samples_put_before_the_stage_was_built():
+  """A cached sample is what partial_fn made of it, so a store with samples from elsewhere is refused until it is cleared."""
+  store = rtf.CacheStore()
+  store.put(0, "put by hand")
+  with pytest.raises(ValueError, match="(?i)by hand.*clear it"):
+    Stage(store)
+  store.clear()
+  stage = Stage(store, r=2)
+  stage.epoch()
+  assert stage.stats.epochs[0].fresh == N
+
+
+def test_two_stages_at_once_are_refused():
+  """Two live stages cannot share a store, as their samples have the same indices; the first is not disturbed."""
+  store = rtf.CacheStore()
+  first = Stage(store, r=100)
+  first.epoch()
+  with pytest.raises(ValueError, match="in use by another.*CacheStore of its own"):
+    Stage(store, offset=1)
+  with pytest.raises(ValueError, match="in use by another"):
+    tf.data.Dataset.range(N).refurbish(tf.as_string, store=store)
+  first.epoch()
+  assert first.stats.total.fresh == N
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_store_whose_stage_is_gone(stream):
+  """It can be read, and used by another stage, which never gets the samples of the one before. Its type may change, too."""
+  store = rtf.CacheStore()
+  first = Stage(store, r=100, stream=stream)
+  first.epoch()
+  del first
+  gc.collect()
+  assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
+  second = Stage(store, offset=1, r=100, stream=stream)
+  for _ in range(3):
+    second.epoch()
+  assert [epoch.fresh for epoch in second.stats.epochs] == [N, 0, 0]
+  del second
+  gc.collect()
+  third = tf.data.Dataset.range(N).refurbish(tf.as_string, store=store, r=100)
+  for _ in range(2):
+    assert sorted(third.as_numpy_iterator()) == sorted(str(i).encode() for i in range(N))
+  assert store.element_spec == tf.TensorSpec([], tf.string)
+
+
+def test_an_iterator_keeps_the_stage_alive():
+  """A stage is gone when its last iterator is, not when the dataset's variable is."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  iterator = iter(stage.dataset)
+  next(iterator)
+  del stage
+  gc.collect()
+  with pytest.raises(ValueError, match="in use by another"):
+    Stage(store)
+  assert len(list(iterator)) == N - 1
+  del iterator
+  gc.collect()
+  Stage(store, offset=1).epoch()
+
+
+def test_a_stage_keeps_the_store_alive():
+  """The samples stay when the CacheStore's variable goes."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=100)
+  stage.epoch()
+  del store
+  gc.collect()
+  stage.epoch()
+  assert stage.stats.total.fresh == N
+
+
+def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
+  """A function that builds a stage makes a new one at each call; it is refused while another stage has the store."""
+  store = rtf.CacheStore()
+  calls = tf.Variable(0)
+
+  def partial_fn(index):
+    calls.assign_add(1)
+    return index
+
+  @tf.function
+  def one_epoch():
+    total = tf.constant(0, tf.int64)
+    for index in tf.data.Dataset.range(N).refurbish(partial_fn, r=100, store=store):
+      total += index
+    return total
+
+  for call in range(1, 4):
+    assert int(one_epoch()) == sum(range(N))
+    assert int(calls) == call * N
+  stage = Stage(store, offset=1, r=100)
+  stage.epoch()
+  with pytest.raises(tf.errors.FailedPreconditionError, match="in use by another"):
+    one_epoch()
+  stage.epoch()
+  assert stage.stats.total.fresh == N
+
+
+def test_max_bytes_bounds_a_stage():
+  """The store never holds more, and what does not fit is prepared in each epoch."""
+  store = rtf.CacheStore(max_bytes=8 * 5 + 7)
+  stage = Stage(store, r=100)
+  for _ in range(3):
+    for _ in stage.dataset:
+      assert store.stats().bytes <= 8 * 5
+  assert [epoch.fresh for epoch in stage.stats.epochs] == [N, N - 5, N - 5]
+  assert len(store) == 5
+
+
+def test_max_bytes_smaller_than_a_sample():
+  """Refused when the stage is built if the size is known, else when the sample comes, with both numbers and a way out."""
+  with pytest.raises(ValueError, match="takes 8 bytes, more than max_bytes=7.*r=1"):
+    Stage(rtf.CacheStore(max_bytes=7))
+  store = rtf.CacheStore(max_bytes=31)
+  dataset = tf.data.Dataset.range(5).refurbish(lambda index: tf.fill([index], index), store=store, seed=1)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="sample 4 takes 32 bytes, more than max_bytes=31.*r=1"):
+    list(dataset)
+
+
+def test_cached_samples_of_a_stage_are_not_copied():
+  """Epoch after epoch an element is the very buffer that partial_fn returned."""
+  store = rtf.CacheStore()
+  dataset = tf.data.Dataset.range(4).refurbish(lambda index: (index, tf.fill([1000], index)), r=100, store=store)
+  first = {int(index): value for index, value in dataset}
+  assert {i: address(store.get(i)[1]) for i in range(4)} == {i: address(value) for i, value in first.items()}
+  assert {int(index): address(value) for index, value in dataset} == {i: address(value) for i, value in first.items()}
+
+
+def test_counts_of_a_store_in_training():
+  """Hits are the cached samples; evictions those that had their last use."""
+  store = rtf.CacheStore()
+  stage = Stage(store, r=2)
+  for _ in range(4):
+    stage.epoch()
+  stats, total = store.stats(), stage.stats.total
+  assert stats.hits == total.cached == 3 * N // 2
+  assert stats.evictions == total.evicted == 3 * N // 2
+  assert stats.entries == N // 2 and stats.bytes == 8 * N // 2

@@ -1,0 +1,253 @@
+"""Bad arguments are refused by name; a sample that fails costs itself and no other, and its error tells which it was."""
+import fractions
+import functools
+import random
+import re
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.datasets import call_in_python, fresh, read, stats, stream
+
+Dataset = tf.data.Dataset
+
+
+class Switch:
+  """A function of a dataset that fails for the indices in `bad`."""
+
+  def __init__(self, *bad):
+    self.bad = set(bad)
+
+  def check(self, index):
+    if int(index) in self.bad:
+      raise ValueError(f"broken file {index}")
+    return index
+
+  def __call__(self, index):
+    return call_in_python(tf.autograph.experimental.do_not_convert(self.check), index)
+
+
+# Bad input. -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("r, error", [
+    (0, ValueError), (0.99, ValueError), (-1, ValueError), (float("nan"), ValueError), (np.nan, ValueError),
+    (float("inf"), ValueError), (10**400, ValueError), ("2", TypeError), (None, TypeError), (True, TypeError),
+    ([2], TypeError), (2j, TypeError), (tf.constant(2.0), TypeError)], ids=lambda value: repr(value)[:12])
+def test_bad_reuse_factors(r, error):
+  with pytest.raises(error, match=r"(?s)\br, the reuse factor, must be a .*number of at least 1.* got "):
+    Dataset.range(4).refurbish(tf.identity, r=r)
+
+
+@pytest.mark.parametrize("r", [1, 1.0, np.float32(1.5), np.int8(2), fractions.Fraction(3, 2), 10**6, 1e300])
+def test_good_reuse_factors(r):
+  dataset = Dataset.range(4).refurbish(tf.identity, r=r, seed=1)
+  for _ in range(3):
+    assert sorted(dataset.as_numpy_iterator()) == [0, 1, 2, 3]
+  assert stats(dataset).total.fresh == 4 + int(2 * 4 / float(r))
+
+
+BAD_ARGUMENTS = {
+    "eviction": ({"eviction": "lru"}, ValueError, "eviction must be one of 'balanced', 'reference_count', got 'lru'"),
+    "shuffle": ({"shuffle": "random"}, ValueError, "shuffle must be one of 'cache_aware', 'uniform', got 'random'"),
+    "shuffle true": ({"shuffle": True}, ValueError, "shuffle must be one of .* got True"),
+    "store": ({"store": 3}, TypeError, "store must be None.*a directory, or a CacheStore, got 3.*max_bytes"),
+    "buffer 0": ({"shuffle_buffer_size": 0}, ValueError, "shuffle_buffer_size must be .*1.* got 0"),
+    "buffer float": ({"shuffle_buffer_size": 2.5}, TypeError, "shuffle_buffer_size must be .*whole number.* got 2.5"),
+    "seed float": ({"seed": 1.5}, TypeError, "seed must be .* got 1.5"),
+    "seed large": ({"seed": 2**64}, ValueError, "seed must be .* got 18446744073709551616"),
+    "partial_fn": ({"partial_fn": None}, TypeError, "partial_fn must be a function.* got None"),
+    "final_fn": ({"final_fn": 3}, TypeError, "final_fn must be a function.* got 3"),
+    "unknown": ({"reuse": 3}, TypeError, "unexpected keyword argument 'reuse'"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_ARGUMENTS)
+def test_bad_arguments(kind):
+  """What is wrong with the arguments is said when the stage is built, in both forms: what was given, what is allowed."""
+  arguments, error, message = BAD_ARGUMENTS[kind]
+  arguments = {"partial_fn": tf.identity, **arguments}
+  with pytest.raises(error, match=message):
+    Dataset.range(4).refurbish(**arguments)
+  with pytest.raises(error, match=message):
+    Dataset.range(4).apply(rtf.refurbish(**arguments))
+
+
+@cases.each_value
+@pytest.mark.parametrize("options", [
+    {}, {"shuffle_buffer_size": 4}, {"num_parallel_calls": None}, {"num_parallel_calls": 1}], ids=str)
+@pytest.mark.parametrize("where", ["partial_fn", "source"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_one_sample_fails(where, streamed, options):
+  """The error carries the index of the sample; it costs this sample and no other; the next epoch tries again."""
+  switch = Switch(4, 7)
+  source = stream(10) if streamed else Dataset.range(10)
+  if where == "source":
+    source, partial_fn = source.map(switch), tf.identity
+  else:
+    partial_fn = switch
+  dataset = source.refurbish(partial_fn, r=2, seed=1, **options)
+  for _ in range(4):
+    values, errors = read(dataset)
+    assert sorted(map(int, values)) == [x for x in range(10) if x not in switch.bad]
+    indices = [
+        int(re.search(r"Preparing sample (\d+) of the source of refurbish failed", error.message)[1]) for error in errors]
+    assert sorted(indices) == [4, 7]
+    for index, error in zip(indices, errors):
+      assert f"broken file {index}" in error.message
+  switch.bad.clear()
+  for _ in range(3):
+    values, errors = read(dataset)
+    assert sorted(map(int, values)) == list(range(10)) and not errors
+  # What failed was never cached, so it was prepared at the first chance; from then on all goes by schedule.
+  assert fresh(dataset)[-1] == 5
+
+
+def test_one_sample_fails_out_of_order():
+  """Also when samples come as they are ready the error names the one that it was."""
+  def slow_but_for_one(x):
+    if x == 4:
+      raise ValueError("broken file 4")
+    time.sleep(0.01)
+    return x
+
+  function = tf.autograph.experimental.do_not_convert(slow_but_for_one)
+  dataset = Dataset.range(16).refurbish(
+      lambda x: call_in_python(function, x), r=2, seed=1, deterministic=False, num_parallel_calls=8)
+  for _ in range(3):
+    values, errors = read(dataset)
+    assert sorted(map(int, values)) == [x for x in range(16) if x != 4]
+    error, = errors
+    assert "Preparing sample 4 of" in error.message
+
+
+def test_a_function_that_ends_early():
+  """OutOfRange from partial_fn is an error of that sample and not the end of the epoch."""
+  def stop(x):
+    if x == 4:
+      raise StopIteration
+    return x
+
+  dataset = Dataset.range(10).refurbish(
+      lambda x: call_in_python(tf.autograph.experimental.do_not_convert(stop), x), seed=1)
+  values, errors = read(dataset)
+  assert len(values) == 9 and len(errors) == 1
+  assert "Preparing sample 4" in errors[0].message
+
+
+def test_final_fn_fails():
+  """The error is that of map; the sample stays cached, and the epoch and the next ones go on."""
+  switch = Switch(4)
+  calls = []
+  dataset = Dataset.range(10).refurbish(
+      lambda x: call_in_python(lambda x: calls.append(x) or x, x), switch, r=100, seed=1)
+  for _ in range(3):
+    values, errors = read(dataset)
+    assert sorted(map(int, values)) == [x for x in range(10) if x != 4]
+    assert len(errors) == 1 and "broken file 4" in errors[0].message
+  switch.bad.clear()
+  assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+  assert len(calls) == 10
+
+
+def test_ignore_errors():
+  """The bad sample is left out, epoch after epoch."""
+  for source in (Dataset.range(10), stream(10)):
+    dataset = source.refurbish(Switch(4), r=2, seed=1).ignore_errors()
+    for _ in range(3):
+      assert sorted(dataset.as_numpy_iterator()) == [x for x in range(10) if x != 4]
+
+
+def test_failing_elements_while_samples_are_removed():
+  """Errors, removed samples and streams together: every epoch ends, and has everything that does not fail."""
+  randomly = random.Random(1)
+  for source_fails in (False, True):
+    switch = Switch()
+    store = rtf.CacheStore()
+    source = Dataset.range(30).map(switch).take_while(lambda x: True) if source_fails else stream(30)
+    dataset = source.refurbish(
+        tf.identity if source_fails else switch, r=2, seed=1, store=store, shuffle_buffer_size=5)
+    list(dataset)
+    for _ in range(20):
+      switch.bad = set(randomly.sample(range(30), randomly.randrange(4)))
+      iterator, values, errors = iter(dataset), [], 0
+      for _ in range(100):
+        if randomly.random() < 0.05:
+          store.clear()
+        try:
+          values.append(int(next(iterator)))
+        except StopIteration:
+          break
+        except tf.errors.OpError:
+          errors += 1
+      else:
+        raise AssertionError("The epoch does not end.")
+      assert len(set(values)) == len(values) == 30 - errors
+      assert set(range(30)) - set(values) <= switch.bad
+
+
+@pytest.mark.parametrize("claimed", [[0], [None, 2]])
+def test_partial_fn_changes_its_output_structure(claimed):
+  """A sample of another shape than was traced is refused, by index, with both shapes; the others come."""
+  def partial_fn(x):
+    shape = lambda x: [1 if x == 4 else 0, 3 if x == 7 else 2][:len(claimed)]
+    value = tf.numpy_function(lambda x: np.zeros(shape(x), np.int64), [x], tf.int64)
+    value.set_shape(claimed)
+    return x, value
+
+  dataset = Dataset.range(10).refurbish(partial_fn, r=2, seed=1)
+  wrong = 4 if len(claimed) == 1 else 7
+  for _ in range(3):
+    values, errors = read(dataset)
+    assert sorted(int(x) for x, _ in values) == [x for x in range(10) if x != wrong]
+    error, = errors
+    assert isinstance(error, tf.errors.InvalidArgumentError)
+    assert re.search(
+        f"partial_fn changed its output structure: component 1 of sample {wrong} is int64.*element_spec says", error.message)
+
+
+def test_partial_fn_changes_its_output_type():
+  """TensorFlow finds that; the stage tells the sample."""
+  dataset = Dataset.range(10).refurbish(
+      lambda x: tf.numpy_function(lambda x: x if x != 4 else np.float32(x), [x], tf.int64), r=2, seed=1)
+  for _ in range(2):
+    values, errors = read(dataset)
+    assert len(values) == 9
+    assert len(errors) == 1 and "sample 4" in errors[0].message
+
+
+PARAMETERS = {
+    "too few": (lambda: 0, tf.identity, "partial_fn cannot be called with an element of the source, which has one component: "
+                "too many positional arguments"),
+    "too many": (lambda x, y: x, tf.identity, "one component: missing a required argument: 'y'.*As with.*map"),
+    "too few beside a seed": (lambda seed: 0, tf.identity, None),
+    "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
+    "of the final function": (lambda x: (x, x), lambda x: x, "final_fn cannot be called with what partial_fn returns, which "
+                              "has 2 components.*too many positional arguments"),
+    "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*2 components"),
+    "of a partial": (functools.partial(lambda x, y: x, y=1), lambda x, y: x, "final_fn .*missing a required argument: 'y'"),
+    "any": (lambda *x: x[0], lambda *x, **others: x[0], None),
+    "a dict is one": (lambda x: {"x": x, "y": x}, lambda sample: sample["x"], None),
+    "with defaults": (lambda x, y=1, *, z=2: x, lambda x, seed, y=1: x, None),
+}
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_parameters_of_functions(kind):
+  """Which function cannot be called, and with what, is said before any of them is."""
+  partial_fn, final_fn, message = PARAMETERS[kind]
+  if message is None:
+    assert len(list(Dataset.range(4).refurbish(partial_fn, final_fn))) == 4
+  else:
+    with pytest.raises(TypeError, match=message):
+      Dataset.range(4).refurbish(partial_fn, final_fn)
+
+
+def test_errors_in_tracing_are_those_of_the_function():
+  """A mistake in a function is shown as by map, where it is."""
+  with pytest.raises(AttributeError, match="numpy"):
+    Dataset.range(4).refurbish(tf.identity, lambda x: x.numpy())

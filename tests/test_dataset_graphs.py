@@ -1,0 +1,175 @@
+"""A refurbish stage in graphs, under options and in functions is one and the same, or clearly another one."""
+import gc
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+
+import refurbish_tf as rtf
+from support import cases
+from support.datasets import OPTIONS, call_in_python, draw, draw_again, epochs, fresh, plus_one, stats, stream
+
+Dataset = tf.data.Dataset
+
+
+# Graphs and options. ----------------------------------------------------------------------------------------------------
+
+
+def rebuilt(dataset):
+  """The dataset that TensorFlow makes from the graph of this one, as when it rewrites it."""
+  graph = dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL)
+  return dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
+
+
+@pytest.mark.parametrize("source", [Dataset.range(10), stream(10)], ids=["range", "stream"])
+def test_rebuilt_from_its_graph(source):
+  """A dataset rebuilt from its graph is the same stage: it goes on where the first one stopped and shares its samples."""
+  kinds = dict(r=2, seed=1, shuffle_buffer_size=3)
+  original = source.refurbish(draw, draw_again, **kinds)
+  copy = rebuilt(original)
+  alternating = [list(map(tuple, dataset.as_numpy_iterator())) for dataset in (original, copy, copy, original)]
+  assert alternating == epochs(source.refurbish(draw, draw_again, **kinds), 4)
+  assert fresh(original) == [10, 5, 5, 5]
+  # It outlives the first one, with its samples.
+  calls = []
+  dataset = source.refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  list(dataset)
+  copy = dataset_ops._VariantDataset(
+      tf.raw_ops.DatasetFromGraph(graph_def=dataset._as_serialized_graph(
+          external_state_policy=tf.data.experimental.ExternalStatePolicy.IGNORE)), dataset.element_spec)
+  del dataset
+  gc.collect()
+  assert sorted(copy.as_numpy_iterator()) == list(range(10))
+  assert len(calls) == 10
+
+
+@cases.each_value
+@pytest.mark.parametrize("source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name, source):
+  """With any option of the pipeline epochs are whole and the stage counts as without; the rewritten copies are one stage."""
+  options = tf.data.Options()
+  OPTIONS[name](options)
+  dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
+      tf.identity).repeat(1).batch(3).prefetch(2).with_options(options)
+  for _ in range(3):
+    assert sorted(np.concatenate(list(dataset.as_numpy_iterator()))) == [2 * x + 1 for x in range(20)]
+  assert fresh(dataset) == [20, 10, 10]
+  assert stats(dataset).total.absent == 0
+
+
+def shuffled_by_time(x):
+  """The later the sample, the sooner it is ready."""
+  return call_in_python(lambda x: time.sleep(0.002 * (3 - int(x) % 4)) or x, x)
+
+
+def test_deterministic_false():
+  """Both maps may then give elements in any order, by argument or by option; identity and epochs stay."""
+  options = tf.data.Options()
+  options.deterministic = False
+  for source in (Dataset.range(24), stream(24)):
+    for options_of_stage, whole in (({"deterministic": False}, tf.data.Options()), ({}, options)):
+      store = rtf.CacheStore()
+      dataset = source.refurbish(
+          shuffled_by_time, shuffled_by_time, store=store, r=3, seed=1, num_parallel_calls=8, **options_of_stage).with_options(whole)
+      for _ in range(3):
+        assert sorted(dataset.as_numpy_iterator()) == list(range(24))
+        assert all(int(store.get(i)) == i for i in range(24) if i in store)
+      assert fresh(dataset) == [24, 8, 8]
+
+
+def test_an_option_that_lets_the_source_change_its_order_is_refused():
+  """Also when it is set behind the stage, where it is noticed when an iterator is made."""
+  options = tf.data.Options()
+  options.deterministic = False
+  dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="deterministic=False.*argument of refurbish"):
+    list(dataset.with_options(options))
+  assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
+
+
+# In functions. ----------------------------------------------------------------------------------------------------------
+
+
+def test_iterated_in_a_function():
+  """Each call of a function that loops over the dataset is an epoch."""
+  dataset = Dataset.range(10).refurbish(tf.identity, r=2, seed=1)
+
+  @tf.function
+  def total():
+    result, number = tf.constant(0, tf.int64), 0
+    for value in dataset:
+      result += value
+      number += 1
+    return result, number
+
+  for _ in range(3):
+    assert tuple(map(int, total())) == (45, 10)
+  assert fresh(dataset) == [10, 5, 5]
+  assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+  assert fresh(dataset) == [10, 5, 5, 5]
+
+
+def test_built_in_a_function():
+  """A stage that a function builds is another one at each call; within a call it is one for all loops."""
+  calls = tf.Variable(0)
+
+  def count(x):
+    calls.assign_add(1)
+    return x
+
+  @tf.function
+  def total():
+    dataset = Dataset.range(10).refurbish(count, r=100)
+    result = tf.constant(0, tf.int64)
+    for value in dataset:
+      result += value
+    for value in dataset:
+      result += 100 * value
+    return result
+
+  for call in range(1, 4):
+    assert int(total()) == 45 + 4500
+    assert int(calls) == 10 * call
+
+
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_built_in_a_function_of_a_dataset(parallel):
+  """In flat_map and interleave each inner stage is one by itself, which lives as long as its inner dataset: whole, right,
+  and of no use, as it is never iterated twice."""
+  def inner(i):
+    return Dataset.range(i + 2).map(lambda x: x + 10 * i).refurbish(tf.identity, r=2, seed=1)
+
+  expected = [x + 10 * i for i in range(4) for x in range(i + 2)]
+  datasets = [Dataset.range(4).interleave(inner, cycle_length=3, num_parallel_calls=parallel)]
+  if parallel is None:
+    datasets.append(Dataset.range(4).flat_map(inner))
+  for dataset in datasets:
+    for _ in range(3):
+      assert sorted(dataset.as_numpy_iterator()) == expected
+    assert rtf.stats(dataset) == []
+
+
+def test_a_stage_captured_by_a_function_of_a_dataset():
+  """One stage that an outer function iterates once for each of its elements: these are its epochs."""
+  calls = []
+  stage = Dataset.range(5).refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
+  outer = Dataset.range(3).flat_map(lambda i: stage.map(lambda x: x + 10 * i))
+  assert sorted(outer.as_numpy_iterator()) == [x + 10 * i for i in range(3) for x in range(5)]
+  assert len(calls) == 5
+  assert fresh(stage) == [5, 0, 0]
+
+
+def test_initializable_iterator_in_a_graph():
+  """In a graph of TensorFlow 1, too."""
+  with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    dataset = Dataset.range(10).refurbish(lambda x: 2 * x, r=2, seed=1)
+    iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
+    value = iterator.get_next()
+    for _ in range(3):
+      session.run(iterator.initializer)
+      assert sorted(session.run(value) for _ in range(10)) == list(range(0, 20, 2))
+      with pytest.raises(tf.errors.OutOfRangeError):
+        session.run(value)

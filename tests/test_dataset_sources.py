@@ -1,0 +1,271 @@
+"""From any source epochs are whole; one that is endless or empty, or whose order changes, is refused with the way out."""
+import os
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.datasets import fresh, plus_one, read, stats, stream
+
+Dataset = tf.data.Dataset
+
+
+# Sources. ---------------------------------------------------------------------------------------------------------------
+
+
+def ranges():
+  return Dataset.range(10), Dataset.range(10, 20)
+
+
+SOURCES = {
+    "range": lambda: Dataset.range(20),
+    "range down": lambda: Dataset.range(20, 0, -1),
+    "slices": lambda: Dataset.from_tensor_slices(np.arange(20)),
+    "tensors": lambda: Dataset.from_tensors(np.int64(3)),
+    "one": lambda: Dataset.range(1),
+    "list": lambda: tf.data.experimental.from_list(list(np.arange(20))),
+    "generator": lambda: Dataset.from_generator(lambda: iter(range(20)), output_signature=tf.TensorSpec([], tf.int64)),
+    "random numbers": lambda: Dataset.random(seed=1).take(9),
+    "map": lambda: Dataset.range(20).map(plus_one),
+    "parallel map": lambda: Dataset.range(20).map(plus_one, num_parallel_calls=4),
+    "prefetch": lambda: Dataset.range(20).prefetch(3),
+    "parallel map, prefetch": lambda: Dataset.range(20).map(plus_one, num_parallel_calls=4).prefetch(3).map(plus_one),
+    "zip": lambda: Dataset.zip(Dataset.range(20).prefetch(2), Dataset.range(100, 130).map(plus_one, num_parallel_calls=2)),
+    "enumerate": lambda: Dataset.range(5, 25).enumerate(),
+    "batch": lambda: Dataset.range(20).batch(3),
+    "batch, remainder dropped": lambda: Dataset.range(20).batch(3, drop_remainder=True),
+    "parallel batch": lambda: Dataset.range(20).batch(3, num_parallel_calls=2),
+    "padded batch": lambda: Dataset.range(6).map(lambda x: tf.fill([x], x)).padded_batch(2),
+    "ragged batch": lambda: Dataset.range(6).map(lambda x: tf.fill([x], x)).ragged_batch(2),
+    "rebatch": lambda: Dataset.range(20).batch(4).rebatch(3),
+    "unbatch": lambda: Dataset.range(20).batch(3).unbatch(),
+    "concatenate": lambda: Dataset.range(5).concatenate(Dataset.range(3)).concatenate(Dataset.range(10, 16)),
+    "concatenate with threads": lambda: Dataset.range(12).map(plus_one, num_parallel_calls=3).concatenate(
+        Dataset.range(50, 58).prefetch(2)).map(plus_one, num_parallel_calls=3).prefetch(2),
+    "zip of concatenate": lambda: Dataset.zip(
+        Dataset.range(5).concatenate(Dataset.range(7)), Dataset.range(12).prefetch(1)),
+    "skip, take": lambda: Dataset.range(30).skip(3).take(9),
+    "take more than there is": lambda: Dataset.range(5).take(50),
+    "shard": lambda: Dataset.range(20).shard(3, 1),
+    "repeat": lambda: Dataset.range(10).shard(2, 1).repeat(3),
+    "repeat, batch": lambda: Dataset.range(7).repeat(3).batch(4),
+    "options": lambda: Dataset.range(20).with_options(tf.data.Options()),
+    "cache": lambda: Dataset.range(20).cache(),
+    "map, cache": lambda: Dataset.range(20).map(plus_one).cache(),
+    "parallel map, cache, map": lambda: Dataset.range(20).map(plus_one, num_parallel_calls=4).cache().map(plus_one),
+    "prefetch, cache": lambda: Dataset.range(20).prefetch(2).cache(),
+    "skip, cache": lambda: Dataset.range(20).skip(3).cache(),
+    "stream, cache": lambda: stream(20).cache(),
+    "zip of cache": lambda: Dataset.zip(Dataset.range(20).cache(), Dataset.range(20).map(plus_one).cache()),
+    "shuffle once": lambda: Dataset.range(20).shuffle(5, seed=1, reshuffle_each_iteration=False),
+    "filter": lambda: Dataset.range(20).filter(lambda x: x % 3 > 0),
+    "filter, prefetch": lambda: stream(20).prefetch(4),
+    "flat_map": lambda: Dataset.range(4).flat_map(Dataset.range),
+    "interleave": lambda: Dataset.range(4).interleave(lambda i: Dataset.range(5).map(lambda x: x + 10 * i), cycle_length=2),
+    "parallel interleave": lambda: Dataset.range(4).interleave(
+        lambda i: Dataset.range(5).map(lambda x: x + 10 * i), cycle_length=2, num_parallel_calls=2),
+    "window": lambda: Dataset.range(20).window(2).flat_map(lambda window: window.batch(2)),
+    "scan": lambda: Dataset.range(20).scan(np.int64(0), lambda state, x: (state + x, state + x)),
+    "take_while": lambda: Dataset.range(20).take_while(lambda x: x < 9),
+    "unique": lambda: Dataset.range(20).map(lambda x: x // 2).unique(),
+    "choose_from_datasets": lambda: Dataset.choose_from_datasets(ranges(), Dataset.range(2).repeat(10)),
+    "sample_from_datasets": lambda: Dataset.sample_from_datasets(ranges(), seed=1),
+    "group_by_window": lambda: Dataset.range(20).group_by_window(lambda x: x % 2, lambda _, d: d.batch(2), window_size=4),
+}
+
+
+def to_text(*element):
+  parts = [part.to_tensor() if isinstance(part, tf.RaggedTensor) else part for part in tf.nest.flatten(element)]
+  return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
+
+
+# Their threads would read ahead before the stage has said what it wants.
+WITH_THREADS = [
+    "map", "parallel map", "prefetch", "parallel map, prefetch", "zip", "concatenate with threads", "zip of concatenate",
+    "enumerate", "map, cache", "filter, prefetch", "parallel interleave"]
+
+
+@pytest.mark.parametrize("kind, warm_start", [
+    *((kind, False) for kind in SOURCES), *((kind, True) for kind in WITH_THREADS)])
+def test_sources(kind, warm_start):
+  """From any source each epoch is whole, and what is cached as sample i is what partial_fn made of the i-th element."""
+  source = SOURCES[kind]()
+  expected = list(source.map(to_text).as_numpy_iterator())
+  store = rtf.CacheStore()
+  options = tf.data.Options()
+  options.experimental_warm_start = warm_start
+  dataset = source.refurbish(to_text, r=2, seed=1, store=store).with_options(options)
+  for _ in range(3):
+    assert sorted(dataset.as_numpy_iterator()) == sorted(expected)
+    for i, sample in enumerate(expected):
+      assert i not in store or store.get(i) == sample
+  found = stats(dataset)
+  assert len(found.epochs) == 3 and found.total.absent == 0
+  assert found.epochs[0].fresh == len(expected)
+
+
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("parallel", [None, 2])
+def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
+  """Who knows the number of batches takes just these and never asks for one more; a cache() upstream is complete all the
+  same, reads its own source once and does not complain."""
+  read_from_source = tf.Variable(0)
+
+  def count(x):
+    read_from_source.assign_add(1)
+    return x
+
+  # Because of the filter the cache does not know how many elements come, so only the end tells it that it has all.
+  source = Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False  # It would read to the end, most of the time.
+  dataset = source.refurbish(
+      tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel).batch(16).with_options(options)
+  for _ in range(4):
+    iterator = iter(dataset)
+    assert sorted(np.concatenate([next(iterator) for _ in range(4)])) == list(range(64))
+    del iterator
+  assert int(read_from_source) == 64
+  assert "did not fully read" not in capfd.readouterr().err
+
+
+# Bad input. -------------------------------------------------------------------------------------------------------------
+
+
+BY_ITSELF = "refurbish shuffles by itself"
+NOT_ALLOWED = "deterministic=False out of"
+
+WAY_OUT = {
+    "infinite": (lambda: Dataset.range(4).repeat(), r"infinite.*repeat\(\) behind"),
+    "infinite counter": (lambda: Dataset.counter(), r"infinite.*take\(n\)"),
+    "infinite, filtered": (lambda: Dataset.counter().filter(lambda x: x > 3).map(plus_one).prefetch(1), r"infinite.*take"),
+    "empty": (lambda: Dataset.range(0), "no elements. Check"),
+    "empty slices": (lambda: Dataset.from_tensor_slices([]), "no elements"),
+    "skipped over": (lambda: Dataset.range(4).skip(9), "no elements"),
+    "shuffle": (lambda: Dataset.range(4).shuffle(4), f"reshuffle_each_iteration.*{BY_ITSELF}.*behind"),
+    "shuffle before map": (lambda: Dataset.range(4).shuffle(4, seed=1).map(plus_one).batch(2), BY_ITSELF),
+    "shuffle and repeat": (lambda: Dataset.range(4).shuffle(4).repeat(2), BY_ITSELF),
+    "shuffle in one of two": (lambda: Dataset.zip(Dataset.range(4), Dataset.range(4).shuffle(4)), BY_ITSELF),
+    "shuffle in flat_map": (lambda: Dataset.range(3).flat_map(lambda x: Dataset.range(3).shuffle(3)), BY_ITSELF),
+    "list_files": (lambda: Dataset.list_files(os.path.join(os.path.dirname(__file__), "*.py")), BY_ITSELF),
+    "map": (lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2, deterministic=False), NOT_ALLOWED),
+    "interleave": (
+        lambda: Dataset.range(4).interleave(Dataset.range, num_parallel_calls=2, deterministic=False), NOT_ALLOWED),
+    "option": (
+        lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2).with_options(not_deterministic()), NOT_ALLOWED),
+    "random numbers": (
+        lambda: Dataset.random(rerandomize_each_iteration=True).take(4), "rerandomize_each_iteration=False"),
+    "samples": (
+        lambda: Dataset.sample_from_datasets(ranges(), rerandomize_each_iteration=True),
+        "rerandomize_each_iteration=False"),
+    "refurbish": (lambda: Dataset.range(4).refurbish(tf.identity).batch(2), "one partial_fn"),
+}
+
+
+def not_deterministic():
+  options = tf.data.Options()
+  options.deterministic = False
+  return options
+
+
+@pytest.mark.parametrize("kind", WAY_OUT)
+def test_bad_sources(kind):
+  """A source without epochs, or whose order changes between them, is refused when the stage is built, with the way out."""
+  source, message = WAY_OUT[kind]
+  with pytest.raises(ValueError, match=f"(?s){message}") as caught:
+    source().refurbish(lambda *elements: elements)
+  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # None of TensorFlow's own decoration.
+  assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("source", [
+    lambda: Dataset.range(4).shuffle(4, reshuffle_each_iteration=False),
+    lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2),
+    lambda: Dataset.range(4).with_options(not_deterministic()),
+    lambda: Dataset.counter().take(4),
+    lambda: Dataset.list_files(os.path.join(os.path.dirname(__file__), "*.py"), shuffle=False)])
+def test_sources_that_keep_their_order_are_not_refused(source):
+  list(source().refurbish(tf.identity))
+
+
+def test_an_empty_source_of_unknown_length():
+  """It is found empty when it is read, which is an error and not an epoch of nothing; once it has elements, all is well."""
+  number = [0]
+  source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
+  dataset = source.refurbish(tf.identity, r=2, seed=1)
+  for _ in range(2):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no elements. Check"):
+      list(dataset)
+  number[0] = 10
+  for _ in range(3):
+    assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+  assert fresh(dataset)[2:] == [10, 5, 5]
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("shuffle_buffer_size", [None, 4])
+def test_a_source_whose_length_changes(known, shuffle_buffer_size):
+  """DataLossError with the length it had, once; with the old length the next epoch is whole again."""
+  number = [10]
+  source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
+  if known:
+    # A source that states its length wrongly: assert_cardinality would find it by itself.
+    source = Dataset.zip(source, Dataset.range(10)).map(lambda x, _: x)
+    source = source if source.cardinality() == 10 else source.map(tf.identity)
+  dataset = source.refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size)
+  for length in (10, 10, 7, 10, 10, 12, 10, 0, 10, 9, 11, 10, 10):
+    number[0] = length
+    values, errors = read(dataset)
+    values = [int(value) for value in values]
+    assert len(set(values)) == len(values) and set(values) <= set(range(10))
+    if length == 10 or (known and length > 10):  # zip stops at the shortest.
+      assert not errors and sorted(values) == list(range(10))
+    else:
+      assert {type(error) for error in errors} == {tf.errors.DataLossError}
+      for error in errors:
+        comparison = "fewer" if length < 10 else "more"
+        assert re.search(f"{comparison} than the 10 elements it had before.*same in every epoch", error.message)
+
+
+def test_a_source_that_has_grown_while_samples_are_removed():
+  """The epoch ends, and the error comes once."""
+  number = [10]
+  source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
+  store = rtf.CacheStore()
+  dataset = source.refurbish(tf.identity, r=2, seed=1, store=store)
+  list(dataset)
+  for stop in range(10):
+    number[0] = 12
+    iterator, values, errors = iter(dataset), [], []
+    for position in range(30):
+      if position == stop:
+        store.clear()
+      try:
+        values.append(int(next(iterator)))
+      except StopIteration:
+        break
+      except tf.errors.DataLossError as error:
+        errors.append(error)
+    else:
+      raise AssertionError("The epoch does not end.")
+    assert 1 <= len(errors) <= 2 and len(set(values)) == len(values)
+    number[0] = 10
+    assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+
+
+def test_first_passes_of_different_length():
+  """Two iterators at once over a source whose length nobody knows yet, and which gives them different numbers."""
+  number = [10]
+  source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
+  dataset = source.refurbish(tf.identity, r=2, seed=1)
+  first, second = iter(dataset), iter(dataset)
+  next(first)
+  number[0] = 8
+  next(second)
+  assert len(list(first)) == 9
+  with pytest.raises(tf.errors.DataLossError, match="8 elements and, to another iterator, 10.*same in every epoch"):
+    list(second)
+  number[0] = 10
+  assert sorted(dataset.as_numpy_iterator()) == list(range(10))

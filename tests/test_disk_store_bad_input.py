@@ -1,0 +1,170 @@
+"""A cache store on disk is refused where it is not what was asked for, and what lies there is left untouched."""
+import gc
+import os
+import pathlib
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.augment import layers
+from support.stores import new_path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  return tmp_path_factory.mktemp("stores")
+
+
+def test_other_settings(root):
+  path = new_path(root)
+
+  def build(n=10, r=2, seed=1, fn=lambda x: tf.fill([3], x), **options):
+    store = rtf.CacheStore(path, version="one", **options)
+    return tf.data.Dataset.range(n).refurbish(fn, r=r, seed=seed, store=store)
+
+  for _ in range(2):
+    list(build())
+  for options, difference in [
+      ({"r": 3}, "r is 3, but it was 2"),
+      ({"seed": 2}, "seed is 2, but it was 1"),
+      ({"n": 11}, "num_samples is 11, but it was 10"),
+      ({"fn": lambda x: tf.fill([4], x)}, r"element_spec is .*4.*, but it was .*3"),
+      ({"max_bytes": 128 * 5}, "num_kept_samples is 5, but it was 10")]:
+    with pytest.raises(ValueError, match=difference) as error:
+      build(**options)
+    assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
+    assert "structure" not in str(error.value)  # Which says nothing to people.
+  del error  # Whose traceback holds a stage.
+  gc.collect()
+  with pytest.raises(ValueError, match="version is two, but it was one"):
+    rtf.CacheStore(path, version="two")
+  assert rtf.CacheStore(path, version="one").verify() == (10, 0)  # Nothing is lost.
+  assert len(rtf.CacheStore(path, version="two", overwrite=True)) == 0
+
+
+def test_samples_of_other_layers(root, monkeypatch):
+  """What layers have made that drew other random numbers, as version 1 did, is refused, and nothing of it is lost."""
+  path = new_path(root)
+
+  def build(**options):
+    return tf.data.Dataset.range(10).refurbish(tf.identity, r=100, seed=1, store=rtf.CacheStore(path, **options))
+
+  with monkeypatch.context() as before:
+    before.setattr(layers, "DRAWS_VERSION", 1)
+    list(build())
+  gc.collect()
+  now = f"rtf.augment version {layers.DRAWS_VERSION}"
+  assert now != "rtf.augment version 1"
+  with pytest.raises(ValueError, match=f"(?s)with the layers of rtf.augment version 1, .* {now}, .*overwrite=True") as error:
+    build()
+  del error  # Whose traceback holds a stage.
+  gc.collect()
+  assert rtf.CacheStore(path)._agree({})["layers"] == "rtf.augment version 1"
+  assert rtf.CacheStore(path).verify() == (10, 0)
+  list(build(overwrite=True))
+  assert rtf.CacheStore(path)._agree({})["layers"] == now
+
+
+def test_store_by_hand_has_no_layers(root, monkeypatch):
+  """What was put into it is its user's own, whatever the layers draw; also after a stage was refused on it."""
+  path = new_path(root)
+  store = rtf.CacheStore(path)
+  store.put(0, tf.constant(1, tf.int64))
+  with pytest.raises(ValueError, match="put into it by hand"):
+    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
+  monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
+  assert int(rtf.CacheStore(path).get(0)) == 1
+  assert "layers" not in store._agree({})
+
+
+def test_directory_of_others_is_left_untouched(root):
+  path = root / "photographs"
+  path.mkdir()
+  (path / "cat.jpeg").write_text("cat")
+  for overwrite in (False, True):
+    with pytest.raises(ValueError, match="it holds cat.jpeg, which is not of a cache store"):
+      rtf.CacheStore(path, overwrite=overwrite)
+  assert os.listdir(path) == ["cat.jpeg"]
+  with pytest.raises(ValueError, match="it is a file"):
+    rtf.CacheStore(path / "cat.jpeg")
+
+
+def test_store_of_a_newer_format_is_left_untouched(root):
+  path = pathlib.Path(new_path(root))
+  rtf.CacheStore(path).put(0, 1)
+  text = (path / "store").read_text().replace("format 1", "format 99")
+  body = text[:text.rindex("crc32c")]
+  (path / "store").write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
+  before = {file.name: file.read_bytes() for file in path.iterdir()}
+  with pytest.raises(ValueError, match="format 99.*formats up to 1"):
+    rtf.CacheStore(path)
+  assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+
+
+def _crc32c(data):
+  crc = 0xffffffff
+  for byte in data:
+    crc ^= byte
+    for _ in range(8):
+      crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+  return crc ^ 0xffffffff
+
+
+def test_in_use(root):
+  path = new_path(root)
+  store = rtf.CacheStore(path)
+  with pytest.raises(ValueError, match="in use in this process.*overwrite"):
+    rtf.CacheStore(path, overwrite=True)
+  with pytest.raises(ValueError, match="max_bytes=9223372036854775807, got 4096"):
+    rtf.CacheStore(path, max_bytes=4096)
+  store.put(0, 1)
+  with pytest.raises(ValueError, match="put into it by hand"):
+    tf.data.Dataset.range(3).refurbish(lambda x: tf.cast(x, tf.int32), store=store)
+
+
+@pytest.mark.parametrize("arguments, error, message", [
+    ({"path": 3}, TypeError, "path must be the name of a directory"),
+    ({"path": ""}, TypeError, "path must be the name of a directory"),
+    ({"path": "gs://bucket/cache"}, ValueError, "directory of a local disk, got 'gs://bucket/cache'"),
+    ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"path must be a directory whose .* in UTF-8, got '/tmp/\\udcff'. Rename"),
+    ({"path": "/tmp/\0x"}, ValueError, r"path must be the name of a directory, got '/tmp/\\x00x', which has a null"),
+    ({"path": "/proc/nowhere"}, ValueError, "Cannot make the directory /proc/nowhere"),
+    ({"version": "a"}, ValueError, "version and overwrite are for a store on disk"),
+    ({"overwrite": True}, ValueError, "version and overwrite are for a store on disk"),
+    ({"path": "x", "version": 3}, TypeError, "version must be a string"),
+    ({"path": "x", "overwrite": 1}, TypeError, "overwrite must be True or False"),
+])
+def test_bad_arguments(arguments, error, message):
+  with pytest.raises(error, match=message):
+    rtf.CacheStore(**arguments)
+
+
+@pytest.mark.parametrize("store, error", [
+    ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
+    (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
+def test_bad_store_of_a_stage(store, error):
+  """The argument is called what it is called there, and it is told before there is a source."""
+  with pytest.raises(error, match="^store must be"):
+    rtf.refurbish(tf.identity, store=store)
+  with pytest.raises(error, match="^store must be"):
+    tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
+
+
+def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
+  """Whichever part of the name it is, also where it is only seen when links are followed."""
+  strange = os.fsdecode(os.fsencode(root) + b"/\xff")
+  os.mkdir(strange)
+  link = root / "link"
+  link.symlink_to(strange)
+  with pytest.raises(ValueError, match=r"path must be .* in UTF-8, got '.*/\\udcff/cache'"):
+    rtf.CacheStore(link / "cache")
+  assert os.listdir(strange) == []
+
+
+def test_samples_that_cannot_be_stored(root):
+  source = tf.data.Dataset.range(3)
+  with pytest.raises(ValueError, match="cannot keep"):
+    source.refurbish(lambda x: tf.data.Dataset.range(x), store=new_path(root))
+  with pytest.raises(TypeError, match="order_seed must be a whole number"):
+    source.refurbish(tf.identity, order_seed=0.5)

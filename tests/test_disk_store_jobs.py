@@ -1,0 +1,235 @@
+"""Jobs that share a cache store on disk: together they prepare what one would, each with the guarantees of one alone."""
+import collections
+import json
+import math
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from support import cases
+from support.pipelines import Pipeline
+from support.stores import drop, new_path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  return tmp_path_factory.mktemp("stores")
+
+
+class Job:
+  """A stage on a store that others share, with its uses of every partially augmented sample."""
+
+  def __init__(self, path, n, r, order_seed, kind="range"):
+    self.pipeline = Pipeline(kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None)
+    self.counts = collections.Counter()
+    self.n, self.r = n, r
+
+  def epoch(self):
+    """Yields after each element, to let the others come to their turn."""
+    seen = []
+    for element in self.pipeline.dataset:
+      index, *seeds = element.numpy().tolist()
+      seen.append(index)
+      self.counts[index, *seeds[:2]] += 1
+      assert self.counts[index, *seeds[:2]] <= math.ceil(self.r)  # G2, for each job.
+      yield
+    assert sorted(seen) == list(range(self.n))  # G1.
+
+  def epochs(self, number):
+    for _ in range(number):
+      yield from self.epoch()
+
+
+def take_turns(jobs, random):
+  """Runs generators side by side, each of them a step in each round."""
+  jobs = list(jobs)
+  while jobs:
+    random.shuffle(jobs)
+    for job in list(jobs):
+      if next(job, StopIteration) is StopIteration:
+        jobs.remove(job)
+
+
+@cases.each_value
+@pytest.mark.parametrize("kind", ["range", "stream of known length"])
+@pytest.mark.parametrize("r", [1, 2, 3])
+@pytest.mark.parametrize("same_order", [False, True])
+def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order):
+  n, epochs = 400, 4
+  path = new_path(root)
+  jobs = [Job(path, n, r, 0 if same_order else seed, kind) for seed in range(4)]
+  turns = [job.epochs(epochs) for job in jobs]
+  for turn in turns:  # All in the same epoch.
+    next(turn)
+  take_turns(turns, np.random.default_rng(0))
+  together = sum(sum(job.pipeline.calls().values()) for job in jobs)
+  alone = n + (epochs - 1) * n / r
+  assert alone <= together <= 1.1 * alone
+  for job in jobs:
+    drop(job.pipeline)
+
+
+@pytest.mark.parametrize("kind", ["range", "stream of known length"])
+def test_job_far_behind_harms_none(root, kind):
+  """It uses what the others have left, whichever generation that is, and none of it more than r times."""
+  path = new_path(root)
+  ahead, behind = Job(path, 60, 2, 1, kind), Job(path, 60, 2, 2, kind)
+  slow = behind.epochs(3)
+  next(slow)
+  for _ in ahead.epochs(10):
+    pass
+  prepared = sum(ahead.pipeline.calls().values())
+  assert prepared <= 60 + 9 * 30
+  take_turns([slow, ahead.epochs(3)], np.random.default_rng(1))
+  for job in (ahead, behind):
+    drop(job.pipeline)
+
+
+def test_job_that_joins_begins_where_the_others_are(root):
+  path = new_path(root)
+  first = Job(path, 30, 3, 1)
+  latest = [first.pipeline.epoch() for _ in range(4)][-1]
+  late = Job(path, 30, 3, 2)
+  # The same samples, finished with the seeds of the same epoch, in another order.
+  joined = late.pipeline.epoch()
+  assert joined.tolist() != latest.tolist() and sorted(joined.tolist()) == sorted(latest.tolist())
+  assert sum(late.pipeline.calls().values()) == 0
+  for job in (first, late):
+    drop(job.pipeline)
+
+
+JOB = """
+import json, os, sys
+import numpy as np, tensorflow as tf, refurbish_tf as rtf
+
+path, order_seed, n, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+calls = []
+
+def partial_fn(index, seed):
+  def record(index):
+    calls.append(int(index))
+    return index
+  index = tf.ensure_shape(tf.numpy_function(record, [index], tf.int64), [])
+  noise = tf.random.stateless_uniform([700], seed, 0, 256, tf.int32)
+  # With its own checksum.
+  return index, noise, tf.reduce_sum(noise * tf.range(700)) + tf.cast(index, tf.int32)
+
+dataset = tf.data.Dataset.range(n).refurbish(partial_fn, r=2, seed=1, order_seed=order_seed, store=path)
+print("ready", flush=True)
+sys.stdin.readline()
+for epoch in range(epochs):
+  seen = []
+  for index, noise, check in dataset.as_numpy_iterator():
+    assert np.sum(noise * np.arange(700, dtype=np.int32), dtype=np.int32) + np.int32(index) == check, "wrong bytes"
+    seen.append(int(index))
+  assert sorted(seen) == list(range(n)), "not whole"
+  print("epoch", flush=True)
+print(json.dumps({"calls": len(calls), "corrupt": rtf.CacheStore(path).stats().corrupt}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("r", [1, 1.5, 2, 3])
+def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side(root, r):
+  """G2: of the uses of all iterators of a job together."""
+  path = new_path(root)
+  jobs = [Job(path, 40, r, seed) for seed in range(3)]
+  turns = [jobs[0].epochs(8), jobs[0].epochs(8), jobs[1].epochs(5), jobs[2].epochs(2)]
+  steps = [9, 8, 3, 1]
+  running = dict(enumerate(turns))
+  while running:
+    for k in list(running):
+      for _ in range(steps[k]):
+        if next(running[k], StopIteration) is StopIteration:
+          del running[k]
+          break
+  for job in jobs:
+    drop(job.pipeline)
+
+
+def test_order_does_not_depend_on_what_upstream_reads_ahead(root):
+  """G6: one job alone yields on disk the order that it yields in memory, whichever op comes first to a sample."""
+  memory = Pipeline("range", 500, 2, num_parallel_calls=2)
+  disk = Pipeline("range", 500, 2, num_parallel_calls=2, store=new_path(root))
+  for _ in range(8):
+    np.testing.assert_array_equal(disk.epoch(), memory.epoch())
+  drop(disk)
+
+
+class Process:
+  """A job in a process of its own."""
+
+  def __init__(self, path, order_seed, n, epochs, **options):
+    self._process = subprocess.Popen(
+        [sys.executable, "-c", JOB, path, str(order_seed), str(n), str(epochs)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+  def until(self, word):
+    for line in self._process.stdout:
+      if line.startswith(word):
+        return
+    pytest.fail(self._process.stderr.read())
+
+  def go(self):
+    self._process.stdin.write("\n")
+    self._process.stdin.flush()
+
+  def kill(self):
+    self._process.send_signal(signal.SIGKILL)
+    self._process.wait()
+    self._process.communicate()
+
+  def result(self):
+    out, err = self._process.communicate(timeout=120)
+    assert self._process.returncode == 0, err
+    return json.loads(out.splitlines()[-1]), err
+
+
+def test_processes_share_and_one_is_killed(root):
+  n, epochs = 3000, 4
+  path = new_path(root)
+  processes = [Process(path, seed, n, epochs) for seed in range(3)]
+  for process in processes:
+    process.until("ready")
+  for process in processes:
+    process.go()
+  processes[0].until("epoch")
+  processes[0].kill()  # In its second epoch.
+  results = [process.result()[0] for process in processes[1:]]
+  assert all(result["corrupt"] == 0 for result in results)
+  # What the one that was killed had prepared and not written is prepared again.
+  assert sum(result["calls"] for result in results) <= 1.1 * (n + (epochs - 1) * n / 2)
+
+
+@cases.only_exhaustive  # By default KilledProcessesLeaveNothingWrongAndNothingBehind, in C++, and the test above.
+def test_killed_runs_leave_nothing_to_repair(root):
+  path = new_path(root)
+  random = np.random.default_rng(0)
+  for _ in range(3):
+    process = Process(path, 0, 2000, 50)
+    process.until("ready")
+    process.go()
+    time.sleep(random.uniform(0, 0.7))
+    process.kill()
+  process = Process(path, 0, 2000, 3)
+  process.go()
+  result, _ = process.result()
+  assert result["corrupt"] == 0
+  # All of the first epoch at worst, and half of each other.
+  assert result["calls"] <= 2000 + 2 * 1000
+
+
+def test_disk_full(root):
+  """Training goes on; what does not fit is prepared afresh; one warning."""
+  path = new_path(root)
+  process = Process(
+      path, 0, 1000, 3,
+      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, resource.RLIM_INFINITY)))
+  process.go()
+  result, errors = process.result()
+  assert 2400 < result["calls"] <= 3000 and result["corrupt"] == 0
+  assert errors.count("cannot write") == 1

@@ -1,0 +1,133 @@
+"""A restored echo goes on at the right repetition: at every step, among other stages, and with an error read ahead."""
+import math
+import threading
+
+from absl.testing import parameterized
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import global_shuffle_op
+from tensorflow.python.data.kernel_tests import checkpoint_test_base
+from tensorflow.python.framework import combinations
+
+import refurbish_tf as rtf
+from support import cases
+from support.echoes import LIMIT, read
+
+
+class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
+  """TensorFlow's own checks of checkpoints."""
+
+  FACTORS = [1, 2, 3, 1.5, math.pi]
+
+  def _dataset_fn(self, e, symbolic, build=lambda echoed: echoed, n=5):
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    source = tf.data.Dataset.range(n).map(lambda x: (x, tf.range(x)))
+    return lambda: build(source.echo(e, seed=11)).with_options(options)
+
+  def _num_outputs(self, dataset_fn):
+    return sum(1 for _ in dataset_fn())
+
+  @combinations.generate(combinations.times(
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=[1, 3, 1.5]),
+      checkpoint_test_base.default_test_combinations()))
+  def test_core(self, verify_fn, symbolic, e):
+    dataset_fn = self._dataset_fn(e, symbolic)
+    verify_fn(self, dataset_fn, self._num_outputs(dataset_fn))
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], e=FACTORS))
+  def test_restore_at_every_step(self, symbolic, e):
+    dataset_fn = self._dataset_fn(e, symbolic)
+    n = self._num_outputs(dataset_fn)
+    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  def test_restore_once(self, symbolic):
+    dataset_fn = self._dataset_fn(2.5, symbolic, n=3)
+    n = self._num_outputs(dataset_fn)
+    for step in cases.some(range(n + 1), 4):
+      self.verify_run_with_breaks(dataset_fn, [step], n)
+
+  @combinations.generate(
+      combinations.combine(
+          tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1), behind=["skip", "echo", "batch"]) +
+      combinations.combine(
+          tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), behind=["shuffle", "repeat"]))
+  def test_restore_among_other_stages(self, symbolic, behind):
+    dataset_fn = self._dataset_fn(2.5, symbolic, {
+        "skip": lambda echoed: echoed.skip(4),
+        "echo": lambda echoed: echoed.echo(2),
+        "batch": lambda echoed: echoed.map(lambda x, _: x).batch(3),
+        "shuffle": lambda echoed: echoed.shuffle(4, seed=1),
+        "repeat": lambda echoed: echoed.repeat(2).prefetch(2),
+    }[behind], n=4)
+    n = self._num_outputs(dataset_fn)
+    self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
+
+  @combinations.generate(combinations.combine(
+      tf_api_version=2, mode="eager", symbolic=[False, True],
+      skipping=["whole", "many", "past_the_end", "between", "shard", "echo", "map", "batch"]))
+  def test_restore_after_skip(self, symbolic, skipping):
+    source = tf.data.Dataset.range(6)
+    build = {
+        "whole": lambda: source.echo(3).skip(3),
+        "many": lambda: source.echo(3).skip(9),
+        "past_the_end": lambda: source.echo(3).skip(15).concatenate(source.echo(2).skip(100)).concatenate(source),
+        "between": lambda: source.echo(3).skip(7),
+        "shard": lambda: source.echo(2).shard(3, 1),
+        "echo": lambda: source.echo(2).echo(3).skip(9),
+        "map": lambda: source.map(lambda x: x + 1).filter(lambda x: x > 1).echo(3).skip(3),
+        "batch": lambda: source.echo(2).batch(2).skip(1).echo(2).skip(2),
+    }[skipping]
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    dataset_fn = lambda: build().with_options(options)
+    n = self._num_outputs(dataset_fn)
+    for step in cases.some(range(n + 1), 3):
+      self.verify_run_with_breaks(dataset_fn, [step], n)
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  def test_adaptive_stage_keeps_an_error_it_has_read_ahead(self, symbolic):
+    called = threading.Semaphore(0)
+
+    def check(x):
+      called.release()
+      if x in (1, 3):
+        raise ValueError("spoilt")
+      return x
+
+    options = tf.data.Options()
+    options.experimental_symbolic_checkpoint = symbolic
+    source = tf.data.Dataset.range(6).map(lambda x: tf.numpy_function(check, [x], tf.int64, stateful=False))
+    dataset_fn = lambda: source.echo(rtf.AUTOTUNE, max_e=1).with_options(options)
+    with tf.device("CPU"):
+      iterator = iter(dataset_fn())
+      assert next(iterator).numpy() == 0
+      # When the third is asked for, the second, an error, is in the buffer.
+      for _ in range(3):
+        assert called.acquire(timeout=LIMIT)
+      path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
+      iterator = iter(dataset_fn())
+      tf.train.Checkpoint(iterator=iterator).restore(path)
+      found = read(iterator)
+    assert ["spoilt" if isinstance(x, str) and "ValueError: spoilt" in x else x for x in found] == [
+        "spoilt", 2, "spoilt", 4, 5]
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  def test_restore_in_global_shuffle(self, symbolic):
+    dataset_fn = self._dataset_fn(
+        3, symbolic, lambda echoed: global_shuffle_op._global_shuffle(echoed, seed=5, reshuffle_each_iteration=False))
+    self.verify_run_with_breaks(dataset_fn, list(range(16)), 15)
+
+  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
+  def test_adaptive_stage_loses_no_element(self, symbolic):
+    dataset_fn = self._dataset_fn(rtf.AUTOTUNE, symbolic, lambda echoed: echoed.map(lambda x, _: x))
+    with tf.device("CPU"):
+      for step in range(1, 5):
+        iterator = iter(dataset_fn())
+        before = [int(next(iterator)) for _ in range(step)]
+        path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())
+        iterator = iter(dataset_fn())
+        tf.train.Checkpoint(iterator=iterator).restore(path)
+        after = [int(x) for x in iterator]
+        assert sorted(set(before + after)) == list(range(5))
+        assert before + after == sorted(before + after)

@@ -1,0 +1,141 @@
+"""`rtf.keras.RefurbishLogger`: the history of a fit tells what really was."""
+import collections
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.fits import BATCH, EPOCHS, N, make_dataset
+
+
+def test_history_agrees_with_counters_in_the_functions(tmp_path):
+  calls = collections.Counter()
+
+  def count(name):
+    def function(x):
+      calls[name] += 1
+      return x
+    return lambda x: tf.ensure_shape(tf.numpy_function(function, [x], tf.int64), [])
+
+  def counted(name, n, r):
+    return tf.data.Dataset.range(n).refurbish(count(f"{name} partial"), count(f"{name} final"), r, seed=1, name=name)
+
+  stages = tf.data.Dataset.zip(counted("first", N, 2), counted("second", N, 5), counted("second", N, 1))
+  dataset = stages.map(lambda x, *_: (tf.cast([x], tf.float32), 1.0)).batch(BATCH)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  by_epoch = []
+
+  class Epochs(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+      by_epoch.append(calls.copy())
+      calls.clear()
+
+  validation = tf.data.Dataset.from_tensors((tf.zeros([1, 1]), tf.zeros([1])))
+  history = model.fit(
+      dataset, epochs=EPOCHS, verbose=0, validation_data=validation,
+      callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]).history
+  assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
+  assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"])] == [
+      epoch["first final"] for epoch in by_epoch] == [20] * EPOCHS
+  # Two of one name are numbered; they count together here.
+  assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
+  assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"])] == [
+      epoch["second partial"] for epoch in by_epoch]
+  for name in ("evicted", "absent", "bytes", "fresh_wait", "store_wait"):
+    assert len(history[f"first_{name}"]) == EPOCHS
+  assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
+  # TensorBoard is told the same.
+  file, = (tmp_path / "train").iterdir()
+  written = collections.defaultdict(list)
+  for event in tf.compat.v1.train.summary_iterator(str(file)):
+    for value in event.summary.value:
+      assert value.metadata.plugin_data.plugin_name == "scalars"
+      written[value.tag].append((event.step, float(tf.make_ndarray(value.tensor))))
+  assert "input_wait/max" in written and "first/fresh" in written and "second_2/cached" in written
+  for tag, values in written.items():
+    group, name = tag.split("/")
+    assert [step for step, _ in values] == list(range(EPOCHS))
+    np.testing.assert_allclose([value for _, value in values], history[f"{group}_{name}"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 2])
+def test_a_stall_of_the_input_is_seen(steps_per_execution):
+  """The wait of a training step for its input is what it is, though the step reads it within a graph."""
+  ended = threading.Event()
+
+  def slow(index):
+    if index == 12:
+      # Prefetching may be ahead of a slow step by any time, so the stall begins when the step before it has ended.
+      assert ended.wait(60)
+      ended.clear()
+      time.sleep(0.5)
+    return index
+
+  def on_train_batch_end(batch, logs):
+    del logs
+    if batch == 11:
+      ended.set()
+
+  dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
+      lambda x: (tf.cast([x], tf.float32), 1.0)).batch(1)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
+  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[
+      rtf.keras.RefurbishLogger(dataset), keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)]).history
+  for epoch in range(2):
+    assert history["input_wait_max"][epoch] > 0.25
+    assert history["input_wait_p50"][epoch] < 0.25
+  assert set(history) == {"loss", "input_wait_p50", "input_wait_p95", "input_wait_max"}
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Another number of batches in each epoch.
+def test_the_echoing_factor_of_each_epoch():
+  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2).echo(rtf.AUTOTUNE)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+  # Keras takes the number of steps of the first epoch for that of all.
+  assert history["echo_fresh"][0] == 4
+  assert history["echo_factor"] == [
+      (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"])]
+
+
+def test_bad_arguments_of_the_logger():
+  with pytest.raises(TypeError, match="takes a tf.data.Dataset, got list"):
+    rtf.keras.RefurbishLogger([1])
+  with pytest.raises(TypeError, match="log_dir must be"):
+    rtf.keras.RefurbishLogger(make_dataset(), 3)
+
+
+JAX = """
+import keras, tensorflow as tf
+import refurbish_tf as rtf
+dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=1).batch(2)
+model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early: of what the next one has cached
+# two to eight were prepared in it.
+assert 4 <= history["refurbish_fresh"][0] <= 6 and history["refurbish_fresh"][1:] == [4, 4], history
+assert min(history["input_wait_max"]) > 0
+try:
+  model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])
+except RuntimeError as error:
+  print(error)
+"""
+
+
+def test_with_keras_on_jax():
+  pytest.importorskip("jax")
+  result = subprocess.run(
+      [sys.executable, "-c", JAX], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True, timeout=300)
+  assert result.returncode == 0, result.stderr
+  assert "works with Keras' TensorFlow backend, and this is jax" in result.stdout
