@@ -1,6 +1,5 @@
 """Mistakes that do not fail by themselves: each is warned of, once, with the way out; what only looks like one is not."""
 import gc
-import logging
 import pathlib
 import re
 import subprocess
@@ -438,7 +437,7 @@ def test_nothing_is_kept_of_a_stage():
   assert len(mistakes._stages) <= before  # pylint: disable=protected-access
 
 
-# Walks, errors, and what TensorFlow says. ---------------------------------------------------------------------------------
+# Walks. ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_each_dataset_is_visited_once():
@@ -472,67 +471,3 @@ def test_stats_without_a_stage():
       found[index]  # pylint: disable=pointless-statement
   with pytest.raises(IndexError, match="out of range"):
     rtf.stats(stage())[1]  # pylint: disable=expression-not-assigned
-
-
-def forgets(x):
-  tf.add(x, 1)
-
-
-@pytest.mark.parametrize("build", [
-    lambda: Dataset.range(3).refurbish(forgets),
-    lambda: Dataset.range(3).refurbish(lambda x, *, seed: None),
-    lambda: Dataset.range(3).apply(rtf.refurbish(forgets, lambda x: x))], ids=["plain", "seed", "apply"])
-def test_partial_fn_that_returns_none(build):
-  with pytest.raises(TypeError, match="partial_fn returned None. Let it return the sample"):
-    build()
-
-
-def test_other_functions_that_return_none():
-  with pytest.raises(TypeError, match="final_fn returned None"):
-    Dataset.range(3).refurbish(lambda x: x, forgets)
-  with pytest.raises(TypeError, match="augment_fn returned None"):
-    Dataset.range(3).echo(2, "before_augment", augment_fn=forgets, batch_size=2)
-  # A component that is None is as good as any.
-  assert len(list(Dataset.range(3).refurbish(lambda x: (x, None)))) == 3
-
-
-class Log(logging.Handler):
-  """What TensorFlow logs while this is entered."""
-
-  def __init__(self):
-    super().__init__()
-    self.lines = []
-
-  def emit(self, record):
-    self.lines.append(record.getMessage())
-
-  def __enter__(self):
-    logging.getLogger("tensorflow").addHandler(self)
-    return self.lines
-
-  def __exit__(self, *error):
-    logging.getLogger("tensorflow").removeHandler(self)
-
-
-def test_two_lambdas_in_a_line():
-  """AutoGraph cannot tell them apart, and says nothing: neither needs it."""
-  with Log() as lines:
-    dataset = Dataset.range(6).refurbish(lambda x: 10 * x, lambda x: x + 1, r=3, seed=7)
-    assert sorted(map(int, dataset)) == [1, 11, 21, 31, 41, 51]
-    seeded = Dataset.range(6).refurbish(lambda x, seed: 10 * x, lambda x, seed: x + 1, r=3, seed=7)
-    assert sorted(map(int, seeded)) == [1, 11, 21, 31, 41, 51]
-    echoed = Dataset.range(4).echo(2, "after_augment", augment_fn=lambda x: x + 1, batch_size=2), lambda x: x
-    assert len(list(echoed[0])) == 4
-  assert not [line for line in lines if "AutoGraph" in line]
-
-
-def test_a_lambda_of_its_own_line_is_converted():
-  def positive(x):
-    if x > 2:
-      return x
-    return -x
-
-  dataset = Dataset.range(4).refurbish(
-      lambda x: positive(x),  # pylint: disable=unnecessary-lambda
-      r=2, seed=1)
-  assert sorted(map(int, dataset)) == [-2, -1, 0, 3]
