@@ -19,6 +19,8 @@ PROCESSORS = len(os.sched_getaffinity(0))
 # With how many calls a parallel map of tf.data itself does its best, for what is compared with it. With no more than there
 # are processors, as with AUTOTUNE, its threads run out of work and are woken again for one element after the other.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
+# Around a function; what claims more is no decorator.
+MOST_DECORATORS = 100
 
 
 @contextlib.contextmanager
@@ -74,8 +76,11 @@ def trace(function, name, what, **inputs):
   return wrapper
 
 
-def check_parameters(what, function, element_spec, of):
-  """Raises TypeError when `function` cannot be called with the components of an element.
+@contextlib.contextmanager
+def parameters_explained(what, function, element_spec, of):
+  """Where `function` has failed with a TypeError because of its parameters, the error says so.
+
+  Only then is its signature looked at: what decorators say of it may be wrong.
 
   Args:
     what: the name of the argument that the function is.
@@ -84,38 +89,59 @@ def check_parameters(what, function, element_spec, of):
     of: what that is, for the message.
   """
   try:
-    signature = inspect.signature(function)
-  except (TypeError, ValueError):  # Some built-in functions have none.
-    return
-  components = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
-  seed = {"seed": None} if takes_seed(function, element_spec) else {}
-  try:
-    signature.bind(*components, **seed)
-  except TypeError as error:
-    number = "one component" if len(components) == 1 else f"{len(components)} components"
-    raise TypeError(
-        f"{what} cannot be called with {of}, which has {number}: {error}. As with tf.data.Dataset.map, it needs one "
-        f"parameter for each component of {element_spec}, and may have one more that is called seed.") from None
+    yield
+  except TypeError as failed:
+    seed = {"seed": None} if takes_seed(function, element_spec) else {}
+    is_tuple = type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
+    try:
+      inspect.signature(function, follow_wrapped=False).bind(*element_spec if is_tuple else (element_spec,), **seed)
+    except ValueError:  # Some built-in functions have no signature.
+      pass
+    except TypeError as error:
+      raise TypeError(
+          f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
+          + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
+          + ", and with a seed where it has a parameter of that name.") from failed
+    raise
 
 
 def takes_seed(function, element_spec):
   """Whether `function` has a parameter `seed` that the components of an element leave free."""
-  if isinstance(function, functools.partial) and "seed" in function.keywords:
+  signature = signature_with_seed(function)
+  if signature is None:
     return False
+  components = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
   try:
-    signature = inspect.signature(function)
-  except (TypeError, ValueError):  # Some built-in functions have none.
-    return False
-  parameter = signature.parameters.get("seed")
-  if parameter is None or parameter.kind not in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-    return False
-  if seeds_a_state(function, parameter):
-    return False
-  arguments = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
-  try:
-    return "seed" not in signature.bind_partial(*arguments).arguments
+    return "seed" not in signature.bind_partial(*components).arguments
   except TypeError:  # Too many components; calling the function will say so.
     return False
+
+
+def signature_with_seed(function):
+  """The signature in which `function` has a parameter `seed` that a keyword reaches, or None.
+
+  It is that of a decorator's wrapper and not of what is wrapped, unless the wrapper hands on any keyword.
+  """
+  if isinstance(function, functools.partial) and "seed" in function.keywords:
+    return None
+  outermost = None
+  for _ in range(MOST_DECORATORS):
+    try:
+      signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # Some built-in functions have none.
+      return None
+    parameter = signature.parameters.get("seed")
+    if parameter is not None:
+      named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+      return (outermost or signature) if named and not seeds_a_state(function, parameter) else None
+    kinds = {each.kind for each in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+      return None
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+      outermost = outermost or signature  # It is what takes the components.
+    # A decorated `__call__` has it at the method.
+    function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)
+  return None
 
 
 def seeds_a_state(function, parameter):

@@ -155,14 +155,14 @@ def _echo(
     arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
-    arguments.check_parameters("augment_fn", augment_fn, dataset.element_spec, "what it is to augment")
-    function = arguments.traceable(augment_fn)
-    if not arguments.takes_seed(augment_fn, dataset.element_spec):
-      return AugmentDataset(dataset, function, name)
-    seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
-    return AugmentDataset(
-        tf.data.Dataset.zip(dataset, seeds, name=name),
-        lambda element, seed: arguments.call(function, element, seed=tf.cast(seed, tf.int32)), name)
+    function, element_spec = arguments.traceable(augment_fn), dataset.element_spec
+    with arguments.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
+      if not arguments.takes_seed(augment_fn, element_spec):
+        return AugmentDataset(dataset, function, name)
+      seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
+      return AugmentDataset(
+          tf.data.Dataset.zip(dataset, seeds, name=name),
+          lambda element, seed: arguments.call(function, element, seed=tf.cast(seed, tf.int32)), name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset

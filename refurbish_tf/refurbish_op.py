@@ -359,14 +359,14 @@ def _check_arguments(
 
 def _trace(function, element_spec, what, of):
   """A function as `map` traces it, and whether it is given a seed behind the components of an element, which is `of`."""
-  arguments.check_parameters(what, function, element_spec, of)
   with_seed = arguments.takes_seed(function, element_spec)
-  function = arguments.traceable(function)
-  traced, input_structure = function, element_spec
+  traceable = arguments.traceable(function)
+  traced, input_structure = traceable, element_spec
   if with_seed:
-    traced = lambda element, seed: arguments.call(function, element, seed=seed)
+    traced = lambda element, seed: arguments.call(traceable, element, seed=seed)
     input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  return arguments.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
+  with arguments.parameters_explained(what, function, element_spec, of):
+    return arguments.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
 
 
 def _seed_of(store):

@@ -221,30 +221,93 @@ def test_partial_fn_changes_its_output_type():
 
 
 PARAMETERS = {
-    "too few": (lambda: 0, tf.identity, "partial_fn cannot be called with an element of the source, which has one component: "
-                "too many positional arguments"),
-    "too many": (lambda x, y: x, tf.identity, "one component: missing a required argument: 'y'.*As with.*map"),
-    "too few beside a seed": (lambda seed: 0, tf.identity, None),
+    "too few": (lambda: 0, tf.identity, "partial_fn cannot be called with an element of the source: too many positional "
+                "arguments.*with one argument, TensorSpec"),
+    "too many": (lambda x, y: x, tf.identity, "missing a required argument: 'y'. As with .*map, it is called with one"),
     "one that has to be named": (lambda x, *, y: x, tf.identity, "missing a required argument: 'y'"),
-    "of the final function": (lambda x: (x, x), lambda x: x, "final_fn cannot be called with what partial_fn returns, which "
-                              "has 2 components.*too many positional arguments"),
-    "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*2 components"),
+    "of the final function": (lambda x: (x, x), lambda x: x, "final_fn cannot be called with what partial_fn returns: too "
+                              "many positional arguments.*the 2 components of"),
+    "a list is a tuple": (lambda x: [x, x], lambda x: x, "final_fn .*the 2 components"),
+    "a dict is one": (lambda x: {"x": x, "y": x}, lambda x, y: x, "final_fn .*with one argument, {'x'"),
     "of a partial": (functools.partial(lambda x, y: x, y=1), lambda x, y: x, "final_fn .*missing a required argument: 'y'"),
-    "any": (lambda *x: x[0], lambda *x, **others: x[0], None),
-    "a dict is one": (lambda x: {"x": x, "y": x}, lambda sample: sample["x"], None),
-    "with defaults": (lambda x, y=1, *, z=2: x, lambda x, seed, y=1: x, None),
+    "of TensorFlow's function": (tf.function(lambda x, y: x), tf.identity, "partial_fn .*missing a required argument: 'y'"),
 }
 
 
 @pytest.mark.parametrize("kind", PARAMETERS)
-def test_parameters_of_functions(kind):
-  """Which function cannot be called, and with what, is said before any of them is."""
+def test_functions_that_cannot_be_called(kind):
+  """Which function it is, and with what it is called."""
   partial_fn, final_fn, message = PARAMETERS[kind]
-  if message is None:
-    assert len(list(Dataset.range(4).refurbish(partial_fn, final_fn))) == 4
-  else:
-    with pytest.raises(TypeError, match=message):
-      Dataset.range(4).refurbish(partial_fn, final_fn)
+  with pytest.raises(TypeError, match=message):
+    Dataset.range(4).refurbish(partial_fn, final_fn)
+
+
+def of_the_image(function):
+  """A decorator that says of itself that it has the parameters of what it decorates, and has others."""
+  @functools.wraps(function)
+  def of_both(*sample):
+    return function(sample[0]), sample[-1]
+  return of_both
+
+
+def with_a_seed_of_its_own(function):
+  @functools.wraps(function)
+  def seeded(image, label):
+    return function(image, label, seed=[1, 2])
+  return seeded
+
+
+def any_arguments(function):
+  @functools.wraps(function)
+  def handed_on(*arguments, **named):
+    return function(*arguments, **named)
+  return handed_on
+
+
+def any_names(function):
+  @functools.wraps(function)
+  def handed_on(image, label, **named):
+    return function(image, label, **named)
+  return handed_on
+
+
+def drawn(image, label, seed):
+  return image + tf.random.stateless_uniform([], seed, maxval=100, dtype=tf.int64), label
+
+
+class Drawing:
+  @any_arguments
+  def __call__(self, image, label, seed):
+    return drawn(image, label, seed)
+
+
+DECORATED = {
+    "of a part": (of_the_image(lambda image: 2 * image), False),
+    "of TensorFlow's own": (of_the_image(tf.square), False),
+    "of TensorFlow's function": (of_the_image(tf.function(lambda image: 2 * image)), False),
+    "left alone by AutoGraph": (tf.autograph.experimental.do_not_convert(of_the_image(lambda image: 2 * image)), False),
+    "with a seed of its own": (with_a_seed_of_its_own(drawn), False),
+    "handing on": (any_arguments(drawn), True),
+    "handing on what is named": (any_names(drawn), True),
+    "handing on twice": (any_arguments(any_names(drawn)), True),
+    "a decorated call": (Drawing(), True),
+}
+
+
+@pytest.mark.parametrize("kind", DECORATED)
+def test_decorated_functions(kind):
+  """They are called as by map, whatever they say of themselves; a seed is given to those that it reaches."""
+  function, is_seeded = DECORATED[kind]
+  source = Dataset.range(8).map(lambda x: (x, x))
+  for dataset in (source.refurbish(function, seed=1), source.refurbish(lambda *x: x, function, seed=1),
+                  source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()):
+    found = {int(label): int(image) for image, label in dataset}
+    assert sorted(found) == list(range(8))
+    if not is_seeded:
+      assert found == {int(label): int(image) for image, label in source.map(function)}
+    else:
+      # Each has a draw of its own.
+      assert len({image - label for label, image in found.items()}) > 4
 
 
 def test_errors_in_tracing_are_those_of_the_function():

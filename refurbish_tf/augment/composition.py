@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import numbers
 from typing import Any, Callable, Sequence
 
@@ -91,7 +89,7 @@ def split(
 
 def compose_part(layers, start, stop):
   """Returns a function of what `layers[start:stop]` do. The others count, for the seeds not to depend on the split."""
-  taking_seed = [_takes_seed(layer) for layer in layers]
+  taking_seed = [arguments.signature_with_seed(layer) is not None for layer in layers]
   steps = _steps(layers, start, stop)
   # The seeds that have to be handed to a layer; a run makes its own.
   positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]
@@ -139,17 +137,6 @@ def _steps(layers, start, stop):
 def _layer_seeds(seed, positions):
   """Returns by position a seed for each of the layers, in two operations."""
   return dict(zip(positions, tf.unstack(seed_at(seed, positions)))) if positions else {}
-
-
-def _takes_seed(layer):
-  if isinstance(layer, functools.partial) and "seed" in layer.keywords:
-    return False
-  try:
-    parameter = inspect.signature(layer).parameters.get("seed")
-  except ValueError:  # Some built-in functions do not tell.
-    return False
-  return parameter is not None and parameter.kind in (
-      parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD) and not arguments.seeds_a_state(layer, parameter)
 
 
 def image_of(element):
