@@ -59,6 +59,8 @@ POWER = "tests/test_cc.py::test_cc[address_undefined-power_loss_test]"
 MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
 IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
 WORKERS_TEST = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_test]"
+WAITING = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_waiting_test]"
+CANCEL = "tests/test_cc.py::test_cc[address_undefined-ordered_workers_cancel_test]"
 STAGE = "refurbish_tf/cc/stage/stage.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
 ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
@@ -189,11 +191,11 @@ MUTANTS = [
            WORKERS_TEST),
     Mutant("a result is handed out after a cancellation", WORKERS,
            "  while (!cancelled_) {\n    const size_t ready", "  while (!cancelled_ || IsReady()) {\n    const size_t ready",
-           WORKERS_TEST),
+           CANCEL),
     Mutant("a claim after a cancellation", WORKERS,
            "    if (cancelled_ || !fetching_ || !MayClaim()) return true;", "    if (!fetching_ || !MayClaim()) return true;",
-           WORKERS_TEST),
-    Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", WORKERS_TEST),
+           CANCEL),
+    Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", CANCEL),
     Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
     Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
            "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n    ++num_starting_;\n"
@@ -209,7 +211,7 @@ MUTANTS = [
            "tests/test_augment_stage.py::test_what_is_under_way_is_saved"),
     Mutant("a thread is woken for each result", WORKERS,
            "      if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();\n      if (waited)",
-           "      if (num_sleeping_ > 0 && HasRoom(1) && HasWork()) WakeThreads();\n      if (waited)", WORKERS_TEST),
+           "      if (num_sleeping_ > 0 && HasRoom(1) && HasWork()) WakeThreads();\n      if (waited)", WAITING),
     # Jobs that share a store.
     Mutant("claims of other jobs ignored", EPOCH,
            "  return shared_ != nullptr && schedule_->Kept(index) &&", "  return shared_ == nullptr && schedule_->Kept(index) &&",
