@@ -15,6 +15,7 @@ import warnings
 import weakref
 
 import tensorflow as tf
+from tensorflow.python.data.ops import repeat_op
 from tensorflow.python.data.ops import skip_op
 from tensorflow.python.data.ops import take_op
 
@@ -25,11 +26,12 @@ SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
     "The source of refurbish yields batches, and refurbish takes each of them for one sample: the same samples stay "
     "together in every epoch, and files in the order of their classes make batches of one class. Batch behind refurbish: "
-    "source.refurbish(...).batch(...). For that leave .batch out of the source, read a directory of images by "
-    "rtf.sources.image_folder, write batch_size=None in tfds.load, or put .unbatch() behind the batches. If a batch is meant to be "
-    f"one sample, such as a sequence: {SILENCE}.")
+    "source.refurbish(...).batch(...). To do so, leave .batch out of the source. A folder of images is read one by one by "
+    "rtf.sources.image_folder, and TFDS by batch_size=None; anything else can be split by .unbatch(). If a batch is meant to "
+    f"be one sample, such as a sequence: {SILENCE}.")
 SORTED_STREAM = (
-    "The source of refurbish is a stream that is sorted by label: in the first epoch whole batches were of one class. Give "
+    "The source of refurbish is a stream that is sorted by label: equal labels follow each other, so whole batches are of one "
+    "class in the first epoch. Give "
     "refurbish a shuffle_buffer_size, best as large as the source: source.refurbish(..., shuffle_buffer_size=10_000). Or "
     "read by index, as from_tensor_slices and rtf.sources do: then the order is random by itself. If the order is meant to "
     f"be so: {SILENCE}.")
@@ -146,6 +148,7 @@ def watch(stage, place):
   """
   _listen()
   stage.place, stage.is_told_of_split = place, False
+  stage.counts_behind = {kind: set() for kind in _PARTS}
   # What is built inside a tf.function is another stage at each call.
   if not tf.is_symbolic_tensor(stage.refurbish_stage):
     _stages[stage.refurbish_stage.numpy().decode()] = stage
@@ -164,7 +167,9 @@ def _hear(notice):
   """Called in the main thread, between two lines of whatever program it runs: only an interrupt may come out."""
   try:
     what, _, name = notice.partition(" ")
-    _tell(what, _stages.get(name))
+    # The program may just be tracing a function, which is to stay as it is.
+    with tf.init_scope():
+      _tell(what, _stages.get(name))
   except Warning as warning:
     # A filter has made it an error.
     print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
@@ -190,36 +195,44 @@ def _split_at(stage, middles_only):
   """A number that is both taken and skipped behind `stage`, or None.
 
   With `middles_only` what was skipped must have been followed by a `take` of all that is left: no other has been iterated.
+  What was there before counts, too: a part may be gone when the other one is made.
   """
-  counts = {kind: set() for kind in _PARTS}
+  take, skip = _PARTS
   for each in gc.get_objects():
     # The exact type: other objects may do anything when they are asked. The main thread may just be making it.
-    if type(each) in counts and hasattr(each, "_variant_tensor_attr"):
+    if (type(each) is take or type(each) is skip) and hasattr(each, "_variant_tensor_attr"):
       parts = parts_behind(each, stage)
       # skip(3).take(3) is no part of a split, unless it is all that is left.
-      if len(parts) == 1 and (isinstance(each, take_op._TakeDataset) or not middles_only):  # pylint: disable=protected-access
+      if len(parts) == 1 and (isinstance(each, take) or not middles_only):
         count = tf.get_static_value(parts[0]._count)  # pylint: disable=protected-access
         if count is not None:
-          counts[type(parts[0])].add(int(count))
-  return max(set.intersection(*counts.values()), default=None)
+          stage.counts_behind[type(parts[0])].add(int(count))
+  return max(set.intersection(*stage.counts_behind.values()), default=None)
 
 
 def parts_behind(dataset, stage):
   """The datasets between `stage` and `dataset`, itself included, that leave out a beginning or an end of its epoch."""
-  found, behind = [], {id(stage)}
+  found, behind, repeated = [], {id(stage)}, set()
   for each in arguments.upstream_first(dataset):
-    if not behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access
-      behind.add(id(each))
-      if isinstance(each, _PARTS) and not _takes_all(each):
-        found.append(each)
+    inputs = set(map(id, each._inputs()))  # pylint: disable=protected-access
+    if behind.isdisjoint(inputs):
+      continue
+    behind.add(id(each))
+    if isinstance(each, repeat_op._RepeatDataset) or not repeated.isdisjoint(inputs):  # pylint: disable=protected-access
+      # What is taken of many epochs is a number of steps.
+      repeated.add(id(each))
+    elif isinstance(each, _PARTS) and not _leaves_nothing_out(each):
+      found.append(each)
   return found
 
 
-def _takes_all(dataset):
-  """Whether it is a `take` of as many elements as there are."""
+def _leaves_nothing_out(dataset):
+  """Whether it is a `take` of as many elements as there are, or skips none."""
   # pylint: disable=protected-access
   # Of what is built inside a tf.function nobody knows how much there is.
-  if not isinstance(dataset, take_op._TakeDataset) or tf.is_symbolic_tensor(dataset._variant_tensor):
+  if tf.is_symbolic_tensor(dataset._variant_tensor):
     return False
+  if isinstance(dataset, skip_op._SkipDataset):
+    return tf.get_static_value(dataset._count) == 0
   before, after = (each.cardinality().numpy() for each in (*dataset._inputs(), dataset))
   return 0 <= before == after

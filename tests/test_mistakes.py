@@ -149,7 +149,10 @@ def epochs(dataset, number=3):
 
 
 LABELS = {
-    **{dtype.__name__: SORTED.astype(dtype) for dtype in (np.uint8, np.int32, np.int64)},
+    **{dtype.__name__: SORTED.astype(dtype) for dtype in (np.uint8, np.int32, np.int64, np.float16, np.float32, np.float64)},
+    # As keras.datasets.cifar10 has them, and image_dataset_from_directory with two classes.
+    "of one": SORTED[:, np.newaxis],
+    "float of one": SORTED[:, np.newaxis].astype(np.float32),
     "names": np.array(["cat", "dog", "a name that is longer than fits into the string itself"])[SORTED],
     **{f"one-hot {dtype.__name__}": np.eye(CLASSES, dtype=dtype)[SORTED]
        for dtype in (bool, np.uint8, np.int32, np.float16, np.float32, np.float64)},
@@ -162,6 +165,12 @@ def test_sorted_stream(labels, known):
   """Once, however many epochs there are."""
   found = told(lambda: epochs(labelled(LABELS[labels], known).refurbish(same, r=2, seed=1).batch(8).prefetch(2)))
   assert len(found) == 1 and "shuffle_buffer_size" in found[0] and "rtf.sources" in found[0]
+
+
+def test_batches_that_are_shuffled():
+  """They stay of one class each."""
+  dataset = labelled(SORTED).refurbish(same, r=2, seed=1).batch(20).shuffle(6)
+  assert len(told(lambda: epochs(dataset))) == 1
 
 
 def test_label_that_partial_fn_reads():
@@ -200,9 +209,11 @@ NOT_SORTED = {
     "one class": lambda: labelled(np.zeros(N, np.int32)).refurbish(same, r=2),
     "few samples": lambda: labelled([0, 0, 0, 1, 1, 1]).refurbish(same, r=2),
     "positions": lambda: labelled(np.arange(N)).refurbish(same, r=2),
-    "numbers": lambda: labelled(SORTED.astype(np.float32)).refurbish(same, r=2),
+    "measurements": lambda: labelled(SORTED + 0.5).refurbish(same, r=2),
+    "infinities": lambda: labelled(np.where(SORTED, np.inf, np.nan)).refurbish(same, r=2),
     "no label": lambda: Dataset.from_tensor_slices(SORTED).filter(lambda _: True).refurbish(same, r=2),
-    "vectors of one": lambda: labelled(SORTED[:, np.newaxis]).refurbish(same, r=2),
+    "matrices": lambda: labelled(SORTED[:, np.newaxis, np.newaxis]).refurbish(same, r=2),
+    "vectors of none": lambda: labelled(np.zeros([N, 0], np.int32)).refurbish(same, r=2),
     "vectors": lambda: labelled(2 * np.eye(CLASSES)[SORTED]).refurbish(same, r=2),
     "several at once": lambda: labelled(1 - np.eye(CLASSES)[SORTED]).refurbish(same, r=2),
     "nothing at all": lambda: labelled(np.zeros([N, CLASSES])).refurbish(same, r=2),
@@ -248,6 +259,53 @@ def test_split_behind(name):
   assert len(found) == 1
   count = 2 if "batches" in name else 8
   assert f"take({count}) and skip({count})" in found[0] and "source.skip(n).refurbish(...)" in found[0]
+
+
+def test_parts_that_live_as_long_as_they_are_read():
+  """When the second part is made the first is gone."""
+  whole = stage()
+  def once(part):
+    read(part())
+    gc.collect()
+  found = told(lambda: [(once(lambda: whole.skip(8).batch(4)), once(lambda: whole.take(8).batch(4))) for _ in range(3)])
+  assert len(found) == 1 and "take(8) and skip(8)" in found[0]
+
+
+def test_phases_of_steps_are_no_parts():
+  """What is taken of repeated epochs is a number of steps, and all samples are in it."""
+  steps = stage().repeat(6).batch(10)
+  assert not told(lambda: read(steps.take(12), steps.skip(12)))
+  for dataset in (steps.take(12), stage().skip(0)):
+    assert "part  " not in rtf.describe(dataset)
+
+
+def test_odd_objects_are_no_parts():
+  """Some cannot be told from others."""
+  class Meta(type):
+    def __eq__(cls, other):
+      raise TypeError("not comparable")
+    __hash__ = None
+  odd = Meta("Odd", (), {})()
+  whole = stage()
+  found = told(lambda: read(whole.skip(8), whole.take(8)))
+  assert len(found) == 1 and type(odd).__name__ == "Odd"
+
+
+def test_a_function_that_is_being_traced_stays_as_it_is():
+  """What is told meanwhile puts nothing into its graph."""
+  whole = stage()
+  train, validation = whole.skip(8).take(100), whole.take(8)
+
+  @tf.function
+  def traced():
+    thread = threading.Thread(target=lambda: (iter(train), iter(validation)))
+    thread.start()
+    thread.join()
+    return sum(range(10))  # Some lines, between which it can be told.
+
+  found = told(lambda: traced.get_concrete_function())  # pylint: disable=unnecessary-lambda
+  assert len(found) == 1 and "take(8) and skip(8)" in found[0]
+  assert not any(each.type.endswith("Cardinality") for each in traced.get_concrete_function().graph.get_operations())
 
 
 def test_parts_that_are_taken_in_a_function():

@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/kernels/labels.h"
 
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <string_view>
@@ -15,6 +16,8 @@ using tensorflow::Tensor;
 
 // A longer string is a text or a record.
 constexpr size_t kLongestName = 256;
+// A larger float is no number of a class.
+constexpr double kMostWhole = 1 << 24;
 
 // Where the only one among zeros is.
 template <typename T>
@@ -31,11 +34,17 @@ std::optional<int64_t> HotOne(const Tensor& tensor) {
 
 template <typename T>
 std::optional<int64_t> Number(const Tensor& tensor) {
-  if (tensor.dims() == 1 && tensor.NumElements() > 1) return HotOne<T>(tensor);
-  if constexpr (std::is_integral_v<T>) {
-    if (tensor.dims() == 0) return static_cast<int64_t>(tensor.scalar<T>()());
+  if (tensor.dims() > 1 || tensor.NumElements() == 0) return std::nullopt;
+  if (tensor.NumElements() > 1) return HotOne<T>(tensor);
+  const T number = tensor.flat<T>()(0);
+  if constexpr (!std::is_integral_v<T>) {
+    // Others are measurements.
+    if (!(std::abs(static_cast<double>(number)) < kMostWhole) ||
+        number != static_cast<T>(static_cast<int64_t>(number))) {
+      return std::nullopt;
+    }
   }
-  return std::nullopt;
+  return static_cast<int64_t>(number);
 }
 
 std::optional<int64_t> Name(const Tensor& tensor) {

@@ -11,8 +11,8 @@
 namespace refurbish_tf {
 
 // A number for the class of a sample, equal for equal classes. The label is the last
-// component: a whole number, a short string, or a one-hot vector. None where the last
-// component is none of these, or the only one.
+// component: a whole number, of any type and also alone in a vector, a short string, or
+// a one-hot vector. None where it is none of these, or the only component.
 std::optional<int64_t> LabelOf(const std::vector<tensorflow::Tensor>& sample);
 
 }  // namespace refurbish_tf

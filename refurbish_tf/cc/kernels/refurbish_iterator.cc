@@ -48,6 +48,15 @@ Use UseOf(absl::string_view prefix) {
   return use;
 }
 
+// Whether what comes of the iterator with this prefix is shuffled sample by sample.
+bool IsShuffled(absl::string_view prefix) {
+  // The stage is named last.
+  const size_t shuffle = prefix.rfind("::Shuffle");
+  const size_t batch = prefix.rfind("Batch");
+  return shuffle != absl::string_view::npos &&
+         (batch == absl::string_view::npos || shuffle > batch);
+}
+
 }  // namespace
 
 RefurbishIterator::~RefurbishIterator() {
@@ -102,9 +111,9 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
   running_.source = std::make_unique<SourceReader>(
       stage.input_, this, prefix(), epoch_,
       stage.arguments_.shuffle_buffer_size, stage.stage_->order_seed());
-  // What is shuffled before or behind the stage is not seen to be sorted.
+  // What is shuffled behind the stage is mixed, if it is not shuffled in batches.
   if (!epoch_->random_access() && stage.arguments_.shuffle_buffer_size <= 1 &&
-      !absl::StrContains(prefix(), "::Shuffle") &&
+      !IsShuffled(prefix()) &&
       stage.stage_->observations().WantLabelOrder()) {
     label_order_.emplace();
   }

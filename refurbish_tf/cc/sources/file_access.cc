@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <random>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/sources/file_access.h"
+#include "refurbish_tf/cc/store/entropy.h"
 
 namespace refurbish_tf {
 namespace {
@@ -131,8 +131,7 @@ class LocalFileAccess : public FileAccess {
                           const std::string& content) override {
     static std::atomic<uint64_t> counter{0};
     // Processes in containers have the same numbers.
-    static const uint64_t run =
-        uint64_t{std::random_device{}()} << 32 | std::random_device{}();
+    static const uint64_t run = NewNumber();
     const std::string target = LocalPath(path);
     const std::string directory = target.substr(0, target.rfind('/'));
     if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {

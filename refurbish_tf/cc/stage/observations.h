@@ -41,9 +41,9 @@ class Observations {
     label_order_seen_ = true;
   }
 
-  // An iterator is made for it. When one yields a first part and another one what
-  // may be its rest, Python is to see whether both together are all: that takes it a
-  // while, so it is asked a few times only.
+  // An iterator is made for it. Where it yields a part, Python is to look for what is
+  // behind the stage, and to see whether two parts together are all. That takes it a
+  // while, so it is asked when a part is new, and then a few times only.
   void NoteUse(const Use& use) ABSL_LOCKS_EXCLUDED(mu_) {
     if (use.part == Part::kAll && !use.cached) return;
     absl::MutexLock lock(&mu_);
@@ -53,13 +53,12 @@ class Observations {
       has_cached_ = true;
       return;
     }
-    has_first_ |= use.part == Part::kFirst;
-    has_middle_ |= use.part == Part::kMiddle;
-    has_rest_ |= use.part == Part::kRest;
-    if (!has_first_ || !(has_middle_ || has_rest_) || num_asked_ == kMostAsked) {
-      return;
-    }
-    ++num_asked_;
+    bool& seen = use.part == Part::kFirst    ? has_first_
+                 : use.part == Part::kMiddle ? has_middle_
+                                             : has_rest_;
+    const bool both = has_first_ && (has_middle_ || has_rest_);
+    if (std::exchange(seen, true) && (!both || num_asked_ == kMostAsked)) return;
+    if (both) ++num_asked_;
     Notices::Global().Post(has_rest_ ? "split" : "split_if_all", stage_);
   }
 

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <random>
 #include <thread>
 
 #include <fcntl.h>
@@ -14,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/store/entropy.h"
 
 namespace refurbish_tf {
 namespace {
@@ -115,11 +115,6 @@ absl::Status CannotLock(const Directory& directory) {
                           "disk"));
 }
 
-uint64_t NewId() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
-
 // What the settings file says. Where there is none, or one that says nothing, a new
 // one is made, unless there is something to lose.
 absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
@@ -151,7 +146,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                  directory.path().c_str(), why.c_str());
   }
   absl::Status made = DeleteFiles(directory, *names);
-  contents = StoreContents{NewId(), {}};
+  contents = StoreContents{NewNumber(), {}};
   if (made.ok()) made = file.Write(*contents);
   if (!made.ok()) return made;
   return contents;

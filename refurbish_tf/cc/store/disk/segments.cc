@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+
+#include "refurbish_tf/cc/store/entropy.h"
 
 namespace refurbish_tf {
 namespace {
@@ -56,7 +57,7 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 // Numbers begin somewhere, so that no process soon takes one that another has
 // just given up: whoever has yet to give back space there would hit a new record.
 Segments::Segments(const Directory* directory)
-    : directory_(directory), next_number_(std::random_device()() % kNumSegments) {}
+    : directory_(directory), next_number_(NewNumber() % kNumSegments) {}
 
 bool Segments::IsSegmentName(const std::string& name) {
   return ParseName(name).has_value();
