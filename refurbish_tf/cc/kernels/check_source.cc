@@ -71,28 +71,28 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
   return contents;
 }
 
-constexpr char kKerasFolder[] =
-    "; in place of keras.utils.image_dataset_from_directory take "
-    "rtf.sources.image_folder, which has the same classes and the same split "
-    "(shuffle=False, batch_size=None is only for a directory without "
-    "validation_split, which else splits by class)";
-
 std::string NoShuffle(const Contents& contents) {
-  std::string way_out = "refurbish shuffles by itself in every epoch";
+  std::string way_out = "refurbish shuffles by itself in every epoch, so ";
   if (contents.has_files) {
-    absl::StrAppend(&way_out, ", so write list_files(..., shuffle=False)");
-  } else if (contents.has_batches) {
-    absl::StrAppend(&way_out,
-                    " and takes single samples, so leave shuffle and batch out",
-                    kKerasFolder);
-  } else if (contents.reads_files) {
-    absl::StrAppend(&way_out, ", so leave the shuffle out", kKerasFolder);
-  } else {
-    absl::StrAppend(&way_out,
-                    ", so leave the shuffle out, put it behind refurbish, or "
-                    "write reshuffle_each_iteration=False");
+    return absl::StrCat(way_out,
+                        "write list_files(..., shuffle=False); with TFDS, "
+                        "shuffle_files=False");
   }
-  return absl::StrCat(way_out, "; with TFDS, shuffle_files=False");
+  absl::StrAppend(&way_out, contents.has_batches
+                                ? "leave shuffle and batch out, put them behind "
+                                  "refurbish"
+                                : "leave the shuffle out, put it behind refurbish",
+                  ", or write reshuffle_each_iteration=False; with TFDS, "
+                  "shuffle_files=False");
+  if (contents.has_batches || contents.reads_files) {
+    absl::StrAppend(
+        &way_out,
+        ". If the source is keras.utils.image_dataset_from_directory, take "
+        "rtf.sources.image_folder, which has the same classes and the same "
+        "split. Without validation_split shuffle=False, batch_size=None will do, "
+        "too; with it Keras would split by class");
+  }
+  return way_out;
 }
 
 // What makes the stage change its order and what to do about it; empty when
