@@ -310,7 +310,7 @@ MUTANTS = [
            "      signature = inspect.signature(function, follow_wrapped=False)", "      signature = inspect.signature(function)",
            "tests/test_dataset_errors.py::test_decorated_functions"),
     Mutant("any take and skip are a split", "refurbish_tf/mistakes.py",
-           "  return max(set.intersection(*counts.values()), default=None)", "  return max(set.union(*counts.values()), default=None)",
+           "set.intersection(*stage.counts_behind.values())", "set.union(*stage.counts_behind.values())",
            "tests/test_mistakes.py::test_what_looks_like_a_split_behind"),
     Mutant("a label that is one-hot is none", "refurbish_tf/cc/kernels/labels.cc",
            "    place = i;", "    return std::nullopt;", "tests/test_mistakes.py::test_sorted_stream"),
