@@ -319,7 +319,7 @@ MUTANTS = [
            "tests/test_mistakes.py::test_what_looks_like_a_sorted_stream"),
     Mutant("what is left is no rest when it is taken", "refurbish_tf/cc/kernels/refurbish_iterator.cc",
            "skip ? Part::kMiddle : Part::kFirst", "skip ? Part::kAll : Part::kFirst",
-           "tests/test_mistakes.py::test_split_behind"),
+           "tests/test_mistakes.py::test_parts_that_live_as_long_as_they_are_read"),
     Mutant("any cache behind is one of an epoch", "refurbish_tf/cc/stage/observations.h",
            "if (use.part == Part::kAll) {", "if (use.cached) {",
            "tests/test_mistakes.py::test_what_looks_like_a_cache_behind"),

@@ -160,13 +160,14 @@ def test_split_behind(name):
   assert f"take({count}) and skip({count})" in found[0] and "source.skip(n).refurbish(...)" in found[0]
 
 
-def test_parts_that_live_as_long_as_they_are_read():
+@pytest.mark.parametrize("rest", [lambda ds: ds.skip(8).batch(4), lambda ds: ds.skip(8).take(32)], ids=["skip", "take"])
+def test_parts_that_live_as_long_as_they_are_read(rest):
   """When the second part is made the first is gone."""
   whole = stage()
   def once(part):
     read(part())
     gc.collect()
-  found = told(lambda: [(once(lambda: whole.skip(8).batch(4)), once(lambda: whole.take(8).batch(4))) for _ in range(3)])
+  found = told(lambda: [(once(lambda: whole.take(8).batch(4)), once(lambda: rest(whole))) for _ in range(3)])
   assert len(found) == 1 and "take(8) and skip(8)" in found[0]
 
 
