@@ -1,0 +1,51 @@
+"""Jobs that share a store, restarts, and what makes a stage at home in tf.data."""
+from support.mutants import Mutant
+
+STAGE = "refurbish_tf/cc/stage/stage.cc"
+EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+
+MUTANTS = [
+    # Jobs that share a store.
+    Mutant("claims of other jobs ignored", EPOCH,
+           "  return shared_ != nullptr && schedule_->Kept(index) &&", "  return shared_ == nullptr && schedule_->Kept(index) &&",
+           "tests/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
+    Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
+           ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
+           "tests/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
+    Mutant("a job that joins begins anew", STAGE,
+           "  next_epoch_ = shared_->job->BeginFirstEpoch();", "  shared_->job->BeginFirstEpoch();",
+           "tests/test_disk_store_jobs.py::test_job_that_joins_begins_where_the_others_are"),
+    # Restart.
+    Mutant("what was handed out is not noted for a checkpoint", EPOCH,
+           "  yielded_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
+    Mutant("a restart forgets the epoch", STAGE,
+           "    next_epoch_ = saved.next_epoch;\n", "",
+           "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),
+    Mutant("a checkpoint of another seed is taken", STAGE,
+           "  if (!options_.any_seed) {\n", "  if (options_.any_seed) {\n",
+           "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
+    Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/stage/saved_epoch.cc",
+           "    if (since(i) >= num_samples) return beyond(since(i));\n", "",
+           "tests/test_damaged_checkpoint.py::test_nonsense_is_refused"),
+    Mutant("a fit that is told to stop loses its backup", "refurbish_tf/keras.py",
+           "    if not self.model.stop_training:\n      self._backup.delete()", "    self._backup.delete()",
+           "tests/test_keras_callbacks.py::test_a_fit_that_is_told_to_stop_keeps_its_backup"),
+    Mutant("steps that were done before a break are done again", "refurbish_tf/keras.py",
+           '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",
+           "tests/test_keras_callbacks.py::test_a_stopped_fit_goes_on_as_if_it_had_not_been"),
+    Mutant("a backup at the end of an epoch forgets the stage", "refurbish_tf/backup.py",
+           "    self._restore_stages(_stages(iterator), state)\n", "",
+           "tests/test_keras_callbacks.py::test_a_backup_knows_each_stage_when_all_of_its_epoch_had_been_read"),
+    # At home in tf.data.
+    Mutant("a dropped stage stays", "refurbish_tf/cc/store/registry.h",
+           "        entries_[id] = object;\n", "        entries_[id] = object;\n        new std::shared_ptr<T>(object);\n",
+           "tests/test_citizenship.py::test_a_dropped_stage_is_gone"),
+    Mutant("what is being made keeps all others waiting", "refurbish_tf/cc/store/registry.h",
+           "    std::shared_ptr<T> object = create();\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n",
+           "    std::shared_ptr<T> object;\n    {\n      std::lock_guard<std::mutex> lock(mu_);\n      object = create();\n",
+           "tests/test_cc.py::test_cc[address_undefined-registry_test]"),
+    Mutant("one stage is used on two shares of a source", STAGE,
+           "  if (*shards_ == shards) return absl::OkStatus();\n  const auto name",
+           "  if (shards_.has_value()) return absl::OkStatus();\n  const auto name",
+           "tests/test_distribution.py::test_shares_cannot_have_one_process"),
+]

@@ -1,0 +1,35 @@
+"""What needs no stage: the build, the commands, theory, experiments and documents."""
+from support.mutants import Mutant
+
+MUTANTS = [
+    Mutant("docs: a link to a heading that is not there", "docs/photographs.md", "README.md#peers", "README.md#peer",
+           "tests/test_docs.py::test_links_lead_somewhere[docs/photographs.md]"),
+    Mutant("docs: a guide that nothing leads to", "docs/index.md", "\nrestart\n", "\n",
+           "tests/test_docs.py::test_every_guide_is_in_the_contents"),
+    Mutant("docs: an example with a misspelt argument", "docs/disk.md", 'store="/ssd/cache")', 'stores="/ssd/cache")',
+           "tests/test_docs.py::test_examples_run[disk]"),
+    Mutant("a library for another TensorFlow is loaded", "refurbish_tf/native.py",
+           '  return (record is not None and record["sources"] == sources and\n'
+           '          _interface(record["tensorflow"]) == _interface(version))',
+           '  return record is not None and record["sources"] == sources',
+           "tests/test_native.py::test_mismatch_is_found_before_loading"),
+    Mutant("a wheel has its libraries where nobody looks", "refurbish_tf/native.py",
+           '  return pathlib.Path(package) / "_native" / _interface(version)', '  return pathlib.Path(package) / "_native" / version',
+           "tests/test_native.py::test_each_minor_has_a_directory"),
+    Mutant("uses add up over generations in the theory of diversity", "refurbish_tf/diversity.py",
+           "      uses[fresh] = 0\n      uses += 1", "      uses += 1", "tests/test_diversity.py::test_exact_fractions"),
+    Mutant("a split below the least diversity is recommended", "refurbish_tf/recommend_split.py",
+           "  best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)",
+           "  best = min(predictions, key=lambda row: row.time)", "tests/test_recommend_split.py::test_the_floor_decides"),
+    Mutant("an interrupted command looks like a finished one", "refurbish_tf/cli/startup.py",
+           "    return INTERRUPTED\n", "    return 0\n", "tests/test_cli.py::test_exceptions_become_exit_statuses"),
+    Mutant("a damaged store is no failure", "refurbish_tf/cli/store.py", "  return 1 if damaged else 0", "  return 0",
+           "tests/test_cli.py::test_prints_what_is_in_a_store"),
+    Mutant("what an import writes is not held back", "refurbish_tf/cli/startup.py",
+           "    os.dup2(held_back.fileno(), 2)\n", "", "tests/test_cli.py::test_what_an_import_writes_is_held_back"),
+    Mutant("accuracies are told apart without their spread", "refurbish_tf/cli/demo/report.py",
+           "    if results.differ(row.final(), standard.final()):", "    if row.final()[0] != standard.final()[0]:",
+           "tests/test_demo.py::test_accuracies_are_told_apart_by_the_spread_of_the_seeds"),
+    Mutant("echo reads the same part again and again", "refurbish_tf/experiments/pipelines.py",
+           "index_shuffle(number % e, ", "index_shuffle(0 * number, ", "tests/test_experiments.py::test_echo_reads_all_parts"),
+]

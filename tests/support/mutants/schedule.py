@@ -1,0 +1,52 @@
+"""Which samples are fresh and in what order they come, and echo."""
+from support.mutants import Mutant
+
+SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
+EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+WORK = "refurbish_tf/cc/kernels/sample_work.cc"
+
+MUTANTS = [
+    # The schedule: which samples are fresh, and in what order they come.
+    Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
+           "const bool is_fresh = !Kept(i) || Evictions(i, before) !=\n"
+           "                                            Evictions(i, schedule.now_);",
+           "const bool is_fresh = !Kept(i);", SCHEDULE),
+    Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
+           "      EvictionsUntil(count, capacity_, options_.reuse_factor);",
+           "      EvictionsUntil(count, capacity_, options_.reuse_factor) + count;",
+           "tests/test_guarantees.py::test_unbroken_training"),
+    Mutant("evictions counted in floating point", "refurbish_tf/cc/schedule/schedule.cc",
+           "  if (shift >= 0) return static_cast<uint64_t>((product << shift) / mantissa);",
+           "  if (shift >= 0) return static_cast<uint64_t>(count * (samples / reuse_factor));", SCHEDULE),
+    Mutant("fresh samples all at the beginning", "refurbish_tf/cc/schedule/schedule.cc",
+           "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};",
+           "  if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};\n"
+           "  return {order_[position], position < num_fresh_};", SCHEDULE),
+    Mutant("the same order in every epoch", "refurbish_tf/cc/schedule/schedule.cc",
+           "  RandomStream random(DeriveKey(seed, Purpose::kOrder, epoch_));",
+           "  RandomStream random(DeriveKey(seed, Purpose::kOrder));",
+           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    Mutant("a shuffle that leaves nothing at its place", "refurbish_tf/cc/schedule/random.h",
+           "random.Below(size)]);", "random.Below(size - 1)]);", SCHEDULE),
+    Mutant("what is kept for another generation is used", "refurbish_tf/cc/store/memory_store.h",
+           "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
+           "tests/test_guarantees.py::test_unbroken_training"),
+    Mutant("the seed of final_fn is the same in each epoch", WORK,
+           "                                   epoch_->number(), index));", "                                   0, index));",
+           "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
+    Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
+           "epoch_->PreparedGeneration(index), index));", "epoch_->number(), index));",
+           "tests/test_guarantees.py::test_any_history"),
+    Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
+           "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),
+    # Echo.
+    Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
+           "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",
+           "    return whole_ + (position < 0 && key_ < threshold_);", "tests/test_cc.py::test_cc[address_undefined-echo_test]"),
+    Mutant("max_e off by one", "refurbish_tf/cc/kernels/adaptive_echo_dataset_op.cc",
+           "num_yields_ < dataset()->max_factor_) {", "num_yields_ <= dataset()->max_factor_) {",
+           "tests/test_adaptive_echo.py::test_adaptive_repeats_while_nothing_is_ready"),
+    Mutant("a repetition is lost by a checkpoint", "refurbish_tf/cc/kernels/echo_dataset_op.cc",
+           "writer->WriteScalar(prefix(), kLeft, left_));", "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
+           "tests/test_echo_checkpoint.py::EchoCheckpointTest"),
+]

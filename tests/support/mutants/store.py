@@ -1,0 +1,64 @@
+"""Limits, a full disk, files that are cut and bad data."""
+from support.mutants import Mutant
+
+DAMAGE = "tests/test_cc.py::test_cc[address_undefined-disk_damage_test]"
+DISK = "tests/test_cc.py::test_cc[address_undefined-disk_store_test]"
+FULL = "tests/test_cc.py::test_cc[address_undefined-full_disk_test]"
+RECORD = "tests/test_cc.py::test_cc[address_undefined-record_test]"
+WRITER = "tests/test_cc.py::test_cc[address_undefined-writer_test]"
+POWER = "tests/test_cc.py::test_cc[address_undefined-power_loss_test]"
+MEMORY = "tests/test_cc.py::test_cc[address_undefined-memory_store_test]"
+STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
+BUFFER = "refurbish_tf/cc/store/disk/write_buffer.cc"
+
+MUTANTS = [
+    # Limits.
+    Mutant("the limit of memory is exceeded by one sample", "refurbish_tf/cc/store/memory_store.h",
+           "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
+           "tests/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
+    Mutant("the limit on disk is not looked at before writing", BUFFER,
+           "    if (max_bytes_ != kUnlimited &&\n", "    if (max_bytes_ == 0 &&\n", DISK),
+    Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
+           "      if (entry.generation() > generation) return PutResult::kNewerKept;\n", "", MEMORY),
+    Mutant("an older generation replaces a newer one on disk", STORE,
+           "    if (stored > generation) return PutResult::kNewerKept;\n", "", DISK),
+    Mutant("a sample that was left alone for long seems new", "refurbish_tf/cc/store/disk/records.cc",
+           "      if (wanted.Contains(record->header().generation)) {", "      if (wanted.least != 1) {", RECORD),
+    Mutant("what was being written is not dropped", BUFFER, "  if (entry.dropped) return {word};\n", "", WRITER),
+    Mutant("a put does not wait for a busy disk", BUFFER, "kMostBatches * enough_ && !closed_) {", "kMostBatches && closed_) {",
+           WRITER),
+    Mutant("a compaction is not cancelled", "refurbish_tf/cc/store/disk/writer.cc", "    return !IsStopping();", "    return true;",
+           WRITER),
+    # A full disk, and files that are cut.
+    Mutant("a full disk keeps what came first", "refurbish_tf/cc/store/disk/places.cc",
+           "    if (least <= rank) return false;", "    if (least > rank || true) return false;", FULL),
+    Mutant("dead records are not written over", "refurbish_tf/cc/store/disk/places.cc",
+           "  if (!dead.has_value() && Look()) dead = TakeDead(space);\n", "", FULL),
+    Mutant("the rest of a dead record is lost", "refurbish_tf/cc/store/disk/places.cc", "  if (size > space) {",
+           "  if (size < space) {", FULL),
+    Mutant("room that comes back is not used", "refurbish_tf/cc/store/disk/writer.cc", "  places_.TryToAppend();\n", "", FULL),
+    Mutant("what was cut is not mapped again", "refurbish_tf/cc/store/disk/mapped_file.cc",
+           "    if (data == nullptr) continue;\n    // In one step", "    if (data != nullptr) continue;\n    // In one step",
+           "tests/test_cc.py::test_cc[address_undefined-mapped_file_test]"),
+    # Bad data.
+    Mutant("the checksum of a sample dropped", "refurbish_tf/cc/store/disk/record.cc",
+           "header().payload_crc == Crc32c(payload(), payload_size());", "payload() != nullptr;", DAMAGE),
+    Mutant("a record of another sample is taken", "refurbish_tf/cc/store/disk/record.cc",
+           "header.index == index &&", "(header.index == index || true) &&", DAMAGE),
+    Mutant("a damaged sample stays", "refurbish_tf/cc/store/disk/records.cc",
+           "  if (!ClearWord(index, word)) return;", "  if (word == 0 || index_->Load(index) != word) return;", DAMAGE),
+    Mutant("components that lie as TensorFlow does not want them", "refurbish_tf/cc/store/samples/sample_codec.cc",
+           "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
+           "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
+    Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "    if (entry->second != value) {", "    if (entry->second.empty()) {",
+           "tests/test_disk_store_bad_input.py::test_other_settings"),
+    Mutant("settings are not on the disk before they get their name", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "  if (status.ok()) status = env.Sync((*file)->fd());\n", "", POWER),
+    Mutant("settings have their name on the disk some time later", "refurbish_tf/cc/store/disk/settings_file.cc",
+           "  if (status.ok()) return directory_->Sync();", "  if (status.ok()) return status;", POWER),
+    Mutant("samples outlive what says how they were prepared", STORE,
+           "  absl::Status synced = directory.Sync();\n", "  absl::Status synced;\n", POWER),
+    Mutant("a record of the store that was here before is taken", "refurbish_tf/cc/store/disk/record.cc",
+           "header.store_id == store_id && ", "(header.store_id == store_id || true) && ", POWER),
+]

@@ -1,0 +1,43 @@
+"""Mistakes that are warned of."""
+from support.mutants import Mutant
+
+ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
+
+MUTANTS = [
+    Mutant("only an epoch that nothing was looked at before is seen to be sorted", ITERATOR,
+           "      stage.stage_->observations().WantLabelOrder()) {",
+           "      stage.stage_->observations().WantLabelOrder() && epoch_->number() == 0) {",
+           "tests/test_mistakes.py::test_a_look_does_not_silence_it"),
+    Mutant("a stream that is shuffled behind the stage is called sorted", ITERATOR,
+           "      !IsShuffled(prefix()) &&\n", "",
+           "tests/test_mistakes.py::test_what_looks_like_a_sorted_stream"),
+    Mutant("shuffled batches are mixed", ITERATOR,
+           "(batch == absl::string_view::npos || shuffle > batch)", "(batch == batch)",
+           "tests/test_mistakes.py::test_batches_that_are_shuffled"),
+    Mutant("what is told while a function is traced gets into it", "refurbish_tf/mistakes.py",
+           "    with tf.init_scope():\n", "    if name:\n",
+           "tests/test_mistakes.py::test_a_function_that_is_being_traced_stays_as_it_is"),
+    Mutant("a part that is gone is forgotten", "refurbish_tf/mistakes.py",
+           "  take, skip = _PARTS\n", "  take, skip = _PARTS\n  stage.counts_behind = {kind: set() for kind in _PARTS}\n",
+           "tests/test_mistakes.py::test_parts_that_live_as_long_as_they_are_read"),
+    Mutant("any take and skip are a split", "refurbish_tf/mistakes.py",
+           "set.intersection(*stage.counts_behind.values())", "set.union(*stage.counts_behind.values())",
+           "tests/test_mistakes.py::test_what_looks_like_a_split_behind"),
+    Mutant("a label that is one-hot is none", "refurbish_tf/cc/kernels/labels.cc",
+           "    place = i;", "    return std::nullopt;", "tests/test_mistakes.py::test_sorted_stream"),
+    Mutant("any vector of one number is one-hot", "refurbish_tf/cc/kernels/labels.cc",
+           "if (values(i) != T(1) || place.has_value())", "if (place.has_value())",
+           "tests/test_mistakes.py::test_what_looks_like_a_sorted_stream"),
+    Mutant("what is left is no rest when it is taken", "refurbish_tf/cc/kernels/refurbish_iterator.cc",
+           "skip ? Part::kMiddle : Part::kFirst", "skip ? Part::kAll : Part::kFirst",
+           "tests/test_mistakes.py::test_parts_that_live_as_long_as_they_are_read"),
+    Mutant("any cache behind is one of an epoch", "refurbish_tf/cc/stage/observations.h",
+           "if (use.part == Part::kAll) {", "if (use.cached) {",
+           "tests/test_mistakes.py::test_what_looks_like_a_cache_behind"),
+    Mutant("what is made of a batch is a batch", "refurbish_tf/mistakes.py",
+           "      if len(found) == 1 and _first_dimension(each.element_spec) in found:", "      if len(found) == 1:",
+           "tests/test_mistakes_in_sources.py::test_what_looks_like_a_batched_source"),
+    Mutant("an interrupt while a warning is given is lost", "refurbish_tf/mistakes.py",
+           "  except Exception as error:", "  except BaseException as error:",
+           "tests/test_mistakes.py::test_an_interrupt_while_it_is_told_arrives"),
+]
