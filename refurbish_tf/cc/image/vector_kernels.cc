@@ -14,6 +14,7 @@
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
 
 namespace refurbish_tf {
+namespace vectors {
 namespace {
 
 REFURBISH_TF_AVX2 inline __m128i Load(const void* from) {
@@ -230,16 +231,19 @@ void BlendGrayColumns(const int16_t* from, const int32_t* start,
 }
 
 }  // namespace
+}  // namespace vectors
 
 const PixelKernels* VectorKernels() {
   static constexpr PixelKernels kKernels = {
-      Copy,
-      {nullptr, Mirror<MirrorRow1>, nullptr, Mirror<MirrorRow3>,
-       Mirror<MirrorRow4>},
-      {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
-       Normalize<plain::Float16>},
-      BlendRows,
-      {nullptr, BlendGrayColumns, nullptr, BlendColumns<3>, BlendColumns<4>}};
+      vectors::Copy,
+      {nullptr, vectors::Mirror<vectors::MirrorRow1>, nullptr,
+       vectors::Mirror<vectors::MirrorRow3>,
+       vectors::Mirror<vectors::MirrorRow4>},
+      {nullptr, vectors::Normalize<float>, vectors::Normalize<plain::Bfloat16>,
+       vectors::Normalize<plain::Float16>},
+      vectors::BlendRows,
+      {nullptr, vectors::BlendGrayColumns, nullptr, vectors::BlendColumns<3>,
+       vectors::BlendColumns<4>}};
   static const bool kThere =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return kThere ? &kKernels : nullptr;

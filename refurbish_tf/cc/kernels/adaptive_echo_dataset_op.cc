@@ -51,7 +51,7 @@ using tensorflow::data::SerializationContext;
 using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
-constexpr char kDatasetType[] = "AdaptiveEcho";
+constexpr char kAdaptiveEchoType[] = "AdaptiveEcho";
 constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
 constexpr char kStage[] = "stage";
 constexpr char kNumBuffered[] = "num_buffered";
@@ -104,7 +104,7 @@ class AdaptiveEchoDatasetOp::Dataset : public UnaryDataset {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input, std::string stage,
           int64_t max_factor)
-      : UnaryDataset(ctx, input, kDatasetType),
+      : UnaryDataset(ctx, input, kAdaptiveEchoType),
         stage_id_(std::move(stage)),
         max_factor_(max_factor),
         stage_(Registry<EchoStage>::Global().GetOrCreate(

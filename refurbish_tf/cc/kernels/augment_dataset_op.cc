@@ -47,12 +47,10 @@ using tensorflow::data::MemoryCheckpoint;
 using tensorflow::data::SerializationContext;
 using tensorflow::data::UnaryDatasetOpKernel;
 
-constexpr char kDatasetType[] = "Augment";
+constexpr char kAugmentType[] = "Augment";
 constexpr char kFunction[] = "f";
 constexpr char kArguments[] = "other_arguments";
 constexpr char kArgumentTypes[] = "Targuments";
-constexpr char kOutputTypes[] = "output_types";
-constexpr char kOutputShapes[] = "output_shapes";
 constexpr char kNumReady[] = "num_ready";
 constexpr char kReady[] = "ready";
 
@@ -129,8 +127,8 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFunction, &function));
     OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(function),
                                                        &metadata_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kOutputTypes, &output_types_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kOutputShapes, &output_shapes_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
   }
 
  protected:
@@ -150,7 +148,7 @@ class AugmentDatasetOp::Dataset : public UnaryDataset {
   Dataset(OpKernelContext* ctx, const DatasetBase* input,
           std::unique_ptr<InlineFunction> function, DataTypeVector output_types,
           std::vector<PartialTensorShape> output_shapes)
-      : UnaryDataset(ctx, input, kDatasetType),
+      : UnaryDataset(ctx, input, kAugmentType),
         function_(std::move(function)),
         output_types_(std::move(output_types)),
         output_shapes_(std::move(output_shapes)) {}

@@ -16,6 +16,9 @@
 
 namespace refurbish_tf {
 
+// The key of how many elements were yielded or read.
+inline constexpr char kPosition[] = "position";
+
 // `stage` is its name in messages, "refurbish" or "echo"; `what` ends without a
 // full stop.
 absl::Status DamagedCheckpoint(absl::string_view stage, absl::string_view what);

@@ -52,11 +52,10 @@ using tensorflow::data::IteratorStateWriter;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
 
-constexpr char kDatasetType[] = "DataSource";
+constexpr char kDataSourceType[] = "DataSource";
 constexpr char kReadOne[] = "read_one";
 constexpr char kReadMany[] = "read_many";
 constexpr char kBatchReads[] = "batch_reads";
-constexpr char kPosition[] = "position";
 
 // Of the positions that an index mapper is asked for at once, those that are not of
 // this source count too, as in `concatenate`. So many for each that is wanted.
@@ -164,7 +163,7 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
     return output_shapes_;
   }
   std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
+    return tensorflow::data::name_utils::DatasetDebugString(kDataSourceType);
   }
   absl::Status InputDatasets(
       std::vector<const DatasetBase*>*) const override {
@@ -435,7 +434,8 @@ std::unique_ptr<IteratorBase>
 DataSourceDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+      this,
+      tensorflow::data::name_utils::IteratorPrefix(kDataSourceType, prefix)});
 }
 
 void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,

@@ -43,10 +43,9 @@ using tensorflow::data::SerializationContext;
 using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 
-constexpr char kDatasetType[] = "Echo";
+constexpr char kEchoType[] = "Echo";
 constexpr char kEchoingFactor[] = "echoing_factor";
-constexpr char kSeed[] = "seed";
-constexpr char kPosition[] = "position";
+constexpr char kEchoSeed[] = "seed";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
@@ -86,7 +85,7 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
  public:
   Dataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
           int64_t seed)
-      : UnaryDataset(ctx, input, kDatasetType),
+      : UnaryDataset(ctx, input, kEchoType),
         factor_(factor),
         seed_(seed),
         schedule_(static_cast<uint64_t>(seed), factor) {
@@ -415,7 +414,7 @@ void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                   "e, the echoing factor, must be a number of at least 1 and "
                   "below 2**31, got ", factor, ".")));
   int64_t seed = 0;
-  OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kSeed, &seed));
+  OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kEchoSeed, &seed));
   *output = new Dataset(ctx, input, factor, seed);
 }
 

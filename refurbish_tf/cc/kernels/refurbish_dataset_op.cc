@@ -44,8 +44,6 @@ constexpr char kPartialSeed[] = "partial_seed";
 constexpr char kFinalSeed[] = "final_seed";
 constexpr char kSampleTypes[] = "sample_types";
 constexpr char kSampleShapes[] = "sample_shapes";
-constexpr char kOutputTypes[] = "output_types";
-constexpr char kOutputShapes[] = "output_shapes";
 
 absl::Status NoRandomAccess() {
   return absl::UnimplementedError(
@@ -193,8 +191,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalSeed, &attrs_.final_seed));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleTypes, &attrs_.sample_types));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleShapes, &attrs_.sample_shapes));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kOutputTypes, &attrs_.output_types));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kOutputShapes, &attrs_.output_shapes));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &attrs_.output_types));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &attrs_.output_shapes));
   }
 
  protected:

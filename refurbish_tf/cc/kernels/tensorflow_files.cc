@@ -23,7 +23,7 @@ using tensorflow::WritableFile;
 // A look at a file takes about ten milliseconds on a service.
 constexpr int64_t kIdentityNanos = 2000000000;
 
-absl::StatusOr<FileIdentity> IdentityOf(const std::string& path) {
+absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
   FileStatistics found;
   absl::Status status = Env::Default()->Stat(path, &found);
   if (!status.ok()) return status;
@@ -68,7 +68,7 @@ class TensorFlowFile : public RandomFile {
     return read;
   }
 
-  absl::StatusOr<FileIdentity> Identity() override { return IdentityOf(path_); }
+  absl::StatusOr<FileIdentity> Identity() override { return IdentityAt(path_); }
 
  private:
   const std::string path_;
@@ -83,7 +83,7 @@ class TensorFlowFileAccess : public FileAccess {
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) override {
     // Some open what is not there, and say so when it is read.
-    absl::StatusOr<FileIdentity> identity = IdentityOf(path);
+    absl::StatusOr<FileIdentity> identity = IdentityAt(path);
     if (!identity.ok()) return identity.status();
     std::unique_ptr<RandomAccessFile> file;
     absl::Status status = Env::Default()->NewRandomAccessFile(path, &file);

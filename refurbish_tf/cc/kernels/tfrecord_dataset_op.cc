@@ -53,9 +53,8 @@ using tensorflow::data::ParseVectorArgument;
 using tensorflow::data::SerializationContext;
 using tensorflow::data::SplitProvider;
 
-constexpr char kDatasetType[] = "Tfrecord";
-constexpr char kStage[] = "rtf.sources.tfrecord";
-constexpr char kPosition[] = "position";
+constexpr char kTfrecordType[] = "Tfrecord";
+constexpr char kTfrecordStage[] = "rtf.sources.tfrecord";
 constexpr char kNumRequests[] = "num_requests";
 constexpr char kNumPending[] = "num_pending";
 constexpr char kPending[] = "pending";
@@ -99,7 +98,7 @@ class TfrecordDataset : public DatasetBase {
     return *kShapes;
   }
   std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDatasetType);
+    return tensorflow::data::name_utils::DatasetDebugString(kTfrecordType);
   }
   int64_t CardinalityInternal(CardinalityOptions) const override {
     return index_->num_records();
@@ -267,7 +266,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     // All that can be refused is, before anything is changed.
-    const CheckpointReader saved(kStage, prefix(), ctx, reader);
+    const CheckpointReader saved(kTfrecordStage, prefix(), ctx, reader);
     int64_t position = 0, num_requests = 0;
     TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, num_records_, &position));
     TF_RETURN_IF_ERROR(
@@ -422,7 +421,8 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
 std::unique_ptr<IteratorBase> TfrecordDataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this, tensorflow::data::name_utils::IteratorPrefix(kDatasetType, prefix)});
+      this,
+      tensorflow::data::name_utils::IteratorPrefix(kTfrecordType, prefix)});
 }
 
 class TfrecordDatasetOp : public DatasetOpKernel {

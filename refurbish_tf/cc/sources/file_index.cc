@@ -14,10 +14,10 @@ namespace {
 
 constexpr uint64_t kStride = 16;
 
-constexpr char kMagic[8] = {'R', 'T', 'F', 'I', 'N', 'D', 'X', '1'};
+constexpr char kIndexMagic[8] = {'R', 'T', 'F', 'I', 'N', 'D', 'X', '1'};
 
 struct IndexHeader {
-  char magic[sizeof(kMagic)];
+  char magic[sizeof(kIndexMagic)];
   uint64_t size;
   int64_t mtime_nanos;
   int64_t ctime_nanos;
@@ -110,7 +110,7 @@ std::string FileIndex::Serialize(const FileIdentity& identity) const {
                         identity.ctime_nanos,
                         identity.inode,
                         lengths_.size()};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.magic, kIndexMagic, sizeof(kIndexMagic));
   const size_t lengths = lengths_.size() * sizeof(lengths_[0]);
   std::string text(sizeof(header) + lengths + sizeof(uint32_t), '\0');
   std::memcpy(text.data(), &header, sizeof(header));
@@ -133,7 +133,7 @@ std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
   found.mtime_nanos = header.mtime_nanos;
   found.ctime_nanos = header.ctime_nanos;
   found.inode = header.inode;
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0 ||
+  if (std::memcmp(header.magic, kIndexMagic, sizeof(kIndexMagic)) != 0 ||
       found != identity || body % sizeof(uint32_t) != 0 ||
       header.num_records != body / sizeof(uint32_t) ||
       Load<uint32_t>(text.data() + text.size() - sizeof(uint32_t)) !=
@@ -158,7 +158,7 @@ uint64_t FileIndex::MostBytes(uint64_t file_size) {
 }
 
 bool FileIndex::LooksLikeOne(absl::string_view text) {
-  const absl::string_view magic(kMagic, sizeof(kMagic));
+  const absl::string_view magic(kIndexMagic, sizeof(kIndexMagic));
   return text.substr(0, magic.size()) == magic ||
          text.find_first_not_of('\0') == absl::string_view::npos;
 }

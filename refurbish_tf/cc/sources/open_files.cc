@@ -18,7 +18,8 @@ absl::Status Changed(const IndexedFile& file) {
       "records are not where they were. Make the dataset anew."));
 }
 
-absl::Status Damaged(const RecordIndex::Place& place, absl::string_view what) {
+absl::Status DamagedRecord(const RecordIndex::Place& place,
+                           absl::string_view what) {
   return absl::DataLossError(absl::StrCat(
       place.file->path, " is damaged: ", what, " (record ", place.record,
       " at offset ", place.in_file.offset, ")."));
@@ -126,15 +127,16 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
   if (*read != length + kFrameSize) return Changed(file);
   uint64_t found;
   if (!ParseHeader(header, &found)) {
-    return Damaged(place, "the length of a record does not have its checksum");
+    return DamagedRecord(place,
+                         "the length of a record does not have its checksum");
   }
   if (found != length) {
-    return Damaged(place, absl::StrCat(
+    return DamagedRecord(place, absl::StrCat(
         "a record of ", found, " bytes is where its index has one of ", length,
         "; if the file is right, remove its index"));
   }
   if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {
-    return Damaged(place, "a record does not have its checksum");
+    return DamagedRecord(place, "a record does not have its checksum");
   }
   return absl::OkStatus();
 }

@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr char kDirectory[] = ".refurbish_tf";
 constexpr char kEnding[] = ".index";
 // Most file systems take names of 255 bytes.
-constexpr size_t kLongestName = 200;
+constexpr size_t kLongestFileName = 200;
 
 // FNV-1a: the same everywhere and always, as names of files are to be.
 uint64_t Hash(const std::string& text) {
@@ -62,7 +62,7 @@ class Progress {
   Clock::time_point next_;
 };
 
-absl::Status Changed(const std::string& path) {
+absl::Status ChangedMeanwhile(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat(
       path, " was changed while its index was made. Make the dataset when it is "
       "written to its end."));
@@ -126,7 +126,7 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
                   file->path);
   identity = (*opened)->Identity();
   if (!identity.ok()) return identity.status();
-  if (*identity != file->identity) return Changed(file->path);
+  if (*identity != file->identity) return ChangedMeanwhile(file->path);
   if (!made.ok()) return made.status();
   file->index = std::move(*made);
   absl::Status written =
@@ -169,8 +169,8 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
   std::string name =
       slash == std::string::npos ? path : path.substr(slash + 1);
   // In one directory there are files from many; and long names need to be cut.
-  if (!directory.empty() || name.size() > kLongestName) {
-    name = absl::StrCat(name.substr(0, kLongestName - 32), "-",
+  if (!directory.empty() || name.size() > kLongestFileName) {
+    name = absl::StrCat(name.substr(0, kLongestFileName - 32), "-",
                         absl::Hex(Hash(path), absl::kZeroPad16));
   }
   return directory.empty()

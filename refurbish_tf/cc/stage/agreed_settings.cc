@@ -8,13 +8,13 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kSeed[] = "seed";
-constexpr char kReuse[] = "r";
-constexpr char kEviction[] = "eviction";
-constexpr char kSamples[] = "num_samples";
-constexpr char kKept[] = "num_kept_samples";
-constexpr char kOrigin[] = "first_epoch";
-constexpr char kShard[] = "shard";
+constexpr char kSeedSetting[] = "seed";
+constexpr char kReuseSetting[] = "r";
+constexpr char kEvictionSetting[] = "eviction";
+constexpr char kSamplesSetting[] = "num_samples";
+constexpr char kKeptSetting[] = "num_kept_samples";
+constexpr char kOriginSetting[] = "first_epoch";
+constexpr char kShardSetting[] = "shard";
 
 // With all digits that it takes to tell it from every other number.
 std::string Exactly(double number) {
@@ -26,21 +26,21 @@ std::string Exactly(double number) {
 }  // namespace
 
 bool HasStageSettings(const Settings& settings) {
-  return settings.count(kReuse) != 0;
+  return settings.count(kReuseSetting) != 0;
 }
 
 Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
                        const std::string& shard, const Schedule* schedule) {
   Settings settings = {
-      {kSeed, absl::StrCat(static_cast<int64_t>(options.seed))},
-      {kReuse, Exactly(options.reuse_factor)},
-      {kEviction, options.eviction == Eviction::kBalanced ? "balanced"
-                                                          : "reference_count"}};
-  if (num_samples >= 0) settings[kSamples] = absl::StrCat(num_samples);
-  if (!shard.empty()) settings[kShard] = shard;
+      {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
+      {kReuseSetting, Exactly(options.reuse_factor)},
+      {kEvictionSetting, options.eviction == Eviction::kBalanced ? "balanced"
+                                                                 : "reference_count"}};
+  if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
+  if (!shard.empty()) settings[kShardSetting] = shard;
   if (schedule != nullptr) {
-    settings[kKept] = absl::StrCat(schedule->capacity());
-    settings[kOrigin] = absl::StrCat(schedule->origin());
+    settings[kKeptSetting] = absl::StrCat(schedule->capacity());
+    settings[kOriginSetting] = absl::StrCat(schedule->origin());
   }
   return settings;
 }
@@ -53,8 +53,8 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
            absl::SimpleAtoi(setting->second, value);
   };
   uint64_t num_samples, kept, origin;
-  if (!number(kSamples, &num_samples) || !number(kKept, &kept) ||
-      !number(kOrigin, &origin)) {
+  if (!number(kSamplesSetting, &num_samples) || !number(kKeptSetting, &kept) ||
+      !number(kOriginSetting, &origin)) {
     return nullptr;
   }
   return std::make_shared<Schedule>(options, num_samples, kept, origin);

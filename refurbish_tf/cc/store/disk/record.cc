@@ -7,7 +7,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr uint32_t kMagic = 0x31465452;  // "RTF1".
+constexpr uint32_t kRecordMagic = 0x31465452;  // "RTF1".
 constexpr uint64_t kMaxMantissa = 1023;
 
 uint32_t HeaderCrc(const RecordHeader& header) {
@@ -26,7 +26,7 @@ int Shift(uint64_t units) {
 RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
                               Generation generation, uint32_t payload_size,
                               uint32_t payload_crc) {
-  RecordHeader header{kMagic,   index,       generation, payload_size,
+  RecordHeader header{kRecordMagic,   index,       generation, payload_size,
                       store_id, payload_crc, 0};
   header.header_crc = HeaderCrc(header);
   return header;
@@ -34,7 +34,7 @@ RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
 
 bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
                     uint32_t index) {
-  return header.magic == kMagic && header.index == index &&
+  return header.magic == kRecordMagic && header.index == index &&
          header.store_id == store_id && header.header_crc == HeaderCrc(header);
 }
 

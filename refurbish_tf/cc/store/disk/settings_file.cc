@@ -23,7 +23,7 @@ constexpr char kChecksum[] = "crc32c";
 constexpr char kId[] = "id";
 constexpr char kTemporaryName[] = "store.new";
 // Much more than any that was written. A file may have been made longer than memory.
-constexpr size_t kMostBytes = 16 << 20;
+constexpr size_t kLongestSettings = 16 << 20;
 
 std::string Checksum(const std::string& text) {
   char digits[9];
@@ -59,7 +59,7 @@ std::string Unescape(const std::string& line) {
   return value;
 }
 
-absl::Status Damaged(const std::string& path) {
+absl::Status DamagedSettings(const std::string& path) {
   return absl::DataLossError(absl::StrCat(
       "The file ", path, " is damaged, which says what is in the cache store."));
 }
@@ -74,7 +74,7 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
   ssize_t count;
   while ((count = pread((*file)->fd(), buffer, sizeof(buffer), text.size())) > 0) {
     text.append(buffer, count);
-    if (text.size() > kMostBytes) return Damaged(path());
+    if (text.size() > kLongestSettings) return DamagedSettings(path());
   }
   if (count < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("Cannot read ", path()));
@@ -85,16 +85,18 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
       text.substr(checksum + 1) !=
           absl::StrCat(kChecksum, " ", Checksum(text.substr(0, checksum + 1)),
                        "\n")) {
-    return Damaged(path());
+    return DamagedSettings(path());
   }
   std::istringstream lines(text.substr(0, checksum + 1));
   std::string line;
-  if (!std::getline(lines, line) || line != kTitle) return Damaged(path());
+  if (!std::getline(lines, line) || line != kTitle) {
+    return DamagedSettings(path());
+  }
   StoreContents contents;
   Settings& settings = contents.settings;
   while (std::getline(lines, line)) {
     const size_t space = line.find(' ');
-    if (space == std::string::npos) return Damaged(path());
+    if (space == std::string::npos) return DamagedSettings(path());
     settings[line.substr(0, space)] = Unescape(line.substr(space + 1));
   }
   const std::string format = settings[kFormat];
@@ -110,7 +112,7 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
   const std::string id = settings[kId];
   settings.erase(kId);
   contents.id = std::strtoull(id.c_str(), &end, 16);
-  if (id.empty() || *end != '\0') return Damaged(path());
+  if (id.empty() || *end != '\0') return DamagedSettings(path());
   return contents;
 }
 
