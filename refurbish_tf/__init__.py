@@ -37,6 +37,7 @@ from refurbish_tf.stats import EpochStats
 from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
+# setup.cfg and `refurbish-tf --version` read it from here, without importing it.
 __version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",

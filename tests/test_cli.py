@@ -13,8 +13,8 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 import refurbish_tf_launcher
-from refurbish_tf import cli
 from refurbish_tf.cli import startup
+from refurbish_tf.cli import store
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
@@ -32,10 +32,10 @@ def launched(tmp_path):
   shutil.copy(startup.__file__, package / "cli")
 
   def launch(on_import, main, **options):
-    (package / "__init__.py").write_text(f"import os\n{on_import}\n", encoding="utf-8")
-    (package / "cli" / "__init__.py").write_text(f"import os\ndef main(argv):\n  {main}\n", encoding="utf-8")
+    (package / "__init__.py").write_text(f'import os\n{on_import}\n__version__ = "0"\n', encoding="utf-8")
+    (package / "cli" / "store.py").write_text(f"import os\ndef run(args):\n  {main}\n", encoding="utf-8")
     return subprocess.run(
-        [sys.executable, "-c", LAUNCH], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
+        [sys.executable, "-c", LAUNCH, "store", "x"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,
         stderr=subprocess.PIPE, check=False, **{"stdout": subprocess.PIPE, **options})
 
   return launch
@@ -80,9 +80,21 @@ def test_the_console_script_is_the_launcher():
   assert config["options"]["py_modules"] == refurbish_tf_launcher.__name__
 
 
-def test_version_in_a_process_of_its_own():
-  done = subprocess.run([sys.executable, "-c", LAUNCH, "--version"], cwd=ROOT, capture_output=True, text=True, check=False)
-  assert (done.returncode, done.stdout) == (0, f"refurbish-tf {rtf.__version__}\n")
+def test_what_is_not_run_does_not_wait_for_tensorflow():
+  """Nor for the package, which imports it: the version, the help, and what is not understood."""
+  code = (
+      "import contextlib, sys, refurbish_tf_launcher\n"
+      "for *sys.argv[1:], in (['--version'], ['--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
+      "  with contextlib.suppress(SystemExit):\n"
+      "    refurbish_tf_launcher.main()\n"
+      "    print('no exit')\n"
+      "print(*{'refurbish_tf', 'tensorflow'} & set(sys.modules))")
+  done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+  version, *helps, imported = done.stdout.splitlines()
+  assert version == f"refurbish-tf {rtf.__version__}" and "no exit" not in helps
+  assert sum(line.startswith("usage: ") for line in helps) == 3
+  assert "argument --reuse: must be a real number of at least 1, got '0'" in done.stderr
+  assert imported == ""
 
 
 def test_help(capsys):
@@ -104,13 +116,13 @@ def test_what_is_not_understood(capsys, arguments, message):
 
 def test_exceptions_become_exit_statuses(monkeypatch, capsys):
   for exception, status in ((KeyboardInterrupt, 130), (BrokenPipeError, 141)):
-    def main(_, exception=exception):
+    def run(_, exception=exception):
       raise exception
 
-    monkeypatch.setattr(cli, "main", main)
-    assert startup.main([]) == status
-  monkeypatch.setattr(cli, "main", lambda argv: argv[0])
-  assert startup.main([7]) == 7
+    monkeypatch.setattr(store, "run", run)
+    assert startup.main(["store", "x"]) == status
+  monkeypatch.setattr(store, "run", lambda args: len(args.path.name))
+  assert startup.main(["store", "sevenly"]) == 7
   assert capsys.readouterr().err == "\ninterrupted\n"
 
 

@@ -376,8 +376,8 @@ def test_reads_grey_images_of_any_size_from_tfds(monkeypatch, tmp_path):
 @pytest.mark.parametrize("arguments, message", [
     (["--epochs", "0"], "argument --epochs: must be a whole number of at least 1, got '0'"),
     (["--images", "many"], "argument --images: must be a whole number of at least 2, got 'many'"),
-    (["--reuse", "2", "0.5"], "a reuse factor must be a real number of at least 1, such as 2 or 1.5, got '0.5'"),
-    (["--reuse", "nan"], "a reuse factor must be a real number of at least 1"),
+    (["--reuse", "2", "0.5"], "argument --reuse: must be a real number of at least 1, got '0.5'"),
+    (["--reuse", "nan"], "argument --reuse: must be a real number of at least 1, got 'nan'"),
     (["--seeds", "0"], "argument --seeds: must be a whole number of at least 1, got '0'"),
     (["--photos", "/no/where"], "argument --photos: there is no directory '/no/where'"),
     (["--photos", os.path.dirname(__file__)], "argument --photos: there are no JPEG files in"),

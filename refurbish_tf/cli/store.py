@@ -10,19 +10,9 @@ from refurbish_tf import native
 from refurbish_tf.cli.startup import stderr_held_back
 
 
-def add_parser(commands):
-  """Adds the subcommand to those of the command line."""
-  parser = commands.add_parser(
-      "store", help="print what is in a cache store on disk",
-      description="Prints what is in a cache store on disk and how it was written. Training jobs may use it meanwhile.")
-  parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
-  parser.add_argument(
-      "--verify", action="store_true",
-      help="read every sample; those whose checksum is wrong are absent from then on; exit status 1 if there are")
-  parser.set_defaults(run=lambda args: _store(parser, args))
-
-
-def _store(parser, args):
+def run(args):
+  """Runs the subcommand. Returns its exit status."""
+  parser = args.parser
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
     # Opening it would make one.

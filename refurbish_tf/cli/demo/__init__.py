@@ -4,53 +4,23 @@
     refurbish-tf demo --dataset mnist --epochs 10 --reuse 2 4 --output figures/
     refurbish-tf demo --photos ~/Pictures
 """
-import argparse
 import importlib.util
-import math
-import pathlib
 import sys
 import tempfile
 
 from refurbish_tf.cli.startup import FAILED
+from refurbish_tf.cli.startup import FIGURE
+from refurbish_tf.cli.startup import GENERATED
+from refurbish_tf.cli.startup import IMAGES
+from refurbish_tf.cli.startup import PHOTOGRAPHS
 from refurbish_tf.cli.startup import stderr_held_back
-from refurbish_tf.experiments import whole_number
 
-FIGURE = "refurbish_demo.png"
-IMAGES, PHOTOGRAPHS, VALIDATION_IMAGES = 5_000, 384, 2_500
-GENERATED = ""
+VALIDATION_IMAGES = 2_500
 
 
-def add_parser(commands):
-  """Adds the subcommand to those of the command line."""
-  parser = commands.add_parser(
-      "demo", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-      help="train a small CNN with and without reuse and compare speed and accuracy",
-      description=(
-          "Trains a small CNN on the same images with standard augmentation, with refurbish for each reuse factor, "
-          "with echo in its three places, and with Dataset.cache after the augmentation as the warning example; prints "
-          "one table and draws one figure. Takes three to four minutes on two CPU cores that do nothing else."))
-  parser.add_argument(
-      "--dataset", default="cifar10", metavar="NAME",
-      help="an image classification set of TensorFlow Datasets, or `shapes`, which is built in")
-  parser.add_argument(
-      "--photos", nargs="?", const=GENERATED, default=argparse.SUPPRESS, metavar="DIRECTORY",
-      help="instead of all this, measure the input alone with photographs at 224x224: the JPEG files in DIRECTORY and "
-      "below, or generated ones. No model is trained, no figure drawn; --images and --reuse count")
-  parser.add_argument(
-      "--images", type=whole_number(2), default=argparse.SUPPRESS, metavar="N",
-      help=f"use the first N images at most (default: {IMAGES:,}; with --photos: {PHOTOGRAPHS})")
-  parser.add_argument("--epochs", type=whole_number(1), default=8, metavar="N", help="epochs of each training")
-  parser.add_argument(
-      "--seeds", type=whole_number(1), default=3, metavar="N",
-      help="trainings of each kind: with other initial weights, another order and another augmentation, to see what is "
-      "chance in the accuracy")
-  parser.add_argument(
-      "--reuse", type=_reuse_factor, nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
-      help="reuse factors, real numbers of at least 1")
-  parser.add_argument(
-      "--output", type=pathlib.Path, default=FIGURE, metavar="PATH",
-      help="the figure: a file ending in .png, or a directory to write it into")
-  parser.set_defaults(run=lambda args: (_photographs if hasattr(args, "photos") else _training)(parser, args))
+def run(args):
+  """Runs the subcommand. Returns its exit status."""
+  return (_photographs if hasattr(args, "photos") else _training)(args.parser, args)
 
 
 def _training(parser, args):
@@ -114,24 +84,6 @@ def _modules():
 
 def _distinct(factors):
   return tuple(dict.fromkeys(factors))
-
-
-class _Factors(list):
-  """Reuse factors that --help shows, as the default, just as one types them."""
-
-  def __str__(self):
-    return " ".join(f"{r:g}" for r in self)
-
-
-def _reuse_factor(text):
-  try:
-    r = float(text)
-  except ValueError:
-    r = math.nan
-  if not (r >= 1 and math.isfinite(r)):
-    raise argparse.ArgumentTypeError(
-        f"a reuse factor must be a real number of at least 1, such as 2 or 1.5, got {text!r}")
-  return r
 
 
 def _writable(output):
