@@ -13,6 +13,7 @@ top level free of both.
 import contextlib
 import ctypes
 import fcntl
+import fnmatch
 import functools
 import hashlib
 import json
@@ -37,6 +38,19 @@ PACKAGE = pathlib.Path(__file__).resolve().parent
 COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 # -z defs: a function that TensorFlow's headers declare and its libraries lack is found here and not by the user.
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
+
+# The files that are compiled together, by their names, in whatever folder: each is of the first group that it fits.
+# TensorFlow's headers cost as much as fifty of our files, and are read once for each group: two keep two processors busy.
+GROUPS = ("[a-o]*", "*")
+# In the environment, for who works on the sources: each file by itself, so that only what has changed is compiled where
+# CXX is "ccache g++". It is the same library.
+SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
+# In GCC 12 warnings of what is inlined in TensorFlow's own headers are not held back.
+GROUP_HEAD = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+"""
 
 
 class BuildError(Exception):
@@ -127,19 +141,18 @@ def build(directory):
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
-  files = [path for path in _sources() if path.suffix == ".cc"]
   # Taken first: a source edited while it is compiled must not pass for the one that was.
   record = {"tensorflow": tf.__version__, "sources": fingerprint()}
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
   with tempfile.TemporaryDirectory(prefix=".build-", dir=directory) as scratch:
-    objects = [os.path.join(scratch, f"{i}.o") for i in range(len(files))]
-    # TensorFlow's headers cost about ten seconds a file, whatever the file holds. Threads suffice: they wait for
-    # processes. The first failure cancels those not yet begun.
-    with futures.ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
-      warnings = list(pool.map(
-          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), files, objects))
     built = pathlib.Path(scratch)
+    units = _units(built)
+    objects = [str(built / f"{i}.o") for i in range(len(units))]
+    # Threads suffice: they wait for processes. The first failure cancels those not yet begun.
+    with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
+      warnings = list(pool.map(
+          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects))
     warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
     (built / RECORD).write_text(json.dumps(record) + "\n")
     # Without its record a library counts as none, so a crash between these lines costs a rebuild and nothing else.
@@ -172,6 +185,30 @@ def fingerprint():
 
 def _sources():
   return sorted(path for path in (PACKAGE / "cc").rglob("*") if path.suffix in (".cc", ".h"))
+
+
+def groups():
+  """The .cc files as they are compiled together: those that take longest first."""
+  files = [path for path in _sources() if path.suffix == ".cc"]
+  if os.environ.get(SINGLE_FILES):
+    result = [[path] for path in files]
+  else:
+    result = [[] for _ in GROUPS]
+    for path in files:
+      result[next(i for i, names in enumerate(GROUPS) if fnmatch.fnmatchcase(path.name, names))].append(path)
+  return sorted(filter(None, result), key=lambda group: sum(path.stat().st_size for path in group), reverse=True)
+
+
+def _units(directory):
+  """What the compiler is called with: a file for each group, written into `directory` unless the group is of one."""
+  units = []
+  for i, group in enumerate(groups()):
+    unit = group[0] if len(group) == 1 else directory / f"{i}.cc"
+    if len(group) > 1:
+      names = (path.relative_to(PACKAGE.parent).as_posix() for path in group)
+      unit.write_text(GROUP_HEAD + "".join(f'#include "{name}"\n' for name in names), encoding="utf-8")
+    units.append(unit)
+  return units
 
 
 def _run(command):

@@ -66,7 +66,8 @@ class Copy:
     if shutil.which("ccache"):
       # Of all copies: what is compiled is told apart by its contents.
       self.environment |= {
-          "CXX": f"ccache {os.environ.get('CXX', 'g++')}", "CCACHE_BASEDIR": str(self.root), "CCACHE_NOHASHDIR": "1",
+          "REFURBISH_TF_SINGLE_FILES": "1", "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
+          "CCACHE_BASEDIR": str(self.root), "CCACHE_NOHASHDIR": "1",
           "CCACHE_DIR": os.environ.get("CCACHE_DIR", str(pathlib.Path.home() / ".cache" / "ccache"))}
 
   def run(self, *arguments):

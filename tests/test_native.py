@@ -73,6 +73,7 @@ def package(tmp_path, monkeypatch):
   result = Package(tmp_path / "site", tmp_path / "cache")
   monkeypatch.setenv("XDG_CACHE_HOME", str(result.cache.parent))
   monkeypatch.setenv("CXX", str(result.compiler))
+  monkeypatch.delenv(native.SINGLE_FILES, raising=False)
   return result
 
 
@@ -261,6 +262,48 @@ def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monke
   monkeypatch.setenv("CXX", f"{package.compiler} -DMENDED")
   path = package.native().library(VERSION)
   assert package.cached() == [path.parent.name]
+
+
+@needs_compiler
+@pytest.mark.parametrize("single_files", [False, True])
+def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, single_files):
+  """One that was left out would be an undefined symbol."""
+  names = ["Zebra.cc", "0.cc", "kernels/answers.cc"]
+  for i, name in enumerate(names):
+    (package.directory / "cc" / name).write_text(f"int Answer(); int Answer{i}() {{ return Answer(); }}\n")
+  numbers = range(len(names))
+  package.source.write_text("\n".join([
+      "int Answer() { return 42; }", *(f"int Answer{i}();" for i in numbers),
+      "int Sum() { return %s; }" % " + ".join(f"Answer{i}()" for i in numbers)]))
+  if single_files:
+    monkeypatch.setenv(native.SINGLE_FILES, "1")
+  module = package.native()
+  before = module.fingerprint()
+  module.build(module.packaged_directory(VERSION))
+  # The two that begin with "a" are one group, the others the last one. And the link.
+  assert package.compilations() == (len(names) + 2 if single_files else 3)
+  assert module.library(VERSION).parent == module.packaged_directory(VERSION) and module.fingerprint() == before
+
+
+def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
+  monkeypatch.delenv(native.SINGLE_FILES, raising=False)
+  groups = native.groups()
+  assert sorted(path for group in groups for path in group) == sorted((native.PACKAGE / "cc").rglob("*.cc"))
+  sizes = [sum(path.stat().st_size for path in group) for group in groups]
+  assert sizes == sorted(sizes, reverse=True) and sizes[0] < 2 * sizes[-1]
+
+
+def test_no_name_of_one_file_is_seen_in_another():
+  """What files call their own must be told apart in any group; the compiler takes functions for overloads."""
+  first = {}
+  for path in sorted((native.PACKAGE / "cc").rglob("*.cc")):
+    text = path.read_text(encoding="utf-8")
+    own = "".join(re.findall(r"^namespace refurbish_tf \{\nnamespace \{\n(.*?)^\}  // namespace$", text, re.M | re.S))
+    names = re.findall(r"^(?:class|struct|enum class) (\w+)|^ *# *define (\w+)", text, re.M)
+    names += re.findall(r"^(?!class|struct|enum|using|static_assert)\w.*?[ *&](\w+)(?:[([{;]| =)()", own, re.M)
+    for name in set("".join(found) for found in names):
+      assert first.setdefault(name, path) == path, f"{name} is in {first[name]} and in {path}: rename one of them"
+  assert len(first) > 200  # So that the expressions above still find what they are for.
 
 
 @needs_compiler

@@ -48,7 +48,8 @@ def test_it_is_for_all_versions_that_are_supported():
   requirement, = re.findall(r"^tensorflow >=2\.(\d+), <2\.(\d+)$", config["options"]["install_requires"], re.MULTILINE)
   first, end = map(int, requirement)
   assert build_wheel.MINORS == tuple(f"2.{minor}" for minor in range(first, end))
-  assert f'"tensorflow>=2.{first},<2.{end}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+  for name, quote in (("pyproject.toml", '"'), ("README.md", "'"), (".ci/run", "'")):
+    assert f"{quote}tensorflow>=2.{first},<2.{end}{quote}" in (ROOT / name).read_text(encoding="utf-8")
 
 
 def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
