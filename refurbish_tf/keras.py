@@ -223,7 +223,7 @@ class RestoreDataset(_StepCallback):
     if self._saved is None:
       # Not only after an epoch is it told that a pipeline cannot be saved.
       self._backup.check_that_it_can_be_saved(iterator)
-      _tell_of_states(iterator)
+      _tell_of_draws(iterator)
     else:
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
@@ -243,11 +243,13 @@ class RestoreDataset(_StepCallback):
       self._backup.delete()
 
 
-def _tell_of_states(iterator):
-  if any(stage.has_a_state() for stage in backup.pipeline(iterator) if hasattr(stage, "has_a_state")):
+def _tell_of_draws(iterator):
+  found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
+  if found:
     warnings.warn(
-        "A function of refurbish draws random numbers of its own. A resumed run yields every sample once, as this one "
-        "would, but does not repeat its draws; functions that take a seed do.", stacklevel=2)
+        f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
+        "yields every sample once, as this one would, but does not repeat its draws; functions that take a seed do.",
+        stacklevel=2)
 
 
 class RefurbishLogger(_StepCallback):
