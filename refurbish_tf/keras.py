@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import pathlib
+import time
 import types
 import warnings
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from refurbish_tf import native
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import stats
 
+_KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/test_keras_versions.py has the oldest and the newest.
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
 
@@ -29,6 +32,22 @@ class _StepCallback(keras.callbacks.Callback):
   """
 
   _step = None
+
+  def __init__(self):
+    super().__init__()
+    self._need(keras.Model, "fit", "train_function")
+    self._need(keras.callbacks.History, "on_train_begin", "epoch")
+
+  def _need(self, cls, method, *names):
+    """Raises RuntimeError where a method of Keras' has not these names, which are not of its interface."""
+    # What others have put in place of the method may not lead to it.
+    functions = [inspect.unwrap(vars(base)[method]) for base in cls.__mro__ if method in vars(base)]
+    codes = [function.__code__ for function in functions if isinstance(function, types.FunctionType)]
+    missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
+    if missing:
+      raise RuntimeError(
+          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, and that of "
+          f"Keras {keras.__version__} does not. It knows Keras {_KNOWN_VERSIONS}: install one of these.")
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._step is None:
@@ -134,8 +153,9 @@ class RestoreDataset(_StepCallback):
       first step, it is of another model or optimizer, or of a pipeline with another number of stages `refurbish`, or the
       model is not built. The model is not changed then.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: when `fit` begins, Keras runs on another backend than TensorFlow, or there are two `RestoreDataset`; at
-      its first step, it reads through a distribution strategy, whose iterators cannot be saved.
+    RuntimeError: Keras runs on another backend than TensorFlow, or is of a version that works otherwise inside than those
+      that are known; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
+      strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is not changed then.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.
@@ -144,6 +164,13 @@ class RestoreDataset(_StepCallback):
 
   def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
     super().__init__()
+    self._need(keras.Model, "fit", "_initial_epoch")
+    self._need(keras.Model, "_symbolic_build", "data_batch")
+    if keras.backend.backend() != "tensorflow":
+      raise RuntimeError(
+          f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
+          "ahead of training by an unknown number of batches. In a training loop of your own save "
+          "tf.train.Checkpoint(iterator=...) with the weights.")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if save_freq != "epoch":
@@ -156,11 +183,6 @@ class RestoreDataset(_StepCallback):
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
-    if keras.backend.backend() != "tensorflow":
-      raise RuntimeError(
-          f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
-          "ahead of training by an unknown number of batches. In a training loop of your own save "
-          "tf.train.Checkpoint(iterator=...) with the weights.")
     # What there is to go on with, until the first step of this fit.
     self._saved = self._backup.state()
     self._first_step = True
