@@ -284,23 +284,32 @@ class RefurbishLogger(_StepCallback):
   >>> history = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(train)])
   >>> history.history["refurbish_fresh"]
   [8, 4, 4]
-  >>> len(history.history["input_wait_max"])
+  >>> len(history.history["input_wait_fraction"])
   3
 
   The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
 
+  - `input_wait_fraction`: the time that training waited for its input, over the time of the epoch without validation. It
+    is in the `logs` of the epoch, for the progress bar and for callbacks that come later, such as `CSVLogger`. What it says
+    depends on where training runs, see `verdict`.
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
-    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. They are
-    what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum over its
-    devices. A median near 0 says that the input keeps up, and a maximum far above it that it stalled.
+    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
+    in bursts: a median near 0 does not say that the input keeps up.
   - for each stage `refurbish` of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
     `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in `rtf.EpochStats`;
   - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
+  The waits are what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum
+  over its devices, and the fraction their mean.
+
   A stage with a `name` has it in place of `refurbish` or `echo`. With `log_dir` all are written for TensorBoard as well, as
   `refurbish/fresh`, `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training. The
   callback takes some 0.1 ms a step.
+
+  Attributes:
+    verdict: when `fit` is done, a sentence on what a faster input can save, which `fit` prints, too, unless its `verbose` is
+      0. It is of all epochs but the first, which is slower, where there are more. None before, and without a step.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.
@@ -308,7 +317,10 @@ class RefurbishLogger(_StepCallback):
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
+    RuntimeError: Keras is of a version that works otherwise inside than those that are known.
   """
+
+  verdict: str | None = None
 
   def __init__(self, dataset: tf.data.Dataset[Any], log_dir: str | os.PathLike[str] | None = None) -> None:
     super().__init__()
@@ -322,6 +334,8 @@ class RefurbishLogger(_StepCallback):
   def on_train_begin(self, logs=None):
     if self._log_dir is not None:
       self._writer = tf.summary.create_file_writer(os.path.join(os.fspath(self._log_dir), "train"))
+    self.verdict = None
+    self._times = []  # Of each epoch how long it was waited, and how long it took.
     super().on_train_begin(logs)
 
   def on_epoch_begin(self, epoch, logs=None):
@@ -329,6 +343,7 @@ class RefurbishLogger(_StepCallback):
     self._before = stats(self._dataset)
     self._waits = []
     self._waited = _waited()
+    self._began, self._ended = time.perf_counter(), None
 
   def run_step(self, function, *args):
     result = function(*args)
@@ -337,17 +352,26 @@ class RefurbishLogger(_StepCallback):
     self._waited = waited
     return result
 
+  def on_test_begin(self, logs=None):
+    # Of the validation in an epoch; `evaluate` by itself has no epoch.
+    if self._step is not None and self._ended is None:
+      self._ended = time.perf_counter()
+
   def on_epoch_end(self, epoch, logs=None):
     values = {}
     if self._waits:
+      self._times.append((sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began))
       median, high = np.percentile(self._waits, [50, 95]).tolist()
       values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
+      logs["input_wait_fraction"] = _fraction(self._times[-1:])
     for before, after in zip(self._before, stats(self._dataset)):
       values[_unused(after.name, values)] = _difference(before.total, after.total)
     history = self.model.history.history
     for group, scalars in values.items():
       for name, value in scalars.items():
         history.setdefault(f"{group}_{name}", []).append(value)
+    if self._waits:
+      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras has it in the history.
     if self._writer is not None:
       with self._writer.as_default():
         for group, scalars in values.items():
@@ -358,6 +382,10 @@ class RefurbishLogger(_StepCallback):
 
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
+    if self._times:
+      self.verdict = _verdict(_fraction(self._times[1:] or self._times), _trains_on_processors(self.model))
+      if self.params["verbose"]:
+        print(self.verdict)
     if self._writer is not None:
       self._writer.close()
       self._writer = None
@@ -366,6 +394,28 @@ class RefurbishLogger(_StepCallback):
 def _waited():
   """The seconds that the pipelines of this process have been waited for."""
   return float(native.ops().refurbish_tf_input_wait())
+
+
+def _num_devices(model):
+  """How many devices wait at the same time."""
+  return model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
+
+
+def _trains_on_processors(model):
+  return all("cpu" in str(variable.value.device).lower() for variable in model.trainable_variables)
+
+
+def _fraction(times):
+  waited, took = map(sum, zip(*times))
+  return waited / took
+
+
+def _verdict(fraction, on_processors):
+  waited = f"Training waited for its input during {100 * fraction:.0f} % of its time"
+  if not on_processors:
+    return f"{waited}, which is about the most that a faster input can save."
+  return (f"{waited}, but it runs on the processors that prepare the input: a cheaper input may save more than that, "
+          "which only a trial of some epochs tells.")
 
 
 def _difference(before, after):
