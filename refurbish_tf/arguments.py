@@ -152,10 +152,24 @@ def seeds_a_state(function, parameter):
   return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
 
 
-def has_a_state(wrapper):
-  """Whether a traced function draws random numbers of its own, or calls what may."""
-  operations = wrapper.function.graph.get_operations()
-  return any(each.op_def.is_stateful and each.type != "ReadVariableOp" for each in operations)
+# Operations that draw from a state that no checkpoint of a dataset has.
+_DRAWS = re.compile(
+    "AllCandidateSampler|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal|RngReadAndSkip|TruncatedNormal|"
+    "Random(Crop|Gamma|Poisson|PoissonV2|Shuffle|StandardNormal|Uniform|UniformInt)|SampleDistortedBoundingBox(V2)?|"
+    "Stateful(RandomBinomial|StandardNormal|StandardNormalV2|TruncatedNormal|Uniform|UniformFullInt|UniformInt)|"
+    "(FixedUnigram|LearnedUnigram|LogUniform|ThreadUnsafeUnigram|Uniform)CandidateSampler")
+_DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameterized)?TruncatedNormal)")
+
+
+def draws(wrapper):
+  """By which operations a traced function draws random numbers of its own: then no run is like another."""
+  graph = wrapper.function.graph.as_graph_def()
+  names = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+  found = {name for name in names if _DRAWS.fullmatch(name)}
+  # Random layers of Keras keep their seed in a variable, and assign it the next one.
+  if "AssignVariableOp" in names:
+    found |= {f"{name} with a seed from a variable" for name in names if _DRAWS_WITH_A_SEED.match(name)}
+  return found
 
 
 def without_autotuner(dataset):

@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import shutil
+import warnings
 
 import keras
 import tensorflow as tf
@@ -88,7 +89,7 @@ class Backup:
 
   def restore(self, model, iterator, state):
     """Restores all of it, or changes nothing of the model. Returns the logs of the epoch as they were."""
-    _build(model, iterator.element_spec)
+    error = _build(model, iterator.element_spec)
     variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
       if _specs(variables[name]) != state["variables"][name]:
@@ -111,6 +112,10 @@ class Backup:
       for variable in variables[name]:
         variable.assign(next(values))
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
+      if error is not None:
+        warnings.warn(
+            "The metrics of the resumed epoch count from the break on, as Keras cannot make them before its first step: "
+            f"{type(error).__name__}: {error}", stacklevel=2)
       return {}  # They count from the break on.
     for variable in variables["metrics"]:
       variable.assign(next(values))
@@ -153,14 +158,19 @@ def _stages(iterator):
 
 
 def _build(model, element_spec):
-  """Makes the variables that Keras else makes at the first step: of metrics and of the optimizer."""
-  with contextlib.suppress(Exception):
-    # A model with a training step of its own may not be fit for this. If it has metrics that Keras makes for it, they
-    # count from the break on.
+  """Makes the variables that Keras else makes at the first step: of metrics and of the optimizer.
+
+  Returns what the model raises, or None. One with a training step of its own may not be fit for this.
+  """
+  error = None
+  try:
     model._symbolic_build(data_batch=element_spec)  # pylint: disable=protected-access
+  except Exception as raised:  # pylint: disable=broad-except
+    error = raised
   for optimizer in _optimizers(model):
     if not optimizer.built and model.trainable_variables:
       optimizer.build(model.trainable_variables)
+  return error
 
 
 def _optimizers(model):

@@ -216,8 +216,8 @@ class AugmentDataset(dataset_ops.UnaryDataset):
   def _functions(self):
     return [self._wrapper]
 
-  def has_a_state(self):
-    return arguments.has_a_state(self._wrapper)
+  def draws(self):
+    return arguments.draws(self._wrapper)
 
   @property
   def element_spec(self):

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import pathlib
+import time
 import types
 import warnings
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from refurbish_tf import native
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import stats
 
+_KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/test_keras_versions.py has the oldest and the newest.
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
 
@@ -29,6 +32,22 @@ class _StepCallback(keras.callbacks.Callback):
   """
 
   _step = None
+
+  def __init__(self):
+    super().__init__()
+    self._need(keras.Model, "fit", "train_function")
+    self._need(keras.callbacks.History, "on_train_begin", "epoch")
+
+  def _need(self, cls, method, *names):
+    """Raises RuntimeError where a method of Keras' has not these names, which are not of its interface."""
+    # What others have put in place of the method may not lead to it.
+    functions = [inspect.unwrap(vars(base)[method]) for base in cls.__mro__ if method in vars(base)]
+    codes = [function.__code__ for function in functions if isinstance(function, types.FunctionType)]
+    missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
+    if missing:
+      raise RuntimeError(
+          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, and that of "
+          f"Keras {keras.__version__} does not. It knows Keras {_KNOWN_VERSIONS}: install one of these.")
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._step is None:
@@ -134,8 +153,9 @@ class RestoreDataset(_StepCallback):
       first step, it is of another model or optimizer, or of a pipeline with another number of stages `refurbish`, or the
       model is not built. The model is not changed then.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: when `fit` begins, Keras runs on another backend than TensorFlow, or there are two `RestoreDataset`; at
-      its first step, it reads through a distribution strategy, whose iterators cannot be saved.
+    RuntimeError: Keras runs on another backend than TensorFlow, or is of a version that works otherwise inside than those
+      that are known; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
+      strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is not changed then.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.
@@ -144,6 +164,13 @@ class RestoreDataset(_StepCallback):
 
   def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
     super().__init__()
+    self._need(keras.Model, "fit", "_initial_epoch")
+    self._need(keras.Model, "_symbolic_build", "data_batch")
+    if keras.backend.backend() != "tensorflow":
+      raise RuntimeError(
+          f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
+          "ahead of training by an unknown number of batches. In a training loop of your own save "
+          "tf.train.Checkpoint(iterator=...) with the weights.")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if save_freq != "epoch":
@@ -156,11 +183,6 @@ class RestoreDataset(_StepCallback):
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
-    if keras.backend.backend() != "tensorflow":
-      raise RuntimeError(
-          f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
-          "ahead of training by an unknown number of batches. In a training loop of your own save "
-          "tf.train.Checkpoint(iterator=...) with the weights.")
     # What there is to go on with, until the first step of this fit.
     self._saved = self._backup.state()
     self._first_step = True
@@ -223,7 +245,7 @@ class RestoreDataset(_StepCallback):
     if self._saved is None:
       # Not only after an epoch is it told that a pipeline cannot be saved.
       self._backup.check_that_it_can_be_saved(iterator)
-      _tell_of_states(iterator)
+      _tell_of_draws(iterator)
     else:
       if self._saved["epoch"] != self._epoch:
         self._backup.refuse(
@@ -243,11 +265,13 @@ class RestoreDataset(_StepCallback):
       self._backup.delete()
 
 
-def _tell_of_states(iterator):
-  if any(stage.has_a_state() for stage in backup.pipeline(iterator) if hasattr(stage, "has_a_state")):
+def _tell_of_draws(iterator):
+  found = set().union(*(stage.draws() for stage in backup.pipeline(iterator) if hasattr(stage, "draws")))
+  if found:
     warnings.warn(
-        "A function of refurbish draws random numbers of its own. A resumed run yields every sample once, as this one "
-        "would, but does not repeat its draws; functions that take a seed do.", stacklevel=2)
+        f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
+        "yields every sample once, as this one would, but does not repeat its draws; functions that take a seed do.",
+        stacklevel=2)
 
 
 class RefurbishLogger(_StepCallback):
@@ -260,23 +284,32 @@ class RefurbishLogger(_StepCallback):
   >>> history = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(train)])
   >>> history.history["refurbish_fresh"]
   [8, 4, 4]
-  >>> len(history.history["input_wait_max"])
+  >>> len(history.history["input_wait_fraction"])
   3
 
   The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
 
+  - `input_wait_fraction`: the time that training waited for its input, over the time of the epoch without validation. It
+    is in the `logs` of the epoch, for the progress bar and for callbacks that come later, such as `CSVLogger`. What it says
+    depends on where training runs, see `verdict`.
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
-    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. They are
-    what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum over its
-    devices. A median near 0 says that the input keeps up, and a maximum far above it that it stalled.
+    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
+    in bursts: a median near 0 does not say that the input keeps up.
   - for each stage `refurbish` of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
     `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in `rtf.EpochStats`;
   - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
+  The waits are what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum
+  over its devices, and the fraction their mean.
+
   A stage with a `name` has it in place of `refurbish` or `echo`. With `log_dir` all are written for TensorBoard as well, as
   `refurbish/fresh`, `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training. The
   callback takes some 0.1 ms a step.
+
+  Attributes:
+    verdict: when `fit` is done, a sentence on what a faster input can save, which `fit` prints, too, unless its `verbose` is
+      0. It is of all epochs but the first, which is slower, where there are more. None before, and without a step.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.
@@ -284,7 +317,10 @@ class RefurbishLogger(_StepCallback):
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
+    RuntimeError: Keras is of a version that works otherwise inside than those that are known.
   """
+
+  verdict: str | None = None
 
   def __init__(self, dataset: tf.data.Dataset[Any], log_dir: str | os.PathLike[str] | None = None) -> None:
     super().__init__()
@@ -298,6 +334,8 @@ class RefurbishLogger(_StepCallback):
   def on_train_begin(self, logs=None):
     if self._log_dir is not None:
       self._writer = tf.summary.create_file_writer(os.path.join(os.fspath(self._log_dir), "train"))
+    self.verdict = None
+    self._times = []  # Of each epoch how long it was waited, and how long it took.
     super().on_train_begin(logs)
 
   def on_epoch_begin(self, epoch, logs=None):
@@ -305,6 +343,7 @@ class RefurbishLogger(_StepCallback):
     self._before = stats(self._dataset)
     self._waits = []
     self._waited = _waited()
+    self._began, self._ended = time.perf_counter(), None
 
   def run_step(self, function, *args):
     result = function(*args)
@@ -313,17 +352,26 @@ class RefurbishLogger(_StepCallback):
     self._waited = waited
     return result
 
+  def on_test_begin(self, logs=None):
+    # Of the validation in an epoch; `evaluate` by itself has no epoch.
+    if self._step is not None and self._ended is None:
+      self._ended = time.perf_counter()
+
   def on_epoch_end(self, epoch, logs=None):
     values = {}
     if self._waits:
+      self._times.append((sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began))
       median, high = np.percentile(self._waits, [50, 95]).tolist()
       values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
+      logs["input_wait_fraction"] = _fraction(self._times[-1:])
     for before, after in zip(self._before, stats(self._dataset)):
       values[_unused(after.name, values)] = _difference(before.total, after.total)
     history = self.model.history.history
     for group, scalars in values.items():
       for name, value in scalars.items():
         history.setdefault(f"{group}_{name}", []).append(value)
+    if self._waits:
+      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras has it in the history.
     if self._writer is not None:
       with self._writer.as_default():
         for group, scalars in values.items():
@@ -334,6 +382,10 @@ class RefurbishLogger(_StepCallback):
 
   def on_train_end(self, logs=None):
     super().on_train_end(logs)
+    if self._times:
+      self.verdict = _verdict(_fraction(self._times[1:] or self._times), _trains_on_processors(self.model))
+      if self.params["verbose"]:
+        print(self.verdict)
     if self._writer is not None:
       self._writer.close()
       self._writer = None
@@ -342,6 +394,28 @@ class RefurbishLogger(_StepCallback):
 def _waited():
   """The seconds that the pipelines of this process have been waited for."""
   return float(native.ops().refurbish_tf_input_wait())
+
+
+def _num_devices(model):
+  """How many devices wait at the same time."""
+  return model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
+
+
+def _trains_on_processors(model):
+  return all("cpu" in str(variable.value.device).lower() for variable in model.trainable_variables)
+
+
+def _fraction(times):
+  waited, took = map(sum, zip(*times))
+  return waited / took
+
+
+def _verdict(fraction, on_processors):
+  waited = f"Training waited for its input during {100 * fraction:.0f} % of its time"
+  if not on_processors:
+    return f"{waited}, which is about the most that a faster input can save."
+  return (f"{waited}, but it runs on the processors that prepare the input: a cheaper input may save more than that, "
+          "which only a trial of some epochs tells.")
 
 
 def _difference(before, after):

@@ -248,9 +248,9 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
   def _functions(self):
     return [self._partial] if self._final is None else [self._partial, self._final]
 
-  def has_a_state(self):
-    """Whether a function draws random numbers of its own, or calls what may: then no run is like another."""
-    return any(map(arguments.has_a_state, self._functions()))
+  def draws(self):
+    """By which operations its functions draw random numbers of their own."""
+    return set().union(*map(arguments.draws, self._functions()))
 
   def saved_state(self):
     """Where the stage is between two epochs, as a dict for JSON."""

@@ -158,13 +158,25 @@ def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
     model.compile("sgd", "mse")
     model.fit(dataset, epochs=2, verbose=0, shuffle=False, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
 
-  for final_fn in (lambda x: flip(x, training=True), lambda x: tf.image.random_brightness(x, 0.1)):
-    with pytest.warns(UserWarning, match="does not repeat its draws") as told:
+  def nested(x):
+    return tf.cond(x[0, 0, 0] > 3, lambda: tf.image.random_flip_left_right(x), lambda: x)
+
+  def stateful(x, seed):
+    with tf.control_dependencies([tf.debugging.assert_less(x, 300.0), calls.assign_add(1)]):  # As in tf.image.resize.
+      x = tf.ensure_shape(tf.numpy_function(lambda x: x, [x], tf.float32), x.shape)
+    return tf.image.stateless_random_brightness(x, 0.1, seed)
+
+  calls = tf.Variable(0)
+  for final_fn, operation in [
+      (lambda x: flip(x, training=True), "StatelessRandomUniformV2 with a seed from a variable"),
+      (lambda x: tf.image.random_brightness(x, 0.1), "RandomUniform"), (nested, "RandomUniform")]:
+    with pytest.warns(UserWarning, match=f"random numbers of its own, by {operation}. .*does not repeat its draws") as told:
       fit(final_fn)
     assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
   with warnings.catch_warnings():
     warnings.filterwarnings("error", message=".*draws")
-    fit(lambda x, seed: tf.image.stateless_random_brightness(x, 0.1, seed))
+    fit(stateful)  # An assertion, a count and Python are no draws.
+  assert int(calls) == 16
 
 
 def test_a_distribution_strategy_is_refused(tmp_path):

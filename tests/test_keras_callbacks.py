@@ -175,6 +175,30 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
   assert history["mean"][-1] == expected["mean"][-1]
 
 
+def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
+  """Its own training step takes what Keras does not: four components."""
+  class Own(keras.Sequential):
+    def train_step(self, data):
+      return super().train_step(data[:2])
+
+  def fit(*callbacks):
+    model = Own([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    dataset = make_dataset().map(lambda x, y: (x["x"], y, y, y))
+    return model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[
+        rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=1), *callbacks]).history
+
+  def stop(batch, logs):
+    del logs
+    if batch == 3:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    fit(keras.callbacks.LambdaCallback(on_train_batch_end=stop))
+  with pytest.warns(UserWarning, match="count from the break on, as Keras cannot make them before its first step: ValueError"):
+    assert len(fit()["mae"]) == EPOCHS
+
+
 def test_other_metrics_count_from_the_break_on(tmp_path):
   backup = interrupted(tmp_path)
   model = make_model(metrics=["mse"])

@@ -1,10 +1,12 @@
 """`rtf.keras.RefurbishLogger`: the history of a fit tells what really was."""
 import collections
+import csv
 import os
 import subprocess
 import sys
 import threading
 import time
+import types
 
 import keras
 import numpy as np
@@ -59,7 +61,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
     for value in event.summary.value:
       assert value.metadata.plugin_data.plugin_name == "scalars"
       written[value.tag].append((event.step, float(tf.make_ndarray(value.tensor))))
-  assert "input_wait/max" in written and "first/fresh" in written and "second_2/cached" in written
+  assert "input_wait/max" in written and "input_wait/fraction" in written and "first/fresh" in written and "second_2/cached" in written
   for tag, values in written.items():
     group, name = tag.split("/")
     assert [step for step, _ in values] == list(range(EPOCHS))
@@ -93,7 +95,47 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
   for epoch in range(2):
     assert history["input_wait_max"][epoch] > 0.25
     assert history["input_wait_p50"][epoch] < 0.25
-  assert set(history) == {"loss", "input_wait_p50", "input_wait_p95", "input_wait_max"}
+  assert set(history) == {"loss", "input_wait_fraction", "input_wait_p50", "input_wait_p95", "input_wait_max"}
+
+
+@pytest.mark.parametrize("on_processors, verbose, said", [
+    (True, 0, "but it runs on the processors that prepare the input: a cheaper input may save more than that, which only"),
+    (False, 1, "which is about the most that a faster input can save.")])
+def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatch, capsys, on_processors, verbose, said):
+  clock = types.SimpleNamespace(now=100.0, waited=5.0)
+  monkeypatch.setattr(rtf.keras, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
+  monkeypatch.setattr(rtf.keras, "_waited", lambda: clock.waited)
+  if not on_processors:
+    monkeypatch.setattr(rtf.keras, "_trains_on_processors", lambda model: False)
+  waits = [20, 10, 2]
+
+  class Time(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+      self.epoch = epoch
+
+    def on_train_batch_begin(self, batch, logs=None):
+      clock.now += 10
+      clock.waited += waits[self.epoch] * (batch == 2)  # In a burst: the median is 0.
+
+    def on_test_batch_begin(self, batch, logs=None):
+      clock.now += 1000
+      clock.waited += 500
+
+  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse")
+  logger = rtf.keras.RefurbishLogger(dataset)
+  assert logger.verdict is None
+  history = model.fit(dataset, epochs=3, verbose=verbose, validation_data=dataset, callbacks=[
+      logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")]).history
+  assert history["input_wait_fraction"] == [0.5, 0.25, 0.05]
+  assert history["input_wait_p50"] == [0, 0, 0]
+  with open(tmp_path / "log.csv", encoding="utf-8") as file:
+    assert [float(row["input_wait_fraction"]) for row in csv.DictReader(file)] == [0.5, 0.25, 0.05]
+  # Of all epochs but the first: 12 s of 80.
+  assert logger.verdict.startswith(f"Training waited for its input during 15 % of its time, {said}")
+  printed = capsys.readouterr().out
+  assert printed.count(logger.verdict) == printed.count("input_wait_fraction: 0.2500") == verbose
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Another number of batches in each epoch.
@@ -125,7 +167,7 @@ history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.Refurbish
 # With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early: of what the next one has cached
 # two to eight were prepared in it.
 assert 4 <= history["refurbish_fresh"][0] <= 6 and history["refurbish_fresh"][1:] == [4, 4], history
-assert min(history["input_wait_max"]) > 0
+assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1
 try:
   model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])
 except RuntimeError as error:

@@ -1,0 +1,95 @@
+"""What the callbacks need of Keras that is not its interface, and the oldest and the newest Keras that they know."""
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import refurbish_tf as rtf
+from support import cases
+from support.fits import make_dataset
+
+OLDEST, NEWEST = re.findall(r"[\d.]+", rtf.keras._KNOWN_VERSIONS)
+MAJOR, MINOR = NEWEST.split(".")
+TESTS = ("test_keras_callbacks.py", "test_keras_bad_backup.py", "test_keras_logger.py")
+# Keras reads the environment before pytest does.
+PROGRAM = """
+import sys
+import keras, pytest
+print(f"With Keras {keras.__version__} of {keras.__file__}.")
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+
+
+def make_restore(tmp_path):
+  return rtf.keras.RestoreDataset(tmp_path / "backup")
+
+
+def make_logger(_):
+  return rtf.keras.RefurbishLogger(make_dataset())
+
+
+def replace(monkeypatch, cls, method, function):
+  for base in cls.__mro__:
+    if method in vars(base):
+      monkeypatch.setattr(base, method, function)
+
+
+def steps_only(self):
+  return self.train_function
+
+
+def no_batch(self, iterator=None):
+  return iterator
+
+
+@pytest.mark.parametrize("make, cls, method, function, missing", [
+    (make_restore, keras.Model, "fit", steps_only, "_initial_epoch"),
+    (make_restore, keras.Model, "_symbolic_build", no_batch, "data_batch"),
+    (make_restore, keras.callbacks.History, "on_train_begin", no_batch, "epoch"),
+    (make_logger, keras.Model, "fit", no_batch, "train_function")])
+def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, method, function, missing):
+  make(tmp_path)
+  replace(monkeypatch, cls, method, function)
+  with pytest.raises(RuntimeError, match=rf"{cls.__name__}\.{method} of Keras to use {missing}, and that of Keras "
+                                         rf"{keras.__version__} does not\. It knows Keras {OLDEST} to {NEWEST}:"):
+    make(tmp_path)
+
+
+def test_a_method_that_is_gone_is_missed(tmp_path, monkeypatch):
+  owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
+  monkeypatch.delattr(owner, "_symbolic_build")
+  with pytest.raises(RuntimeError, match="It knows Keras"):
+    make_restore(tmp_path)
+
+
+def test_a_fit_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
+  """As those do that log experiments."""
+  fit = keras.Model.fit
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))
+  make_restore(tmp_path)
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("versions", [f"=={OLDEST}.*", f">={OLDEST},<{MAJOR}.{int(MINOR) + 1}"])
+def test_the_callbacks_with_the_oldest_and_the_newest(tmp_path, versions):
+  pip = subprocess.run(
+      [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "keras", f"keras{versions}"],
+      capture_output=True, text=True, timeout=300, check=False)
+  if pip.returncode != 0 and re.search(r"No module named pip|from versions: none", pip.stderr):
+    pytest.skip(f"pip cannot reach an index: {pip.stderr.strip().splitlines()[-1]}")
+  assert pip.returncode == 0, pip.stderr
+  path = [str(tmp_path / "keras"), str(pathlib.Path(rtf.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+  here = pathlib.Path(__file__).parent
+  result = subprocess.run(
+      [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", "-k", "not jax", *(str(here / name) for name in TESTS)],
+      env={**os.environ, "PYTHONPATH": os.pathsep.join(path)}, cwd=here.parent, capture_output=True, text=True, timeout=1800,
+      check=False)
+  print(result.stdout)
+  assert result.returncode == 0, result.stdout + result.stderr
+  # The newest for this Python.
+  assert re.search(rf"With Keras {OLDEST}\.\d+" if versions[0] == "=" else r"With Keras \d+", result.stdout)
+  assert f"of {tmp_path / 'keras'}" in result.stdout
