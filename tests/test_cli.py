@@ -91,10 +91,10 @@ def test_what_is_not_run_does_not_wait_for_tensorflow():
       "print(*{'refurbish_tf', 'tensorflow'} & set(sys.modules))")
   done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
   version, *helps, imported = done.stdout.splitlines()
+  assert imported == ""
   assert version == f"refurbish-tf {rtf.__version__}" and "no exit" not in helps
   assert sum(line.startswith("usage: ") for line in helps) == 3
   assert "argument --reuse: must be a real number of at least 1, got '0'" in done.stderr
-  assert imported == ""
 
 
 def test_help(capsys):
