@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
-from support.fits import EPOCHS, N, interrupted, make_dataset, make_model, train, two_stages
+from support.fits import EPOCHS, N, Recorder, interrupted, make_dataset, make_model, train, two_stages
 
 
 @pytest.mark.parametrize("change, error, message", [
@@ -42,7 +42,7 @@ def scale(layer):
   def build():
     keras.utils.set_random_seed(1)
     indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
-    model = keras.Model({"index": indices, "x": x}, keras.layers.Dense(1)(layer(x)))
+    model = keras.Model({"index": indices, "x": x}, keras.layers.Dense(1)(layer(Recorder()(x, indices))))
     model.compile("adam", "mse", metrics=["mae"])
     return model
   return build

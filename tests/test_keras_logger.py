@@ -83,7 +83,7 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
 
   def on_train_batch_end(batch, logs):
     del logs
-    if batch == 11:
+    if batch in (11, 12 - steps_per_execution):  # Keras 3.10 tells the first of an execution.
       ended.set()
 
   dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
