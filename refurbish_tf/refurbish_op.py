@@ -314,6 +314,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
 # By the beginnings of the names of TensorFlow's operations.
 _WAYS_OUT = {
     ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
+    ("Repeat",): "echo(n), with a whole n, in place of repeat(n) is read by index",
     ("FlatMap",): "rtf.sources.data_source reads what Python has by index",
 }
 

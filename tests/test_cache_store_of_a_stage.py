@@ -1,6 +1,8 @@
 """CacheStore as the store of a stage: its samples can be seen, put and removed in mid-training, and are of one stage."""
 import gc
+import weakref
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -217,6 +219,72 @@ def test_cached_samples_of_a_stage_are_not_copied():
   first = {int(index): value for index, value in dataset}
   assert {i: address(store.get(i)[1]) for i in range(4)} == {i: address(value) for i, value in first.items()}
   assert {int(index): address(value) for index, value in dataset} == {i: address(value) for i, value in first.items()}
+
+
+class Arrays:
+  """Large arrays of numpy's that TensorFlow takes as they are, and how many of them somebody still holds."""
+
+  SIZE, PART = 1 << 16, slice(256, 512)
+
+  def __init__(self):
+    self._whole = []
+
+  def make(self, x):
+    memory = np.zeros(self.SIZE + 64, np.uint8)
+    self._whole.append(weakref.ref(memory))
+    array = memory[-memory.ctypes.data % 64:][:self.SIZE]
+    array[:] = x
+    return array
+
+  def tensor(self, x):
+    return tf.ensure_shape(tf.numpy_function(self.make, [x], tf.uint8), [self.SIZE])
+
+  def held(self):
+    # Those that a thread without Python has let go of, go with the next call.
+    tf.numpy_function(lambda: np.int64(0), [], tf.int64)
+    gc.collect()
+    return sum(array() is not None for array in self._whole)
+
+
+VIEWS = {
+    "slice": lambda arrays, x: arrays.tensor(x)[arrays.PART],
+    "slice in numpy": lambda arrays, x: tf.ensure_shape(
+        tf.numpy_function(lambda x: arrays.make(x)[arrays.PART], [x], tf.uint8), [256]),
+    "components": lambda arrays, x: tuple(tf.split(arrays.tensor(x), 256)[:2]),
+    "ragged": lambda arrays, x: tf.RaggedTensor.from_row_lengths(arrays.tensor(x)[arrays.PART], [56, 200]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
+  """What a store counts is what it holds, and what a stage hands out holds no more than itself."""
+  arrays = Arrays()
+  sample = lambda x: VIEWS[view](arrays, tf.cast(x, tf.uint8))
+  expected = [np.full(256, i) if view == "ragged" else np.ravel(value) for i, value in enumerate(map(sample, range(4)))]
+  store = rtf.CacheStore()
+  source = tf.data.Dataset.range(4)
+  for dataset in (source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
+                  source.refurbish(tf.identity, sample, num_parallel_calls=None),
+                  source.echo(1, "before_augment", augment_fn=sample, batch_size=None)):
+    for value in dataset:
+      assert arrays.held() == 0
+      value = value.values if view == "ragged" else value
+      assert any(np.array_equal(np.ravel(value), other) for other in expected)
+  assert len(store) == 4 and (view == "ragged" or store.stats().bytes == 4 * np.size(expected[0]))
+
+
+def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
+  """Nor does a store see what is written into an array later."""
+  arrays = Arrays()
+  store = rtf.CacheStore()
+  array = arrays.make(1)
+  store.put(0, array[arrays.PART])
+  store.put(1, arrays.tensor(tf.constant(2, tf.uint8))[arrays.PART])
+  store.put(2, tf.constant(["a", "b", "c" * 100, "d"])[1:3])
+  array[:] = 7
+  del array
+  assert arrays.held() == 0
+  assert [np.unique(store.get(i)).tolist() for i in range(3)] == [[1], [2], [b"b", b"c" * 100]]
 
 
 def test_counts_of_a_store_in_training():

@@ -45,6 +45,33 @@ def test_rebuilt_from_its_graph(source):
   assert len(calls) == 10
 
 
+def in_python(x):
+  return call_in_python(lambda x: x, x)
+
+
+WITH_STATE = {
+    "partial_fn": lambda: Dataset.range(4).refurbish(in_python),
+    "final_fn": lambda: Dataset.range(4).refurbish(tf.identity, in_python),
+    "augment_fn": lambda: Dataset.range(4).echo(1, "before_augment", augment_fn=in_python, batch_size=2),
+}
+
+
+@pytest.mark.parametrize("kind", WITH_STATE)
+def test_a_graph_for_others_has_no_function_that_they_lack(kind):
+  """As a tf.data service asks for, by its policy. A checkpoint does not ask: what it is read by is the same program."""
+  dataset = WITH_STATE[kind]()
+  Policy = tf.data.experimental.ExternalStatePolicy
+  with pytest.raises(tf.errors.FailedPreconditionError, match="PyFunc"):
+    dataset._as_serialized_graph(external_state_policy=Policy.FAIL)
+  for policy in (Policy.WARN, Policy.IGNORE):
+    assert dataset._as_serialized_graph(external_state_policy=policy).numpy()
+  options = tf.data.Options()
+  options.experimental_external_state_policy = Policy.FAIL
+  iterator = iter(dataset.with_options(options))
+  next(iterator)
+  iterator._save(external_state_policy=Policy.FAIL)
+
+
 @cases.each_value
 @pytest.mark.parametrize("source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"])
 @pytest.mark.parametrize("name", OPTIONS)

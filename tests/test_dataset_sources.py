@@ -1,4 +1,5 @@
 """From any source epochs are whole; one that is endless or empty, or whose order changes, is refused with the way out."""
+import itertools
 import os
 import re
 
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.datasets import fresh, plus_one, read, stats, stream
 
 Dataset = tf.data.Dataset
@@ -51,6 +53,10 @@ SOURCES = {
     "shard": lambda: Dataset.range(20).shard(3, 1),
     "repeat": lambda: Dataset.range(10).shard(2, 1).repeat(3),
     "repeat, batch": lambda: Dataset.range(7).repeat(3).batch(4),
+    "concatenate of repeat": lambda: Dataset.range(10).concatenate(Dataset.range(3).repeat(2)),
+    "concatenate of echo": lambda: Dataset.range(10).concatenate(Dataset.range(3).echo(2)),
+    "repeat of concatenate": lambda: Dataset.range(3).concatenate(Dataset.range(4)).repeat(2),
+    "repeat of zip": lambda: Dataset.zip(Dataset.range(1), Dataset.range(3)).repeat(3),
     "options": lambda: Dataset.range(20).with_options(tf.data.Options()),
     "cache": lambda: Dataset.range(20).cache(),
     "map, cache": lambda: Dataset.range(20).map(plus_one).cache(),
@@ -104,6 +110,34 @@ def test_sources(kind, warm_start):
   found = stats(dataset)
   assert len(found.epochs) == 3 and found.total.absent == 0
   assert found.epochs[0].fresh == len(expected)
+
+
+STAGES = {
+    "batch": lambda source: source.batch(2, drop_remainder=True).map(lambda x: x[0] + 100 * x[1]),
+    "concatenate": lambda source: source.concatenate(Dataset.range(50, 53).map(plus_one)),
+    "concatenate behind": lambda source: Dataset.range(50, 53).prefetch(1).concatenate(source),
+    "echo": lambda source: source.echo(2),
+    "map": lambda source: source.map(plus_one),
+    "parallel map": lambda source: source.map(plus_one, num_parallel_calls=2),
+    "prefetch": lambda source: source.prefetch(2),
+    "repeat": lambda source: source.repeat(2),
+    "shard": lambda source: source.shard(2, 1),
+    "skip": lambda source: source.skip(1),
+    "take": lambda source: source.take(7),
+    "zip": lambda source: Dataset.zip(source, Dataset.range(9)).map(lambda x, y: x + 1000 * y),
+}
+
+
+def test_stages_in_any_order():
+  """Whatever TensorFlow's random access through several of them yields, of the stage each epoch is whole."""
+  for names in cases.some(itertools.product(STAGES, repeat=3), 12):
+    source = Dataset.range(24)
+    for name in names:
+      source = STAGES[name](source)
+    expected = sorted(source.as_numpy_iterator())
+    dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None)
+    for _ in range(2):
+      assert sorted(dataset.as_numpy_iterator()) == expected, names
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -207,7 +241,7 @@ def test_an_empty_source_of_unknown_length():
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("shuffle_buffer_size", [None, 4])
 def test_a_source_whose_length_changes(known, shuffle_buffer_size):
-  """DataLossError with the length it had, once; with the old length the next epoch is whole again."""
+  """DataLossError with the length it had; with the old length the next epoch is whole again, but for the error of an end."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   if known:
@@ -215,8 +249,13 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
     source = Dataset.zip(source, Dataset.range(10)).map(lambda x, _: x)
     source = source if source.cardinality() == 10 else source.map(tf.identity)
   dataset = source.refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size)
+  grown = False
   for length in (10, 10, 7, 10, 10, 12, 10, 0, 10, 9, 11, 10, 10):
     number[0] = length
+    if grown:
+      with pytest.raises(tf.errors.DataLossError, match="more than the 10 elements"):
+        next(iter(dataset))
+    grown = not known and length > 10
     values, errors = read(dataset)
     values = [int(value) for value in values]
     assert len(set(values)) == len(values) and set(values) <= set(range(10))
@@ -230,7 +269,7 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
 
 
 def test_a_source_that_has_grown_while_samples_are_removed():
-  """The epoch ends, and the error comes once."""
+  """The epoch ends with the error, which the next one begins with, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   store = rtf.CacheStore()
@@ -252,7 +291,32 @@ def test_a_source_that_has_grown_while_samples_are_removed():
       raise AssertionError("The epoch does not end.")
     assert 1 <= len(errors) <= 2 and len(set(values)) == len(values)
     number[0] = 10
+    with pytest.raises(tf.errors.DataLossError):
+      next(iter(dataset))
     assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+
+
+@pytest.mark.parametrize("ahead", [0, 4])
+def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
+  """As fit does not, which knows the number of batches, nor sees what a prefetch has read there: the first element of the
+  next epoch is the error, once."""
+  number = [10]
+  source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
+  dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).batch(5)
+  list(dataset)
+  dataset = dataset.prefetch(ahead) if ahead else dataset
+
+  def batches():
+    iterator = iter(dataset)
+    return sorted(np.concatenate([next(iterator) for _ in range(2)]))
+
+  number[0] = 12
+  assert batches() == list(range(10))
+  number[0] = 10
+  with pytest.raises(tf.errors.DataLossError, match="more than the 10 elements it had before"):
+    batches()
+  for _ in range(2):
+    assert batches() == list(range(10))
 
 
 def test_first_passes_of_different_length():

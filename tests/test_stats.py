@@ -296,6 +296,9 @@ def test_description_of_sources(tmp_path):
   generated = tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec([], tf.int32))
   assert source(generated) == stream.format("flat_map", "", python)
   assert source(numbers.cache().map(lambda x: x)) == stream.format("cache", "9 ", "")
+  assert source(numbers.concatenate(numbers.repeat(2))) == stream.format(
+      "repeat", "27 ", "; echo(n), with a whole n, in place of repeat(n) is read by index")
+  assert source(numbers.concatenate(numbers.echo(2))) == by_index.format(9, 27)
   assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
   # The first one from the files on, of either input.
   assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "", "")

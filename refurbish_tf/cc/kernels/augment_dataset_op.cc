@@ -104,6 +104,7 @@ class ElementWork : public OrderedWorkers::Work {
     std::vector<Tensor> arguments = std::move(result.element);
     result.status =
         function_.Run(&contexts_, std::move(arguments), &result.element);
+    if (result.status.ok()) OwnBuffers(&result.element);
     return OrderedWorkers::Outcome::kDone;
   }
 
@@ -196,7 +197,7 @@ class AugmentDatasetOp::Dataset : public UnaryDataset {
     std::vector<Node*> arguments;
     DataTypeVector argument_types;
     TF_RETURN_IF_ERROR(
-        function_->as_traced().AddToGraph(ctx, b, &arguments, &argument_types));
+        function_->AddToGraph(ctx, b, &arguments, &argument_types));
     AttrValue function, types;
     b->BuildAttrValue(function_->as_traced().func(), &function);
     b->BuildAttrValue(argument_types, &types);

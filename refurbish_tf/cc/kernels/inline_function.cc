@@ -129,6 +129,16 @@ absl::Status InlineFunction::Create(
   return absl::OkStatus();
 }
 
+absl::Status InlineFunction::AddToGraph(
+    tensorflow::data::SerializationContext* ctx,
+    tensorflow::data::DatasetBase::DatasetGraphDefBuilder* b,
+    std::vector<tensorflow::Node*>* arguments,
+    tensorflow::DataTypeVector* argument_types) const {
+  TF_RETURN_IF_ERROR(ctx->HandleCheckExternalStateStatus(
+      as_traced_->CheckExternalState()));
+  return as_traced_->AddToGraph(ctx, b, arguments, argument_types);
+}
+
 absl::Status InlineFunction::Instantiate(
     IteratorContext* ctx,
     std::unique_ptr<InstantiatedInlineFunction>* function) const {

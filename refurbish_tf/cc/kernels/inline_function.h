@@ -69,6 +69,13 @@ class InlineFunction {
   tensorflow::data::CapturedFunction& as_traced() const {
     return *as_traced_;
   }
+  // What it captures, and, as the context has it, an error where a graph does not
+  // hold all of it: who reads the graph may have no such Python function.
+  absl::Status AddToGraph(
+      tensorflow::data::SerializationContext* ctx,
+      tensorflow::data::DatasetBase::DatasetGraphDefBuilder* b,
+      std::vector<tensorflow::Node*>* arguments,
+      tensorflow::DataTypeVector* argument_types) const;
   bool is_stateful() const { return !as_traced_->CheckExternalState().ok(); }
 
   absl::Status Instantiate(

@@ -13,7 +13,8 @@ using Names = std::unordered_set<std::string>;
 
 // `RandomIndexingCompatible` does not tell: `cache` and `take` promise more than
 // their inputs can do, so does whatever has an infinite input, such as `enumerate`,
-// and `assert_cardinality` counts. So this is what is known to keep the promise;
+// `assert_cardinality` counts, and so does `repeat`: its rounds end too early within
+// `concatenate` and around it or `zip`. So this is what is known to keep the promise;
 // everything else is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
   static const auto* const kNames = new Names{
@@ -30,7 +31,6 @@ bool HasRandomAccessIfInputHas(const std::string& dataset) {
       "RefurbishTf>DataSourceDataset",
       "RefurbishTf>EchoDataset",
       "RefurbishTf>TfrecordDataset",
-      "RepeatDataset",
       "ShardDataset",
       "SkipDataset",
       "TakeDataset",

@@ -117,14 +117,14 @@ absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
   TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
   std::vector<Node*> partial_arguments, final_arguments;
   DataTypeVector partial_types, final_types;
-  TF_RETURN_IF_ERROR(partial_->as_traced().AddToGraph(
-      ctx, b, &partial_arguments, &partial_types));
+  TF_RETURN_IF_ERROR(
+      partial_->AddToGraph(ctx, b, &partial_arguments, &partial_types));
   AttrValue partial_fn, final_fn;
   b->BuildAttrValue(partial_->as_traced().func(), &partial_fn);
   final_fn.mutable_list();
   if (final_ != nullptr) {
-    TF_RETURN_IF_ERROR(final_->as_traced().AddToGraph(ctx, b, &final_arguments,
-                                                      &final_types));
+    TF_RETURN_IF_ERROR(
+        final_->AddToGraph(ctx, b, &final_arguments, &final_types));
     *final_fn.mutable_list()->add_func() = final_->as_traced().func();
   }
   std::vector<std::pair<size_t, Node*>> inputs = {{0, input}};

@@ -196,6 +196,10 @@ absl::Status RefurbishIterator::End() {
   running_ = Running();
   const std::shared_ptr<Epoch> epoch = std::move(epoch_);
   status.Update(dataset()->stage_->EndEpoch(*epoch));
+  if (!status.ok() && !absl::IsCancelled(status) &&
+      !workers_.cancellation_manager()->IsCancelled()) {
+    dataset()->stage_->KeepEndError(status);
+  }
   return status;
 }
 

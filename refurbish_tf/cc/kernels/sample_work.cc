@@ -119,6 +119,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
     return AddToMessage(status, "Preparing", index, "the source of refurbish");
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
+  OwnBuffers(&piece->tensors);
   // The source may have records that the function reads it from.
   if (want_labels_ && !piece->label.has_value()) {
     piece->label = LabelOf(piece->tensors);
@@ -135,10 +136,10 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
                                    epoch_->number(), index));
   }
-  return AddToMessage(
-      functions_.final.function->Run(&contexts_, std::move(arguments),
-                                     &piece->tensors),
-      "The final augmentation of", index, "refurbish");
+  absl::Status status = functions_.final.function->Run(
+      &contexts_, std::move(arguments), &piece->tensors);
+  if (status.ok()) OwnBuffers(&piece->tensors);
+  return AddToMessage(status, "The final augmentation of", index, "refurbish");
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {

@@ -160,6 +160,9 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   EpochParts parts;
   {
     absl::MutexLock lock(&mu_);
+    if (!end_error_.ok()) {
+      return std::exchange(end_error_, absl::OkStatus());
+    }
     absl::Status joined = JoinOthers();
     if (!joined.ok()) return joined;
     // Another job may have ended its first pass meanwhile. Whose directory was
@@ -322,6 +325,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
       shared_->generations.Clear();
     }
     next_epoch_ = saved.next_epoch;
+    end_error_ = absl::OkStatus();
     if (!saved.begun) return nullptr;
     parts = BeginEpoch(saved.number, saved.scheduled);
   }
@@ -369,6 +373,11 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     if (!agreed.ok()) LOG(WARNING) << agreed.message();
   }
   return absl::OkStatus();
+}
+
+void Stage::KeepEndError(const absl::Status& error) {
+  absl::MutexLock lock(&mu_);
+  end_error_ = error;
 }
 
 absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,

@@ -91,6 +91,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // What went wrong at the end of an epoch, once, for the next one to fail with:
+  // whoever knows the number of elements, as Keras does, never asks for the end, and
+  // drops what a `prefetch` has read there.
+  void KeepEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
+
   // What a checkpoint of an iterator says that has not begun an epoch, or has
   // ended one.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -157,6 +162,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
   // Null until the first epoch, and on a store of our own. Before `store_` goes.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
+  absl::Status end_error_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   // The highest of all epochs that were begun.

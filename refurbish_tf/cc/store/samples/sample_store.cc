@@ -8,6 +8,7 @@
 #include "refurbish_tf/cc/store/samples/disk_samples.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"
+#include "tensorflow/core/framework/tensor_util.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/kernels/ragged_tensor_variant.h"
 
@@ -17,6 +18,7 @@ namespace {
 using tensorflow::DataTypeVector;
 using tensorflow::RaggedTensorVariant;
 using tensorflow::Tensor;
+using tensorflow::TensorBuffer;
 using tensorflow::Variant;
 
 int64_t TensorBytes(const Tensor& tensor) {
@@ -37,6 +39,36 @@ int64_t TensorBytes(const Tensor& tensor) {
   return bytes;
 }
 
+bool IsView(const Tensor& tensor) {
+  const TensorBuffer* const buffer = tensorflow::DMAHelper::buffer(&tensor);
+  if (buffer == nullptr) return false;
+  const size_t bytes = tensorflow::DataTypeCanUseMemcpy(tensor.dtype())
+                           ? tensor.TotalBytes()
+                           : buffer->size();
+  return !buffer->OwnsMemory() ||
+         const_cast<TensorBuffer*>(buffer)->root_buffer()->size() > bytes;
+}
+
+void OwnBuffer(Tensor* tensor) {
+  if (tensor->dtype() == tensorflow::DT_VARIANT) {
+    // Others may hold the elements, which are to change.
+    *tensor = tensorflow::tensor::DeepCopy(*tensor);
+    auto flat = tensor->flat<Variant>();
+    for (int64_t i = 0; i < flat.size(); ++i) {
+      if (Tensor* component = flat(i).get<Tensor>()) {
+        OwnBuffer(component);
+      } else if (auto* ragged = flat(i).get<RaggedTensorVariant>()) {
+        OwnBuffer(ragged->mutable_values());
+        for (Tensor& splits : *ragged->mutable_nested_splits()) {
+          OwnBuffer(&splits);
+        }
+      }
+    }
+  } else if (tensor->dtype() != tensorflow::DT_RESOURCE && IsView(*tensor)) {
+    *tensor = tensorflow::tensor::DeepCopy(*tensor);
+  }
+}
+
 // The tensors, and their buffers, in which references are counted.
 void PrefetchSamples(const Sample* const* samples, size_t count) {
   for (size_t i = 0; i < count; ++i) __builtin_prefetch(samples[i]->data());
@@ -53,6 +85,10 @@ int64_t SampleBytes(const Sample& sample) {
   int64_t bytes = 0;
   for (const Tensor& tensor : sample) bytes += TensorBytes(tensor);
   return bytes;
+}
+
+void OwnBuffers(Sample* sample) {
+  for (Tensor& tensor : *sample) OwnBuffer(&tensor);
 }
 
 int64_t FixedSampleBytes(
@@ -220,7 +256,9 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   Generation generation = store_->StoredGeneration(index);
   if (generation == kNoGeneration) generation = 0;
   const int64_t bytes = Bytes(sample);
-  if (disk_samples_ != nullptr) {
+  if (disk_samples_ == nullptr) {
+    OwnBuffers(&sample);
+  } else {
     EncodedSample encoded;
     status = EncodedSample::Encode(sample, &encoded);
     if (!status.ok()) return status;

@@ -22,8 +22,14 @@ namespace refurbish_tf {
 // The components of a partially augmented sample. Copying it copies no data.
 using Sample = std::vector<tensorflow::Tensor>;
 
-// Bytes of the data, also of that in ragged and sparse components.
+// Bytes of the data, also of that in ragged and sparse components. It is what the
+// sample keeps in memory only if its buffers are its own.
 int64_t SampleBytes(const Sample& sample);
+
+// Copies the components that are views of something larger, all of which they would
+// keep in memory: a slice is one. So is, perhaps, an array of numpy's, which may be
+// written into besides.
+void OwnBuffers(Sample* sample);
 
 // The bytes that every sample of this type takes, or -1 when they differ.
 int64_t FixedSampleBytes(
