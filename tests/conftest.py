@@ -1,4 +1,5 @@
 """How the tests are run: all or a sample of the cases, on all processors, and those marked `alone` by themselves at the end."""
+import collections
 import fcntl
 import os
 
@@ -10,6 +11,10 @@ from support import cases
 # The time of one example says nothing on a machine whose cores are shared.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
+
+# Of all processes: what the tests of each file took. Those above this many seconds are told at the end.
+SECONDS = collections.Counter()
+TOLD = 10
 
 
 def pytest_addoption(parser):
@@ -29,6 +34,18 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=[item for item in items if item in leaves])
     items[:] = [item for item in items if item not in leaves]
   items.sort(key=lambda item: item.get_closest_marker("alone") is not None)
+
+
+def pytest_runtest_logreport(report):
+  SECONDS[report.location[0]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter):
+  terminalreporter.section("seconds by file")
+  for name, seconds in SECONDS.most_common():
+    if seconds >= TOLD:
+      terminalreporter.write_line(f"{seconds:6.0f} {name}")
+  terminalreporter.write_line(f"{sum(SECONDS.values()):6.0f} all")
 
 
 @pytest.hookimpl(optionalhook=True)

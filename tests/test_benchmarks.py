@@ -81,6 +81,7 @@ def test_peers_that_do_not_run_are_marked(tmp_path):
       assert row["values"] or "not installed" in row["name"]
 
 
+@cases.only_exhaustive
 def test_photographs_are_generated_where_there_are_none(tmp_path):
   script = "import samples; files, whence = samples.photographs(100); print(len(files), whence)"
   done = subprocess.run(

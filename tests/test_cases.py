@@ -22,6 +22,7 @@ def test_some(monkeypatch):
   assert cases.some(range(29), 3) == list(range(29)) and cases.examples(3) == 30
 
 
+@cases.only_exhaustive
 def test_what_mutants_replace_is_there():
   """Just once, and the test that is to see it is one of the default run."""
   for mutant in mutants.MUTANTS:

@@ -190,7 +190,7 @@ class Process:
 
 
 def test_processes_share_and_one_is_killed(root):
-  n, epochs = 3000, 4
+  n, epochs = 1500, 4
   path = new_path(root)
   processes = [Process(path, seed, n, epochs) for seed in range(3)]
   for process in processes:
@@ -223,6 +223,7 @@ def test_killed_runs_leave_nothing_to_repair(root):
   assert result["calls"] <= 2000 + 2 * 1000
 
 
+@cases.only_exhaustive  # By default FullDiskTest.FilesThatMayNotGrow, in C++, and test_disk_limits.py.
 def test_disk_full(root):
   """Training goes on; what does not fit is prepared afresh; one warning."""
   path = new_path(root)

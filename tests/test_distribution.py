@@ -9,6 +9,7 @@ import threading
 import pytest
 import tensorflow as tf
 
+from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 service = tf.data.experimental.service
@@ -271,6 +272,7 @@ def test_shares_cannot_have_one_process():
   del workers
 
 
+@cases.only_exhaustive  # By default: a job that is read anew begins anew.
 def test_killed_worker_begins_its_share_anew(tmp_path):
   """The job ends when the worker is back at its address. Every element came at least once; of others none too many."""
   n = 200
@@ -310,6 +312,7 @@ def test_killed_worker_begins_its_share_anew(tmp_path):
     assert len(shares[1]) == len(shares[2]) == (n if policy == Policy.OFF else n // 2)
 
 
+@cases.only_exhaustive  # What it is told is TensorFlow's own.
 def test_worker_without_the_package_is_told_of_it(tmp_path):
   with killed_at_the_end() as processes:
     workers = Service(tmp_path, processes, num_workers=1, package="")

@@ -24,7 +24,7 @@ def shapes():
 
 @pytest.mark.parametrize("augmentation, setting", [
     (augmentation, setting) for augmentation in cases.some(reversed(accuracy.AUGMENTATIONS), 1)
-    for setting in cases.some(accuracy.settings(augmentation), 8)])
+    for setting in cases.some(accuracy.settings(augmentation), 4)])
 def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
   """The samples of an epoch: as many steps for all, whole batches, and each label as often as it is to be."""
   pipeline = accuracy.pipeline(shapes, augmentation, setting, seed=1)

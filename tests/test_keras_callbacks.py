@@ -340,11 +340,11 @@ def train_until_killed(directory, kind, events, store):
 
 
 @pytest.mark.parametrize("kind, on_disk, kills, most", [
-    ("range", False, 20 if cases.exhaustive else 5, 12), ("stream", True, 5 if cases.exhaustive else 2, 25)])
+    ("range", False, 20 if cases.exhaustive else 3, 12), ("stream", True, 5 if cases.exhaustive else 1, 25)])
 def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills, most):
   """SIGKILL at random steps, and amid the writing of a backup: epochs are whole, and weights the same bit for bit."""
   context = multiprocessing.get_context("forkserver")
-  context.set_forkserver_preload(["refurbish_tf"])
+  context.set_forkserver_preload(["refurbish_tf", "keras"])
   store = tmp_path / "store" if on_disk else None
 
   def run(directory, events):

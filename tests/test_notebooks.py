@@ -75,6 +75,7 @@ def test_runs(path, parameters):
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 
+@cases.only_exhaustive  # By default test_demo.py's test_falls_back_at_once_without_a_network.
 def test_runs_without_a_network(tmp_path, monkeypatch):
   """On drawn shapes, which is said at once."""
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
