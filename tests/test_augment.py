@@ -9,6 +9,7 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf.augment import distortions
 from refurbish_tf.augment import layers
+from support import cases
 from support.images import IMAGES, PILLOW, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
 FACTORS = (0.0, 0.1, 0.37, 0.55, 0.82, 1.0, 1.0001, 1.36, 1.72, 1.9, 7.0)
@@ -60,6 +61,7 @@ class TestDistortions:
         actual = _distorted(name, parameter)(tf.constant(image)).numpy()
         assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
 
+  @cases.each_value
   @pytest.mark.parametrize("name", PILLOW)
   @pytest.mark.parametrize("height, width", [(None, None), (33, None), (None, 47)])
   def test_equals_pillow_with_unknown_sides(self, name, height, width):
@@ -79,6 +81,7 @@ class TestDistortions:
       (actual,) = tf.data.Dataset.from_tensors(image).map(_distorted(name, parameter)).as_numpy_iterator()
       assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter})")
 
+  @cases.each_value
   @pytest.mark.parametrize("shape", [(33, 47), (None, None)])
   @pytest.mark.parametrize("name", [name for name, parameters in PARAMETERS.items() if None not in parameters])
   def test_equals_pillow_with_a_parameter_not_known_while_tracing(self, name, shape):

@@ -128,6 +128,7 @@ def test_places_where_the_input_has_them():
   assert sorted(found) == list(range(20, 100, 10)) and found != sorted(found)
 
 
+@cases.each_value
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("behind", ["nothing", "prefetch", "augment", "echo"])
 def test_restored_in_a_global_shuffle(behind, symbolic):

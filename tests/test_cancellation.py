@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases, waiting
+from support import cases
 from support.datasets import stream
 
 Dataset = tf.data.Dataset
@@ -105,6 +106,7 @@ def destroy_while_blocked(dataset, gate, read, blocked):
   return gate.calls - before
 
 
+@cases.each_value
 @pytest.mark.parametrize("source", [Dataset.range, stream], ids=["random access", "stream"])
 @pytest.mark.parametrize("parallel", [None, 2])
 @pytest.mark.parametrize("disk", [False, True])
@@ -123,6 +125,7 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
   assert gate.calls - made <= n + n // 2
 
 
+@cases.each_value
 @pytest.mark.parametrize("parallel", [None, 2])
 @pytest.mark.parametrize("disk", [False, True])
 def test_refurbish_in_final_fn(tmp_path, parallel, disk):
@@ -152,6 +155,7 @@ def test_refurbish_in_the_source(kind):
 
 
 # Of the adaptive stage it is unknown how often an element comes, but it reads two ahead of the newest one.
+@cases.each_value
 @pytest.mark.parametrize("e, read", [(2, elements(10)), (rtf.AUTOTUNE, until(3))], ids=["number", "adaptive"])
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_echo(e, read, parallel):

@@ -53,6 +53,7 @@ TOGETHER = {
 }
 
 
+@cases.each_value
 @pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
 @pytest.mark.parametrize("source", [Dataset.range, stream], ids=["range", "stream"])
 def test_options_together(names, source):

@@ -12,6 +12,7 @@ from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
 from support import cases, waiting
+from support import cases
 from support.datasets import call_in_python, fresh, resident, stats, stream
 
 Dataset = tf.data.Dataset
@@ -90,6 +91,7 @@ def test_two_iterators_at_once():
       assert [sorted(each) for each in values] == [list(range(20))] * 2
 
 
+@cases.each_value
 @pytest.mark.parametrize("source", [Dataset.range(50), stream(50)], ids=["range", "stream"])
 @pytest.mark.parametrize("options", [
     {"r": 2.7, "shuffle_buffer_size": 7}, {"deterministic": False, "max_bytes": 160}, {"num_parallel_calls": None}], ids=str)

@@ -84,6 +84,7 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
   drop(pipeline)
 
 
+@cases.each_value
 @pytest.mark.parametrize("kind", RANDOM_ACCESS)
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_yields_what_the_store_in_memory_yields(root, kind, epochs):

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import echo_op
+from support import cases
 from support.echoes import Calls, contents
 
 
@@ -20,6 +21,7 @@ def stages(dataset):
   return [*(stages(inputs[0]) if inputs else []), type(dataset).__name__]
 
 
+@cases.each_value
 @pytest.mark.parametrize("e", [1, 2, 4])
 @pytest.mark.parametrize("where, order, calls, unique", [
     ("before_augment", ["Echo", "Shuffle", "Augment", "Batch"], lambda n, e: n * e, lambda n, e: n * e),

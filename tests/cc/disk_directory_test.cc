@@ -139,11 +139,7 @@ TEST_F(DiskDirectoryTest, IsForTheUserAlone) {
 // flushed before, as they said through a pipe, is there.
 TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
   constexpr uint64_t kSamples = 64;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kRounds = 20;
-#else
-  constexpr int kRounds = 100;
-#endif
+  const int rounds = Rounds(6);
   const auto size = [](uint64_t index) -> size_t {
     return index % 8 == 0 ? 17'000 + index : 50 * index;
   };
@@ -200,7 +196,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
   std::mt19937 random(1);
   std::map<uint64_t, Generation> least;
   int64_t most_segments = 0;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     pid_t children[2];
     int fds[2][2];
     for (int i = 0; i < 2; ++i) {
@@ -242,7 +238,7 @@ TEST_F(DiskDirectoryTest, KilledProcessesLeaveNothingWrongAndNothingBehind) {
 // A process that dies while it makes the store leaves nothing that another one
 // minds.
 TEST_F(DiskDirectoryTest, OpenedByManyAtOnceAndKilled) {
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < Rounds(6); ++round) {
     fs::remove_all(directory_);
     std::vector<pid_t> children;
     for (int i = 0; i < 4; ++i) {

@@ -259,15 +259,13 @@ class DiskFuzzTest : public StoreDirectoryTest {
   // Each round is a process of its own, which dies rather than to hang. It finds
   // an empty directory `round`.
   void RunRounds(const std::function<void(Random&)>& round) {
-    const char* const number_of_rounds = std::getenv("REFURBISH_TF_ROUNDS");
 #if defined(__SANITIZE_THREAD__)
     // To which a file of two gigabytes is very long.
-    constexpr int kRounds = 4;
+    constexpr int kHandful = 2;
 #else
-    constexpr int kRounds = 20;
+    constexpr int kHandful = 4;
 #endif
-    const int rounds =
-        number_of_rounds != nullptr ? std::atoi(number_of_rounds) : kRounds;
+    const int rounds = Rounds(kHandful);
     const std::string said = directory_ + "/said";
     for (int number = 0; number < rounds; ++number) {
       std::filesystem::create_directories(store_);

@@ -56,6 +56,13 @@ inline std::map<std::string, std::string> ReadFiles(
   return files;
 }
 
+// How often what goes on at random is done: a handful, or as often as is asked
+// for.
+inline int Rounds(int handful) {
+  const char* const asked = std::getenv("REFURBISH_TF_ROUNDS");
+  return asked != nullptr ? std::atoi(asked) : handful;
+}
+
 class StoreDirectoryTest : public testing::Test {
  protected:
   StoreDirectoryTest()

@@ -14,7 +14,7 @@ namespace {
 // As a tensor is: a reference to data that is counted.
 using Sample = std::shared_ptr<const std::string>;
 
-Sample Make(const std::string& text) {
+Sample MakeSample(const std::string& text) {
   return std::make_shared<const std::string>(text);
 }
 
@@ -26,7 +26,7 @@ void NoPrefetch(const Sample* const*, size_t) {}
 
 TEST(MemoryStoreTest, HoldsTheSampleItself) {
   MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
-  const Sample sample = Make("abc");
+  const Sample sample = MakeSample("abc");
   EXPECT_EQ(store.Put(5, 0, sample), PutResult::kStored);
   Sample found;
   Generation generation;
@@ -41,8 +41,8 @@ TEST(MemoryStoreTest, WhatWillBeAskedForIsBroughtNearer) {
       kUnlimited, Bytes, [&](const Sample* const* samples, size_t count) {
         for (size_t i = 0; i < count; ++i) brought.push_back(*samples[i]);
       });
-  const Sample one = Make("one");
-  const Sample two = Make("two");
+  const Sample one = MakeSample("one");
+  const Sample two = MakeSample("two");
   store.Put(1, 0, one);
   store.Put(5000, 7, two);
   // What is not there, and more than are brought at once, does no harm.
@@ -61,7 +61,7 @@ TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
   Sample found;
   Generation generation;
   EXPECT_FALSE(store.Get(7, {0, 0}, &found, &generation));
-  store.Put(7, 3, Make("three"));
+  store.Put(7, 3, MakeSample("three"));
   EXPECT_FALSE(store.Get(7, {2, 2}, &found, &generation));
   EXPECT_FALSE(store.Get(7, {4, 4}, &found, &generation));
   EXPECT_FALSE(store.Contains(7, {2, 2}));
@@ -75,20 +75,21 @@ TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
 
 TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
   MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
-  store.Put(1, 5, Make("new"));
-  EXPECT_EQ(store.Put(1, 4, Make("old")), PutResult::kNewerKept);
+  store.Put(1, 5, MakeSample("new"));
+  EXPECT_EQ(store.Put(1, 4, MakeSample("old")), PutResult::kNewerKept);
   Sample found;
   Generation generation;
   ASSERT_TRUE(store.Get(1, {}, &found, &generation));
   EXPECT_EQ(*found, "new");
-  EXPECT_EQ(store.Put(1, 6, Make("newer")), PutResult::kStored);
+  EXPECT_EQ(store.Put(1, 6, MakeSample("newer")), PutResult::kStored);
   EXPECT_EQ(store.Stats().entries, 1);
   EXPECT_EQ(store.Stats().evictions, 1);
 }
 
 TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
   MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
-  const Sample first = Make("1"), second = Make("2"), third = Make("3");
+  const Sample first = MakeSample("1"), second = MakeSample("2"),
+               third = MakeSample("3");
   store.Put(0, 0, first);
   store.Put(0, 1, second);
   EXPECT_EQ(first.use_count(), 1);
@@ -104,7 +105,7 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
 
 TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
   MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
-  store.Put(4, 2, Make("four"));
+  store.Put(4, 2, MakeSample("four"));
   Sample found;
   Generation generation;
   EXPECT_FALSE(store.Take(4, {1, 1}, &found, &generation));
@@ -123,16 +124,16 @@ TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
 // G8.
 TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
   MemoryStore<Sample> store(10, Bytes, NoPrefetch);
-  EXPECT_EQ(store.Put(0, 0, Make("1234")), PutResult::kStored);
-  EXPECT_EQ(store.Put(1, 0, Make("123456")), PutResult::kStored);
-  EXPECT_EQ(store.Put(2, 0, Make("1")), PutResult::kNoRoom);
+  EXPECT_EQ(store.Put(0, 0, MakeSample("1234")), PutResult::kStored);
+  EXPECT_EQ(store.Put(1, 0, MakeSample("123456")), PutResult::kStored);
+  EXPECT_EQ(store.Put(2, 0, MakeSample("1")), PutResult::kNoRoom);
   EXPECT_EQ(store.Stats().bytes, 10);
   // One that has grown is not kept, and the old one is not handed out either.
-  EXPECT_EQ(store.Put(0, 1, Make("12345")), PutResult::kNoRoom);
+  EXPECT_EQ(store.Put(0, 1, MakeSample("12345")), PutResult::kNoRoom);
   EXPECT_EQ(store.StoredGeneration(0), kNoGeneration);
   EXPECT_EQ(store.Stats().bytes, 6);
   EXPECT_TRUE(store.Evict(1));
-  EXPECT_EQ(store.Put(0, 1, Make("1234567890")), PutResult::kStored);
+  EXPECT_EQ(store.Put(0, 1, MakeSample("1234567890")), PutResult::kStored);
   EXPECT_EQ(store.Stats().entries, 1);
 }
 
@@ -142,13 +143,13 @@ TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
   Generation generation;
   store.Get(0, {0, 0}, &found, &generation);  // Miss.
   store.Contains(0, {0, 0});  // Miss.
-  store.Put(0, 0, Make("a"));
+  store.Put(0, 0, MakeSample("a"));
   store.Contains(0, {0, 0});  // Counts nothing.
   store.Get(0, {0, 0}, &found, &generation);  // Hit.
   store.Get(0, {}, &found, &generation);  // Hit.
-  store.Put(0, 1, Make("bb"));   // Eviction.
+  store.Put(0, 1, MakeSample("bb"));   // Eviction.
   store.Evict(0);                // Eviction.
-  store.Put(0, 2, Make("ccc"));
+  store.Put(0, 2, MakeSample("ccc"));
   store.Remove(0);               // No eviction.
   const CacheStoreStats stats = store.Stats();
   EXPECT_EQ(stats.entries, 0);
@@ -174,7 +175,7 @@ TEST(MemoryStoreTest, ServesManyThreads) {
           wrong += *found != std::to_string(index * 10 + generation);
         } else {
           store.Put(index, generation,
-                    Make(std::to_string(index * 10 + generation)));
+                    MakeSample(std::to_string(index * 10 + generation)));
         }
         if (k % 17 == 0) store.Remove(index);
         if (k % 5000 == 0) store.Clear();

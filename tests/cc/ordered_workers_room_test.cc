@@ -1,5 +1,5 @@
 // How much the workers make in advance: no more than there is room for, and no
-// less. They use std::thread.
+// less. They use std::thread. ordered_workers_test.cc says with which kinds.
 #include <algorithm>
 #include <cstdint>
 
@@ -9,8 +9,6 @@
 
 namespace refurbish_tf {
 namespace {
-
-INSTANTIATE_TEST_SUITE_P(Kinds, AllWorkersTest, AllKinds(), NameOfKind);
 
 TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
   for (const int max_pieces : {1, 2, 5, 16, 33}) {

@@ -37,16 +37,7 @@ namespace fs = std::filesystem;
 class PowerLossTest : public StoreDirectoryTest {
  protected:
   // All that can happen to so many operations, ...
-#if defined(__SANITIZE_THREAD__)
-  static constexpr size_t kMostForAll = 2;
-  static constexpr int kRandomStates = 2;
-#elif defined(__SANITIZE_ADDRESS__)
-  static constexpr size_t kMostForAll = 8;
-  static constexpr int kRandomStates = 30;
-#else
-  static constexpr size_t kMostForAll = 10;
-  static constexpr int kRandomStates = 100;
-#endif
+  const size_t most_for_all_ = Rounds(0) > 0 ? 8 : 4;
   // ... and every so many-th store is used further.
   static constexpr int kUseEvery = 16;
 
@@ -301,7 +292,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
       Examine(disk.Make(done, {{i, fate}}, nullptr), done,
               "without the bytes of the one after " + std::to_string(i));
     }
-    if (unknown.size() <= kMostForAll) {
+    if (unknown.size() <= most_for_all_) {
       for (uint32_t lost = 0; lost < 1u << unknown.size(); ++lost) {
         std::map<size_t, Fate> fates;
         for (size_t k = 0; k < unknown.size(); ++k) {
@@ -312,7 +303,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
       }
     }
     // With parts of writes, and of what is mapped.
-    for (int k = 0; k < kRandomStates; ++k) {
+    for (int k = 0; k < Rounds(3); ++k) {
       const uint32_t lost_of_16 = std::vector<uint32_t>{0, 1, 4, 8, 15}[k % 5];
       std::map<size_t, Fate> fates;
       for (const size_t i : unknown) {
