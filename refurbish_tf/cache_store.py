@@ -35,6 +35,7 @@ class CacheStoreStats:
     corrupt: samples on disk that could not be read or whose checksum was wrong. They count as absent.
     foreign_hits: hits on samples that another process has prepared, or an earlier one.
     failed_writes: how often the disk was full or could not be written.
+    epochs: how many epochs of `refurbish` were begun on a store on disk, ever.
   """
   entries: int
   bytes: int
@@ -48,6 +49,7 @@ class CacheStoreStats:
   corrupt: int = 0
   foreign_hits: int = 0
   failed_writes: int = 0
+  epochs: int = 0
 
 
 class CacheStore:
@@ -249,11 +251,11 @@ class CacheStore:
     right, wrong = map(int, native.ops().refurbish_tf_cache_store_verify(store=self._id))
     return right, wrong
 
-  def _agree(self, settings):
-    """Adds settings to those of a store on disk and returns all of them; ValueError where one differs."""
+  def _agree(self, settings, replace=False):
+    """Adds settings to those of a store on disk and returns all. Where one differs: ValueError, unless it is to be replaced."""
     with tf.init_scope(), arguments.build_errors():
       names, values = native.ops().refurbish_tf_cache_store_agree(
-          store=self._id, names=list(settings), values=list(settings.values()))
+          store=self._id, names=list(settings), values=list(settings.values()), replace=replace)
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
   def _read_element_spec(self, settings):

@@ -12,6 +12,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import arguments
+from refurbish_tf import fingerprint
 from refurbish_tf import mistakes
 from refurbish_tf import native
 from refurbish_tf import stats
@@ -191,6 +192,8 @@ def _refurbish(
       0 if num_parallel_calls is None else num_parallel_calls,
       {True: "true", False: "false", None: "default"}[deterministic], name)
   place = mistakes.Place.of_caller()
+  if store is not None and store.path is not None:
+    fingerprint.check_store(store, r, dataset.fingerprint_of_samples(), place)
   mistakes.check_source(self, place)
   mistakes.watch(dataset, place)
   return dataset
@@ -247,6 +250,9 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
 
   def _functions(self):
     return [self._partial] if self._final is None else [self._partial, self._final]
+
+  def fingerprint_of_samples(self):
+    return fingerprint.of_stage(self._input_dataset, self._partial.function)
 
   def draws(self):
     """By which operations its functions draw random numbers of their own."""

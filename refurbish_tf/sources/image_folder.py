@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import arguments
+from refurbish_tf import fingerprint
 
 # Those that keras.utils.image_dataset_from_directory takes, and tf.io.decode_image decodes.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
@@ -81,7 +82,7 @@ def image_folder(
     np.random.RandomState(seed).shuffle(places)
     paths, labels = [paths[place] for place in places], [labels[place] for place in places]
   if validation_split is None:
-    return _dataset(paths, labels, class_names)
+    return _dataset(directory, paths, labels, class_names)
   at = len(paths) - int(validation_split * len(paths))
   parts = {"training": slice(None, at), "validation": slice(at, None)}
   wanted = [subset] if subset != "both" else list(parts)
@@ -89,17 +90,20 @@ def image_folder(
     if not paths[parts[name]]:
       raise ValueError(
           f"validation_split={validation_split} of the {len(paths):,} images below {directory} leaves none for {name}.")
-  datasets = tuple(_dataset(paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
+  datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
 
-def _dataset(paths, labels, class_names):
+def _dataset(directory, paths, labels, class_names):
   # Names of files are bytes, whatever Python makes of those that are no text.
   names = np.array([os.fsencode(path) for path in paths], object)
   dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
   dataset.file_paths = list(paths)
+  # Of the names below the directory, which may be moved.
+  dataset.files_fingerprint = lambda: fingerprint.of_strings(
+      np.array(labels, np.int32).tobytes(), *(name[len(os.fsencode(directory)):].lstrip(b"/") for name in names))
   return dataset
 
 

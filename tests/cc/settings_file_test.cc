@@ -37,6 +37,9 @@ TEST_F(SettingsTest, AgreeAddAndDiffer) {
   // Nothing of it was taken over.
   EXPECT_EQ(store->settings(), expected);
   EXPECT_EQ(Open()->settings(), expected);
+  EXPECT_TRUE(store->Agree({{"r", "4"}}, /*replace=*/true).ok());
+  EXPECT_EQ(store->settings().at("r"), "4");
+  EXPECT_EQ(Open()->settings().at("r"), "4");
 }
 
 TEST_F(SettingsTest, OfSeveralAtOnceOneIsAgreedOn) {

@@ -231,7 +231,7 @@ class StatsOp : public StoreOp {
         counts.store.misses,  counts.store.evictions,
         counts.disk_bytes,    counts.segments,     counts.compactions,
         counts.bytes_moved,   counts.corrupt,      counts.foreign_hits,
-        counts.failed_writes});
+        counts.failed_writes, counts.epochs});
     return absl::OkStatus();
   }
 };
@@ -254,7 +254,9 @@ class DiskStoreOp : public StoreOp {
 
 class AgreeOp : public DiskStoreOp {
  public:
-  using DiskStoreOp::DiskStoreOp;
+  explicit AgreeOp(OpKernelConstruction* ctx) : DiskStoreOp(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("replace", &replace_));
+  }
 
  protected:
   absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
@@ -266,7 +268,7 @@ class AgreeOp : public DiskStoreOp {
     Settings settings;
     for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
     absl::Status status = store.CheckDirectory();
-    if (status.ok()) status = store.Agree(settings);
+    if (status.ok()) status = store.Agree(settings, replace_);
     // For the user all of these are a wrong argument.
     if (!status.ok()) return absl::FailedPreconditionError(status.message());
     settings = store.disk()->settings();
@@ -282,6 +284,9 @@ class AgreeOp : public DiskStoreOp {
     ctx->set_output(1, agreed_values);
     return absl::OkStatus();
   }
+
+ private:
+  bool replace_;
 };
 
 class VerifyOp : public DiskStoreOp {

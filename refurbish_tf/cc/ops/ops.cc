@@ -234,6 +234,7 @@ REGISTER_OP("RefurbishTf>CacheStoreAgree")
     .Input("values: string")
     .Output("agreed_names: string")
     .Output("agreed_values: string")
+    .Attr("replace: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
@@ -243,7 +244,7 @@ REGISTER_OP("RefurbishTf>CacheStoreAgree")
     .Doc(R"doc(
 Adds settings to those that a store on disk was written under, and returns all.
 
-Fails when one differs.
+Where one differs it is replaced, or this fails.
 )doc");
 
 REGISTER_OP("RefurbishTf>CacheStoreVerify")
@@ -308,7 +309,7 @@ REGISTER_OP("RefurbishTf>CacheStoreStats")
     .Input("store: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<12>)
+    .SetShapeFn(VectorShape<13>)
     .Doc("The fields of refurbish_tf.CacheStoreStats.");
 
 }  // namespace

@@ -249,13 +249,14 @@ bool DiskStore::DirectoryIsGone() const {
   return !directory_->IsInPlace() || !directory_->IsNamed(*lock_file_, kLockFile);
 }
 
-absl::Status DiskStore::Agree(const Settings& settings) {
+absl::Status DiskStore::Agree(const Settings& settings, bool replace) {
   const absl::StatusOr<Settings> agreed =
-      SettingsFile(directory_.get()).Agree(settings, kLockFile);
+      SettingsFile(directory_.get()).Agree(settings, replace, kLockFile);
   if (!agreed.ok()) return agreed.status();
-  // What is there stays, so it does not matter who comes first.
+  // What is there stays, so it does not matter who comes first; what is replaced
+  // is read anew by who needs it.
   std::lock_guard<std::mutex> lock(settings_mu_);
-  settings_.insert(agreed->begin(), agreed->end());
+  for (const auto& [name, value] : *agreed) settings_[name] = value;
   return absl::OkStatus();
 }
 
@@ -403,6 +404,7 @@ DiskStore::Counts DiskStore::Stats() const {
   counts.bytes_put = of_records.bytes_put;
   counts.corrupt = of_records.corrupt;
   counts.foreign_hits = of_records.foreign_hits;
+  counts.epochs = records_->state().epochs();
   return counts;
 }
 

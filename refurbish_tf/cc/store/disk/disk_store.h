@@ -84,6 +84,7 @@ class DiskStore {
     int64_t corrupt = 0;       // Records that were found absent by checking them.
     int64_t foreign_hits = 0;  // On what others have written.
     int64_t failed_writes = 0;
+    int64_t epochs = 0;        // That any job has begun, ever.
   };
 
   // Opens the store in `directory`, or makes one.
@@ -99,8 +100,9 @@ class DiskStore {
   bool DirectoryIsGone() const;
 
   // Compares `settings` with those that the store was written under and adds
-  // those that it lacks. Fails, naming them, when some differ.
-  absl::Status Agree(const Settings& settings) ABSL_LOCKS_EXCLUDED(settings_mu_);
+  // those that it lacks. Where some differ it replaces them, or fails, naming them.
+  absl::Status Agree(const Settings& settings, bool replace = false)
+      ABSL_LOCKS_EXCLUDED(settings_mu_);
   Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
 
   SharedState& state() { return records_->state(); }

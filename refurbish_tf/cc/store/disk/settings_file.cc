@@ -139,7 +139,8 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
 }
 
 absl::StatusOr<Settings> SettingsFile::Agree(
-    const Settings& settings, const std::string& lock_name) const {
+    const Settings& settings, bool replace,
+    const std::string& lock_name) const {
   // The lock is freed when the file is closed.
   const absl::StatusOr<std::shared_ptr<File>> lock_file =
       directory_->OpenFile(lock_name);
@@ -156,18 +157,22 @@ absl::StatusOr<Settings> SettingsFile::Agree(
   absl::StatusOr<StoreContents> contents = Read();
   if (!contents.ok()) return contents.status();
   std::string differences;
-  bool added = false;
+  bool changed = false;
   for (const auto& [name, value] : settings) {
     const auto [entry, is_new] = contents->settings.emplace(name, value);
-    added |= is_new;
-    if (entry->second != value) {
+    changed |= is_new;
+    if (entry->second == value) continue;
+    if (replace) {
+      entry->second = value;
+      changed = true;
+    } else {
       absl::StrAppend(&differences, differences.empty() ? "" : "; ", name, " is ",
                       value.empty() ? "none" : value, ", but it was ",
                       entry->second.empty() ? "none" : entry->second);
     }
   }
   if (!differences.empty()) return absl::FailedPreconditionError(differences);
-  if (added) {
+  if (changed) {
     absl::Status written = Write(*contents);
     if (!written.ok()) return written;
   }

@@ -47,10 +47,10 @@ class SettingsFile {
   // Replaces the file as a whole, and returns when that is on the disk.
   absl::Status Write(const StoreContents& contents) const;
 
-  // Adds those settings that are not there and returns all; FailedPrecondition
-  // where others are different. For one process at a time, by a lock on the file
-  // `lock_name`.
-  absl::StatusOr<Settings> Agree(const Settings& settings,
+  // Adds those settings that are not there and returns all. Others that are
+  // different it replaces, or fails with FailedPrecondition. For one process at a
+  // time, by a lock on the file `lock_name`.
+  absl::StatusOr<Settings> Agree(const Settings& settings, bool replace,
                                  const std::string& lock_name) const;
 
   // Whether a file of this name may be left by a process that died in `Write`.

@@ -66,6 +66,10 @@ bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
   return true;
 }
 
+int64_t SharedState::epochs() const {
+  return CheckedValue(contents_->next_epoch.load());
+}
+
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
   // Locks belong to what was opened.

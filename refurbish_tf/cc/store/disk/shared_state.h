@@ -42,6 +42,9 @@ class SharedState {
     contents_->bytes = bytes;
   }
 
+  // How many epochs were begun, or one after the last of them.
+  int64_t epochs() const;
+
   // Bytes of records that were appended or have died, ever; as time to whoever
   // gives space back.
   uint64_t changed() const { return contents_->changed.load(); }

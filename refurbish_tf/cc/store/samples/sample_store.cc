@@ -196,9 +196,9 @@ absl::Status SampleStore::CheckDirectory() {
 }
 
 absl::Status SampleStore::Agree(
-    const std::map<std::string, std::string>& settings) {
+    const std::map<std::string, std::string>& settings, bool replace) {
   DiskStore& disk = *this->disk();
-  absl::Status status = disk.Agree(settings);
+  absl::Status status = disk.Agree(settings, replace);
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk.directory(),

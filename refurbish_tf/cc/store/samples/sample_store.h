@@ -84,7 +84,8 @@ class SampleStore {
 
   // On disk: compares settings with those that the store was written under, and
   // adds those that it does not have.
-  absl::Status Agree(const std::map<std::string, std::string>& settings);
+  absl::Status Agree(const std::map<std::string, std::string>& settings,
+                     bool replace = false);
 
   // As the store's own, for a sample that comes from a user: its types are
   // checked, and it takes the generation of the one it replaces.
