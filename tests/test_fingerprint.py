@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import fingerprint
+from support import cases
 from support import mistakes
 from support import processes
 from support import stores
@@ -21,11 +22,11 @@ N = 6
 
 @pytest.fixture(scope="module")
 def other_processes():
-  """What two other processes make of `traced_functions`, each in another order."""
+  """What other processes make of `traced_functions`, each in another order and with other hashes."""
   running = [
       subprocess.Popen(
           [sys.executable, "-m", "support.traced_functions", order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-          env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")}) for order in ("1", "-2")]
+          env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")}) for order in cases.some(["1", "-2", "-1"], 1)]
   found = []
   for process in running:
     output, errors = process.communicate(timeout=processes.TIMEOUT)
@@ -53,13 +54,13 @@ def _times(factor):
 
 
 def test_same_in_other_processes(other_processes):
-  one, other = other_processes
-  assert set(other) < set(one) == set(traced_functions.functions())
-  for name, function in traced_functions.functions().items():
+  functions = traced_functions.functions()
+  assert any(set(found) == set(functions) for found in other_processes)
+  for name, function in functions.items():
     result = traced_functions.of(function)
     assert result["function"], name
     text = "\t".join(map(str, (result["function"], result["constants"])))
-    assert text == one[name] == other.get(name, text), name
+    assert all(found.get(name, text) == text for found in other_processes), name
 
 
 @pytest.mark.parametrize("change", [{"constant": 4}, {"layers": (2, 1)}], ids=["constant", "layers"])
