@@ -151,15 +151,6 @@ def test_refurbish_in_the_source(kind):
   assert sorted(dataset.as_numpy_iterator()) == list(range(40))
 
 
-def test_refurbish_while_the_shuffle_buffer_is_filled():
-  """Not one more is read for it."""
-  gate = Gate(range(3))
-  dataset = Dataset.range(40).map(gate).filter(lambda x: True).refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None)
-  # When the first element is handed out, the thread of `prefetch` asks for the next.
-  assert destroy_while_blocked(Dataset.range(1).concatenate(dataset).prefetch(1), gate, elements(1), 1) == 0
-  assert sorted(dataset.as_numpy_iterator()) == list(range(40))
-
-
 # Of the adaptive stage it is unknown how often an element comes, but it reads two ahead of the newest one.
 @pytest.mark.parametrize("e, read", [(2, elements(10)), (rtf.AUTOTUNE, until(3))], ids=["number", "adaptive"])
 @pytest.mark.parametrize("parallel", [None, 2])

@@ -274,10 +274,10 @@ def test_first_passes_of_different_length():
 # The shuffle buffer of a stream. --------------------------------------------------------------------------------------------
 
 
-def counted(elements, n, element=lambda x: x):
-  """A stream whose elements are noted in `elements` when they are read; one whose negative is there fails."""
+def counted(elements, n, element=lambda x: x, broken=None):
+  """A stream whose elements are noted in `elements` when they are read."""
   def note(x):
-    if -int(x) in elements:
+    if x == broken:
       raise ValueError("broken")
     elements.append(int(x))
     return x
@@ -330,7 +330,8 @@ def test_shuffle_buffer_of_a_seed():
 def test_what_was_in_the_shuffle_buffer_before_an_error_is_kept():
   """Only of what is read after it the place in the source is not known."""
   store = rtf.CacheStore()
-  dataset = counted([-5], 10).refurbish(tf.identity, r=100, seed=1, num_parallel_calls=None, store=store)
+  dataset = counted([], 10, broken=5).refurbish(
+      tf.identity, r=100, seed=1, num_parallel_calls=None, store=store, shuffle_buffer_size=7)
   values, errors = read(dataset)
   assert sorted(map(int, values)) == [0, 1, 2, 3, 4, 6, 7, 8, 9] and len(errors) == 1
   assert {index for index in range(10) if index in store} == set(range(5))

@@ -285,8 +285,8 @@ def test_description_of_what_is_behind():
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (
       (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
-      (stage.take(-1).repeat().with_options(tf.data.Options()).batch(4).snapshot("directory").map(lambda x: x + 1),
-       "take, repeat, batch(4), snapshot, map"),
+      (stage.take(-1).repeat().with_options(tf.data.Options()).shuffle(3).batch(4).map(lambda x: x + 1),
+       "take, repeat, shuffle, batch(4), map"),
       (tf.data.Dataset.zip(stage, tf.data.Dataset.range(9).take(3)), "zip")):
     assert rtf.describe(behind).splitlines()[-1] == f"  behind  {expected}"
   assert "behind" not in rtf.describe(stage)

@@ -75,7 +75,6 @@ absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::optional<uint32_t>* index) {
   index->reset();
   if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
-  if (!failed_.ok()) return failed_;
   return epoch_->random_access() ? ReadRequested(tensors, index)
                                  : ReadShuffled(ctx, tensors, index);
 }
@@ -97,15 +96,14 @@ absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
 absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
                                         std::vector<Tensor>* tensors,
                                         std::optional<uint32_t>* index) {
-  while (!stream_ended_ && buffer_bytes_ < shuffle_buffer_.bytes &&
+  while (failed_.ok() && !stream_ended_ &&
+         buffer_bytes_ < shuffle_buffer_.bytes &&
          static_cast<int64_t>(buffer_.size()) < shuffle_buffer_.elements) {
-    // The source may not look, and to fill the buffer may take long.
-    if (!buffer_.empty() && ctx->cancellation_manager()->IsCancelled()) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
+    // Told when what was read before has come.
+    if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;
       return status;
@@ -117,7 +115,7 @@ absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
     buffer_bytes_ += element.bytes;
     buffer_.push_back(std::move(element));
   }
-  if (buffer_.empty()) return absl::OkStatus();
+  if (buffer_.empty()) return failed_;
   std::swap(buffer_[random_.Below(buffer_.size())], buffer_.back());
   Element& next = buffer_.back();
   *tensors = std::move(next.tensors);

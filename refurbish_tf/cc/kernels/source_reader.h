@@ -96,6 +96,7 @@ class SourceReader {
   // Of the stream; of what was read last.
   bool position_known_ = true;
   bool index_known_ = true;
+  // What ends the stream before its time, or after it.
   absl::Status failed_;
 };
 
