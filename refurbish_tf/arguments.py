@@ -248,3 +248,10 @@ def upstream_first(dataset):
 def stage_title(kind, name):
   """A stage as it is called in a description: by its kind and by the name that its user gave it, if any."""
   return kind if name is None else f'{kind} "{name}"'
+
+
+def method_name(name):
+  """What a dataset is called where it is written, `filter` for FilterDataset and _FilterDataset, or else as TensorFlow does."""
+  name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
+  method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
+  return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"

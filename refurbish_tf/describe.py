@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf import mistakes
+from refurbish_tf import arguments
 from refurbish_tf import stats
 
 
@@ -18,17 +18,18 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     epoch   600 samples; after the first epoch about 200 fresh, 400 cached
     order   balanced eviction, cache-aware shuffle, seed 7
     source  by index: about 200 of 600 elements are read in an epoch after the first
+    fresh   in uniformly random order, by index
     store   memory, without a limit
+    behind  batch(2)
 
   A source is read by index, so that only fresh samples are read, or it is a stream, which is read through in every epoch; then
-  the description says what makes it one. See `rtf.sources`.
+  the description says what makes it one. See `rtf.sources`. What stands behind the stage gets another order in each epoch.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each stage `refurbish` and `echo`, upstream first, with one more where `take` or `skip`
-    behind `refurbish` leaves out a part of its epochs; one that says so where there is none,
+    A string of a few lines for each stage `refurbish` and `echo`, upstream first; one that says so where there is none,
     or where it is in a function, as of `flat_map`, or the dataset has come as an argument of a `tf.function` or through
     a tf.data service, which keep only what it yields.
 
@@ -42,6 +43,19 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
 
 def _described(stage, dataset):
   text = stage.describe_stage()
-  if hasattr(stage, "refurbish_stage") and mistakes.parts_behind(dataset, stage):
-    text += f"\n  part    {mistakes.PART_OF_EPOCH}"
-  return text
+  behind = _behind(stage, dataset) if hasattr(stage, "refurbish_stage") else []
+  return f"{text}\n  behind  {', '.join(behind)}" if behind else text
+
+
+def _behind(stage, dataset):
+  """What `dataset` is made of `stage` by, in order: names of methods, with the number of elements where there is one."""
+  found, behind = [], {id(stage)}
+  for each in arguments.upstream_first(dataset):
+    if behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access
+      continue
+    behind.add(id(each))
+    if type(each).__name__ != "_OptionsDataset":
+      size = getattr(each, "_count", getattr(each, "_batch_size", None))
+      size = None if size is None else tf.get_static_value(size)
+      found.append(arguments.method_name(type(each).__name__) + ("" if size is None or size < 0 else f"({size})"))
+  return found

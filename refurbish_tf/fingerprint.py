@@ -184,7 +184,7 @@ def _described(code, doc=None):
 # Of a store. ----------------------------------------------------------------------------------------------------------------
 
 
-def check_store(store, r, stage, place):
+def check_store(store, r, stage):
   """Writes down what the samples of a stage are prepared with, and warns where the store may have samples of another kind.
 
   It is not known of each sample what it was prepared with, but of each epoch: all that is used in one was prepared in it or in
@@ -194,7 +194,6 @@ def check_store(store, r, stage, place):
     store: the `CacheStore` on disk.
     r: the reuse factor.
     stage: what `of_stage` returns.
-    place: where to warn, a `mistakes.Place`.
   """
   with tf.init_scope():
     stats = store.stats()
@@ -205,9 +204,9 @@ def check_store(store, r, stage, place):
   # Nothing that was begun before is used any more, or nothing was prepared at all.
   live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2]
   if any(function_differs(what, stage) for _, what in live):
-    place.warn(OTHER_FUNCTION.format(path=store.path))
+    mistakes.warn(OTHER_FUNCTION.format(path=store.path))
   if any(what["files"] and stage["files"] and what["files"] != stage["files"] for _, what in live):
-    place.warn(OTHER_FILES.format(path=store.path))
+    mistakes.warn(OTHER_FILES.format(path=store.path))
   if not live or live[-1][1] != stage:
     live.append((stats.epochs, stage))
   # On a full disk it is not written down.

@@ -11,7 +11,6 @@ setup.py loads this file by path, where neither TensorFlow's ops nor the rest of
 top level free of both.
 """
 import contextlib
-import ctypes
 import fcntl
 import fnmatch
 import functools
@@ -77,15 +76,6 @@ def ops():
     raise ImportError(
         f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
         f"({error.message}): delete it and import again to have it rebuilt.") from error
-
-
-@functools.lru_cache(maxsize=None)
-def symbols():
-  """The library's functions for Python that are no ops, by `ctypes`."""
-  import tensorflow as tf
-
-  ops()  # Finds what is wrong with it, and says so.
-  return ctypes.CDLL(str(library(tf.__version__)))
 
 
 def library(version):

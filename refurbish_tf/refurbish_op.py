@@ -102,13 +102,13 @@ def _refurbish(
   A sample is known by its position in the source, so the source must have the same order in every epoch; it is
   shuffled here. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
   such) is asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
-  be prepared is passed over before `partial_fn`, and what is comes in the order of the stream, mixed among the cached
-  samples. With a stream sorted by class give a `shuffle_buffer_size`, or the first epoch is sorted, too. The stage warns
-  at the end of that epoch, with a `rtf.PipelineWarning`.
+  be prepared is passed over before `partial_fn`, and what is comes among the cached samples, shuffled by a buffer. With a
+  stream sorted by class give a `shuffle_buffer_size` as large as some classes together, or the first epoch is sorted, too.
 
-  The source must yield single samples: batch behind the stage. Split off a validation set before `refurbish`, as in
-  `source.skip(n).refurbish(...)` and `source.take(n)`. Each epoch comes in another order, so `take` and `skip` behind the
-  stage give parts that mix, and a validation would see samples that were trained on. Both mistakes are warned of.
+  The source must yield single samples: batch behind the stage. Where it is a dataset of batches, a
+  `rtf.PipelineWarning` says so. Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and
+  `source.take(n)`. Each epoch comes in another order, so `take` and `skip` behind the stage give parts that mix, and a
+  validation would see samples that were trained on. `cache` behind the stage repeats one epoch.
 
   Read the dataset in one loop at a time. Each iteration is an epoch of its own, so several threads that iterate over one
   dataset at once are in several epochs, and samples that one of them has evicted the others prepare again: their results
@@ -143,8 +143,8 @@ def _refurbish(
     order_seed: an int that fixes the order in place of `seed`. Jobs that share a store need fresh samples at different
       times then, so that each finds more of them prepared by the others.
     shuffle_buffer_size: for a source that is read as a stream, how many of its elements are held to be prepared in
-      random order, an int. None for none. Without effect on a source with random access, whose order is uniformly
-      random.
+      random order, an int; 1 for the order of the stream. None for 1,000, but no more once they have 256 MB. Without effect
+      on a source with random access, whose order is uniformly random.
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
@@ -191,11 +191,9 @@ def _refurbish(
       {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
       0 if num_parallel_calls is None else num_parallel_calls,
       {True: "true", False: "false", None: "default"}[deterministic], name)
-  place = mistakes.Place.of_caller()
   if store is not None and store.path is not None:
-    fingerprint.check_store(store, r, dataset.fingerprint_of_samples(), place)
-  mistakes.check_source(self, place)
-  mistakes.watch(dataset, place)
+    fingerprint.check_store(store, r, dataset.fingerprint_of_samples())
+  mistakes.check_source(self)
   return dataset
 
 
@@ -212,6 +210,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._name = name
     self._r = r
     self._order = order
+    self._shuffle_buffer_size = shuffle_buffer_size
     self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
     sample_spec = self._partial.output_structure
     self._final, final_seed = (None, False) if final_fn is None else _trace(
@@ -293,6 +292,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         ("epoch", epoch),
         ("order", ", ".join(order)),
         ("source", self._describe_source(random_access, num_samples, num_kept)),
+        ("fresh", self._describe_fresh(random_access)),
         ("store", f"{place}, {limit}")]
     if not all(inline):
       # Old-style control flow, of tf.compat.v1.
@@ -301,6 +301,13 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     title = f"{arguments.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
+  def _describe_fresh(self, random_access):
+    if random_access:
+      return "in uniformly random order, by index"
+    if self._shuffle_buffer_size == 1:
+      return "in the order of the source, shuffle_buffer_size=1"
+    limit = "" if self._shuffle_buffer_size else ", at most 256 MB of them"
+    return f"shuffled by a buffer of {self._shuffle_buffer_size or 1000:,} samples{limit}"
 
   def _describe_source(self, random_access, num_samples, num_kept):
     if random_access:
@@ -313,7 +320,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       # To TensorFlow that is a flat_map of their names.
       stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
-    because = f", because of {_stream_name(stream)}" if stream else ""
+    because = f", because of {arguments.method_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
@@ -323,13 +330,6 @@ _WAYS_OUT = {
     ("Repeat",): "echo(n), with a whole n, in place of repeat(n) is read by index",
     ("FlatMap",): "rtf.sources.data_source reads what Python has by index",
 }
-
-
-def _stream_name(op):
-  """What a stage is called where it is written, `filter` for FilterDataset, or else as TensorFlow calls it."""
-  name = re.sub(r"(Dataset)?(V\d+)?$", "", op.rpartition(">")[2])
-  method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^Parallel", "", name)).lower()
-  return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"
 
 
 def _way_out(op):

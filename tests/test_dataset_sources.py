@@ -333,3 +333,69 @@ def test_first_passes_of_different_length():
     list(second)
   number[0] = 10
   assert sorted(dataset.as_numpy_iterator()) == list(range(10))
+
+
+# The shuffle buffer of a stream. --------------------------------------------------------------------------------------------
+
+
+def counted(elements, n, element=lambda x: x, broken=None):
+  """A stream whose elements are noted in `elements` when they are read."""
+  def note(x):
+    if x == broken:
+      raise ValueError("broken")
+    elements.append(int(x))
+    return x
+
+  return Dataset.range(n).map(
+      lambda x: element(tf.ensure_shape(tf.numpy_function(note, [x], tf.int64), []))).filter(lambda x: True)
+
+
+def in_the_buffer(dataset, elements, number):
+  """How many elements of the source are held when so many have been handed out."""
+  elements.clear()
+  iterator = iter(dataset)
+  for _ in range(number):
+    next(iterator)
+  return len(elements) - number
+
+
+@pytest.mark.parametrize("size, held", [(None, 999), (1, 0), (7, 6), (5000, 1199)])
+def test_shuffle_buffer_size(size, held):
+  elements = []
+  dataset = counted(elements, 1200).refurbish(
+      tf.identity, r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=size)
+  for number in (1, 10):
+    assert in_the_buffer(dataset, elements, number) == min(held, 1200 - number)
+
+
+def test_shuffle_buffer_of_large_elements():
+  """By default it holds 256 MB: with the third of 100 MB no more are read. A size that is given is kept to."""
+  elements = []
+  source = counted(elements, 6, lambda x: tf.fill([100_000_000], tf.cast(x, tf.uint8)))
+  for size, held in ((None, 2), (4, 3)):
+    dataset = source.refurbish(lambda x: x[0], r=2, seed=1, num_parallel_calls=None, shuffle_buffer_size=size)
+    assert in_the_buffer(dataset, elements, 2) == held
+    assert sorted(dataset.as_numpy_iterator()) == list(range(6))
+
+
+def test_shuffle_buffer_of_a_seed():
+  """The order is that of the seed, and another one in each epoch."""
+  def epochs(seed, **options):
+    dataset = stream(60).refurbish(tf.identity, r=1, seed=seed, **options)
+    return [list(map(int, dataset)) for _ in range(3)]
+
+  first = epochs(1)
+  assert first == epochs(1) != epochs(2)
+  assert all(sorted(epoch) == list(range(60)) for epoch in first)
+  assert len(set(map(tuple, first))) == 3
+  assert epochs(1, shuffle_buffer_size=1) == 3 * [list(range(60))]
+
+
+def test_what_was_in_the_shuffle_buffer_before_an_error_is_kept():
+  """Only of what is read after it the place in the source is not known."""
+  store = rtf.CacheStore()
+  dataset = counted([], 10, broken=5).refurbish(
+      tf.identity, r=100, seed=1, num_parallel_calls=None, store=store, shuffle_buffer_size=7)
+  values, errors = read(dataset)
+  assert sorted(map(int, values)) == [0, 1, 2, 3, 4, 6, 7, 8, 9] and len(errors) == 1
+  assert {index for index in range(10) if index in store} == set(range(5))

@@ -24,7 +24,7 @@ parallel = st.sampled_from([None, 3, tf.data.AUTOTUNE])
 
 
 @MANY
-@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, num_parallel_calls=parallel, buffer=st.sampled_from([None, 4]))
+@given(kind=sources, n=st.integers(1, 24), r=reuse_factors, num_parallel_calls=parallel, buffer=st.sampled_from([None, 1, 4]))
 @example(kind="range", n=24, r=3, num_parallel_calls=None, buffer=None)
 @example(kind="stream", n=24, r=3, num_parallel_calls=None, buffer=4)
 def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):

@@ -1,12 +1,27 @@
-"""A source of batches, and one that shuffles, are told of, with the way out; what only looks like one is not."""
+"""A source of batches, and one that shuffles, are told of, with the way out; what may be meant is not."""
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from support.mistakes import images, told
+import refurbish_tf as rtf
 
 Dataset = tf.data.Dataset
+
+
+def told(function):
+  """What `function` is warned of: the messages of this package's warnings."""
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    function()
+  return [str(warning.message) for warning in caught if warning.category is rtf.PipelineWarning]
+
+
+def images(n=8):
+  """A source of single samples."""
+  return Dataset.from_tensor_slices((np.zeros([n, 4, 4, 3], np.uint8), np.zeros(n, np.int32)))
 
 
 BATCHED = {
@@ -14,10 +29,10 @@ BATCHED = {
     "batch of known size": lambda: images().batch(4, drop_remainder=True),
     "parallel batch": lambda: images().batch(4, num_parallel_calls=2),
     "padded batch": lambda: images().padded_batch(4),
-    "map behind": lambda: images().batch(4).map(lambda x, y: (x + 1, y)).prefetch(2).cache().take(3),
-    "zip": lambda: Dataset.zip(Dataset.range(8).batch(2), Dataset.range(8).batch(2)),
-    "concatenate": lambda: images().batch(4).concatenate(images().batch(4)).with_options(tf.data.Options()),
-    "dict": lambda: images().map(lambda x, y: {"image": x, "label": y}).batch(4).shard(2, 0).filter(lambda x: True),
+    "ragged batch": lambda: Dataset.range(8).map(tf.range).ragged_batch(4),
+    "sparse batch": lambda: Dataset.range(8).map(tf.range).apply(tf.data.experimental.dense_to_sparse_batch(4, [8])),
+    "rebatch": lambda: images().batch(4).rebatch(2),
+    "what hands on": lambda: images().batch(4).prefetch(2).cache().with_options(tf.data.Options()).prefetch(1),
 }
 
 
@@ -34,14 +49,26 @@ def sequences():
   return characters.map(lambda chunk: (chunk[:-1], chunk[1:]))
 
 
+def mean(batch):
+  return tf.reduce_mean(tf.cast(batch, tf.float32), axis=0)
+
+
 NOT_BATCHED = {
     "single": images,
     "unbatch": lambda: images().batch(4).map(lambda x, y: (x, y)).unbatch(),
+    # As many of a batch as it has rows, or nobody knows how many.
+    "mean of as many": lambda: Dataset.from_tensor_slices(np.zeros([64, 8, 8, 3])).batch(8, drop_remainder=True).map(mean),
+    "one row of several": lambda: Dataset.range(30).map(lambda i: tf.range(i % 5)).padded_batch(3).map(lambda x: x[0]),
+    "joined": lambda: Dataset.from_tensor_slices(list("abcd")).batch(2).map(
+        lambda x: tf.strings.split(tf.strings.reduce_join(x))),
+    "batches again": lambda: images().batch(4).map(lambda x, y: (x + 1, y)),
+    "of several": lambda: Dataset.zip(Dataset.range(8).batch(2), Dataset.range(8).batch(2)),
     "flat_map": lambda: images().batch(4).flat_map(lambda *x: Dataset.from_tensor_slices(x)),
     "one sample of each batch": lambda: Dataset.range(8).batch(4, drop_remainder=True).map(tf.reduce_sum),
     "a stack and its label": lambda: images().batch(4).map(lambda x, y: (x, y[0])),
     "sequences": sequences,
     "batches of one": lambda: images().batch(1),
+    "rebatch(1)": lambda: Dataset.range(8).batch(4).rebatch(1),
     "zip with single ones": lambda: Dataset.zip(images().batch(4), Dataset.range(2)),
     "windows": lambda: Dataset.range(8).window(2, drop_remainder=True).flat_map(lambda w: w.batch(2)),
     "variable length": lambda: Dataset.from_generator(
@@ -52,6 +79,48 @@ NOT_BATCHED = {
 @pytest.mark.parametrize("name", NOT_BATCHED)
 def test_what_looks_like_a_batched_source(name):
   assert not told(lambda: NOT_BATCHED[name]().refurbish(lambda *x: x).batch(2))
+
+
+def epochs(dataset):
+  for _ in range(2):
+    for _ in dataset:
+      pass
+
+
+def parts(dataset):
+  return [dataset.take(8), dataset.skip(8)]
+
+
+BEHIND = {
+    "two parts": lambda ds: [epochs(part) for part in parts(ds)],
+    "two parts in batches": lambda ds: [epochs(part) for part in parts(ds.batch(4))],
+    "cache": lambda ds: epochs(ds.batch(4).cache()),
+    "snapshot": lambda ds, directory: epochs(ds.snapshot(str(directory))),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_is_behind_the_stage_is_not_warned_of(name, tmp_path):
+  """It may be meant; `rtf.describe` says that it is there."""
+  dataset = Dataset.range(40).refurbish(lambda x: x, r=2, seed=1)
+  assert not told(lambda: BEHIND[name](dataset, *[tmp_path] * (name == "snapshot")))
+
+
+def test_labels_are_not_looked_at():
+  labels = np.repeat(np.arange(3), 40)
+  weights = np.ones(120, np.float32)
+  for components in ((labels, labels), (labels, np.random.default_rng(0).permutation(labels), weights * (labels + 1))):
+    stream = Dataset.from_tensor_slices(components).filter(lambda *_: True)
+    assert not told(lambda: epochs(stream.refurbish(lambda *x: x, r=2, shuffle_buffer_size=1)))  # pylint: disable=cell-var-from-loop
+
+
+def test_the_line_is_that_of_the_user():
+  """By method and by apply."""
+  for build in (lambda: images().batch(2).refurbish(lambda *x: x), lambda: images().batch(2).apply(rtf.refurbish(lambda *x: x))):
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      build()
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.fixture(scope="module", name="folder")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
+from refurbish_tf import arguments
 from support import cases
 
 
@@ -250,7 +251,9 @@ def test_description(tmp_path):
       "  epoch   600 samples; after the first epoch about 400 fresh, 200 cached",
       "  order   reference-count eviction, uniform shuffle, seed 7, order_seed 8",
       "  source  by index: about 400 of 600 elements are read in an epoch after the first",
+      "  fresh   in uniformly random order, by index",
       "  store   memory, at most 2,400 bytes",
+      "  behind  batch(2), echo, echo, prefetch",
       "echo, e = 1.5",
       'echo "adaptive", e = AUTOTUNE: while nothing fresh is ready, at most 4 times']
   stream = tf.data.Dataset.range(12).filter(lambda x: True).refurbish(lambda x: x, r=1.5, seed=7, store=tmp_path / "store")
@@ -259,6 +262,7 @@ def test_description(tmp_path):
       "  epoch   number of samples not known yet; reuse begins after the first epoch that is read to its end",
       "  order   balanced eviction, cache-aware shuffle, seed 7",
       "  source  a stream, because of filter: all elements are read in every epoch",
+      "  fresh   shuffled by a buffer of 1,000 samples, at most 256 MB of them",
       f"  store   {tmp_path / 'store'}, without a limit"]
   assert rtf.describe(stream).splitlines() == unread
   list(stream)
@@ -267,6 +271,25 @@ def test_description(tmp_path):
   assert read[3] == "  source  a stream, because of filter: all 12 elements are read in every epoch"
   assert read[:1] + read[2:3] + read[4:] == unread[:1] + unread[2:3] + unread[4:]
   assert rtf.describe(tf.data.Dataset.range(3)) == "no reuse stages"
+
+
+def test_description_of_fresh_samples():
+  stream = tf.data.Dataset.range(12).filter(lambda x: True)
+  for size, expected in ((1, "in the order of the source, shuffle_buffer_size=1"),
+                         (5000, "shuffled by a buffer of 5,000 samples")):
+    assert f"  fresh   {expected}" in rtf.describe(stream.refurbish(lambda x: x, shuffle_buffer_size=size)).splitlines()
+
+
+def test_description_of_what_is_behind():
+  """In order, in the pipeline that is given, and of the stage alone."""
+  stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
+  for behind, expected in (
+      (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
+      (stage.take(-1).repeat().with_options(tf.data.Options()).shuffle(3).batch(4).map(lambda x: x + 1),
+       "take, repeat, shuffle, batch(4), map"),
+      (tf.data.Dataset.zip(stage, tf.data.Dataset.range(9).take(3)), "zip")):
+    assert rtf.describe(behind).splitlines()[-1] == f"  behind  {expected}"
+  assert "behind" not in rtf.describe(stage)
 
 
 def test_description_of_sources(tmp_path):
@@ -325,3 +348,34 @@ def test_bad_arguments():
   dataset = tf.data.Dataset.range(2).refurbish(tf.identity)
   with pytest.raises(RuntimeError, match="outside"):
     tf.function(lambda: len(rtf.stats(dataset)))()
+
+
+def test_each_dataset_is_visited_once():
+  """Forty levels, each of which has the one below it twice: a walk by all ways would not end."""
+  below = diamond = tf.data.Dataset.range(40).refurbish(lambda x: x)
+  for _ in range(40):
+    diamond = diamond.concatenate(diamond)
+  found = arguments.upstream_first(diamond)
+  assert len(found) == len({id(each) for each in found}) and found[-1] is diamond
+  assert found.index(below) < len(found) - 40
+  assert len(rtf.stats(diamond)) == 1
+  assert rtf.describe(diamond).splitlines()[-1] == "  behind  " + ", ".join(40 * ["concatenate"])
+
+
+def test_order_of_the_walk():
+  left, right = tf.data.Dataset.range(3), tf.data.Dataset.range(4)
+  first = tf.data.Dataset.zip(left, right)
+  both = tf.data.Dataset.zip(first, left, right.batch(2))
+  found = arguments.upstream_first(both)
+  names = [type(each).__name__ for each in found]
+  assert found[:3] == [left, right, first] and names[3:] == ["_BatchDataset", "_ZipDataset"]
+
+
+def test_stats_without_a_stage():
+  found = rtf.stats(tf.data.Dataset.range(3).batch(2))
+  assert found == [] and len(found) == 0 and found[:1] == []
+  for index in (0, -1):
+    with pytest.raises(IndexError, match="no stage that rtf.stats counts for.*not the source"):
+      found[index]  # pylint: disable=pointless-statement
+  with pytest.raises(IndexError, match="out of range"):
+    rtf.stats(tf.data.Dataset.range(3).refurbish(lambda x: x))[1]  # pylint: disable=expression-not-assigned

@@ -26,7 +26,7 @@ struct RefurbishArguments {
   double reuse_factor;
   std::string store;
   int64_t max_bytes;
-  int64_t shuffle_buffer_size;
+  int64_t shuffle_buffer_size;  // 0 for the default.
   int64_t num_parallel_calls;  // 0 for no thread at all.
   std::string eviction;
   std::string shuffle;

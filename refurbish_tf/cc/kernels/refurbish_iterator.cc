@@ -3,9 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -35,27 +33,6 @@ constexpr char kNumKept[] = "num_kept";
 constexpr char kOrigin[] = "origin";
 constexpr char kYielded[] = "yielded";
 constexpr char kYieldedSince[] = "yielded_since";
-
-// How the iterator with this prefix, which names those behind it, is used.
-Use UseOf(absl::string_view prefix) {
-  const bool take = absl::StrContains(prefix, "::FiniteTake");
-  const bool skip = absl::StrContains(prefix, "::FiniteSkip");
-  Use use;
-  if (take) use.part = skip ? Part::kMiddle : Part::kFirst;
-  if (skip && !take) use.part = Part::kRest;
-  use.cached = absl::StrContains(prefix, "::MemoryCache") ||
-               absl::StrContains(prefix, "::FileCache");
-  return use;
-}
-
-// Whether what comes of the iterator with this prefix is shuffled sample by sample.
-bool IsShuffled(absl::string_view prefix) {
-  // The stage is named last.
-  const size_t shuffle = prefix.rfind("::Shuffle");
-  const size_t batch = prefix.rfind("Batch");
-  return shuffle != absl::string_view::npos &&
-         (batch == absl::string_view::npos || shuffle > batch);
-}
 
 }  // namespace
 
@@ -87,7 +64,6 @@ TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
 // No epoch begins here: an iterator that is made but never read takes none.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
-  dataset()->stage_->observations().NoteUse(UseOf(prefix()));
   const RefurbishArguments& arguments = dataset()->arguments_;
   functions_.partial.with_seed = arguments.partial_seed;
   functions_.final.with_seed = arguments.final_seed;
@@ -110,16 +86,11 @@ void RefurbishIterator::Run(IteratorContext* ctx) {
       ctx, workers_.cancellation_manager(), options.max_calls);
   running_.source = std::make_unique<SourceReader>(
       stage.input_, this, prefix(), epoch_,
-      stage.arguments_.shuffle_buffer_size, stage.stage_->order_seed());
-  // What is shuffled behind the stage is mixed, if it is not shuffled in batches.
-  if (!epoch_->random_access() && stage.arguments_.shuffle_buffer_size <= 1 &&
-      !IsShuffled(prefix()) &&
-      stage.stage_->observations().WantLabelOrder()) {
-    label_order_.emplace();
-  }
+      ShuffleBufferSize::FromArgument(stage.arguments_.shuffle_buffer_size),
+      stage.stage_->order_seed());
   running_.work = std::make_unique<SampleWork>(
       &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
-      running_.source.get(), label_order_.has_value());
+      running_.source.get());
   workers_.Start(options, running_.work.get(), &running_.contexts->usual,
                  [epoch = epoch_.get()] { epoch->Close(); });
 }
@@ -165,9 +136,6 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;
-  if (sample.fresh && sample.label.has_value() && label_order_.has_value()) {
-    label_order_->Add(*sample.label);
-  }
   *out_tensors = std::move(sample.tensors);
   // Now, and not when the end is asked for: whoever knows the number of elements,
   // as Keras does, never asks.
@@ -175,19 +143,8 @@ absl::Status RefurbishIterator::GetNextInternal(
   return absl::OkStatus();
 }
 
-void RefurbishIterator::JudgeLabelOrder() {
-  if (!label_order_.has_value()) return;
-  const EpochCounters& counters = epoch_->counters();
-  // Else the others, at random places, have mixed them.
-  if (2 * label_order_->count() > counters.fresh + counters.cached) {
-    dataset()->stage_->observations().SetLabelOrder(label_order_->IsSorted());
-  }
-  label_order_.reset();
-}
-
 absl::Status RefurbishIterator::End() {
   ended_ = true;
-  JudgeLabelOrder();
   workers_.Stop();
   absl::Status status =
       running_.source->ReadToEnd(&running_.contexts->usual);
@@ -273,7 +230,6 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   workers_.Stop();
   running_.source.reset();
   running_ = Running();
-  label_order_.reset();
   epoch_ = *std::move(epoch);
   ended_ = ended;
   end_status_ = absl::OkStatus();

@@ -2,7 +2,6 @@
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_ITERATOR_H_
 
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -13,7 +12,6 @@
 #include "refurbish_tf/cc/kernels/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/sample_work.h"
 #include "refurbish_tf/cc/kernels/source_reader.h"
-#include "refurbish_tf/cc/schedule/label_order.h"
 #include "tensorflow/core/framework/dataset.h"
 
 namespace refurbish_tf {
@@ -62,8 +60,6 @@ class RefurbishIterator
 
   void Run(tensorflow::data::IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Tells the stage whether the labels of the epoch, which has ended, were sorted.
-  void JudgeLabelOrder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The error of the epoch's end, if there is one.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -74,8 +70,6 @@ class RefurbishIterator
   // Null until an element is asked for, and again after the end.
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
-  // Of what the epoch has taken from its source so far, where that is to be seen.
-  std::optional<LabelOrder> label_order_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
   // What went wrong when the end was reached, to be told once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/kernels/labels.h"
 #include "refurbish_tf/cc/schedule/random.h"
 
 namespace refurbish_tf {
@@ -45,7 +44,6 @@ OrderedWorkers::Claimed SampleWork::Claim(
   sample.status = absl::OkStatus();
   sample.tensors.clear();
   sample.keep = true;
-  sample.label.reset();
   sample.fresh = sample.place.from == Place::From::kSource;
   if (sample.fresh) {
     sample.index.reset();
@@ -69,7 +67,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
   }
   sample.status =
       source_.Read(&contexts_.usual, &sample.tensors, &sample.index);
-  sample.keep = source_.position_known();
+  sample.keep = source_.index_known();
   if (!sample.status.ok()) {
     if (sample.index.has_value()) {
       sample.status =
@@ -78,10 +76,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
     }
     return OrderedWorkers::Outcome::kDone;
   }
-  if (sample.index.has_value()) {
-    if (want_labels_) sample.label = LabelOf(sample.tensors);
-    return OrderedWorkers::Outcome::kRun;
-  }
+  if (sample.index.has_value()) return OrderedWorkers::Outcome::kRun;
   if (epoch_->num_samples_known()) {
     sample.status =
         absl::InternalError("A sample that was asked for did not arrive.");
@@ -120,10 +115,6 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
-  // The source may have records that the function reads it from.
-  if (want_labels_ && !piece->label.has_value()) {
-    piece->label = LabelOf(piece->tensors);
-  }
   if (!piece->keep) return absl::OkStatus();
   return stage_.Keep(*epoch_, index, piece->tensors);
 }

@@ -33,9 +33,6 @@ struct SamplePiece : OrderedWorkers::Piece {
   std::optional<uint32_t> index;
   bool fresh = false;
   bool keep = true;
-  // Of a fresh sample, if it or its element of the source ends in one, and it is
-  // wanted.
-  std::optional<int64_t> label;
   // What comes: the sample as far as it has come, or what went wrong.
   std::vector<tensorflow::Tensor> tensors;
   absl::Status status;
@@ -54,14 +51,12 @@ class SampleWork : public OrderedWorkers::Work {
   };
 
   SampleWork(const Functions* functions, FunctionContexts* contexts,
-             Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source,
-             bool want_labels)
+             Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source)
       : functions_(*functions),
         contexts_(*contexts),
         stage_(*stage),
         epoch_(std::move(epoch)),
-        source_(*source),
-        want_labels_(want_labels) {}
+        source_(*source) {}
 
   OrderedWorkers::Claimed Claim(
       std::unique_ptr<OrderedWorkers::Piece>* piece) override;
@@ -82,7 +77,6 @@ class SampleWork : public OrderedWorkers::Work {
   Stage& stage_;
   const std::shared_ptr<Epoch> epoch_;
   SourceReader& source_;
-  const bool want_labels_;
   absl::Mutex mu_;
   absl::Status late_error_ ABSL_GUARDED_BY(mu_);
 };

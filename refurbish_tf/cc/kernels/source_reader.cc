@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -13,12 +14,12 @@ using tensorflow::data::IteratorContext;
 SourceReader::SourceReader(const DatasetBase* source,
                            const tensorflow::data::DatasetBaseIterator* parent,
                            std::string prefix, std::shared_ptr<Epoch> epoch,
-                           int64_t shuffle_buffer_size, uint64_t seed)
+                           ShuffleBufferSize shuffle_buffer, uint64_t seed)
     : source_(source),
       parent_(parent),
       prefix_(std::move(prefix)),
       epoch_(std::move(epoch)),
-      shuffle_buffer_size_(shuffle_buffer_size),
+      shuffle_buffer_(shuffle_buffer),
       random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
 
 SourceReader::~SourceReader() {
@@ -45,6 +46,7 @@ absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
   epoch_->BeginInput(anew);
   num_read_ = 0;
   buffer_.clear();
+  buffer_bytes_ = 0;
   stream_ended_ = false;
   position_known_ = true;
   failed_ = absl::OkStatus();
@@ -74,7 +76,6 @@ absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::optional<uint32_t>* index) {
   index->reset();
   if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
-  if (!failed_.ok()) return failed_;
   return epoch_->random_access() ? ReadRequested(tensors, index)
                                  : ReadShuffled(ctx, tensors, index);
 }
@@ -96,24 +97,32 @@ absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
 absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
                                         std::vector<Tensor>* tensors,
                                         std::optional<uint32_t>* index) {
-  if (shuffle_buffer_size_ <= 1) return ReadStream(ctx, tensors, index);
-  while (!stream_ended_ &&
-         static_cast<int64_t>(buffer_.size()) < shuffle_buffer_size_) {
+  while (failed_.ok() && !stream_ended_ &&
+         buffer_bytes_ < shuffle_buffer_.bytes &&
+         static_cast<int64_t>(buffer_.size()) < shuffle_buffer_.elements) {
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
+    // Told when what was read before has come.
+    if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;
       return status;
     }
     if (!read.has_value()) break;
     element.index = *read;
+    element.index_known = position_known_;
+    element.bytes = SampleBytes(element.tensors);
+    buffer_bytes_ += element.bytes;
     buffer_.push_back(std::move(element));
   }
-  if (buffer_.empty()) return absl::OkStatus();
+  if (buffer_.empty()) return failed_;
   std::swap(buffer_[random_.Below(buffer_.size())], buffer_.back());
-  *tensors = std::move(buffer_.back().tensors);
-  *index = buffer_.back().index;
+  Element& next = buffer_.back();
+  *tensors = std::move(next.tensors);
+  *index = next.index;
+  index_known_ = next.index_known;
+  buffer_bytes_ -= next.bytes;
   buffer_.pop_back();
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #define REFURBISH_TF_CC_KERNELS_SOURCE_READER_H_
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,13 +17,27 @@
 
 namespace refurbish_tf {
 
+// How many elements of a stream are held to come in random order. At a size of 1
+// it is read as it is.
+struct ShuffleBufferSize {
+  // What an argument of 0 stands for.
+  static ShuffleBufferSize FromArgument(int64_t elements) {
+    if (elements > 0) return {elements, std::numeric_limits<int64_t>::max()};
+    return {1000, 256'000'000};
+  }
+
+  int64_t elements;
+  // With so many no more elements are read, however few they are.
+  int64_t bytes;
+};
+
 // Of one epoch. For one thread at a time.
 class SourceReader {
  public:
   SourceReader(const tensorflow::data::DatasetBase* source,
                const tensorflow::data::DatasetBaseIterator* parent,
                std::string prefix, std::shared_ptr<Epoch> epoch,
-               int64_t shuffle_buffer_size, uint64_t seed);
+               ShuffleBufferSize shuffle_buffer, uint64_t seed);
   ~SourceReader();
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
@@ -40,14 +55,16 @@ class SourceReader {
   // noticed.
   absl::Status ReadToEnd(tensorflow::data::IteratorContext* ctx);
 
-  // Whether it is known which samples come: after an error a stream may have lost
-  // more than one element.
-  bool position_known() const { return position_known_; }
+  // Whether it is known which sample was read last: after an error a stream may
+  // have lost more than one element.
+  bool index_known() const { return index_known_; }
 
  private:
   struct Element {
     std::vector<tensorflow::Tensor> tensors;
     uint32_t index;
+    bool index_known;
+    int64_t bytes;
   };
 
   absl::Status Begin(tensorflow::data::IteratorContext* ctx, bool anew);
@@ -66,7 +83,7 @@ class SourceReader {
   const tensorflow::data::DatasetBaseIterator* const parent_;
   const std::string prefix_;
   const std::shared_ptr<Epoch> epoch_;
-  const int64_t shuffle_buffer_size_;
+  const ShuffleBufferSize shuffle_buffer_;
   RandomStream random_;
   // In which a source with random access is read.
   std::optional<tensorflow::data::IteratorContext> mapped_;
@@ -74,8 +91,12 @@ class SourceReader {
   std::unique_ptr<tensorflow::data::IteratorBase> input_;
   size_t num_read_ = 0;
   std::vector<Element> buffer_;
+  int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
+  // Of the stream; of what was read last.
   bool position_known_ = true;
+  bool index_known_ = true;
+  // What ends the stream before its time, or after it.
   absl::Status failed_;
 };
 

@@ -16,7 +16,6 @@
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/epoch.h"
 #include "refurbish_tf/cc/stage/fitting_samples.h"
-#include "refurbish_tf/cc/stage/observations.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
@@ -67,10 +66,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Null when there is none.
   static std::shared_ptr<Stage> Find(const std::string& id);
 
-  explicit Stage(std::string id) : id_(std::move(id)), observations_(id_) {}
+  explicit Stage(std::string id) : id_(std::move(id)) {}
 
   const std::string& id() const { return id_; }
-  Observations& observations() { return observations_; }
 
   // Called before `Configure`, with what CheckSource says of the source. An error
   // when it was another part of the source before: the samples of both have the
@@ -153,7 +151,6 @@ class Stage : public std::enable_shared_from_this<Stage> {
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;
-  Observations observations_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.
