@@ -3,8 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/file_of.h"
 #include "refurbish_tf/cc/kernels/labels.h"
 #include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/store/printable.h"
 
 namespace refurbish_tf {
 namespace {
@@ -18,14 +20,6 @@ Tensor SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
   tensor.vec<int32_t>()(0) = values[0];
   tensor.vec<int32_t>()(1) = values[1];
   return tensor;
-}
-
-absl::Status AddToMessage(const absl::Status& status, const char* what,
-                          uint32_t index, const char* of) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(what, " sample ", index, " of ", of,
-                                   " failed: ", status.message()));
 }
 
 }  // namespace
@@ -72,9 +66,8 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
   sample.keep = source_.position_known();
   if (!sample.status.ok()) {
     if (sample.index.has_value()) {
-      sample.status =
-          AddToMessage(sample.status, "Preparing", *sample.index,
-                       "the source of refurbish");
+      sample.status = WithSample(sample.status, "Preparing", *sample.index,
+                                 "the source of refurbish");
     }
     return OrderedWorkers::Outcome::kDone;
   }
@@ -116,7 +109,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   absl::Status status = functions_.partial.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
   if (!status.ok()) {
-    return AddToMessage(status, "Preparing", index, "the source of refurbish");
+    return WithSample(status, "Preparing", index, "the source of refurbish");
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   // The source may have records that the function reads it from.
@@ -135,7 +128,7 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
                                    epoch_->number(), index));
   }
-  return AddToMessage(
+  return WithSample(
       functions_.final.function->Run(&contexts_, std::move(arguments),
                                      &piece->tensors),
       "The final augmentation of", index, "refurbish");
@@ -157,6 +150,19 @@ absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status SampleWork::WithSample(const absl::Status& status,
+                                    const char* what, uint32_t index,
+                                    const char* of) {
+  if (status.ok()) return status;
+  const std::string file =
+      FileOf(source_.source(), &contexts_.usual, index);
+  return Printable(absl::Status(
+      status.code(),
+      absl::StrCat(what, " sample ", index, " of ", of,
+                   file.empty() ? "" : absl::StrCat(", the file ", file, ","),
+                   " failed: ", status.message())));
 }
 
 absl::Status SampleWork::TakeLateError() {

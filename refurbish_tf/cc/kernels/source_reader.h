@@ -40,6 +40,8 @@ class SourceReader {
   // noticed.
   absl::Status ReadToEnd(tensorflow::data::IteratorContext* ctx);
 
+  const tensorflow::data::DatasetBase* source() const { return source_; }
+
   // Whether it is known which samples come: after an error a stream may have lost
   // more than one element.
   bool position_known() const { return position_known_; }
