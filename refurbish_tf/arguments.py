@@ -197,6 +197,22 @@ def check_callable(name, function):
     raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
 
 
+def absolute_path(name, path):
+  """The path, as bytes, for whoever opens it later, when the process may work in another directory.
+
+  Raises:
+    ValueError: it has a null character in it.
+  """
+  if b"\0" in path:
+    raise ValueError(f"{name} must be made of paths, got {path!r}, which has a null character in it.")
+  return path if b"://" in path else os.path.join(os.getcwdb(), path)
+
+
+def printable_path(path):
+  """A path for a message, with what is not UTF-8 as \\xff."""
+  return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def check_choice(name, value, choices):
   """Raises ValueError when `value` is none of `choices`."""
   # Of an array `in` would not give an answer.

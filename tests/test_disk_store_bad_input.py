@@ -86,6 +86,10 @@ def test_directory_of_others_is_left_untouched(root):
     with pytest.raises(ValueError, match="it holds cat.jpeg, which is not of a cache store"):
       rtf.CacheStore(path, overwrite=overwrite)
   assert os.listdir(path) == ["cat.jpeg"]
+  os.rename(path / "cat.jpeg", os.fsencode(path) + b"/caf\xe9")
+  with pytest.raises(ValueError, match=r"it holds caf\\xe9, which is not of a cache store"):
+    rtf.CacheStore(path)
+  os.rename(os.fsencode(path) + b"/caf\xe9", path / "cat.jpeg")
   with pytest.raises(ValueError, match="it is a file"):
     rtf.CacheStore(path / "cat.jpeg")
 

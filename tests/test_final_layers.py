@@ -1,6 +1,7 @@
 """Checks the layers of a final augmentation against their reference in NumPy: draws and pixels, alone and in a row."""
 import functools
 import itertools
+import threading
 
 from hypothesis import example, given, settings, strategies as st
 import numpy as np
@@ -420,6 +421,15 @@ class TestComposition:
       assert_same(fn.pixels(image, draws), reference.composed_pixels(layers, image, draws))
     for size in ((3, 4), (5, 6)):
       assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
+
+  def test_draws_of_nothing_take_no_time(self):
+    """For ever, where each image of a batch takes a step; then this fails."""
+    drawn = []
+    layer = augment.normalize(0.5, 0.5)
+    thread = threading.Thread(target=lambda: drawn.append(layer.draws([1, 2], 2**62)), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert [draws.shape for draws in drawn] == [[2**62, 0]]
 
   def test_draws_and_pixels_are_two_steps(self):
     """So that another device can be sent the draws."""

@@ -120,12 +120,44 @@ def test_links(tmp_path):
 
 
 def test_names_that_are_no_text(tmp_path):
-  name = os.fsencode(tmp_path) + b"/a/\xff.png"
+  root = os.fsencode(tmp_path) + b"/\xfe"
+  name = root + b"/a/\xff.png"
   os.makedirs(os.path.dirname(name))
   with open(name, "wb") as file:
     file.write(b"here")
-  (contents, _), = image_folder(tmp_path).as_numpy_iterator()
+  source = image_folder(os.fsdecode(root))
+  (contents, _), = source.as_numpy_iterator()
   assert contents == b"here"
+  for decode, error in ((lambda: None, tf.errors.InvalidArgumentError), (lambda: os.remove(name), tf.errors.NotFoundError)):
+    decode()
+    with pytest.raises(error, match=r"/\\xfe/a/\\xff.png"):
+      list(source.refurbish(lambda file, label: (tf.io.decode_png(file), label)))
+  with pytest.raises(ValueError, match=r"no images below .*/\\xfe\."):
+    image_folder(os.fsdecode(root))
+
+
+def test_the_error_of_a_damaged_photograph_names_its_file(tmp_path):
+  _write(tmp_path, ["a/1.png", "b/2.png"])
+  (tmp_path / "a/1.png").write_bytes(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)).numpy())
+  names = [str(tmp_path / name) for name in ("a/1.png", "b/2.png")]
+  decode = lambda file, label: (tf.io.decode_png(file), label)  # pylint: disable=unnecessary-lambda-assignment
+  own = tf.data.Dataset.from_tensor_slices((names, [0, 1])).map(lambda name, label: (tf.io.read_file(name), label))
+  for source in (image_folder(tmp_path), image_folder(tmp_path).take(2).cache(), own.prefetch(1)):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"):
+      list(source.refurbish(decode))
+  # Of another order, or of what is no file's name, nothing is said.
+  for source in (image_folder(tmp_path).skip(1), tf.data.Dataset.from_tensor_slices((["no file"], [1]))):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample 0 of the source of refurbish failed"):
+      list(source.refurbish(decode))
+
+
+def test_a_relative_directory_is_that_of_where_it_was_given(tmp_path, monkeypatch):
+  _write(tmp_path, ["images/a/1.png"])
+  monkeypatch.chdir(tmp_path)
+  source = image_folder("images")
+  assert source.file_paths == ["images/a/1.png"]
+  monkeypatch.chdir("images")
+  assert _elements(source) == [("images/a/1.png", 0)]
 
 
 def test_a_directory_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypatch):
@@ -176,5 +208,11 @@ def test_directories_without_images(tmp_path):
   _write(tmp_path, ["1.png", "a/2.webp"])
   with pytest.raises(ValueError, match="no images below"):
     image_folder(tmp_path)
+  with pytest.raises(ValueError, match="directory.*null character"):
+    image_folder("a\0b")
+  with pytest.raises(ValueError, match="http://a/b cannot be listed.*downloaded first"):
+    image_folder("http://a/b")
+  with pytest.raises(ValueError, match=r"gs://\\xff is not in UTF-8"):
+    image_folder("gs://\udcff")
   with pytest.raises(TypeError, match="directory must be a path"):
     image_folder(7)

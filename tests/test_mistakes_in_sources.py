@@ -161,3 +161,11 @@ def test_another_shuffle_is_not_told_of_list_files():
   with pytest.raises(ValueError, match="reshuffle_each_iteration=False") as caught:
     Dataset.range(8).shuffle(8).refurbish(lambda x: x)
   assert "list_files" not in str(caught.value) and "image_dataset_from_directory" not in str(caught.value)
+
+
+@pytest.mark.parametrize("reads", [None, 2])
+def test_a_shuffle_of_records_is_not_told_of_list_files(reads):
+  """Which files `TFRecordDataset` reads is a dataset, too."""
+  with pytest.raises(ValueError, match="leave the shuffle out.*reshuffle_each_iteration=False") as caught:
+    tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=reads).shuffle(8).refurbish(lambda x: x)
+  assert "list_files" not in str(caught.value)

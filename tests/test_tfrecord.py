@@ -14,7 +14,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.kernel_tests import checkpoint_test_base
+from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import combinations
+from tensorflow.python.ops import gen_experimental_dataset_ops
 
 import refurbish_tf as rtf
 from support import cases
@@ -277,8 +279,57 @@ def test_paths(tmp_path):
     assert contents(rtf.sources.tfrecord(files)) == [b"0/0", b"0/1"]
   # The same file twice.
   assert len(rtf.sources.tfrecord([path, path])) == 4
-  os.chdir(tmp_path)
-  assert len(rtf.sources.tfrecord("0.tfrecord")) == 2
+
+
+def test_a_relative_path_is_that_of_where_it_was_given(tmp_path, monkeypatch):
+  write_files(tmp_path, 2)
+  (tmp_path / "elsewhere").mkdir()
+  monkeypatch.chdir(tmp_path)
+  records = rtf.sources.tfrecord("0.tfrecord", index_dir="index")
+  monkeypatch.chdir("elsewhere")
+  assert contents(records) == [b"0/0", b"0/1"]
+  # Made anew of its graph.
+  assert contents(records.apply(rewritten)) == [b"0/0", b"0/1"]
+
+
+def rewritten(dataset):
+  """The dataset that its graph makes."""
+  graph = dataset._as_serialized_graph()
+  return dataset_ops._VariantDataset(gen_experimental_dataset_ops.dataset_from_graph(graph), dataset.element_spec)
+
+
+def test_names_that_are_no_text_arrive_in_errors(tmp_path):
+  """As Python writes them; a message that is not UTF-8 would be a UnicodeDecodeError."""
+  directory = os.fsencode(tmp_path) + b"/caf\xe9"
+  os.mkdir(directory)
+  shutil.copy(write_files(tmp_path, 3)[0], directory + b"/a")
+  records = rtf.sources.tfrecord(directory + b"/a")
+  damage(os.fsdecode(directory + b"/a"), 13)
+  with pytest.raises(tf.errors.FailedPreconditionError, match=r"/caf\\xe9/a was changed"):
+    contents(records)
+  damaged = rtf.sources.tfrecord(directory + b"/a")
+  for dataset in (damaged, damaged.refurbish(tf.identity)):
+    with pytest.raises(tf.errors.DataLossError, match=r"/caf\\xe9/a is damaged"):
+      contents(dataset)
+  for given in ({"files": directory + b"/none"}, {"files": os.fsdecode(directory + b"/none")},
+                {"files": directory + b"/a", "index_dir": directory + b"/no/none"},
+                {"files": "ram://caf\udce9/none"}):
+    with pytest.raises(ValueError, match=r"caf\\xe9.*none"):
+      rtf.sources.tfrecord(**given)
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+  (tmp_path / "data").mkdir()
+  (tmp_path / "elsewhere").mkdir()
+  path, = write_files(tmp_path / "data", 3)
+  (tmp_path / "data" / ".refurbish_tf").symlink_to("../elsewhere")
+  with pytest.raises(ValueError, match=r"\.refurbish_tf is a link.*Remove it, or give index_dir"):
+    rtf.sources.tfrecord(path)
+  assert not os.listdir(tmp_path / "elsewhere")
+  # The user's own is another thing.
+  (tmp_path / "index").symlink_to("elsewhere")
+  assert len(rtf.sources.tfrecord(path, index_dir=tmp_path / "index")) == 3
+  assert len(os.listdir(tmp_path / "elsewhere")) == 1
 
 
 def test_bad_input(tmp_path):
@@ -300,6 +351,9 @@ def test_bad_input(tmp_path):
       (TypeError, "when the dataset is built", lambda: tf.data.Dataset.from_tensors(path).interleave(rtf.sources.tfrecord)),
       (TypeError, "got None", lambda: rtf.sources.tfrecord([None])),
       (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
+      (ValueError, "null character", lambda: rtf.sources.tfrecord(path + "\0b")),
+      (ValueError, "index_dir.*null character", lambda: rtf.sources.tfrecord(path, index_dir="a\0b")),
+      (ValueError, "http://a/b.*downloaded first", lambda: rtf.sources.tfrecord("http://a/b")),
       (ValueError, "No such file", lambda: rtf.sources.tfrecord(tmp_path / "none")),
       (ValueError, "is a directory", lambda: rtf.sources.tfrecord(tmp_path)),
       (ValueError, "is not a file", lambda: rtf.sources.tfrecord(pipe)),

@@ -39,7 +39,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
 
   A source is whatever has `__len__` and `__getitem__`: what `tfds.data_source` returns, ArrayRecord's and Grain's data
   sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` asks it for what is fresh
-  and nothing else, and `global_shuffle` and `tf.data.experimental.at` work.
+  and nothing else, and `tf.data.experimental.at` reads a single element.
 
   A source that has `__getitems__` as well is asked for as many elements at once as are known to be wanted next: for 1, then
   2, then 4, and so on up to `batch_reads`. A source without is asked for one element after the other, when it is wanted.

@@ -43,7 +43,8 @@ def image_folder(
   directories below it that end in .bmp, .gif, .jpeg, .jpg or .png, in any case. Links to directories are not followed there.
 
   Args:
-    directory: a path, also of a remote file system that TensorFlow knows, such as gs://.
+    directory: a path, also of a remote file system that TensorFlow knows, such as gs://. A relative one is below the directory
+      in which the process works when the dataset is built.
     class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
       order of their names.
     validation_split: which part of the files is for validation, above 0 and below 1. They are shuffled by `seed` and the
@@ -59,7 +60,7 @@ def image_folder(
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: `directory` is not there, is no directory, or cannot be read; it has no images, or none for a subset;
+    ValueError: `directory` is not there, is no directory, is on a web server, or cannot be read; it has no images, or none for a subset;
       `class_names` has a name twice or one that is no directory there; `validation_split`, `subset` and `seed` do not go
       together.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read.
@@ -75,7 +76,7 @@ def image_folder(
     labels += [label] * len(found)
   if not paths:
     raise ValueError(
-        f"There are no images below {directory}. Each class has a directory in it; the names of its files end in one of "
+        f"There are no images below {arguments.printable_path(directory)}. Each class has a directory in it; the names of its files end in one of "
         f"{', '.join(FORMATS)}.")
   if seed is not None:
     places = list(range(len(paths)))
@@ -89,21 +90,22 @@ def image_folder(
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-          f"validation_split={validation_split} of the {len(paths):,} images below {directory} leaves none for {name}.")
+          f"validation_split={validation_split} of the {len(paths):,} images below {arguments.printable_path(directory)} leaves "
+          f"none for {name}.")
   datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
 
 def _dataset(directory, paths, labels, class_names):
   # Names of files are bytes, whatever Python makes of those that are no text.
-  names = np.array([os.fsencode(path) for path in paths], object)
+  names = np.array([arguments.absolute_path("directory", os.fsencode(path)) for path in paths], object)
   dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
   dataset.file_paths = list(paths)
   # Of the names below the directory, which may be moved.
   dataset.files_fingerprint = lambda: fingerprint.of_strings(
-      np.array(labels, np.int32).tobytes(), *(name[len(os.fsencode(directory)):].lstrip(b"/") for name in names))
+      np.array(labels, np.int32).tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
   return dataset
 
 
@@ -134,9 +136,18 @@ def _checked_directory(directory):
   if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
     raise TypeError(f"directory must be a path, got {directory!r}.")
   directory = os.fspath(directory)
-  if not tf.io.gfile.isdir(directory):
-    what = "is no directory" if tf.io.gfile.exists(directory) else "is not there"
-    raise ValueError(f"image_folder takes a directory that has one for each class, and {directory} {what}.")
+  arguments.absolute_path("directory", os.fsencode(directory))
+  paths = tf.io.gfile if "://" in directory else os.path
+  try:
+    what = None if paths.isdir(directory) else "is no directory" if paths.exists(directory) else "is not there"
+  except UnicodeEncodeError:
+    what = "is not in UTF-8, as names on a remote file system must be"
+  except tf.errors.UnimplementedError as error:
+    what = (f"cannot be listed: {error.message}. Give a directory of this machine, or of a file system that TensorFlow knows; what "
+            "is on a web server is to be downloaded first, as by tf.keras.utils.get_file")
+  if what:
+    raise ValueError(
+        f"image_folder takes a directory that has one for each class, and {arguments.printable_path(directory)} {what}.")
   return directory
 
 
@@ -148,11 +159,11 @@ def _checked_classes(directory, class_names, files):
   if class_names is None:
     return found
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
-    raise TypeError(f"class_names must be a list of the names of directories in {directory}, got {class_names!r}.")
+    raise TypeError(f"class_names must be a list of the names of directories in {arguments.printable_path(directory)}, got {class_names!r}.")
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-        f"class_names has {', '.join(map(repr, missing))}, and {directory} has the directories "
+        f"class_names has {', '.join(map(repr, missing))}, and {arguments.printable_path(directory)} has the directories "
         f"{', '.join(map(repr, found)) or 'of no class'}.")
   if len(set(class_names)) != len(class_names):
     raise ValueError(f"class_names has a name more than once: {class_names!r}.")

@@ -51,7 +51,8 @@ def tfrecord(
   each time it is read. Handles of at most 128 files are kept open in a process.
 
   Args:
-    files: the path of a file or a list of paths: strings, bytes, `os.PathLike`, or a string tensor. In their order;
+    files: the path of a file or a list of paths: strings, bytes, `os.PathLike`, or a string tensor. In their order; a
+      relative one is below the directory in which the process works when the dataset is built;
       patterns are not expanded, so pass what `sorted(tf.io.gfile.glob(pattern))` returns. Paths within directories
       named `.refurbish_tf` are left out.
     index_dir: the directory in which the indices are kept, which is made if it is not there, but none above it. None for
@@ -66,8 +67,9 @@ def tfrecord(
 
   Raises:
     TypeError: a path is none, or a `tf.data.Dataset` is given for the list of paths.
-    ValueError: there is no file; a file is missing, cannot be read, is none, or is compressed; `index_dir` cannot be
-      used; what stands in the place of an index is none; `num_parallel_reads` is not allowed.
+    ValueError: there is no file; a file is missing, cannot be read, is none, is compressed, or changes while it is looked
+      at; `index_dir` cannot be used; what stands in the place of an index is none, or a link in that of `.refurbish_tf`;
+      `num_parallel_reads` is not allowed.
     tf.errors.DataLossError: when it is built, a file is no TFRecord file or ends within a record; when it runs, a record
       is damaged, with its file, number and offset. All others can still be read.
     tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links
@@ -139,4 +141,4 @@ def _path(path, name):
     kind = ValueError if isinstance(path, (str, bytes)) else TypeError
     raise kind(f"{name} must be made of paths, strings or os.PathLike, that are not empty, got {path!r}.")
   # A name need not be UTF-8; Python's own way to write such names leads back to their bytes.
-  return os.fsencode(path)
+  return arguments.absolute_path(name, os.fsencode(path))

@@ -67,8 +67,8 @@ class FakeFiles : public FileAccess {
     ++num_opened;
     return std::make_unique<Opened>(this, path, files[path]);
   }
-  absl::Status WriteWhole(const std::string& path,
-                          const std::string& content) override {
+  absl::Status WriteWhole(const std::string& path, const std::string& content,
+                          bool) override {
     if (!writable) return absl::PermissionDeniedError(path);
     ++num_written;
     Put(path, content);
@@ -84,6 +84,8 @@ class FakeFiles : public FileAccess {
   int num_open = 0;
   int num_written = 0;
   int num_looks = 0;
+  // Until a file that is looked at is gone.
+  int looks_left = -1;
 
  private:
   class Opened : public RandomFile {
@@ -114,7 +116,11 @@ class FakeFiles : public FileAccess {
     }
     absl::StatusOr<FileIdentity> Identity() override {
       ++files_->num_looks;
-      return files_->files[path_]->identity;
+      const auto found = files_->files.find(path_);
+      if (found == files_->files.end() || files_->looks_left-- == 0) {
+        return absl::NotFoundError(path_);
+      }
+      return found->second->identity;
     }
 
    private:
@@ -351,6 +357,19 @@ TEST(RecordIndexTest, WhereItCannotBeKept) {
   EXPECT_TRUE(absl::IsInvalidArgument(Make(&files, {"d/a"}, "i").status()));
 }
 
+TEST(RecordIndexTest, AFileThatVanishesMeanwhileIsSaidToHave) {
+  // When it was opened, and when it was read.
+  for (int looks : {0, 1}) {
+    FakeFiles files;
+    files.Put("d/a", FileOf({"one"}));
+    files.looks_left = looks;
+    absl::Status status = Make(&files, {"d/a"}).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("d/a was changed or removed"));
+    EXPECT_EQ(files.num_written, 0);
+  }
+}
+
 TEST(RecordIndexTest, FilesOfTheSameNameHaveIndicesOfTheirOwn) {
   std::set<std::string> paths;
   for (const std::string& path :
@@ -412,7 +431,8 @@ TEST(OpenFilesTest, ManyThreads) {
     paths.push_back(absl::StrCat(directory, "/", i));
     ASSERT_TRUE(LocalFiles()
                     .WriteWhole(paths.back(),
-                                FileOf({absl::StrCat("record ", i), "", "x"}))
+                                FileOf({absl::StrCat("record ", i), "", "x"}),
+                                /*follow=*/false)
                     .ok());
   }
   IndexOptions options;
@@ -448,18 +468,32 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   EXPECT_TRUE(absl::IsInvalidArgument(LocalFiles().Open(directory).status()));
   EXPECT_TRUE(
       absl::IsNotFound(LocalFiles().Open(directory + "/none").status()));
-  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "text").ok());
+  EXPECT_TRUE(LocalFiles()
+                  .WriteWhole(directory + "/new/file", "text", false)
+                  .ok());
   EXPECT_EQ(*LocalFiles().ReadWhole("file://" + directory + "/new/file", 4),
             "text");
   EXPECT_TRUE(absl::IsResourceExhausted(
       LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
-  EXPECT_FALSE(LocalFiles().WriteWhole(directory + "/no/such/file", "").ok());
+  EXPECT_FALSE(
+      LocalFiles().WriteWhole(directory + "/no/such/file", "", true).ok());
   // Another file of the same name is none of the one that is open.
   absl::StatusOr<std::unique_ptr<RandomFile>> file =
       LocalFiles().Open(directory + "/new/file");
   EXPECT_EQ((*file)->Identity()->size, 4u);
-  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT").ok());
+  EXPECT_TRUE(LocalFiles()
+                  .WriteWhole(directory + "/new/file", "TEXT", true)
+                  .ok());
   EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
+  // Nothing is written through a link, but where that is wanted.
+  const std::string link = directory + "/link";
+  ASSERT_EQ(symlink((directory + "/new").c_str(), link.c_str()), 0);
+  EXPECT_TRUE(LocalFiles().IsLink("file://" + link));
+  EXPECT_FALSE(LocalFiles().IsLink(directory + "/new"));
+  EXPECT_FALSE(LocalFiles().WriteWhole(link + "/a", "", false).ok());
+  EXPECT_TRUE(LocalFiles().WriteWhole(link + "/b", "", true).ok());
+  EXPECT_TRUE(absl::IsNotFound(LocalFiles().Open(link + "/a").status()));
+  EXPECT_TRUE(LocalFiles().Open(link + "/b").ok());
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }
 

@@ -55,7 +55,7 @@ bool AllowsReordering(const NodeDef& node) {
 // What there is in a source.
 struct Contents {
   bool may_reorder = false;  // By an option that lets parallel stages do it.
-  bool has_files = false;    // From list_files.
+  std::set<std::string> file_lists;  // Of names, as list_files makes.
   bool has_batches = false;
   bool reads_files = false;  // Each as a whole, such as images.
 };
@@ -64,19 +64,21 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
   Contents contents;
   for (const NodeDef* node : nodes) {
     contents.may_reorder |= AllowsReordering(*node);
-    contents.has_files |= IsTrue(*node, "is_files");
+    if (IsTrue(*node, "is_files")) contents.file_lists.insert(node->name());
     contents.has_batches |= absl::StrContains(node->op(), "BatchDataset");
     contents.reads_files |= node->op() == "ReadFile";
   }
   return contents;
 }
 
-std::string NoShuffle(const Contents& contents) {
+std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
   std::string way_out = "refurbish shuffles by itself in every epoch, so ";
-  if (contents.has_files) {
+  // In a function the input is named with its output.
+  const std::string& input = shuffle.input(0);
+  if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
     return absl::StrCat(way_out,
-                        "write list_files(..., shuffle=False); with TFDS, "
-                        "shuffle_files=False");
+                        "write list_files(..., shuffle=False) and no shuffle "
+                        "behind it; with TFDS, shuffle_files=False");
   }
   absl::StrAppend(&way_out, contents.has_batches
                                 ? "leave shuffle and batch out, put them behind "
@@ -105,7 +107,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
        absl::StartsWith(op, "ShuffleAndRepeatDataset")) &&
       IsTrue(node, "reshuffle_each_iteration")) {
     return {absl::StrCat(op, " with reshuffle_each_iteration, the default"),
-            NoShuffle(contents)};
+            NoShuffle(node, contents)};
   }
   if (absl::StartsWith(op, "DataServiceDataset")) {
     return {"a tf.data service",

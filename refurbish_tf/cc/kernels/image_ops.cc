@@ -63,6 +63,8 @@ absl::Status ParseLayers(OpKernelConstruction* ctx,
 // What each image of a batch draws, one behind the other.
 void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
+  // Of nothing no number is too many.
+  if (run.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
     Draw(run, seed.SeedAt(image), draws);
     draws += run.num_draws();

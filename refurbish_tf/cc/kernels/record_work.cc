@@ -3,6 +3,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/sources/open_files.h"
+#include "refurbish_tf/cc/store/printable.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/tstring.h"
@@ -17,11 +18,13 @@ absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
                         Tensor* tensor) {
   Tensor read(tensorflow::DT_STRING, TensorShape({}));
   tstring& text = read.scalar<tstring>()();
-  TF_RETURN_IF_ERROR(ReadRecord(&OpenFiles::Global(), index.At(record), since,
-                                [&text](size_t length) {
-                                  text.resize_uninitialized(length);
-                                  return text.mdata();
-                                }));
+  const absl::Status status =
+      ReadRecord(&OpenFiles::Global(), index.At(record), since,
+                 [&text](size_t length) {
+                   text.resize_uninitialized(length);
+                   return text.mdata();
+                 });
+  if (!status.ok()) return Printable(status);
   *tensor = std::move(read);
   return absl::OkStatus();
 }

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/file_of.h"
 #include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/store/printable.h"
 
 namespace refurbish_tf {
 namespace {
@@ -17,14 +19,6 @@ Tensor SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
   tensor.vec<int32_t>()(0) = values[0];
   tensor.vec<int32_t>()(1) = values[1];
   return tensor;
-}
-
-absl::Status AddToMessage(const absl::Status& status, const char* what,
-                          uint32_t index, const char* of) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(what, " sample ", index, " of ", of,
-                                   " failed: ", status.message()));
 }
 
 }  // namespace
@@ -70,9 +64,8 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
   sample.keep = source_.index_known();
   if (!sample.status.ok()) {
     if (sample.index.has_value()) {
-      sample.status =
-          AddToMessage(sample.status, "Preparing", *sample.index,
-                       "the source of refurbish");
+      sample.status = WithSample(sample.status, "Preparing", *sample.index,
+                                 "the source of refurbish");
     }
     return OrderedWorkers::Outcome::kDone;
   }
@@ -111,7 +104,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   absl::Status status = functions_.partial.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
   if (!status.ok()) {
-    return AddToMessage(status, "Preparing", index, "the source of refurbish");
+    return WithSample(status, "Preparing", index, "the source of refurbish");
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
@@ -130,7 +123,7 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
   absl::Status status = functions_.final.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
   if (status.ok()) OwnBuffers(&piece->tensors);
-  return AddToMessage(status, "The final augmentation of", index, "refurbish");
+  return WithSample(status, "The final augmentation of", index, "refurbish");
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
@@ -149,6 +142,19 @@ absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status SampleWork::WithSample(const absl::Status& status,
+                                    const char* what, uint32_t index,
+                                    const char* of) {
+  if (status.ok()) return status;
+  const std::string file =
+      FileOf(source_.source(), &contexts_.usual, index);
+  return Printable(absl::Status(
+      status.code(),
+      absl::StrCat(what, " sample ", index, " of ", of,
+                   file.empty() ? "" : absl::StrCat(", the file ", file, ","),
+                   " failed: ", status.message())));
 }
 
 absl::Status SampleWork::TakeLateError() {

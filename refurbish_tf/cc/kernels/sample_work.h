@@ -71,6 +71,9 @@ class SampleWork : public OrderedWorkers::Work {
   absl::Status Prepare(SamplePiece* piece);
   absl::Status Finish(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
+  // With the sample, and its file where that is known, before the message.
+  absl::Status WithSample(const absl::Status& status, const char* what,
+                          uint32_t index, const char* of);
 
   const Functions& functions_;
   FunctionContexts& contexts_;

@@ -55,6 +55,8 @@ class SourceReader {
   // noticed.
   absl::Status ReadToEnd(tensorflow::data::IteratorContext* ctx);
 
+  const tensorflow::data::DatasetBase* source() const { return source_; }
+
   // Whether it is known which sample was read last: after an error a stream may
   // have lost more than one element.
   bool index_known() const { return index_known_; }

@@ -91,8 +91,8 @@ class TensorFlowFileAccess : public FileAccess {
     return std::make_unique<TensorFlowFile>(path, std::move(file));
   }
 
-  absl::Status WriteWhole(const std::string& path,
-                          const std::string& content) override {
+  absl::Status WriteWhole(const std::string& path, const std::string& content,
+                          bool) override {
     static std::atomic<uint64_t> counter{0};
     Env* const env = Env::Default();
     const std::string directory = path.substr(0, path.rfind('/'));

@@ -21,6 +21,7 @@
 #include "refurbish_tf/cc/kernels/tensorflow_files.h"
 #include "refurbish_tf/cc/sources/open_files.h"
 #include "refurbish_tf/cc/sources/record_index.h"
+#include "refurbish_tf/cc/store/printable.h"
 #include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/data/name_utils.h"
@@ -459,7 +460,7 @@ class TfrecordDatasetOp : public DatasetOpKernel {
               const std::vector<std::string> paths(arguments.files.begin(),
                                                    arguments.files.end());
               auto made = LoadOrMakeIndex(paths, options);
-              status = made.status();
+              if (!made.ok()) status = Printable(made.status());
               return made.ok() ? *std::move(made) : nullptr;
             });
     OP_REQUIRES_OK(ctx, status);

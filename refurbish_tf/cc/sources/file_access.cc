@@ -127,33 +127,53 @@ class LocalFileAccess : public FileAccess {
     return file;
   }
 
-  absl::Status WriteWhole(const std::string& path,
-                          const std::string& content) override {
+  bool IsLink(const std::string& path) override {
+    struct stat found;
+    return lstat(LocalPath(path).c_str(), &found) == 0 &&
+           S_ISLNK(found.st_mode);
+  }
+
+  absl::Status WriteWhole(const std::string& path, const std::string& content,
+                          bool follow) override {
     static std::atomic<uint64_t> counter{0};
     // Processes in containers have the same numbers.
     static const uint64_t run = NewNumber();
     const std::string target = LocalPath(path);
-    const std::string directory = target.substr(0, target.rfind('/'));
+    const size_t slash = target.rfind('/');
+    const std::string directory = target.substr(0, slash);
     if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
       return SystemError("make the directory", directory);
     }
+    const int place =
+        open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC |
+                                    (follow ? 0 : O_NOFOLLOW));
+    if (place < 0) return SystemError("write into", directory);
     // Short, as the name of the target may be as long as names may be.
     const std::string provisional =
-        absl::StrCat(directory, "/.", absl::Hex(run), "-", counter++, ".part");
-    const int descriptor =
-        open(provisional.c_str(),
-             O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor < 0) return SystemError("write", path);
-    absl::Status status = WriteAll(descriptor, content, path);
-    if (close(descriptor) != 0) status.Update(SystemError("write", path));
-    if (status.ok() && rename(provisional.c_str(), target.c_str()) != 0) {
+        absl::StrCat(".", absl::Hex(run), "-", counter++, ".part");
+    absl::Status status = WriteAs(place, provisional, content, path);
+    if (status.ok() && renameat(place, provisional.c_str(), place,
+                                target.c_str() + slash + 1) != 0) {
       status = SystemError("write", path);
     }
-    if (!status.ok()) unlink(provisional.c_str());
+    if (!status.ok()) unlinkat(place, provisional.c_str(), 0);
+    close(place);
     return status;
   }
 
  private:
+  static absl::Status WriteAs(int place, const std::string& name,
+                              const std::string& content,
+                              const std::string& path) {
+    const int descriptor =
+        openat(place, name.c_str(),
+               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) return SystemError("write", path);
+    absl::Status status = WriteAll(descriptor, content, path);
+    if (close(descriptor) != 0) status.Update(SystemError("write", path));
+    return status;
+  }
+
   static absl::Status WriteAll(int descriptor, const std::string& content,
                                const std::string& path) {
     for (size_t done = 0; done < content.size();) {

@@ -60,9 +60,12 @@ class FileAccess {
   // NotFound where there is none; ResourceExhausted beyond `most` bytes.
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
   // Under a provisional name first, so that it is there whole or not at all. Makes
-  // the directory it is in, and none above that.
+  // the directory it is in, and none above that. `follow`: whether that may be a
+  // link.
   virtual absl::Status WriteWhole(const std::string& path,
-                                  const std::string& content) = 0;
+                                  const std::string& content, bool follow) = 0;
+  // Whether it leads elsewhere.
+  virtual bool IsLink(const std::string&) { return false; }
 };
 
 // Of this machine. A path may begin with "file://".

@@ -64,12 +64,18 @@ class Progress {
 
 absl::Status ChangedMeanwhile(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat(
-      path, " was changed while its index was made. Make the dataset when it is "
-      "written to its end."));
+      path, " was changed or removed while its index was made. Make the dataset "
+      "when it is written to its end."));
 }
 
 // Of a file that cannot be opened: the paths that were given are wrong.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
+  if (absl::IsUnimplemented(status)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", status.message(), ". Give paths of this machine, or of a file "
+        "system that TensorFlow knows, as gs://; what is on a web server is to be "
+        "downloaded first, as by tf.keras.utils.get_file."));
+  }
   if (!absl::IsNotFound(status) && !absl::IsPermissionDenied(status) &&
       !absl::IsFailedPrecondition(status)) {
     return status;
@@ -109,13 +115,22 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
       file->access->Open(file->path);
   if (!opened.ok()) return CannotOpen(file->path, opened.status());
   absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
+  if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
   if (!identity.ok()) return identity.status();
   file->identity = *identity;
+  const bool is_beside = options.directory.empty();
   const std::string index_path = IndexPath(file->path, options.directory);
   // It may lie on another file system than the file.
   FileAccess* const index_access = options.access(index_path);
+  const std::string directory = index_path.substr(0, index_path.rfind('/'));
+  if (is_beside && index_access->IsLink(directory)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory, " is a link, and indices are kept in a directory of this name "
+        "beside their files. Who else can write there may have made it, so it is "
+        "not followed. Remove it, or give index_dir."));
+  }
   absl::StatusOr<std::optional<FileIndex>> kept =
-      ReadKept(*index_access, index_path, options.directory.empty(), *file);
+      ReadKept(*index_access, index_path, is_beside, *file);
   if (!kept.ok()) return kept.status();
   if (kept->has_value()) {
     file->index = std::move(**kept);
@@ -125,13 +140,14 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
       ScanRecords(opened->get(), identity->size, file->access->small_reads(),
                   file->path);
   identity = (*opened)->Identity();
+  if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
   if (!identity.ok()) return identity.status();
   if (*identity != file->identity) return ChangedMeanwhile(file->path);
   if (!made.ok()) return made.status();
   file->index = std::move(*made);
-  absl::Status written =
-      index_access->WriteWhole(index_path, file->index.Serialize(file->identity));
-  if (!written.ok() && !options.directory.empty()) {
+  absl::Status written = index_access->WriteWhole(
+      index_path, file->index.Serialize(file->identity), !is_beside);
+  if (!written.ok() && !is_beside) {
     return absl::InvalidArgumentError(absl::StrCat(
         "index_dir cannot be used: ", written.message(), ". Give a directory "
         "that can be written."));

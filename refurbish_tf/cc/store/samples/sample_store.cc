@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/store/memory_store.h"
+#include "refurbish_tf/cc/store/printable.h"
 #include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/store/samples/disk_samples.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
@@ -122,7 +123,8 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             auto disk = DiskStore::Open(id, std::move(options));
             if (!disk.ok()) {
               // For the user all of these are a wrong argument.
-              status = absl::FailedPreconditionError(disk.status().message());
+              status = absl::FailedPreconditionError(
+                  Printable(disk.status().message()));
               return nullptr;
             }
             return std::make_shared<SampleStore>(*std::move(disk));
