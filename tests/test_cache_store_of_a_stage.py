@@ -264,8 +264,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
   store = rtf.CacheStore()
   source = tf.data.Dataset.range(4)
   for dataset in (source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
-                  source.refurbish(tf.identity, sample, num_parallel_calls=None),
-                  source.echo(1, "before_augment", augment_fn=sample, batch_size=None)):
+                  source.refurbish(tf.identity, sample, num_parallel_calls=None)):
     for value in dataset:
       assert arrays.held() == 0
       value = value.values if view == "ragged" else value
@@ -280,11 +279,13 @@ def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
   array = arrays.make(1)
   store.put(0, array[arrays.PART])
   store.put(1, arrays.tensor(tf.constant(2, tf.uint8))[arrays.PART])
-  store.put(2, tf.constant(["a", "b", "c" * 100, "d"])[1:3])
+  texts = rtf.CacheStore()
+  texts.put(0, tf.constant(["a", "b", "c" * 100, "d"])[1:3])
   array[:] = 7
   del array
   assert arrays.held() == 0
-  assert [np.unique(store.get(i)).tolist() for i in range(3)] == [[1], [2], [b"b", b"c" * 100]]
+  assert [np.unique(store.get(i)).tolist() for i in range(2)] == [[1], [2]]
+  assert texts.get(0).numpy().tolist() == [b"b", b"c" * 100]
 
 
 def test_counts_of_a_store_in_training():

@@ -69,7 +69,7 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
   options.experimental_external_state_policy = Policy.FAIL
   iterator = iter(dataset.with_options(options))
   next(iterator)
-  iterator._save(external_state_policy=Policy.FAIL)
+  iterator._save()
 
 
 @cases.each_value

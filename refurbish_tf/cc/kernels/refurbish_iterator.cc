@@ -132,6 +132,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }
+  told_ |= absl::IsDataLoss(sample.status);
   const bool last = epoch_->HandedOut(sample.index);
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
@@ -153,7 +154,7 @@ absl::Status RefurbishIterator::End() {
   running_ = Running();
   const std::shared_ptr<Epoch> epoch = std::move(epoch_);
   status.Update(dataset()->stage_->EndEpoch(*epoch));
-  if (!status.ok() && !absl::IsCancelled(status) &&
+  if (!status.ok() && !told_ && !absl::IsCancelled(status) &&
       !workers_.cancellation_manager()->IsCancelled()) {
     dataset()->stage_->KeepEndError(status);
   }

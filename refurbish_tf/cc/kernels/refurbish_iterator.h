@@ -71,6 +71,8 @@ class RefurbishIterator
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether an element was the error of a source that has changed.
+  bool told_ ABSL_GUARDED_BY(mu_) = false;
   // What went wrong when the end was reached, to be told once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 

@@ -43,6 +43,8 @@ absl::Status Stage::Configure(const StageOptions& options,
       options.num_samples != kUnknownSamples &&
       options_.num_samples == kUnknownSamples && counters_.empty();
   if (configured_ && !length_became_known) {
+    // TensorFlow may have put `map` and `batch` into one, which has none.
+    options_.random_access &= options.random_access;
     if (options.num_samples == kUnknownSamples ||
         options_.num_samples == kUnknownSamples ||
         options.num_samples == options_.num_samples) {
