@@ -233,6 +233,7 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   running_ = Running();
   epoch_ = *std::move(epoch);
   ended_ = ended;
+  told_ = false;
   end_status_ = absl::OkStatus();
   return absl::OkStatus();
 }

@@ -62,8 +62,7 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
 }
 
 absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
-  // What has failed before was told with the element that was asked for.
-  if (input_ == nullptr || !failed_.ok()) return absl::OkStatus();
+  if (input_ == nullptr) return absl::OkStatus();
   std::vector<Tensor> past_the_end;
   std::optional<uint32_t> index;
   TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
