@@ -43,8 +43,10 @@ absl::Status Stage::Configure(const StageOptions& options,
       options.num_samples != kUnknownSamples &&
       options_.num_samples == kUnknownSamples && counters_.empty();
   if (configured_ && !length_became_known) {
-    // TensorFlow may have put `map` and `batch` into one, which has none.
-    options_.random_access &= options.random_access;
+    // TensorFlow may have put `map` and `batch` into one, which has none. Of a shard
+    // that is not filled in it is not known.
+    options_.random_access &=
+        options.random_access || options.num_samples == kUnknownSamples;
     if (options.num_samples == kUnknownSamples ||
         options_.num_samples == kUnknownSamples ||
         options.num_samples == options_.num_samples) {
