@@ -87,19 +87,19 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
 }
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
-  const auto fits = [&]() ABSL_LOCKS_EXCLUDED(mu_) {
+  {
     absl::MutexLock lock(&mu_);
-    return CheckFits(saved);
-  };
-  absl::Status ready = fits();
-  if (ready.ok()) ready = JoinOthers();
-  if (!ready.ok()) return ready;
+    absl::Status fits = CheckFits(saved);
+    if (!fits.ok()) return fits;
+  }
+  absl::Status joined = JoinOthers();
+  if (!joined.ok()) return joined;
   EpochParts parts;
   {
     absl::MutexLock lock(&mu_);
     // Another thread may have begun an epoch meanwhile.
-    ready = CheckFits(saved);
-    if (!ready.ok()) return ready;
+    absl::Status fits = CheckFits(saved);
+    if (!fits.ok()) return fits;
     TakeSeeds(saved);
     if (saved.scheduled &&
         (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
