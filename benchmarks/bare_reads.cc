@@ -91,7 +91,8 @@ void FromTheStore(DiskStore* store, const std::vector<uint64_t>& order) {
       for (; room > 0 && started < order.size(); --room, ++started) {
         wanted.push_back({started, order[started], {}});
       }
-      ahead.Start(wanted);
+      ahead.Want(wanted);
+      ahead.Start();
     }
     RecordBuffer record;
     if (!ahead.Get({i, order[i], {}}, &record)) abort();

@@ -32,8 +32,8 @@ PROGRAMS = {
         "disk_damage_test", "disk_store_test", "full_disk_test", "mapped_file_test", "read_queue_test", "record_test",
         "settings_file_test", "writer_test"],
     "processes": [
-        "disk_clock_test", "disk_directory_test", "disk_fuzz_test", "disk_store_races_test", "power_loss_test",
-        "shared_state_test"],
+        "disk_clock_test", "disk_descriptors_test", "disk_directory_test", "disk_fuzz_test", "disk_store_races_test",
+        "held_up_test", "power_loss_test", "shared_state_test"],
 }
 PROGRAMS |= {
     path.stem: [path.stem] for path in sorted(CC.glob("*_test.cc")) if path.stem not in sum(PROGRAMS.values(), [])}

@@ -39,6 +39,7 @@ class ClaimingJob {
   };
 
   ClaimingJob(const std::string& path, StoreEnv* env) : store_(*OpenStore(path, env)) {
+    store_->MakeRoomFor(IndexOf(kSamples - 1) + 1);
     job_ = *store_->Join();
     job_->BeginFirstEpoch();
   }

@@ -170,6 +170,7 @@ class User {
     auto job = store_->Join();
     if (!job.ok()) return;
     job_ = *std::move(job);
+    store_->MakeRoomFor(IndexOf(kSamples - 1) + 1);
     job_->BeginFirstEpoch();
   }
 
@@ -196,7 +197,8 @@ class User {
           for (uint64_t ticket = 0; ticket < 8; ++ticket) {
             wanted_.push_back({ticket, IndexOf(random_() % kSamples), kAny});
           }
-          ahead_->Start(wanted_);
+          ahead_->Want(wanted_);
+          ahead_->Start();
           break;
         }
         for (const WantedSample& wanted : wanted_) {

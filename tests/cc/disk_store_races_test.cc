@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -72,14 +73,20 @@ class HookedEnv : public StoreEnv {
     DoOnce(&before_write);
     return StoreEnv::Write(fd, offset, std::move(parts));
   }
-  bool TryLock(int fd) override {
+  absl::StatusOr<int> Open(int directory, const std::string& name,
+                           int flags) override {
+    DoOnce(&before_open);
+    return StoreEnv::Open(directory, name, flags);
+  }
+  bool TryLock(int fd, uint64_t byte) override {
     DoOnce(&before_lock);
-    return StoreEnv::TryLock(fd);
+    return StoreEnv::TryLock(fd, byte);
   }
 
   // Set while the writer does nothing.
   std::function<void()> before_write;
   std::function<void()> before_lock;
+  std::function<void()> before_open;
 
  private:
   static void DoOnce(std::function<void()>* hook) {
@@ -116,6 +123,57 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
     EXPECT_EQ(store->Stats().corrupt, 0);
     EXPECT_EQ(store->Stats().store.misses, 0);
   }
+}
+
+// Those who claim hold locks that all wait for.
+TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
+  {
+    auto other = Open();
+    for (uint64_t i = 0; i < 20; ++i) Put(*other, i, 1, Content(i, 1, 3'000));
+  }
+  HookedEnv env;
+  int reads = 0;
+  std::function<void()> before_read = [&] { ++reads; };
+  DiskStoreOptions options;
+  options.env = &env;
+  options.read_queue = std::make_unique<HookedReadQueue>(&before_read);
+  auto store = Open(std::move(options));
+  DiskReadAhead ahead(store.get());
+  const size_t room = ahead.Room();
+  const auto want = [&](uint64_t ticket) {
+    ahead.Want({{ticket, ticket, AtLeast(1)}});
+  };
+  std::promise<void> opening, go_on;
+  env.before_open = [&] {
+    opening.set_value();
+    go_on.get_future().wait();
+  };
+  for (uint64_t i = 0; i < 10; ++i) want(i);
+  EXPECT_NE(env.before_open, nullptr);
+  EXPECT_EQ(ahead.Room(), room - 10);
+  std::thread starting([&] { ahead.Start(); });
+  opening.get_future().wait();
+  // While a file is being opened nothing else waits.
+  for (uint64_t i = 10; i < 20; ++i) {
+    EXPECT_TRUE(store->Contains(i, AtLeast(1)));
+    want(i);
+  }
+  EXPECT_EQ(ahead.Room(), room - 20);
+  EXPECT_EQ(store->Stats().store.entries, 20);
+  ahead.Start();
+  EXPECT_EQ(reads, 0);
+  go_on.set_value();
+  starting.join();
+  EXPECT_GT(reads, 0);
+  // They were all read by who started the first of them.
+  before_read = nullptr;
+  for (uint64_t i = 0; i < 20; ++i) {
+    RecordBuffer record;
+    ASSERT_TRUE(ahead.Get({i, i, AtLeast(1)}, &record));
+    EXPECT_EQ(std::string(record.payload(), record.payload_size()),
+              Content(i, 1, 3'000));
+  }
+  EXPECT_EQ(ahead.Room(), room);
 }
 
 // Of what is written by others between the look and the leap.
@@ -189,7 +247,8 @@ TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
   }
   store->Flush();
   DiskReadAhead ahead(store.get());
-  ahead.Start({{0, 0, AtLeast(1)}, {1, 1, AtLeast(1)}});
+  ahead.Want({{0, 0, AtLeast(1)}, {1, 1, AtLeast(1)}});
+  ahead.Start();
   failing = true;
   testing::internal::CaptureStderr();
   RecordBuffer record;
@@ -323,7 +382,8 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
         for (size_t room = ahead.Room(); room > 0; --room) {
           wanted.push_back({ticket++, random() % kSamples, kAny});
         }
-        ahead.Start(wanted);
+        ahead.Want(wanted);
+        ahead.Start();
         for (const auto& sample : wanted) {
           RecordBuffer record;
           if (sample.ticket % 5 != 0 && ahead.Get(sample, &record)) {

@@ -108,7 +108,8 @@ TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
       if (started % 3 != 0) wanted.push_back({started, started, AtLeast(1)});
       ++started;
     }
-    ahead.Start(wanted);
+    ahead.Want(wanted);
+    ahead.Start();
     if (i == 100) store->Remove(101, false);
     if (i == 200) Put(*store, 201, 5, "newest");
     RecordBuffer record;

@@ -71,6 +71,17 @@ TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
   }
 }
 
+// What a file system takes that cannot set space aside.
+TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
+  WriteFile(path(), "abc");
+  const int fd = open(path().c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+  EXPECT_TRUE(AppendZeros(fd, 100'000).ok());
+  EXPECT_EQ(ReadFile(path()), "abc" + std::string(100'000 - 3, '\0'));
+  EXPECT_TRUE(AppendZeros(fd, 50'000).ok());
+  EXPECT_EQ(std::filesystem::file_size(path()), 100'000);
+  close(fd);
+}
+
 // By several threads at once, while it is cut and mended.
 TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
   auto file = OpenFile();

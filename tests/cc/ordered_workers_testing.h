@@ -34,6 +34,7 @@ inline constexpr std::chrono::seconds kLimit(60);
 // What Take() returns instead of a number.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
+inline constexpr int kStuck = -3;
 
 // Relaxed, so that what is counted here orders nothing: the sanitizer would not
 // see what the workers themselves leave unordered.
@@ -136,7 +137,10 @@ class Workers : public OrderedWorkers::Work {
     }
     if (next != Next::kPiece) {
       EXPECT_EQ(piece, nullptr);
-      return next == Next::kEnd ? kEnd : kCancelled;
+      if (next == Next::kEnd) return kEnd;
+      EXPECT_EQ(absl::IsInternal(OrderedWorkers::ErrorOf(next)),
+                next == Next::kStuck);
+      return next == Next::kStuck ? kStuck : kCancelled;
     }
     const auto& taken = static_cast<const NumberedPiece&>(*piece);
     EXPECT_TRUE(taken.is_done) << taken.number;

@@ -243,6 +243,25 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
   }
 }
 
+// Work that breaks its contract ends in an error, behind what was done before, and
+// not in a consumer that asks for ever.
+TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
+  for (const int max_calls : {0, 1, 3}) {
+    for (const Claimed claimed : {Claimed::kDone, Claimed::kRun}) {
+      for (const int before : {0, 1, 2}) {
+        Workers workers(
+            MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true));
+        workers.claim = [&](int number) {
+          return number < before ? claimed : Claimed::kNotNow;
+        };
+        for (int i = 0; i < before; ++i) EXPECT_EQ(workers.Take(), i);
+        EXPECT_EQ(workers.Take(), kStuck);
+        EXPECT_EQ(workers.Take(), kStuck);
+      }
+    }
+  }
+}
+
 // The end may come to light while the consumer sleeps, by what is dropped.
 TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
   for (const bool in_order : {false, true}) {

@@ -40,6 +40,7 @@ TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
   auto same_file = OpenState();
   auto first = JoinState(*state);
   auto second = JoinState(*same_file);
+  ASSERT_TRUE(claims_->ReserveFirst(100'001).ok());
   EXPECT_TRUE(first->Claim(7, 2));
   EXPECT_TRUE(first->Claim(7, 2));  // Its own.
   EXPECT_FALSE(second->Claim(7, 2));
@@ -51,6 +52,9 @@ TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
   first.reset();
   EXPECT_TRUE(second->Claim(8, 2));  // The dead claim nothing.
   EXPECT_TRUE(second->Claim(100'000, 0));
+  // Nobody knows of what there is no room for.
+  EXPECT_TRUE(second->Claim(200'000, 0));
+  EXPECT_TRUE(JoinState(*state)->Claim(200'000, 0));
 }
 
 TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {

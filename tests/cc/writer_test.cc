@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "gtest/gtest.h"
@@ -252,28 +251,6 @@ TEST_F(OthersTest, AnIndexThatIsWrittenOverIsNoticed) {
   store.reset();
   EXPECT_NE(testing::internal::GetCapturedStderr().find("90 samples"),
             std::string::npos);
-}
-
-// A file of words that cannot be made longer holds up nobody else.
-TEST_F(OthersTest, AnotherStoreDoesNotWait) {
-  auto store = Open();
-  const int fd = open((directory_ + "/index").c_str(), O_RDWR | O_CLOEXEC);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  ASSERT_EQ(fcntl(fd, F_OFD_SETLK, &lock), 0);
-  std::thread waiting([&] { Put(*store, 1 << 20, 0, "far away"); });
-  const std::string own = directory_;
-  directory_ = own + "-other";
-  auto other = Open();
-  EXPECT_EQ(Put(*other, 1 << 20, 0, "far away"), PutResult::kStored);
-  EXPECT_EQ(store->Stats().store.entries, 0);
-  close(fd);
-  waiting.join();
-  EXPECT_EQ(Get(*store, 1 << 20), "far away");
-  other.reset();
-  std::filesystem::remove_all(directory_);
-  directory_ = own;
 }
 
 // It has no writer, and waits for none.

@@ -265,7 +265,8 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     RecordStart(ctx);
     switch (next) {
       case OrderedWorkers::Next::kCancelled:
-        return absl::CancelledError("Iteration was cancelled.");
+      case OrderedWorkers::Next::kStuck:
+        return OrderedWorkers::ErrorOf(next);
       case OrderedWorkers::Next::kEnd:
         ctx->MergeCheckpoint(input_ctx_->checkpoint());
         *end_of_sequence = true;

@@ -117,13 +117,13 @@ absl::Status RefurbishIterator::GetNextInternal(
   const OrderedWorkers::Next next =
       workers_.get()->GetNext(&piece_, &waited_nanos);
   RecordStart(ctx);
-  if (next == OrderedWorkers::Next::kCancelled) {
-    return absl::CancelledError("Iteration was cancelled.");
-  }
   if (next == OrderedWorkers::Next::kEnd) {
     absl::Status status = End();
     *end_of_sequence = status.ok();
     return status;
+  }
+  if (next != OrderedWorkers::Next::kPiece) {
+    return OrderedWorkers::ErrorOf(next);
   }
   auto& sample = static_cast<SamplePiece&>(*piece_);
   EpochCounters& counters = epoch_->counters();

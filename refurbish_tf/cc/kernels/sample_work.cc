@@ -53,6 +53,7 @@ OrderedWorkers::Claimed SampleWork::Claim(
 }
 
 OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
+  epoch_->StartReads();
   auto& sample = static_cast<SamplePiece&>(*piece);
   if (sample.place.new_input) {
     absl::Status status = source_.BeginAnew(&contexts_.usual);
@@ -80,6 +81,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
 }
 
 OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
+  epoch_->StartReads();
   auto& sample = static_cast<SamplePiece&>(*piece);
   if (sample.place.from == Place::From::kReading) {
     if (!epoch_->Read(&sample.place)) return OrderedWorkers::Outcome::kDropped;

@@ -364,12 +364,12 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     const OrderedWorkers::Next next =
         workers_.get()->GetNext(&piece, &waited_nanos);
     RecordStart(ctx);
-    if (next == OrderedWorkers::Next::kCancelled) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
     if (next == OrderedWorkers::Next::kEnd) {
       *end_of_sequence = true;
       return absl::OkStatus();
+    }
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
     }
     auto& record = static_cast<RecordPiece&>(*piece);
     last_read_ = record.index;

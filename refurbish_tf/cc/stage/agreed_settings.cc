@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
 namespace {
@@ -58,6 +59,25 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
     return nullptr;
   }
   return std::make_shared<Schedule>(options, num_samples, kept, origin);
+}
+
+absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
+    SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
+    const std::optional<std::string>& shard,
+    std::shared_ptr<const Schedule> schedule,
+    std::chrono::milliseconds patience) {
+  if (!HasStageSettings(store.disk()->settings()) &&
+      store.store().Stats().entries > 0) {
+    return SamplesPutByHand();
+  }
+  absl::Status status =
+      store.Agree(StageSettings(options, num_samples, shard.value_or(""),
+                                schedule.get()),
+                  /*replace=*/false, patience);
+  if (!status.ok()) return status;
+  // Without knowing which part of the source we are we know no schedule either.
+  if (schedule != nullptr || !shard.has_value()) return schedule;
+  return AgreedSchedule(store.disk()->settings(), options);
 }
 
 }  // namespace refurbish_tf

@@ -3,12 +3,16 @@
 #ifndef REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
 #define REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/store/disk/settings_file.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 
@@ -23,6 +27,15 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
 // The schedule that others have agreed on, or null.
 std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
                                                const ScheduleOptions& options);
+
+// Compares the settings of a stage with those of a store on disk. Returns `schedule`,
+// or, where that is null, the one that others have begun, if any. `num_samples` as
+// above; `shard` is not there until it is known. Does I/O, and may wait for another
+// process, for so long.
+absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
+    SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
+    const std::optional<std::string>& shard,
+    std::shared_ptr<const Schedule> schedule, std::chrono::milliseconds patience);
 
 }  // namespace refurbish_tf
 

@@ -199,7 +199,7 @@ Epoch::Step Epoch::Next(Place* place) {
     deferred_.pop_back();
     Place found;
     if (shared_ != nullptr && TakeStored(deferred, &found)) {
-      StartReads();
+      WantReads();
       *place = std::move(found);
       return Step::kPlace;
     }
@@ -226,7 +226,7 @@ void Epoch::Decide() {
     if (!decided_.empty() && enough) break;
     DecideOne(At(next_position_++));
   }
-  StartReads();
+  WantReads();
 }
 
 void Epoch::DecideFromMemory() {
@@ -291,10 +291,14 @@ bool Epoch::TakeStored(uint32_t index, Place* place) {
   return served_[index];
 }
 
-void Epoch::StartReads() {
+void Epoch::WantReads() {
   if (to_read_.empty()) return;
-  read_ahead_->Start(to_read_);
+  read_ahead_->Want(to_read_);
   to_read_.clear();
+}
+
+void Epoch::StartReads() {
+  if (read_ahead_ != nullptr) read_ahead_->Start();
 }
 
 bool Epoch::Read(Place* place) {
@@ -334,6 +338,12 @@ void Epoch::BeginInput(bool anew) {
 }
 
 absl::StatusOr<size_t> Epoch::Request(size_t n) {
+  absl::StatusOr<size_t> requested = DecideRequest(n);
+  StartReads();
+  return requested;
+}
+
+absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
   absl::MutexLock lock(&mu_);
   while (n >= requests_.size()) {
     if (closed_) return absl::CancelledError("The epoch is over.");
@@ -349,7 +359,7 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
     }
     const size_t before = decided_.size();
     DecideOne(At(next_position_++));
-    StartReads();
+    WantReads();
     if (decided_.size() == before) continue;
     Place& ahead = decided_.back();
     if (ahead.from != Place::From::kStore) continue;

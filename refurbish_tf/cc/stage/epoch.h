@@ -37,7 +37,7 @@ struct EpochCounters {
 struct Place {
   enum class From {
     kStore,   // `sample`, which has been taken.
-    kReading,  // A read of the store, which has begun: to be ended by `Read`.
+    kReading,  // A read of the store, which is to be begun and ended.
     kSource,  // The next one that is read from the source.
   };
   From from = From::kSource;
@@ -52,8 +52,10 @@ struct Place {
 
 // The order is walked once. What a place holds is decided when it is its turn, or
 // before that, when the source asks ahead for what is to be prepared or a disk is
-// read ahead; what was decided is taken at that very moment, so that it cannot
-// vanish. How far ahead is bounded in bytes.
+// read ahead. From a store in memory what was decided is taken at that very moment.
+// On a disk it is read by the worker that comes to it, so that no file is touched
+// while a claim holds the locks; if it is not there any more, it is deferred. How far
+// ahead is bounded in bytes.
 //
 // A place whose sample is prepared takes the next sample from the source. One with
 // random access yields them in the order in which they are asked for; a stream, in
@@ -114,6 +116,9 @@ class Epoch {
   // For one thread at a time. Does not wait.
   Step Next(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Begins the reads that were decided on since. It opens files and reads what is
+  // in the page cache, so it is for who holds no lock.
+  void StartReads();
   // Ends a read. False when the sample was not there: it is deferred.
   bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -172,10 +177,11 @@ class Epoch {
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nothing comes there when the sample is deferred.
   void DecideOne(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the sample from the store, or begins to read it.
+  // Takes the sample from the store, or notes that it is to be read.
   bool TakeStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartReads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WantReads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<size_t> DecideRequest(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
   bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return next_position_ >= schedule_->num_samples();
   }
@@ -221,7 +227,7 @@ class Epoch {
   // Decided and not yet claimed, and what was taken for them.
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
   int64_t taken_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Reads that are to be begun together, and how many have not ended.
+  // Reads that are to be noted together, and how many have not ended.
   std::vector<WantedSample> to_read_ ABSL_GUARDED_BY(mu_);
   int64_t num_reading_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/stage/stage.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,14 @@
 #include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
+namespace {
+
+// So long the end of an epoch waits for a process that writes the settings. (Who
+// builds a stage waits for longer.)
+constexpr std::chrono::milliseconds kPatienceOfAStep(500);
+
+}  // namespace
+
 std::shared_ptr<Stage> Stage::GetOrCreate(const std::string& id) {
   return Registry<Stage>::Global().GetOrCreate(
       id, [&] { return std::make_shared<Stage>(id); });
@@ -38,26 +47,12 @@ absl::Status Stage::SetShards(const std::string& shards) {
 absl::Status Stage::Configure(const StageOptions& options,
                               std::shared_ptr<SampleStore> store,
                               const tensorflow::DataTypeVector& dtypes) {
-  absl::MutexLock lock(&mu_);
-  const bool length_became_known =
-      options.num_samples != kUnknownSamples &&
-      options_.num_samples == kUnknownSamples && counters_.empty();
-  if (configured_ && !length_became_known) {
-    // TensorFlow may have put `map` and `batch` into one, which has none. Of a shard
-    // that is not filled in it is not known.
-    options_.random_access &=
-        options.random_access || options.num_samples == kUnknownSamples;
-    if (options.num_samples == kUnknownSamples ||
-        options_.num_samples == kUnknownSamples ||
-        options.num_samples == options_.num_samples) {
-      return absl::OkStatus();
-    }
-    return absl::FailedPreconditionError(absl::StrCat(
-        "A refurbish stage was built on a source of ", options_.num_samples,
-        " elements, which a later rewrite of the pipeline changed to ",
-        options.num_samples,
-        ". Shard before the stage, source.shard(n, i).refurbish(...), and set "
-        "experimental_distribute.auto_shard_policy to OFF."));
+  std::optional<std::string> shards;
+  {
+    absl::MutexLock lock(&mu_);
+    const std::optional<absl::Status> configured = IsConfigured(options);
+    if (configured.has_value()) return *configured;
+    shards = shards_;
   }
   const int64_t max_bytes = store->store().max_bytes();
   const bool limited = max_bytes != kUnlimited;
@@ -97,84 +92,130 @@ absl::Status Stage::Configure(const StageOptions& options,
     absl::Status there = store->CheckDirectory();
     if (!there.ok()) return there;
   }
+  std::shared_ptr<const Schedule> schedule = MakeSchedule(options, max_bytes);
+  if (store->disk() != nullptr) {
+    auto agreed =
+        AgreeWithStore(*store, options.schedule, options.num_samples, shards,
+                       std::move(schedule), std::chrono::minutes(1));
+    if (!agreed.ok()) return agreed.status();
+    schedule = *std::move(agreed);
+  }
+  absl::MutexLock lock(&mu_);
+  // By another thread meanwhile.
+  const std::optional<absl::Status> configured = IsConfigured(options);
+  if (configured.has_value()) return *configured;
   options_ = options;
   store_ = std::move(store);
-  MakeSchedule();
-  if (store_->disk() != nullptr) {
-    absl::Status agreed = AgreeWithStore();
-    if (!agreed.ok()) {
-      // As before this call.
-      if (!configured_) store_ = nullptr;
-      schedule_ = nullptr;
-      options_.num_samples = kUnknownSamples;
-      return agreed;
-    }
-  }
+  TakeSchedule(std::move(schedule));
   configured_ = true;
   return absl::OkStatus();
 }
 
-void Stage::MakeSchedule() {
-  const int64_t max_bytes = store_->store().max_bytes();
+std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
+                                                    int64_t max_bytes) {
   const bool limited = max_bytes != kUnlimited;
-  if (options_.num_samples == kUnknownSamples ||
-      (limited && options_.sample_bytes < 0)) {
-    return;
+  if (options.num_samples == kUnknownSamples ||
+      (limited && options.sample_bytes < 0)) {
+    return nullptr;
   }
-  uint32_t capacity = options_.num_samples;
-  if (limited && options_.sample_bytes > 0) {
-    capacity = std::min(options_.num_samples, max_bytes / options_.sample_bytes);
+  uint32_t capacity = options.num_samples;
+  if (limited && options.sample_bytes > 0) {
+    capacity = std::min(options.num_samples, max_bytes / options.sample_bytes);
   }
-  schedule_ = std::make_shared<Schedule>(options_.schedule,
-                                         options_.num_samples, capacity);
+  return std::make_shared<Schedule>(options.schedule, options.num_samples,
+                                    capacity);
 }
 
-absl::Status Stage::AgreeWithStore() {
-  if (!HasStageSettings(store_->disk()->settings()) &&
-      store_->store().Stats().entries > 0) {
-    return SamplesPutByHand();
+std::optional<absl::Status> Stage::IsConfigured(
+    const StageOptions& options) {
+  const bool length_became_known =
+      options.num_samples != kUnknownSamples &&
+      options_.num_samples == kUnknownSamples && counters_.empty();
+  if (!configured_ || length_became_known) return std::nullopt;
+  // TensorFlow may have put `map` and `batch` into one, which has none. Of a shard
+  // that is not filled in it is not known.
+  options_.random_access &=
+      options.random_access || options.num_samples == kUnknownSamples;
+  if (options.num_samples == kUnknownSamples ||
+      options_.num_samples == kUnknownSamples ||
+      options.num_samples == options_.num_samples) {
+    return absl::OkStatus();
   }
-  absl::Status status = store_->Agree(
-      StageSettings(options_.schedule, options_.num_samples, shards_.value_or(""),
-                    schedule_.get()));
-  // Without knowing which part of the source we are we know no schedule either.
-  if (!status.ok() || schedule_ != nullptr || !shards_.has_value()) {
-    return status;
-  }
-  schedule_ = AgreedSchedule(store_->disk()->settings(), options_.schedule);
-  if (schedule_ != nullptr) options_.num_samples = schedule_->num_samples();
-  return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "A refurbish stage was built on a source of ", options_.num_samples,
+      " elements, which a later rewrite of the pipeline changed to ",
+      options.num_samples,
+      ". Shard before the stage, source.shard(n, i).refurbish(...), and set "
+      "experimental_distribute.auto_shard_policy to OFF."));
+}
+
+void Stage::TakeSchedule(std::shared_ptr<const Schedule> schedule) {
+  if (schedule_ != nullptr || schedule == nullptr) return;
+  options_.num_samples = schedule->num_samples();
+  schedule_ = std::move(schedule);
 }
 
 absl::Status Stage::JoinOthers() {
-  if (store_->disk() == nullptr || shared_ != nullptr) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<SharedState::Job>> job =
-      store_->disk()->Join();
+  std::shared_ptr<SampleStore> store;
+  std::shared_ptr<SharedUse> shared;
+  {
+    absl::MutexLock lock(&mu_);
+    if (store_->disk() == nullptr || shared_ != nullptr) {
+      return absl::OkStatus();
+    }
+    store = store_;
+    shared = std::make_shared<SharedUse>(options_.schedule.reuse_factor);
+  }
+  absl::StatusOr<std::unique_ptr<SharedState::Job>> job = store->disk()->Join();
   if (!job.ok()) {
-    absl::Status there = store_->CheckDirectory();
+    absl::Status there = store->CheckDirectory();
     return there.ok() ? job.status() : there;
   }
-  shared_ = std::make_shared<SharedUse>(options_.schedule.reuse_factor);
-  shared_->job = *std::move(job);
-  next_epoch_ = shared_->job->BeginFirstEpoch();
+  shared->job = *std::move(job);
+  const uint64_t first_epoch = shared->job->BeginFirstEpoch();
+  absl::MutexLock lock(&mu_);
+  // Unless another thread was faster, whose job this one has seen.
+  if (shared_ == nullptr) {
+    shared_ = shared;
+    next_epoch_ = first_epoch;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Stage::TakeOthersSchedule() {
+  std::shared_ptr<SampleStore> store;
+  StageOptions options;
+  std::optional<std::string> shards;
+  {
+    absl::MutexLock lock(&mu_);
+    if (shared_ == nullptr || schedule_ != nullptr) return absl::OkStatus();
+    store = store_;
+    options = options_;
+    shards = shards_;
+  }
+  // Whose directory was deleted goes on alone.
+  if (!store->CheckDirectory().ok()) return absl::OkStatus();
+  auto agreed =
+      AgreeWithStore(*store, options.schedule, options.num_samples, shards,
+                     /*schedule=*/nullptr, kPatienceOfAStep);
+  // Somebody is writing settings and is stopped: there is no schedule yet.
+  if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
+  if (!agreed.ok()) return agreed.status();
+  absl::MutexLock lock(&mu_);
+  TakeSchedule(*std::move(agreed));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
+  absl::Status ready = JoinOthers();
+  // Another job may have ended its first pass meanwhile.
+  if (ready.ok()) ready = TakeOthersSchedule();
+  if (!ready.ok()) return ready;
   EpochParts parts;
   {
     absl::MutexLock lock(&mu_);
     if (!end_error_.ok()) {
       return std::exchange(end_error_, absl::OkStatus());
-    }
-    absl::Status joined = JoinOthers();
-    if (!joined.ok()) return joined;
-    // Another job may have ended its first pass meanwhile. Whose directory was
-    // deleted goes on alone.
-    if (shared_ != nullptr && schedule_ == nullptr &&
-        store_->CheckDirectory().ok()) {
-      absl::Status agreed = AgreeWithStore();
-      if (!agreed.ok()) return agreed;
     }
     // The schedule of another job may have begun later than we are, and so may our
     // own after a restore.
@@ -228,6 +269,9 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
     order = EpochSchedule::AllFresh(parts.options.schedule,
                                     parts.options.num_samples, parts.number);
   }
+  if (parts.shared != nullptr && order.has_value()) {
+    parts.store->disk()->MakeRoomFor(order->num_samples());
+  }
   return std::make_shared<Epoch>(
       parts.number, parts.options.schedule.seed, std::move(order),
       std::move(parts.schedule), parts.options.random_access,
@@ -235,148 +279,70 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
       std::move(parts.counters), std::move(parts.alive));
 }
 
-SavedEpoch Stage::Save() const {
-  absl::MutexLock lock(&mu_);
-  SavedEpoch saved;
-  saved.seed = static_cast<int64_t>(options_.schedule.seed);
-  saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
-  saved.reuse_factor = options_.schedule.reuse_factor;
-  saved.next_epoch = next_epoch_;
-  if (schedule_ != nullptr) {
-    saved.scheduled = true;
-    saved.num_samples = schedule_->num_samples();
-    saved.num_kept = schedule_->capacity();
-    saved.origin = schedule_->origin();
-  }
-  return saved;
-}
-
-absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
-  const auto seed = static_cast<int64_t>(options_.schedule.seed);
-  const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
-  if (saved.seed == seed && saved.order_seed == order_seed) {
-    return absl::OkStatus();
-  }
-  if (!options_.any_seed) {
-    return saved.seed != seed
-               ? OtherPipeline("seed", absl::StrCat(seed),
-                               absl::StrCat(saved.seed))
-               : OtherPipeline("order_seed", absl::StrCat(order_seed),
-                               absl::StrCat(saved.order_seed));
-  }
-  for (const BegunEpoch& epoch : epochs_) {
-    if (epoch.alive.expired()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "The checkpoint was saved by a refurbish stage with the seed ",
-        saved.seed, ". This one was given none and would take it, but another "
-        "iterator of it is in an epoch. Drop that one first, or give the stage "
-        "seed=", saved.seed, "."));
-  }
-  return absl::OkStatus();
-}
-
-void Stage::TakeSeeds(const SavedEpoch& saved) {
-  const auto seed = static_cast<uint64_t>(saved.seed);
-  const auto order_seed = static_cast<uint64_t>(saved.order_seed);
-  if (seed == options_.schedule.seed &&
-      order_seed == *options_.schedule.order_seed) {
-    return;
-  }
-  options_.schedule.seed = seed;
-  options_.schedule.order_seed = order_seed;
-  store_->store().Clear();
-  fitting_.Clear();
-  schedule_ = nullptr;
-  MakeSchedule();
-}
-
-absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
-  EpochParts parts;
-  {
-    absl::MutexLock lock(&mu_);
-    absl::Status sound = CheckSaved(saved, options_.num_samples);
-    if (!sound.ok()) return sound;
-    if (saved.reuse_factor != options_.schedule.reuse_factor) {
-      return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
-                           absl::StrCat(saved.reuse_factor));
-    }
-    absl::Status seeds = CheckSeeds(saved);
-    if (!seeds.ok()) return seeds;
-    if (saved.num_samples != kUnknownSamples &&
-        options_.num_samples != kUnknownSamples &&
-        saved.num_samples != options_.num_samples) {
-      return OtherPipeline("num_samples", absl::StrCat(options_.num_samples),
-                           absl::StrCat(saved.num_samples));
-    }
-    if (saved.scheduled && schedule_ != nullptr &&
-        saved.num_kept != schedule_->capacity()) {
-      return OtherPipeline("the number of samples that the store can keep",
-                           absl::StrCat(schedule_->capacity()),
-                           absl::StrCat(saved.num_kept));
-    }
-    absl::Status joined = JoinOthers();
-    if (!joined.ok()) return joined;
-    TakeSeeds(saved);
-    if (saved.scheduled &&
-        (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
-      schedule_ = std::make_shared<Schedule>(
-          options_.schedule, saved.num_samples, saved.num_kept, saved.origin);
-      options_.num_samples = saved.num_samples;
-    }
-    if (shared_ != nullptr) {
-      shared_->exact_before =
-          std::max<uint64_t>(shared_->exact_before, next_epoch_);
-      shared_->generations.Clear();
-    }
-    next_epoch_ = saved.next_epoch;
-    end_error_ = absl::OkStatus();
-    if (!saved.begun) return nullptr;
-    parts = BeginEpoch(saved.number, saved.scheduled);
-  }
-  std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(parts));
-  epoch->Resume(saved);
-  return epoch;
-}
-
 absl::Status Stage::EndEpoch(const Epoch& epoch) {
   const int64_t num_samples = epoch.num_samples();
-  absl::MutexLock lock(&mu_);
-  if (schedule_ != nullptr) {
-    // Two first passes at once, of which this one ended second.
-    if (num_samples == options_.num_samples) return absl::OkStatus();
-    return absl::DataLossError(absl::StrCat(
-        "The source of refurbish has yielded ", num_samples,
-        " elements and, to another iterator, ", options_.num_samples,
-        ", so its samples cannot be told apart by position. Use a source that "
-        "is the same in every epoch."));
-  }
-  if (num_samples == 0) {
-    return absl::InvalidArgumentError(
-        "The source of refurbish has no elements. Check the file names, filters "
-        "and splits it is made from.");
-  }
-  options_.num_samples = num_samples;
-  // How many fit is not known of what was read before the restore.
-  if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
-    return absl::OkStatus();
-  }
-  const uint32_t capacity =
-      fitting_.Count(options_.schedule.seed, num_samples);
-  // Counted from the epoch begun last, so that no generation is used by an
-  // epoch of the time before the schedule and again by one after.
-  schedule_ = std::make_shared<Schedule>(options_.schedule, num_samples,
-                                         capacity, last_begun_);
-  if (store_->disk() != nullptr && store_->CheckDirectory().ok()) {
-    absl::Status agreed = AgreeWithStore();
-    if (absl::IsFailedPrecondition(agreed)) {
-      // Another job has ended its first pass before us. Its schedule is as good.
-      schedule_ = nullptr;
-      return AgreeWithStore();
+  std::shared_ptr<SampleStore> store;
+  StageOptions options;
+  std::optional<std::string> shards;
+  std::shared_ptr<const Schedule> schedule;
+  {
+    absl::MutexLock lock(&mu_);
+    if (schedule_ != nullptr) return CheckLength(num_samples);
+    if (num_samples == 0) {
+      return absl::InvalidArgumentError(
+          "The source of refurbish has no elements. Check the file names, "
+          "filters and splits it is made from.");
     }
-    // On a full disk it is not written down; the next run begins anew.
-    if (!agreed.ok()) LOG(WARNING) << agreed.message();
+    options_.num_samples = num_samples;
+    // How many fit is not known of what was read before the restore.
+    if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
+      return absl::OkStatus();
+    }
+    const uint32_t capacity =
+        fitting_.Count(options_.schedule.seed, num_samples);
+    // Counted from the epoch begun last, so that no generation is used by an
+    // epoch of the time before the schedule and again by one after. (On a store
+    // that others use `UsedGenerations` sees to that: they may begin one now.)
+    schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
+                                          capacity, last_begun_);
+    if (store_->disk() == nullptr) {
+      TakeSchedule(std::move(schedule));
+      return absl::OkStatus();
+    }
+    store = store_;
+    options = options_;
+    shards = shards_;
   }
-  return absl::OkStatus();
+  if (store->CheckDirectory().ok()) {
+    const auto agree_on = [&](std::shared_ptr<const Schedule> own) {
+      return AgreeWithStore(*store, options.schedule, options.num_samples,
+                            shards, std::move(own), kPatienceOfAStep);
+    };
+    auto agreed = agree_on(schedule);
+    if (absl::IsFailedPrecondition(agreed.status())) {
+      // Another job has ended its first pass before us. Its schedule is as good.
+      agreed = agree_on(nullptr);
+      if (!agreed.ok()) return agreed.status();
+      schedule = *std::move(agreed);
+    } else if (!agreed.ok()) {
+      // On a full disk, or where another process is stopped while it writes, it is
+      // not written down; the next run begins anew.
+      LOG(WARNING) << agreed.status().message();
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  TakeSchedule(std::move(schedule));
+  return schedule_ == nullptr ? absl::OkStatus() : CheckLength(num_samples);
+}
+
+absl::Status Stage::CheckLength(int64_t num_samples) const {
+  // Two first passes at once may end one after the other.
+  if (num_samples == options_.num_samples) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "The source of refurbish has yielded ", num_samples,
+      " elements and, to another iterator, ", options_.num_samples,
+      ", so its samples cannot be told apart by position. Use a source that "
+      "is the same in every epoch."));
 }
 
 void Stage::KeepEndError(const absl::Status& error) {

@@ -58,8 +58,8 @@ struct StageDescription {
 
 // Found again by its name.
 //
-// Lock order: `mu_`, then the locks of an epoch, then the store's. What is put into
-// the store is put without `mu_`.
+// Lock order: `mu_`, then those of `UsedGenerations` and of the store. What takes
+// time is done without `mu_`: files, other processes, what is put into the store.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
   static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
@@ -143,11 +143,25 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status CheckSeeds(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MakeSchedule() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status JoinOthers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Compares the settings with those of a store on disk, and takes from it the
-  // schedule that others have begun.
-  absl::Status AgreeWithStore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether there is nothing to configure, and the answer to that. A source that was
+  // rewritten may have lost its random access.
+  std::optional<absl::Status> IsConfigured(const StageOptions& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the stage can go on where the checkpoint was saved.
+  absl::Status CheckFits(const SavedEpoch& saved) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The schedule, if it is known by now.
+  static std::shared_ptr<const Schedule> MakeSchedule(
+      const StageOptions& options, int64_t max_bytes);
+  // Takes it, unless there is one.
+  void TakeSchedule(std::shared_ptr<const Schedule> schedule)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Becomes a job on a store on disk, unless it is one.
+  absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
+  // Takes the schedule that another job has begun meanwhile, if so.
+  absl::Status TakeOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status CheckLength(int64_t num_samples) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;

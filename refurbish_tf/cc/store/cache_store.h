@@ -98,14 +98,17 @@ class CacheStore {
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
 
-  // Reads that are under way before they are wanted. Thread-safe.
+  // Reads that are under way before they are got. Thread-safe.
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
-    // How many more may be started; 0 while there are enough.
+    // How many more may be wanted; 0 while there are enough.
     virtual size_t Room() const = 0;
-    virtual void Start(const std::vector<WantedSample>& wanted) = 0;
-    // As the store's own, in any order, once for each that was started.
+    // Notes them, and does no I/O.
+    virtual void Want(const std::vector<WantedSample>& wanted) = 0;
+    // Begins to read what is wanted. Not for who holds a lock.
+    virtual void Start() = 0;
+    // As the store's own, in any order, once for each that is wanted.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
                      Generation* found) = 0;
   };

@@ -115,7 +115,9 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       }
       return Next::kPiece;
     }
-    if (ring_.empty() && claims_ended_) return Next::kEnd;
+    if (ring_.empty() && claims_ended_) {
+      return stuck_ ? Next::kStuck : Next::kEnd;
+    }
     // Where nothing is under way there may be nothing to run either.
     if (ring_.empty() && !claims_blocked_) {
       const Claimed claimed = work_->Claim(piece);
@@ -141,6 +143,15 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
   return Next::kCancelled;
 }
 
+absl::Status OrderedWorkers::ErrorOf(Next next) {
+  if (next == Next::kCancelled) {
+    return absl::CancelledError("Iteration was cancelled.");
+  }
+  return absl::InternalError(
+      "There was to be more work when some of it is done, but none is under way. "
+      "This is a mistake in refurbish_tf.");
+}
+
 void OrderedWorkers::SleepAsConsumer(Lock& lock) {
   consumer_sleeps_ = true;
   work_->Sleeps(true);
@@ -164,6 +175,12 @@ size_t OrderedWorkers::FindReady() const {
       ring_.begin(), ring_.end(),
       [](const auto& slot) { return slot->state == State::kDone; });
   return done - ring_.begin();
+}
+
+bool OrderedWorkers::IsUnderWay() const {
+  return std::any_of(ring_.begin(), ring_.end(), [](const auto& slot) {
+    return slot->state != State::kDone && slot->state != State::kDropped;
+  });
 }
 
 bool OrderedWorkers::HasRoom(int part) const {
@@ -252,7 +269,9 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
 
 bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
                             std::unique_ptr<Piece> piece, bool may_run) {
-  if (claimed == Claimed::kEnd) {
+  // Whoever waited for what is not under way would wait for ever.
+  stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
+  if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
     // They end.
     if (Ended()) WakeThreads();

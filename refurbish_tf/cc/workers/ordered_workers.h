@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 
 namespace refurbish_tf {
 
@@ -35,7 +36,7 @@ class OrderedWorkers {
     kDone,    // A piece that needs no work.
     kRun,     // One to be run.
     kFetch,   // One to be fetched.
-    kNotNow,  // None until one of those under way is done.
+    kNotNow,  // None until one of those under way is done: there is one.
     kEnd,     // None any more.
   };
   enum class Outcome {
@@ -83,7 +84,11 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  enum class Next { kPiece, kEnd, kCancelled };
+  // kStuck: `Claim` has said kNotNow and nothing was under way, so that nothing
+  // would ever come.
+  enum class Next { kPiece, kEnd, kCancelled, kStuck };
+  // The error of the last two.
+  static absl::Status ErrorOf(Next next);
   // The next result. For one thread at a time. `*piece` may hold the one before,
   // to be used again. `*waited_nanos` is how long it was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
@@ -128,6 +133,8 @@ class OrderedWorkers {
     const size_t ready = FindReady();
     return ready < ring_.size();
   }
+  // Whether a piece was claimed and is not done.
+  bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether a claim would have room, in a ring of the given part of its size.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -176,6 +183,7 @@ class OrderedWorkers {
   size_t idle_claims_ ABSL_GUARDED_BY(mu_) = 0;
   bool claims_blocked_ ABSL_GUARDED_BY(mu_) = false;
   bool claims_ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool stuck_ ABSL_GUARDED_BY(mu_) = false;
   bool settling_ ABSL_GUARDED_BY(mu_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   bool consumer_sleeps_ ABSL_GUARDED_BY(mu_) = false;

@@ -2,6 +2,7 @@
 from support.mutants import Mutant
 
 STAGE = "refurbish_tf/cc/stage/stage.cc"
+RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
 
 MUTANTS = [
@@ -13,15 +14,15 @@ MUTANTS = [
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
            "tests/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
     Mutant("a job that joins begins anew", STAGE,
-           "  next_epoch_ = shared_->job->BeginFirstEpoch();", "  shared_->job->BeginFirstEpoch();",
+           "    next_epoch_ = first_epoch;\n", "    (void)first_epoch;\n",
            "tests/test_disk_store_jobs.py::test_job_that_joins_begins_where_the_others_are"),
     # Restart.
     Mutant("what was handed out is not noted for a checkpoint", EPOCH,
            "  yielded_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
-    Mutant("a restart forgets the epoch", STAGE,
+    Mutant("a restart forgets the epoch", RESTORE,
            "    next_epoch_ = saved.next_epoch;\n", "",
            "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),
-    Mutant("a checkpoint of another seed is taken", STAGE,
+    Mutant("a checkpoint of another seed is taken", RESTORE,
            "  if (!options_.any_seed) {\n", "  if (options_.any_seed) {\n",
            "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
     Mutant("a checkpoint that says what cannot be is taken", "refurbish_tf/cc/stage/saved_epoch.cc",

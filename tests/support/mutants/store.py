@@ -51,7 +51,7 @@ MUTANTS = [
            "  return (in_record + kAlignment - 1) / kAlignment * kAlignment -\n         sizeof(RecordHeader);",
            "  return in_record - sizeof(RecordHeader);", "tests/test_disk_store.py::test_aligned_as_tensorflow_wants_it"),
     Mutant("a store with other settings is taken", "refurbish_tf/cc/store/disk/settings_file.cc",
-           "    if (entry->second != value) {", "    if (entry->second.empty()) {",
+           "      if (entry->second == value) continue;", "      if (!entry->second.empty()) continue;",
            "tests/test_disk_store_bad_input.py::test_other_settings"),
     Mutant("settings are not on the disk before they get their name", "refurbish_tf/cc/store/disk/settings_file.cc",
            "  if (status.ok()) status = env.Sync((*file)->fd());\n", "", POWER),

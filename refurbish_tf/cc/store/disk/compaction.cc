@@ -40,6 +40,9 @@ std::set<SegmentKey> Compaction::Choose() {
     if (found != live.end()) found->second += location.size;
     return true;
   });
+  const auto disk_bytes = [this](const SegmentKey& key) {
+    return std::max<uint64_t>(records_->segments().DiskBytes(key), 1);
+  };
   std::set<SegmentKey> chosen;
   uint64_t total = 0;
   uint64_t total_live = 0;
@@ -50,7 +53,7 @@ std::set<SegmentKey> Compaction::Choose() {
       chosen.insert(segment.key);
       continue;
     }
-    const uint64_t bytes = std::max<uint64_t>(segment.disk_bytes(), 1);
+    const uint64_t bytes = disk_bytes(segment.key);
     total += bytes;
     total_live += alive;
     candidates.emplace_back(static_cast<double>(alive) / bytes, &segment);
@@ -60,7 +63,7 @@ std::set<SegmentKey> Compaction::Choose() {
   for (const auto& [alive, segment] : candidates) {
     if (total <= kMostOverhead * total_live) break;
     chosen.insert(segment->key);
-    total -= std::min(total, std::max<uint64_t>(segment->disk_bytes(), 1));
+    total -= std::min(total, disk_bytes(segment->key));
     total_live -= live[segment->key];
   }
   return chosen;

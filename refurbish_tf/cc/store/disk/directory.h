@@ -51,8 +51,8 @@ class Directory {
   // Whether `name` is a plain file of this user's own; else an error that names it.
   absl::Status CheckFile(const std::string& name) const;
 
-  // A file, to read and write. `flags`: O_CREAT, O_EXCL (and not O_TRUNC: a file is
-  // looked at when it is open). NotFound where there is none.
+  // A file, to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (and not O_TRUNC:
+  // a file is looked at when it is open). NotFound where there is none.
   absl::StatusOr<std::shared_ptr<File>> OpenFile(const std::string& name,
                                                  int flags = 0) const;
 

@@ -159,9 +159,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   absl::StatusOr<std::unique_ptr<Directory>> directory =
       Directory::Open(path, options.env);
   if (!directory.ok()) return directory.status();
-  std::unique_ptr<DiskStore> store(
-      new DiskStore(*std::move(directory), options));
-  const Directory& opened = *store->directory_;
+  const Directory& opened = **directory;
   // Before anything is made in it.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
@@ -172,7 +170,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   absl::StatusOr<std::shared_ptr<File>> lock_file =
       opened.OpenFile(kLockFile, O_CREAT);
   if (!lock_file.ok()) return lock_file.status();
-  store->lock_file_ = *std::move(lock_file);
+  std::unique_ptr<DiskStore> store(new DiskStore(
+      *std::move(directory), *std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
   // Two locks: one at a time opens the store, so that whoever is alone knows it
   // stays so, and whoever is not finds it made.
@@ -249,9 +248,11 @@ bool DiskStore::DirectoryIsGone() const {
   return !directory_->IsInPlace() || !directory_->IsNamed(*lock_file_, kLockFile);
 }
 
-absl::Status DiskStore::Agree(const Settings& settings, bool replace) {
+absl::Status DiskStore::Agree(const Settings& settings, bool replace,
+                              std::chrono::milliseconds patience) {
   const absl::StatusOr<Settings> agreed =
-      SettingsFile(directory_.get()).Agree(settings, replace, kLockFile);
+      SettingsFile(directory_.get())
+          .Agree(settings, replace, kLockFile, patience);
   if (!agreed.ok()) return agreed.status();
   // What is there stays, so it does not matter who comes first; what is replaced
   // is read anew by who needs it.
@@ -263,6 +264,12 @@ absl::Status DiskStore::Agree(const Settings& settings, bool replace) {
 Settings DiskStore::settings() const {
   std::lock_guard<std::mutex> lock(settings_mu_);
   return settings_;
+}
+
+void DiskStore::MakeRoomFor(uint64_t num_samples) {
+  // Who puts tries again, and says why it fails.
+  (void)records_->index().ReserveFirst(num_samples);
+  (void)claims_->ReserveFirst(num_samples);
 }
 
 bool DiskStore::Get(uint64_t index, GenerationRange wanted,

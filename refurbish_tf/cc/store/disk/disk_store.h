@@ -5,6 +5,7 @@
 #define REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -60,15 +61,16 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
 //   small-N, large-N   records (Segments).
-//   lock      locked by all that have the store open, alone by who makes it.
+//   lock      locked by all that have the store open, alone by who makes it; bytes of
+//             it by who owns a segment.
 //
 // A record is written first and the index set after it, by an atomic operation,
 // so that a process may die at any moment. Of all this only `store` is synchronised
 // with the disk: after a loss of power the checksums decide. What is torn, corrupt,
 // of another sample or of a store that was here before is absent.
 //
-// Thread-safe. No lock is held over I/O but those of who makes a mapped file longer,
-// which a put does once in 65,536 samples. A child made by fork() may get what there
+// Thread-safe. No lock is held over I/O, and nobody waits for another process but who
+// opens the store or adds settings to it. A child made by fork() may get what there
 // is; what it puts is not stored.
 //
 // Lock order: WriteBuffer's, then those of MappedFile; all others are taken alone.
@@ -101,7 +103,9 @@ class DiskStore {
 
   // Compares `settings` with those that the store was written under and adds
   // those that it lacks. Where some differ it replaces them, or fails, naming them.
-  absl::Status Agree(const Settings& settings, bool replace = false)
+  // Unavailable when another process is writing some for longer than `patience`.
+  absl::Status Agree(const Settings& settings, bool replace = false,
+                     std::chrono::milliseconds patience = std::chrono::minutes(1))
       ABSL_LOCKS_EXCLUDED(settings_mu_);
   Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
 
@@ -112,6 +116,10 @@ class DiskStore {
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
     return state().Join(claims_.get());
   }
+
+  // Makes room for the words of the first so many samples, as far as there is some,
+  // so that who claims them or puts them need not.
+  void MakeRoomFor(uint64_t num_samples);
 
   // As those of CacheStore.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
@@ -144,11 +152,13 @@ class DiskStore {
   std::pair<int64_t, int64_t> Verify();
 
  private:
-  DiskStore(std::unique_ptr<Directory> directory, const DiskStoreOptions& options)
+  DiskStore(std::unique_ptr<Directory> directory,
+            std::shared_ptr<File> lock_file, const DiskStoreOptions& options)
       : max_bytes_(options.max_bytes),
         reads_in_flight_(options.reads_in_flight),
         directory_(std::move(directory)),
-        segments_(directory_.get()) {}
+        lock_file_(std::move(lock_file)),
+        segments_(directory_.get(), lock_file_) {}
 
   // Opens the files, with the directory locked; `alone` where nobody else has it
   // open.
@@ -157,7 +167,7 @@ class DiskStore {
   const int64_t max_bytes_;
   const int reads_in_flight_;
   const std::unique_ptr<Directory> directory_;
-  std::shared_ptr<File> lock_file_;
+  const std::shared_ptr<File> lock_file_;
   Segments segments_;
   std::unique_ptr<Index> claims_;
   std::unique_ptr<Records> records_;

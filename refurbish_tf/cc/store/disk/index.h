@@ -39,10 +39,22 @@ class Index {
     return word == nullptr ? 0 : word->load(std::memory_order_acquire);
   }
 
-  // Makes room for the sample's word.
+  // Whether there is room for the sample's word.
+  bool Has(uint64_t sample) const { return Find(sample) != nullptr; }
+
+  // Makes room for it.
   absl::Status Reserve(uint64_t sample) {
     if (sample >= kMaxSamples) return absl::OutOfRangeError("No such sample");
     return file_->Reserve(sample / kWords);
+  }
+
+  // As that, for the first so many samples.
+  absl::Status ReserveFirst(uint64_t num_samples) {
+    absl::Status reserved;
+    for (uint64_t next = 0; next < num_samples && reserved.ok(); next += kWords) {
+      reserved = Reserve(next);
+    }
+    return reserved;
   }
 
   // Sets the word of a sample to `desired` if it is `*expected`, which is else

@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
     const Directory* directory, const std::string& name, uint64_t chunk_bytes,
     uint64_t max_chunks) {
   absl::StatusOr<std::shared_ptr<File>> file =
-      directory->OpenFile(name, O_CREAT);
+      directory->OpenFile(name, O_CREAT | O_APPEND);
   if (!file.ok()) return file.status();
   HandleBusErrors();
   std::unique_ptr<MappedFile> mapped(new MappedFile(
@@ -162,28 +162,14 @@ absl::Status MappedFile::Reserve(uint64_t chunk) {
 }
 
 absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
-  // One at a time, of all processes: where the file system cannot do it, the C
-  // library writes zeros to what it has seen to be holes. Each descriptor has locks
-  // of its own; the threads that share this one have `grow_mu_`, for which only who
-  // makes the file longer waits.
-  std::lock_guard<std::mutex> own_lock(grow_mu_);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_len = 1;
-  while (fcntl(file_->fd(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR) {
-  }
-  absl::Status grown;
+  // Several may do so at once, of all processes: what is there stays as it is.
   struct stat status;
   if (fstat(file_->fd(), &status) != 0) {
-    grown = absl::ErrnoToStatus(errno, "Cannot look at a file");
-  } else {
-    const uint64_t from = whole ? 0 : status.st_size;
-    if (from < bytes) grown = env_->Allocate(file_->fd(), from, bytes - from);
+    return absl::ErrnoToStatus(errno, "Cannot look at a file");
   }
-  lock.l_type = F_UNLCK;
-  fcntl(file_->fd(), F_OFD_SETLK, &lock);
-  return grown;
+  const uint64_t from = whole ? 0 : status.st_size;
+  if (from >= bytes) return absl::OkStatus();
+  return env_->Allocate(file_->fd(), from, bytes - from);
 }
 
 absl::Status MappedFile::Mend() {

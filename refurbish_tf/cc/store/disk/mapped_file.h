@@ -39,7 +39,7 @@ class MappedFile {
   }
   // Whether the file reaches to the end of the chunk.
   bool Exists(uint64_t chunk) const;
-  // Makes it reach there.
+  // Makes it reach there. Waits for no other process.
   absl::Status Reserve(uint64_t chunk) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Whether it was cut where it had been mapped. What was set there since, only
@@ -63,7 +63,7 @@ class MappedFile {
   // Makes the file so long, with all its blocks: touching a hole when the disk is
   // full is like touching what was cut. With `whole` also where it was that long
   // before.
-  absl::Status Grow(uint64_t bytes, bool whole) ABSL_LOCKS_EXCLUDED(grow_mu_);
+  absl::Status Grow(uint64_t bytes, bool whole);
 
   static void HandleBusErrors();
 
@@ -73,7 +73,6 @@ class MappedFile {
   const uint64_t max_chunks_;
   const std::unique_ptr<std::atomic<char*>[]> chunks_;
   mutable std::atomic<bool> cut_{false};
-  std::mutex grow_mu_;
   mutable std::mutex mu_;
   const std::unique_ptr<Mapping*[]> mappings_;  // Elements guarded by `mu_`.
 };

@@ -62,9 +62,10 @@ absl::StatusOr<Location> Places::Write(bool large, uint64_t space,
   std::optional<Dead> dead = TakeDead(space);
   if (!dead.has_value() && Look()) dead = TakeDead(space);
   if (!dead.has_value()) return full_[large];
-  const std::shared_ptr<File> file =
-      records_->segments().FindOwn({false, dead->segment});
-  absl::Status written = env_->Write(file->fd(), dead->offset, parts);
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      records_->segments().OpenOwn({false, dead->segment});
+  if (!file.ok()) return file.status();
+  absl::Status written = env_->Write((*file)->fd(), dead->offset, parts);
   if (!written.ok()) return written;
   records_->state().AddChanged(space);
   helps_[false] = true;
@@ -133,7 +134,7 @@ void Places::Release(uint64_t word) {
     records_->Dispose(word);
     full_[location.large] = absl::OkStatus();
   } else if (closed_.count(key) == 0 &&
-             records_->segments().FindOwn(key) != nullptr) {
+             records_->segments().IsOwn(key)) {
     dead_.emplace(location.size, Dead{location.segment, location.offset});
   }
 }
@@ -152,7 +153,7 @@ bool Places::MakeRoom(uint32_t index, bool large, uint64_t space) {
     const SegmentKey key(large, location.segment);
     if (word == 0 || location.large != large || location.size < space ||
         closed_.count(key) != 0 ||
-        records_->segments().FindOwn(key) == nullptr) {
+        !records_->segments().IsOwn(key)) {
       continue;
     }
     Release(records_->Remove(other, /*evict=*/true));

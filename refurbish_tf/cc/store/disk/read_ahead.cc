@@ -7,15 +7,19 @@ namespace {
 
 constexpr size_t kMostBytes = 16 << 20;
 
+// Who gets one of those that are starting waits for all of them.
+constexpr size_t kStartedAtOnce = 8;
+
 }  // namespace
 
 DiskReadAhead::~DiskReadAhead() {
-  std::unordered_map<uint64_t, std::unique_ptr<Entry>> entries;
+  Entries entries;
   {
     std::lock_guard<std::mutex> lock(mu_);
     entries.swap(entries_);
   }
   for (auto& [ticket, entry] : entries) {
+    if (entry->state != State::kStarted) continue;
     store_->records().read_queue().Wait(&entry->read);
   }
 }
@@ -28,57 +32,105 @@ size_t DiskReadAhead::Room() const {
   return most - entries_.size();
 }
 
-void DiskReadAhead::Start(const std::vector<WantedSample>& wanted) {
-  Records& records = store_->records();
-  std::vector<std::pair<uint64_t, std::unique_ptr<Entry>>> started;
-  std::vector<Read*> reads;
-  size_t bytes;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    bytes = bytes_;
-  }
+void DiskReadAhead::Want(const std::vector<WantedSample>& wanted) {
+  std::lock_guard<std::mutex> lock(mu_);
   for (const WantedSample& sample : wanted) {
-    const uint64_t word = records.Locate(sample.index, sample.generations);
-    if (word == 0 || bytes > kMostBytes) continue;
-    const Location location = DecodeLocation(word);
     auto entry = std::make_unique<Entry>();
-    absl::StatusOr<std::shared_ptr<File>> file = records.segments().OpenToRead(
-        location, /*anew=*/false, &entry->foreign);
-    entry->buffer = RecordBuffer(location.size);
-    if (!file.ok() || entry->buffer.data() == nullptr) continue;
-    entry->word = word;
-    entry->file = *std::move(file);
-    entry->read.fd = entry->file->fd();
-    entry->read.offset = location.offset;
-    entry->read.data = entry->buffer.data();
-    entry->read.size = location.size;
-    bytes += location.size;
-    reads.push_back(&entry->read);
-    started.emplace_back(sample.ticket, std::move(entry));
+    entry->wanted = sample;
+    entries_.emplace(sample.ticket, std::move(entry));
+    wanted_.push_back(sample.ticket);
   }
-  if (reads.empty()) return;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    for (auto& [ticket, entry] : started) {
-      bytes_ += entry->read.size;
-      entries_.emplace(ticket, std::move(entry));
+  any_wanted_ = true;
+}
+
+void DiskReadAhead::Start() {
+  if (!any_wanted_.load(std::memory_order_relaxed)) return;
+  std::unique_lock<std::mutex> lock(mu_);
+  if (starting_) return;
+  starting_ = true;
+  while (true) {
+    const std::vector<Entry*> batch = TakeWanted();
+    if (batch.empty()) break;
+    lock.unlock();
+    std::vector<Read*> reads;
+    for (Entry* const entry : batch) {
+      if (Open(entry)) reads.push_back(&entry->read);
     }
+    if (!reads.empty()) {
+      store_->records().read_queue().Start(reads.data(), reads.size());
+    }
+    lock.lock();
+    for (Entry* const entry : batch) {
+      if (entry->file != nullptr) {
+        entry->state = State::kStarted;
+      } else {
+        Remove(entries_.find(entry->wanted.ticket));
+      }
+    }
+    if (waiting_ > 0) started_.notify_all();
   }
-  // None of them is got before this returns: that is for who starts them to see
-  // to.
-  records.read_queue().Start(reads.data(), reads.size());
+  starting_ = any_wanted_ = false;
+}
+
+std::vector<DiskReadAhead::Entry*> DiskReadAhead::TakeWanted() {
+  std::vector<Entry*> batch;
+  while (!wanted_.empty() && batch.size() < kStartedAtOnce) {
+    const auto found = entries_.find(wanted_.front());
+    wanted_.pop_front();
+    if (found == entries_.end()) continue;
+    Entry* const entry = found->second.get();
+    entry->word = store_->records().Locate(entry->wanted.index,
+                                           entry->wanted.generations);
+    entry->read.size = DecodeLocation(entry->word).size;
+    if (entry->word == 0 || bytes_ > kMostBytes) {
+      entries_.erase(found);
+      continue;
+    }
+    entry->state = State::kStarting;
+    bytes_ += entry->read.size;
+    batch.push_back(entry);
+  }
+  return batch;
+}
+
+bool DiskReadAhead::Open(Entry* entry) {
+  const Location location = DecodeLocation(entry->word);
+  absl::StatusOr<std::shared_ptr<File>> file =
+      store_->records().segments().OpenToRead(location, /*anew=*/false,
+                                              &entry->foreign);
+  entry->buffer = RecordBuffer(location.size);
+  if (!file.ok() || entry->buffer.data() == nullptr) return false;
+  entry->file = *std::move(file);
+  entry->read.fd = entry->file->fd();
+  entry->read.offset = location.offset;
+  entry->read.data = entry->buffer.data();
+  return true;
+}
+
+std::unique_ptr<DiskReadAhead::Entry> DiskReadAhead::Remove(
+    Entries::iterator position) {
+  std::unique_ptr<Entry> entry = std::move(position->second);
+  entries_.erase(position);
+  if (entry->state != State::kWanted) bytes_ -= entry->read.size;
+  return entry;
 }
 
 bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
   Records& records = store_->records();
   std::unique_ptr<Entry> entry;
   {
-    std::lock_guard<std::mutex> lock(mu_);
-    const auto found = entries_.find(wanted.ticket);
+    std::unique_lock<std::mutex> lock(mu_);
+    auto found = entries_.find(wanted.ticket);
+    while (found != entries_.end() &&
+           found->second->state == State::kStarting) {
+      ++waiting_;
+      started_.wait(lock);
+      --waiting_;
+      found = entries_.find(wanted.ticket);
+    }
     if (found != entries_.end()) {
-      entry = std::move(found->second);
-      entries_.erase(found);
-      bytes_ -= entry->read.size;
+      entry = Remove(found);
+      if (entry->state == State::kWanted) entry = nullptr;
     }
   }
   if (entry == nullptr) {

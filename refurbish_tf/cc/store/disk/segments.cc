@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/store/disk/segments.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include <fcntl.h>
@@ -14,7 +15,9 @@ namespace {
 constexpr char kSmallPrefix[] = "small-";
 constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
-constexpr size_t kMaxReaders = 256;
+
+// Of the lock file: a byte for each name that a segment may have.
+constexpr uint64_t kSegmentLocks = 1 << 20;
 
 std::optional<SegmentKey> ParseName(const std::string& name) {
   for (const bool large : {false, true}) {
@@ -48,6 +51,10 @@ std::vector<SegmentKey> List(const Directory& directory) {
   return found;
 }
 
+uint64_t LockOf(const SegmentKey& key) {
+  return kSegmentLocks + key.first * kNumSegments + key.second;
+}
+
 uint64_t RoundUp(uint64_t size, uint64_t unit) {
   return (size + unit - 1) / unit * unit;
 }
@@ -56,8 +63,10 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 // Numbers begin somewhere, so that no process soon takes one that another has
 // just given up: whoever has yet to give back space there would hit a new record.
-Segments::Segments(const Directory* directory)
-    : directory_(directory), next_number_(NewNumber() % kNumSegments) {}
+Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file)
+    : directory_(directory),
+      lock_file_(std::move(lock_file)),
+      next_number_(NewNumber() % kNumSegments) {}
 
 bool Segments::IsSegmentName(const std::string& name) {
   return ParseName(name).has_value();
@@ -66,55 +75,79 @@ bool Segments::IsSegmentName(const std::string& name) {
 absl::StatusOr<std::shared_ptr<File>> Segments::OpenToRead(
     const Location& location, bool anew, bool* foreign) {
   const SegmentKey key(location.large, location.segment);
-  bool full = false;
+  bool is_own;
   {
     std::lock_guard<std::mutex> lock(mu_);
     const auto own = own_.find(key);
-    *foreign = own == own_.end() || location.offset < own->second.own_from;
-    if (own != own_.end()) return own->second.file;
-    const auto reader = readers_.find(key);
-    if (reader != readers_.end() && !anew) return reader->second;
-    full = opened_.size() >= kMaxReaders;
+    is_own = own != own_.end();
+    *foreign = !is_own || location.offset < own->second.own_from;
   }
-  CloseDeleted();
+  return Open(key, anew && !is_own);
+}
+
+absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
+                                                     bool anew) {
+  std::vector<std::shared_ptr<File>> to_close;
+  if (!anew) {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto open = open_.find(key);
+    if (open != open_.end()) return open->second;
+  }
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key));
   if (absl::IsUnavailable(file.status())) {
     // Too many files are open: ours are opened again where they are needed.
     {
       std::lock_guard<std::mutex> lock(mu_);
-      readers_.clear();
+      for (auto& [other, open] : open_) to_close.push_back(std::move(open));
+      open_.clear();
       opened_.clear();
     }
+    to_close.clear();
     file = directory_->OpenFile(NameOf(key));
   }
   if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
-  if (readers_.count(key) == 0) {
-    if (full && !opened_.empty()) {
-      readers_.erase(opened_.front());
-      opened_.pop_front();
-    }
-    opened_.push_back(key);
+  to_close = NoteOpen(key, *file);
+  return file;
+}
+
+std::vector<std::shared_ptr<File>> Segments::NoteOpen(
+    const SegmentKey& key, std::shared_ptr<File> file) {
+  std::vector<std::shared_ptr<File>> to_close;
+  to_close.push_back(ForgetOpen(key));
+  while (opened_.size() >= kMostOpen) {
+    to_close.push_back(ForgetOpen(SegmentKey(opened_.front())));
   }
-  readers_[key] = *file;
+  open_[key] = std::move(file);
+  opened_.push_back(key);
+  return to_close;
+}
+
+std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
+  const auto open = open_.find(key);
+  if (open == open_.end()) return nullptr;
+  std::shared_ptr<File> file = std::move(open->second);
+  open_.erase(open);
+  opened_.erase(std::find(opened_.begin(), opened_.end(), key));
   return file;
 }
 
 void Segments::CloseDeleted() {
-  std::map<SegmentKey, std::shared_ptr<File>> readers;
+  // Those of our own only we delete; where somebody else has, they are still read.
+  std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    readers = readers_;
+    for (const auto& [key, file] : open_) {
+      if (own_.count(key) == 0) others.emplace(key, file);
+    }
   }
-  for (const auto& [key, file] : readers) {
+  for (const auto& [key, file] : others) {
     struct stat status;
     if (fstat(file->fd(), &status) == 0 && status.st_nlink > 0) continue;
     std::lock_guard<std::mutex> lock(mu_);
-    const auto reader = readers_.find(key);
-    if (reader == readers_.end() || reader->second != file) continue;
-    readers_.erase(reader);
-    opened_.erase(std::find(opened_.begin(), opened_.end(), key));
+    const auto open = open_.find(key);
+    if (open != open_.end() && open->second == file) ForgetOpen(key);
   }
 }
 
@@ -137,37 +170,39 @@ Segments::Usage Segments::TotalUsage() const {
 
 // Of one thread ---------------------------------------------------------------
 
-absl::StatusOr<std::shared_ptr<File>> Segments::Lock(const SegmentKey& key,
-                                                     int flags) {
+absl::Status Segments::Take(const SegmentKey& key, int flags) {
+  if (IsOwn(key) ||
+      !directory_->env().TryLock(lock_file_->fd(), LockOf(key))) {
+    return absl::AlreadyExistsError("It has an owner.");
+  }
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key), flags);
+  struct stat status;
+  if (file.ok() && fstat((*file)->fd(), &status) != 0) {
+    file = absl::ErrnoToStatus(errno, "Cannot look at a segment");
+  }
   if (!file.ok()) {
+    Unlock(key);
     // Also where something of that name was planted that is no file of ours.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();
   }
-  // What was locked must still be the file of that name: its owner may have
-  // deleted it before it died.
-  if (!directory_->env().TryLock((*file)->fd()) ||
-      !directory_->IsNamed(**file, NameOf(key))) {
-    return absl::AlreadyExistsError("It is another process's.");
-  }
-  return file;
-}
-
-void Segments::Take(const SegmentKey& key, std::shared_ptr<File> file) {
-  struct stat status;
-  if (fstat(file->fd(), &status) != 0) return;
+  std::vector<std::shared_ptr<File>> to_close;
   std::lock_guard<std::mutex> lock(mu_);
+  // It may have been read before it was deleted and made anew.
+  to_close = NoteOpen(key, *std::move(file));
   Own& own = own_[key];
-  own.file = std::move(file);
   // The last record may be torn.
   own.end = RoundUp(status.st_size, key.first ? kLargeUnit : kSmallUnit);
   own.own_from = own.end;
-  // Before we could lock a new one somebody may have adopted it, written and died.
   own.sealed = active_[key.first].has_value();
   if (!own.sealed) active_[key.first] = key.second;
+  return absl::OkStatus();
+}
+
+void Segments::Unlock(const SegmentKey& key) {
+  directory_->env().Unlock(lock_file_->fd(), LockOf(key));
 }
 
 absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
@@ -184,27 +219,36 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     }
     const SegmentKey key(large, next_number_);
     next_number_ = (next_number_ + 1) % kNumSegments;
-    absl::StatusOr<std::shared_ptr<File>> file = Lock(key, O_CREAT | O_EXCL);
-    if (file.ok()) {
-      Take(key, *std::move(file));
-    } else if (!absl::IsAlreadyExists(file.status())) {
-      return file.status();
-    }
+    absl::Status made = Take(key, O_CREAT | O_EXCL);
+    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   }
   return absl::ResourceExhaustedError("All names of segments are taken");
 }
 
 absl::StatusOr<SegmentPlace> Segments::Append(bool large, uint64_t size,
-                                       uint64_t limit) {
+                                              uint64_t limit) {
   limit = std::min(limit, large ? kMaxLargeSegment : kMaxSmallSegment);
   absl::Status made = MakeActive(large, size, limit);
   if (!made.ok()) return made;
+  SegmentKey key(large, 0);
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    key.second = *active_[large];
+  }
+  absl::StatusOr<std::shared_ptr<File>> file = OpenOwn(key);
   std::lock_guard<std::mutex> lock(mu_);
-  const uint32_t segment = *active_[large];
-  Own& own = own_[{large, segment}];
+  Own& own = own_[key];
+  if (!file.ok()) {
+    if (!absl::IsUnavailable(file.status())) {
+      // Somebody else has deleted it.
+      own.sealed = true;
+      active_[large].reset();
+    }
+    return file.status();
+  }
   const uint64_t offset = own.end;
   own.end += size;
-  return SegmentPlace{own.file, segment, offset};
+  return SegmentPlace{*std::move(file), key.second, offset};
 }
 
 void Segments::TakeBack(bool large, const SegmentPlace& place) {
@@ -220,35 +264,25 @@ void Segments::TakeBack(bool large, const SegmentPlace& place) {
 }
 
 void Segments::Adopt() {
-  for (const SegmentKey& key : List(*directory_)) {
-    {
-      std::lock_guard<std::mutex> lock(mu_);
-      if (own_.count(key) != 0) continue;
-    }
-    absl::StatusOr<std::shared_ptr<File>> file = Lock(key, 0);
-    if (file.ok()) Take(key, *std::move(file));
-  }
+  for (const SegmentKey& key : List(*directory_)) (void)Take(key, 0);
 }
 
-uint64_t Segments::Segment::disk_bytes() const {
-  struct stat status;
-  if (fstat(file->fd(), &status) != 0) return 0;
-  return std::min<uint64_t>(status.st_size, uint64_t{512} * status.st_blocks);
+uint64_t Segments::DiskBytes(const SegmentKey& key) const {
+  return directory_->DiskBytes(NameOf(key));
 }
 
 std::vector<Segments::Segment> Segments::ListOwn() const {
   std::vector<Segment> segments;
   std::lock_guard<std::mutex> lock(mu_);
   for (const auto& [key, own] : own_) {
-    segments.push_back({key, own.file, own.end, own.sealed});
+    segments.push_back({key, own.end, own.sealed});
   }
   return segments;
 }
 
-std::shared_ptr<File> Segments::FindOwn(const SegmentKey& key) const {
+bool Segments::IsOwn(const SegmentKey& key) const {
   std::lock_guard<std::mutex> lock(mu_);
-  const auto own = own_.find(key);
-  return own == own_.end() ? nullptr : own->second.file;
+  return own_.count(key) != 0;
 }
 
 void Segments::Seal() {
@@ -260,12 +294,14 @@ void Segments::Seal() {
 
 void Segments::Delete(const SegmentKey& key) {
   (void)directory_->Delete(NameOf(key));
+  std::shared_ptr<File> to_close;
   {
     std::lock_guard<std::mutex> lock(mu_);
     own_.erase(key);
+    to_close = ForgetOpen(key);
   }
-  // It may have been read before it was adopted.
-  CloseDeleted();
+  // Now it may be made anew, by anybody.
+  Unlock(key);
 }
 
 }  // namespace refurbish_tf

@@ -30,16 +30,22 @@ struct SegmentPlace {
 };
 
 // The log segments of a store: files of records. A segment belongs to the
-// process that holds its advisory lock, which alone appends to it, moves what is
-// live out of it and deletes it; the kernel frees the lock when the process
-// dies, and whoever comes next adopts the segment. Everybody reads.
+// process that has locked its byte of the store's lock file, which alone appends to
+// it, moves what is live out of it and deletes it; the kernel frees the lock when the
+// process dies, and whoever comes next adopts the segment. Everybody reads.
+//
+// However many there are, whosever they are, only so many are open at a time: a
+// process may only have so many files. The others are opened when they are needed.
 //
 // What reads may be called by any thread, all else by one at a time. Nothing is
-// opened, made or deleted with `mu_` held.
+// opened, closed, made or deleted with `mu_` held.
 class Segments {
  public:
+  // How many are open, those being read besides.
+  static constexpr size_t kMostOpen = 256;
+
   // `directory` must outlive it.
-  explicit Segments(const Directory* directory);
+  Segments(const Directory* directory, std::shared_ptr<File> lock_file);
 
   static bool IsSegmentName(const std::string& name);
 
@@ -83,15 +89,17 @@ class Segments {
   // Those of our own.
   struct Segment {
     SegmentKey key;
-    std::shared_ptr<File> file;
     uint64_t end;  // Of what has been appended.
     bool sealed;   // Nothing is appended to it any more.
-    uint64_t disk_bytes() const;
   };
   std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Null if it is not our own.
-  std::shared_ptr<File> FindOwn(const SegmentKey& key) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+  bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
+  // To be written.
+  absl::StatusOr<std::shared_ptr<File>> OpenOwn(const SegmentKey& key)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    return Open(key, /*anew=*/false);
+  }
+  uint64_t DiskBytes(const SegmentKey& key) const;
   // Appends to none of those that there are.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes a segment of our own.
@@ -99,31 +107,37 @@ class Segments {
 
  private:
   struct Own {
-    std::shared_ptr<File> file;
     uint64_t end = 0;
     uint64_t own_from = 0;  // What stands before is of the one who died.
     bool sealed = false;
   };
 
-  // The open file, locked, if it is ours now; `flags` for open. Else an error:
-  // AlreadyExists where it is another's.
-  absl::StatusOr<std::shared_ptr<File>> Lock(const SegmentKey& key, int flags);
-  // Makes a locked file one of `own_`.
-  void Take(const SegmentKey& key, std::shared_ptr<File> file)
+  absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // It is open now. Returns what is to be closed without the lock.
+  std::vector<std::shared_ptr<File>> NoteOpen(const SegmentKey& key,
+                                              std::shared_ptr<File> file)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Locks the segment and makes it one of `own_`; `flags` for open. AlreadyExists
+  // where it is another's, or ours.
+  absl::Status Take(const SegmentKey& key, int flags) ABSL_LOCKS_EXCLUDED(mu_);
+  void Unlock(const SegmentKey& key);
   absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   const Directory* const directory_;
+  const std::shared_ptr<File> lock_file_;
   uint32_t next_number_;
 
   mutable std::mutex mu_;
   std::map<SegmentKey, Own> own_ ABSL_GUARDED_BY(mu_);
   // By size class: to which records are appended, if any; one of `own_`.
   std::optional<uint32_t> active_[2] ABSL_GUARDED_BY(mu_);
-  // Open to read, and their order of being opened, of which the oldest make
-  // room: a process may only have so many.
-  std::map<SegmentKey, std::shared_ptr<File>> readers_ ABSL_GUARDED_BY(mu_);
+  // Their own and others', and the order in which they were opened, of which the
+  // oldest make room.
+  std::map<SegmentKey, std::shared_ptr<File>> open_ ABSL_GUARDED_BY(mu_);
   std::deque<SegmentKey> opened_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -139,44 +140,59 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
 }
 
 absl::StatusOr<Settings> SettingsFile::Agree(
-    const Settings& settings, bool replace,
-    const std::string& lock_name) const {
-  // The lock is freed when the file is closed.
-  const absl::StatusOr<std::shared_ptr<File>> lock_file =
-      directory_->OpenFile(lock_name);
-  if (!lock_file.ok()) return lock_file.status();
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_len = 1;
-  while (fcntl((*lock_file)->fd(), F_OFD_SETLKW, &lock) != 0) {
-    if (errno == EINTR) continue;
-    return absl::ErrnoToStatus(
-        errno, absl::StrCat("Cannot lock ", directory_->path(), "/", lock_name));
-  }
-  absl::StatusOr<StoreContents> contents = Read();
-  if (!contents.ok()) return contents.status();
-  std::string differences;
-  bool changed = false;
-  for (const auto& [name, value] : settings) {
-    const auto [entry, is_new] = contents->settings.emplace(name, value);
-    changed |= is_new;
-    if (entry->second == value) continue;
-    if (replace) {
-      entry->second = value;
-      changed = true;
-    } else {
-      absl::StrAppend(&differences, differences.empty() ? "" : "; ", name, " is ",
-                      value.empty() ? "none" : value, ", but it was ",
-                      entry->second.empty() ? "none" : entry->second);
+    const Settings& settings, bool replace, const std::string& lock_name,
+    std::chrono::milliseconds patience) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + patience;
+  std::shared_ptr<File> lock_file;  // The lock is freed when it is closed.
+  bool locked = false;
+  while (true) {
+    absl::StatusOr<StoreContents> contents = Read();
+    if (!contents.ok()) return contents.status();
+    std::string differences;
+    bool changed = false;
+    for (const auto& [name, value] : settings) {
+      const auto [entry, is_new] = contents->settings.emplace(name, value);
+      changed |= is_new;
+      if (entry->second == value) continue;
+      if (replace) {
+        entry->second = value;
+        changed = true;
+      } else {
+        absl::StrAppend(&differences, differences.empty() ? "" : "; ", name,
+                        " is ", value.empty() ? "none" : value,
+                        ", but it was ",
+                        entry->second.empty() ? "none" : entry->second);
+      }
     }
+    if (!differences.empty()) {
+      return absl::FailedPreconditionError(differences);
+    }
+    if (changed && locked) {
+      absl::Status written = Write(*contents);
+      if (!written.ok()) return written;
+    }
+    if (!changed || locked) return std::move(contents->settings);
+    if (lock_file == nullptr) {
+      absl::StatusOr<std::shared_ptr<File>> opened =
+          directory_->OpenFile(lock_name);
+      if (!opened.ok()) return opened.status();
+      lock_file = *std::move(opened);
+    }
+    locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
+    if (locked) continue;  // Somebody may have written since.
+    if (errno != EAGAIN && errno != EACCES) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot lock ",
+                                                     directory_->path(), "/",
+                                                     lock_name));
+    }
+    if (Clock::now() >= until) {
+      return absl::UnavailableError(absl::StrCat(
+          path(), " is being written by another process, which does not come to "
+          "an end. Is it stopped? Let it go on, or end it."));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (!differences.empty()) return absl::FailedPreconditionError(differences);
-  if (changed) {
-    absl::Status written = Write(*contents);
-    if (!written.ok()) return written;
-  }
-  return std::move(contents->settings);
 }
 
 bool SettingsFile::IsTemporaryName(const std::string& name) {

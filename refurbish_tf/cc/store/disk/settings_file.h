@@ -1,6 +1,7 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_SETTINGS_FILE_H_
 #define REFURBISH_TF_CC_STORE_DISK_SETTINGS_FILE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -48,10 +49,12 @@ class SettingsFile {
   absl::Status Write(const StoreContents& contents) const;
 
   // Adds those settings that are not there and returns all. Others that are
-  // different it replaces, or fails with FailedPrecondition. For one process at a
-  // time, by a lock on the file `lock_name`.
+  // different it replaces, or fails with FailedPrecondition. Who has something to
+  // write does so alone, by a lock on the file `lock_name`; Unavailable where another
+  // process has it for longer than `patience`.
   absl::StatusOr<Settings> Agree(const Settings& settings, bool replace,
-                                 const std::string& lock_name) const;
+                                 const std::string& lock_name,
+                                 std::chrono::milliseconds patience) const;
 
   // Whether a file of this name may be left by a process that died in `Write`.
   static bool IsTemporaryName(const std::string& name);

@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
-#include <cerrno>
-
 #include <fcntl.h>
 
 #include "refurbish_tf/cc/store/disk/crc32c.h"
@@ -9,10 +7,9 @@
 namespace refurbish_tf {
 namespace {
 
-// Bytes of the file that are locked, beyond its contents: one while a job joins,
-// and one for each job while it lives.
-constexpr off_t kJoinLock = 1 << 20;
-constexpr off_t kJobLocks = kJoinLock + 1;
+// Bytes of the file that are locked, beyond its contents: one for each job while it
+// lives.
+constexpr off_t kJobLocks = (1 << 20) + 1;
 
 constexpr uint64_t kValueBits = 48;
 
@@ -35,15 +32,6 @@ void Raise(std::atomic<uint64_t>* word, uint64_t value) {
   while (CheckedValue(old) < value &&
          !word->compare_exchange_weak(old, WithChecksum(value))) {
   }
-}
-
-struct flock LockOf(off_t byte, short type) {
-  struct flock lock {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
-  return lock;
 }
 
 }  // namespace
@@ -82,8 +70,9 @@ SharedState::Job::Job(SharedState* state, Index* claims,
                       std::shared_ptr<File> file)
     : state_(state), claims_(claims), file_(std::move(file)) {
   for (int slot = 0; slot < kSlots; ++slot) {
-    struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
-    if (fcntl(file_->fd(), F_OFD_SETLK, &lock) != 0) continue;
+    if (!state_->directory_->env().TryLock(file_->fd(), kJobLocks + slot)) {
+      continue;
+    }
     // What the one before has left is in `next_epoch`.
     state_->contents_->jobs[slot] = WithChecksum(0);
     slot_ = slot;
@@ -93,28 +82,34 @@ SharedState::Job::Job(SharedState* state, Index* claims,
 }
 
 uint64_t SharedState::Job::BeginFirstEpoch() {
-  // So that of two which begin at once the second sees the first.
-  struct flock join = LockOf(kJoinLock, F_WRLCK);
-  while (fcntl(file_->fd(), F_OFD_SETLKW, &join) != 0 && errno == EINTR) {
+  // Without a lock, for which a process that is stopped would keep others waiting.
+  // Of two that begin at once both may be in the slots, but only one makes the next
+  // epoch its own; the other sees it.
+  while (true) {
+    uint64_t next = state_->contents_->next_epoch.load();
+    uint64_t furthest = 0;
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const uint64_t begun = CheckedValue(state_->contents_->jobs[slot]);
+      if (slot != slot_ && begun > furthest && IsAlive(slot)) furthest = begun;
+    }
+    const uint64_t epoch = furthest > 0 ? furthest - 1 : CheckedValue(next);
+    TakeSlot(epoch + 1);
+    if (furthest > 0) Raise(&state_->contents_->next_epoch, epoch + 1);
+    if (furthest > 0 || state_->contents_->next_epoch.compare_exchange_strong(
+                            next, WithChecksum(epoch + 1))) {
+      return epoch;
+    }
   }
-  uint64_t furthest = 0;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const uint64_t begun = CheckedValue(state_->contents_->jobs[slot]);
-    if (slot != slot_ && begun > furthest && IsAlive(slot)) furthest = begun;
-  }
-  const uint64_t epoch = furthest > 0
-                             ? furthest - 1
-                             : CheckedValue(state_->contents_->next_epoch);
-  Publish(epoch + 1);
-  join.l_type = F_UNLCK;
-  fcntl(file_->fd(), F_OFD_SETLK, &join);
-  return epoch;
 }
 
 void SharedState::Job::BeginEpoch(uint64_t epoch) { Publish(epoch + 1); }
 
 bool SharedState::Job::IsAlive(int slot) const {
-  struct flock lock = LockOf(kJobLocks + slot, F_WRLCK);
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kJobLocks + slot;
+  lock.l_len = 1;
   return fcntl(file_->fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
@@ -131,7 +126,7 @@ bool SharedState::Job::OthersAreAlive() const {
 }
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
-  if (slot_ < 0 || !claims_->Reserve(sample).ok()) return true;
+  if (slot_ < 0 || !claims_->Has(sample)) return true;
   // Where the file was cut others would not see the job any more.
   if (state_->contents_->jobs[slot_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
@@ -155,12 +150,16 @@ bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
 }
 
 void SharedState::Job::Publish(uint64_t begun) {
+  TakeSlot(begun);
+  Raise(&state_->contents_->next_epoch, begun);
+}
+
+void SharedState::Job::TakeSlot(uint64_t begun) {
   begun_ = begun;
   if (slot_ >= 0) {
     state_->contents_->turns[slot_] = turn_;
     state_->contents_->jobs[slot_] = WithChecksum(begun);
   }
-  Raise(&state_->contents_->next_epoch, begun);
 }
 
 }  // namespace refurbish_tf

@@ -64,7 +64,8 @@ class SharedState {
 
     // Claims the preparation of a sample. False while another living job is at
     // it, of this generation or a newer one, so that the sample is likely to be
-    // in the store soon.
+    // in the store soon. Does no I/O: where there is no room for its claim, nobody
+    // knows of it.
     bool Claim(uint64_t sample, Generation generation);
 
     Job(const Job&) = delete;
@@ -73,6 +74,8 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
+    // Says which epoch was begun, to those that live, or to all that ever come.
+    void TakeSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int slot) const;
 

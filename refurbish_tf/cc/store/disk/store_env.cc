@@ -6,7 +6,7 @@
 #include <ctime>
 
 #include <fcntl.h>
-#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -14,8 +14,22 @@
 namespace refurbish_tf {
 namespace {
 
+constexpr char kCannotGrow[] = "cannot make a file longer";
+
 absl::Status Error(int error, const std::string& what) {
   return absl::ErrnoToStatus(error, what);
+}
+
+bool SetLock(int fd, uint64_t byte, short type) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  int result;
+  while ((result = fcntl(fd, F_OFD_SETLK, &lock)) != 0 && errno == EINTR) {
+  }
+  return result == 0;
 }
 
 }  // namespace
@@ -62,10 +76,12 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset, std::vector<iovec> parts) 
 }
 
 absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
-  int error;
-  while ((error = posix_fallocate(fd, offset, size)) == EINTR) {
+  // Not posix_fallocate: where the file system cannot do it that writes zeros to what
+  // it has seen to be holes, where another process may have set something since.
+  while (fallocate(fd, 0, offset, size) != 0) {
+    if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
+    if (errno != EINTR) return Error(errno, kCannotGrow);
   }
-  if (error != 0) return Error(error, "cannot make a file longer");
   return absl::OkStatus();
 }
 
@@ -103,17 +119,30 @@ absl::Status StoreEnv::Unlink(int directory, const std::string& name) {
   return absl::OkStatus();
 }
 
-bool StoreEnv::TryLock(int fd) {
-  int result;
-  while ((result = flock(fd, LOCK_EX | LOCK_NB)) != 0 && errno == EINTR) {
-  }
-  return result == 0;
+bool StoreEnv::TryLock(int fd, uint64_t byte) {
+  return SetLock(fd, byte, F_WRLCK);
 }
+
+void StoreEnv::Unlock(int fd, uint64_t byte) { SetLock(fd, byte, F_UNLCK); }
 
 uint64_t StoreEnv::Seconds() {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec;
+}
+
+absl::Status AppendZeros(int fd, uint64_t size) {
+  static constexpr char kZeros[64 << 10] = {};
+  struct stat status;
+  while (fstat(fd, &status) == 0) {
+    const auto now = static_cast<uint64_t>(status.st_size);
+    if (now >= size) return absl::OkStatus();
+    if (write(fd, kZeros, std::min<uint64_t>(size - now, sizeof(kZeros))) < 0 &&
+        errno != EINTR) {
+      break;
+    }
+  }
+  return Error(errno, kCannotGrow);
 }
 
 }  // namespace refurbish_tf

@@ -30,7 +30,8 @@ class StoreEnv {
                                    int flags);
   // Writes all, or fails; then a part may have been written.
   virtual absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts);
-  // Makes sure that the space is there to be written to.
+  // Makes sure that the space is there to be written to, of a file that was opened
+  // with O_APPEND.
   virtual absl::Status Allocate(int fd, uint64_t offset, uint64_t size);
   // Gives space back to the file system, where it can.
   virtual void Free(int fd, uint64_t offset, uint64_t size);
@@ -40,11 +41,18 @@ class StoreEnv {
   virtual absl::Status Rename(int directory, const std::string& from,
                               const std::string& to);
   virtual absl::Status Unlink(int directory, const std::string& name);
-  // Locks a whole file for its descriptor alone, unless another has it locked.
-  virtual bool TryLock(int fd);
+  // Locks a byte of a file for what was opened with this descriptor alone, unless
+  // somebody else has it locked. The kernel frees it when that is closed, or its
+  // process dies.
+  virtual bool TryLock(int fd, uint64_t byte);
+  virtual void Unlock(int fd, uint64_t byte);
   // Of a clock that does not go back while the machine runs.
   virtual uint64_t Seconds();
 };
+
+// Makes a file that was opened with O_APPEND at least so long by appending zeros,
+// which take the place of nothing that others write meanwhile.
+absl::Status AppendZeros(int fd, uint64_t size);
 
 }  // namespace refurbish_tf
 

@@ -23,9 +23,10 @@ class DiskSamples::SamplesAhead : public ReadAhead {
   explicit SamplesAhead(DiskStore* disk) : disk_(*disk), ahead_(disk) {}
 
   size_t Room() const override { return ahead_.Room(); }
-  void Start(const std::vector<WantedSample>& wanted) override {
-    ahead_.Start(wanted);
+  void Want(const std::vector<WantedSample>& wanted) override {
+    ahead_.Want(wanted);
   }
+  void Start() override { ahead_.Start(); }
   bool Get(const WantedSample& wanted, Sample* sample,
            Generation* found) override {
     RecordBuffer record;

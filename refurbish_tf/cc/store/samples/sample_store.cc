@@ -198,9 +198,10 @@ absl::Status SampleStore::CheckDirectory() {
 }
 
 absl::Status SampleStore::Agree(
-    const std::map<std::string, std::string>& settings, bool replace) {
+    const std::map<std::string, std::string>& settings, bool replace,
+    std::chrono::milliseconds patience) {
   DiskStore& disk = *this->disk();
-  absl::Status status = disk.Agree(settings, replace);
+  absl::Status status = disk.Agree(settings, replace, patience);
   if (!absl::IsFailedPrecondition(status)) return status;
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk.directory(),

@@ -2,6 +2,7 @@
 #ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
 #define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -83,9 +84,10 @@ class SampleStore {
   absl::Status CheckDirectory();
 
   // On disk: compares settings with those that the store was written under, and
-  // adds those that it does not have.
+  // adds those that it does not have. Waits for another process for so long.
   absl::Status Agree(const std::map<std::string, std::string>& settings,
-                     bool replace = false);
+                     bool replace = false,
+                     std::chrono::milliseconds patience = std::chrono::minutes(1));
 
   // As the store's own, for a sample that comes from a user: its types are
   // checked, and it takes the generation of the one it replaces.

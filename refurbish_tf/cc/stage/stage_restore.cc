@@ -1,0 +1,125 @@
+// What a checkpoint says of a stage, and how the stage goes on from there.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/stage/stage.h"
+
+namespace refurbish_tf {
+
+SavedEpoch Stage::Save() const {
+  absl::MutexLock lock(&mu_);
+  SavedEpoch saved;
+  saved.seed = static_cast<int64_t>(options_.schedule.seed);
+  saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
+  saved.reuse_factor = options_.schedule.reuse_factor;
+  saved.next_epoch = next_epoch_;
+  if (schedule_ != nullptr) {
+    saved.scheduled = true;
+    saved.num_samples = schedule_->num_samples();
+    saved.num_kept = schedule_->capacity();
+    saved.origin = schedule_->origin();
+  }
+  return saved;
+}
+
+absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
+  const auto seed = static_cast<int64_t>(options_.schedule.seed);
+  const auto order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
+  if (saved.seed == seed && saved.order_seed == order_seed) {
+    return absl::OkStatus();
+  }
+  if (!options_.any_seed) {
+    return saved.seed != seed
+               ? OtherPipeline("seed", absl::StrCat(seed),
+                               absl::StrCat(saved.seed))
+               : OtherPipeline("order_seed", absl::StrCat(order_seed),
+                               absl::StrCat(saved.order_seed));
+  }
+  for (const BegunEpoch& epoch : epochs_) {
+    if (epoch.alive.expired()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "The checkpoint was saved by a refurbish stage with the seed ",
+        saved.seed, ". This one was given none and would take it, but another "
+        "iterator of it is in an epoch. Drop that one first, or give the stage "
+        "seed=", saved.seed, "."));
+  }
+  return absl::OkStatus();
+}
+
+void Stage::TakeSeeds(const SavedEpoch& saved) {
+  const auto seed = static_cast<uint64_t>(saved.seed);
+  const auto order_seed = static_cast<uint64_t>(saved.order_seed);
+  if (seed == options_.schedule.seed &&
+      order_seed == *options_.schedule.order_seed) {
+    return;
+  }
+  options_.schedule.seed = seed;
+  options_.schedule.order_seed = order_seed;
+  store_->store().Clear();
+  fitting_.Clear();
+  schedule_ = MakeSchedule(options_, store_->store().max_bytes());
+}
+
+absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
+  absl::Status sound = CheckSaved(saved, options_.num_samples);
+  if (!sound.ok()) return sound;
+  if (saved.reuse_factor != options_.schedule.reuse_factor) {
+    return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
+                         absl::StrCat(saved.reuse_factor));
+  }
+  absl::Status seeds = CheckSeeds(saved);
+  if (!seeds.ok()) return seeds;
+  if (saved.num_samples != kUnknownSamples &&
+      options_.num_samples != kUnknownSamples &&
+      saved.num_samples != options_.num_samples) {
+    return OtherPipeline("num_samples", absl::StrCat(options_.num_samples),
+                         absl::StrCat(saved.num_samples));
+  }
+  if (saved.scheduled && schedule_ != nullptr &&
+      saved.num_kept != schedule_->capacity()) {
+    return OtherPipeline("the number of samples that the store can keep",
+                         absl::StrCat(schedule_->capacity()),
+                         absl::StrCat(saved.num_kept));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
+  {
+    absl::MutexLock lock(&mu_);
+    absl::Status fits = CheckFits(saved);
+    if (!fits.ok()) return fits;
+  }
+  absl::Status joined = JoinOthers();
+  if (!joined.ok()) return joined;
+  EpochParts parts;
+  {
+    absl::MutexLock lock(&mu_);
+    // Another thread may have begun an epoch meanwhile.
+    absl::Status fits = CheckFits(saved);
+    if (!fits.ok()) return fits;
+    TakeSeeds(saved);
+    if (saved.scheduled &&
+        (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
+      schedule_ = std::make_shared<Schedule>(
+          options_.schedule, saved.num_samples, saved.num_kept, saved.origin);
+      options_.num_samples = saved.num_samples;
+    }
+    if (shared_ != nullptr) {
+      shared_->exact_before =
+          std::max<uint64_t>(shared_->exact_before, next_epoch_);
+      shared_->generations.Clear();
+    }
+    next_epoch_ = saved.next_epoch;
+    end_error_ = absl::OkStatus();
+    if (!saved.begun) return nullptr;
+    parts = BeginEpoch(saved.number, saved.scheduled);
+  }
+  std::shared_ptr<Epoch> epoch = MakeEpoch(std::move(parts));
+  epoch->Resume(saved);
+  return epoch;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,68 @@
+"""A process that is stopped while it has a lock of a store holds up no step, no `stats` and no end of an iterator."""
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.processes import environment, killed_at_the_end
+
+# Takes whatever lock a process has for a moment, when it writes settings, joins, or makes a file longer.
+HOLDER = """
+import fcntl, os, signal, sys
+files = []
+for name, byte in [("lock", 0), ("index", 0), ("claims", 0), ("state", 0), ("state", 1 << 20)]:
+  files.append(open(os.path.join(sys.argv[1], name), "r+b"))
+  fcntl.lockf(files[-1], fcntl.LOCK_EX, 1, byte)
+print("held", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+  """Stops a process that has the locks of a store. Who waits for it for long is told that it was killed."""
+  with killed_at_the_end() as processes:
+    timers = []
+
+    def hold(path):
+      holder = subprocess.Popen([sys.executable, "-c", HOLDER, path], stdout=subprocess.PIPE, text=True, env=environment())
+      processes.append(holder)
+      assert holder.stdout.readline() == "held\n"
+      timers.append(threading.Timer(60, holder.kill))
+      timers[-1].start()
+      return holder
+
+    yield hold
+    for timer in timers:
+      timer.cancel()
+
+
+def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
+  n = 70_000  # More than one piece of the files that are made longer.
+  path = str(tmp_path / "store")
+  dataset = tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=1, store=path)
+  holder = held(path)
+  for _ in range(2):
+    iterator = iter(dataset)
+    seen = {int(next(iterator)) for _ in range(100)}
+    assert len(seen) == 100 and max(seen) > 65_536
+    assert os.path.getsize(os.path.join(path, "claims")) >= 8 * n  # Before anything was claimed.
+    assert rtf.stats(dataset)[0].total.fresh > 0
+    del iterator
+  assert holder.poll() is None, "waited until the process that was stopped was killed"
+
+
+def test_an_epoch_that_ends_with_what_is_to_be_agreed_on(tmp_path, held):
+  path = str(tmp_path / "store")
+  source = tf.data.Dataset.range(20).filter(lambda x: True)  # Of unknown length.
+  dataset = source.refurbish(lambda x: x, r=2, seed=1, store=path)
+  holder = held(path)
+  for _ in range(3):
+    assert sorted(map(int, dataset)) == list(range(20))
+  # The schedule begins all the same.
+  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 10, 10]
+  assert holder.poll() is None, "waited until the process that was stopped was killed"
