@@ -109,6 +109,11 @@ def packaged_directory(version, package=PACKAGE):
   return pathlib.Path(package) / "_native" / _interface(version)
 
 
+def is_built(directory, version):
+  """Whether there is a library of these sources for TensorFlow `version` in `directory`."""
+  return _fits(_read_record(directory), version, fingerprint())
+
+
 def build(directory):
   """Compiles the packaged sources into `directory`: the library, then its record.
 

@@ -101,6 +101,13 @@ def test_a_library_that_fits_is_used_where_it_lies(package):
   assert package.compilations() == 0 and not package.cache.exists()
 
 
+def test_what_is_built_already_is_known(package):
+  directory = package.pretend_built(VERSION)
+  assert package.native().is_built(directory, VERSION) and not package.native().is_built(directory, OTHER)
+  package.source.write_text("int Answer() { return 43; }\n")
+  assert not package.native().is_built(directory, VERSION)
+
+
 def test_each_minor_has_a_directory():
   """As the wheel has them; what is between two numbers of releases is for one version alone."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):

@@ -111,6 +111,7 @@ absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
     if (!read.has_value()) break;
     element.index = *read;
     element.index_known = position_known_;
+    OwnBuffers(&element.tensors);
     element.bytes = SampleBytes(element.tensors);
     buffer_bytes_ += element.bytes;
     buffer_.push_back(std::move(element));
