@@ -156,6 +156,7 @@ def test_a_relative_directory_is_that_of_where_it_was_given(tmp_path, monkeypatc
   monkeypatch.chdir(tmp_path)
   source = image_folder("images")
   assert source.file_paths == ["images/a/1.png"]
+  assert source.files_fingerprint() == image_folder(tmp_path / "images").files_fingerprint()
   monkeypatch.chdir("images")
   assert _elements(source) == [("images/a/1.png", 0)]
 
