@@ -12,10 +12,10 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import fingerprint
 from support import cases
-from support import mistakes
 from support import processes
 from support import stores
 from support import traced_functions
+from support.warned import told
 
 N = 6
 
@@ -43,7 +43,7 @@ def _run(path, function, source=None, epochs=1, **store):
   def build():
     made.append(source.refurbish(function, r=3, seed=7, store=rtf.CacheStore(path, **store)))
 
-  warned = mistakes.told(build)
+  warned = told(build)
   for message in warned:
     assert str(path) in message and "overwrite=True" in message
   return len(warned), [sorted(tf.nest.flatten(each)[0] for each in made[0].as_numpy_iterator()) for _ in range(epochs)]

@@ -7,16 +7,9 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support.warned import told
 
 Dataset = tf.data.Dataset
-
-
-def told(function):
-  """What `function` is warned of: the messages of this package's warnings."""
-  with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    function()
-  return [str(warning.message) for warning in caught if warning.category is rtf.PipelineWarning]
 
 
 def images(n=8):
