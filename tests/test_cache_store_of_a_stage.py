@@ -242,7 +242,6 @@ class Arrays:
   def held(self):
     # Those that a thread without Python has let go of, go with the next call.
     tf.numpy_function(lambda: np.int64(0), [], tf.int64)
-    gc.collect()
     return sum(array() is not None for array in self._whole)
 
 

@@ -141,6 +141,10 @@ absl::Status RefurbishIterator::GetNextInternal(
   // Now, and not when the end is asked for: whoever knows the number of elements,
   // as Keras does, never asks.
   if (last) end_status_ = End();
+  if (!end_status_.ok() && !told_ && !absl::IsCancelled(end_status_) &&
+      !workers_.cancellation_manager()->IsCancelled()) {
+    dataset()->stage_->KeepEndError(end_status_);
+  }
   return absl::OkStatus();
 }
 
@@ -154,10 +158,6 @@ absl::Status RefurbishIterator::End() {
   running_ = Running();
   const std::shared_ptr<Epoch> epoch = std::move(epoch_);
   status.Update(dataset()->stage_->EndEpoch(*epoch));
-  if (!status.ok() && !told_ && !absl::IsCancelled(status) &&
-      !workers_.cancellation_manager()->IsCancelled()) {
-    dataset()->stage_->KeepEndError(status);
-  }
   return status;
 }
 

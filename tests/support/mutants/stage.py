@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant("a sample that is put is kept with what it is a view of", SAMPLES, "    OwnBuffers(&sample);\n", "    ;\n",
            "tests/test_cache_store_of_a_stage.py::test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of"),
     Mutant("the error of an epoch's end is dropped with its iterator", ITERATOR,
-           "    dataset()->stage_->KeepEndError(status);\n", "",
+           "    dataset()->stage_->KeepEndError(end_status_);\n", "",
            "tests/test_dataset_sources.py::test_a_source_that_has_grown_under_who_never_asks_for_the_end"),
     Mutant("the error of an epoch's end comes again and again", "refurbish_tf/cc/stage/stage.cc",
            "      return std::exchange(end_error_, absl::OkStatus());", "      return end_error_;",
