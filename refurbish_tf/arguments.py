@@ -204,8 +204,9 @@ def absolute_path(name, path):
     ValueError: it has a null character in it.
   """
   if b"\0" in path:
-    raise ValueError(f"{name} must be made of paths, got {path!r}, which has a null character in it.")
-  return path if b"://" in path else os.path.join(os.getcwdb(), path)
+    raise ValueError(f"{name} must be made of paths, and one has a null character in it: {path!r}.")
+  # Where the path says it all, the working directory may be gone.
+  return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
 def printable_path(path):

@@ -56,8 +56,8 @@ class CacheStore:
   """Holds partially augmented samples, in memory or on disk, by their index in the source.
 
   A `refurbish` stage makes one in memory for itself; make your own to bound its memory, to keep the samples on disk or
-  to look inside. In memory it holds the tensors themselves, without copying them. All methods but `len`, `in`, `stats`
-  and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
+  to look inside. In memory it holds the tensors themselves; only views of larger ones are copied. All methods but `len`,
+  `in`, `stats` and `verify` work inside `tf.function`, too; use `contains` there in place of `in`.
 
   >>> store = rtf.CacheStore(max_bytes=2**30)
   >>> store.put(3, {"image": tf.zeros([2, 2]), "label": 1})
@@ -98,8 +98,8 @@ class CacheStore:
         `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
-      version: with a `path`, a string of your own for what cannot be seen in the samples, such as which `partial_fn`
-        has made them. A store of another version is refused. None for whatever is there.
+      version: with a `path`, a string of your own for what cannot be seen in the samples, such as the data of a
+        `numpy_function` that has made them. A store of another version is refused. None for whatever is there.
       overwrite: with a `path`, whether to delete what is there and begin anew.
 
     Raises:

@@ -154,7 +154,8 @@ def _value(array, constants):
   size = weighted = 0.0
   flat = array.ravel()
   for start in range(0, flat.size, len(_WEIGHTS) // 2):
-    part = np.nan_to_num(flat[start:start + len(_WEIGHTS) // 2].astype(np.complex128).view(np.float64))
+    part = flat[start:start + len(_WEIGHTS) // 2]
+    part = np.nan_to_num(part.astype(np.result_type(part, np.float64)).view(np.float64))
     part = np.clip(part, -1e30, 1e30)  # For sums to be finite.
     size += np.abs(part).sum()
     weighted += part @ _WEIGHTS[:part.size]
@@ -219,5 +220,10 @@ def function_differs(one, other):
   """Whether what `of_stage` returns is of two functions for certain."""
   if not one["function"] or not other["function"] or one["traced_by"] != other["traced_by"]:
     return False
-  return (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])) or not np.allclose(
-      one["constants"], other["constants"], rtol=_TOLERANCE, atol=1e-8)
+  if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
+    return True
+  # Of each constant its size, and how it lies in its array: from -1 to 1, and near 0 for a large one.
+  constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
+  (sizes, other_sizes), (places, other_places) = zip(*constants)
+  return not (np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8) and
+              np.allclose(places, other_places, rtol=0, atol=_TOLERANCE / 10))

@@ -153,8 +153,8 @@ class RestoreDataset(_StepCallback):
       first step, it is of another model or optimizer, or of a pipeline with another number of stages `refurbish`, or the
       model is not built. The model is not changed then.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: Keras runs on another backend than TensorFlow, or is of a version that works otherwise inside than those
-      that are known; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
+    RuntimeError: Keras runs on another backend than TensorFlow, or is of a version whose internals are not those of
+      the known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
       strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is not changed then.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
@@ -317,7 +317,7 @@ class RefurbishLogger(_StepCallback):
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
-    RuntimeError: Keras is of a version that works otherwise inside than those that are known.
+    RuntimeError: Keras is of a version whose internals are not those of the known ones.
   """
 
   verdict: str | None = None

@@ -103,7 +103,7 @@ def _refurbish(
   shuffled here. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
   such) is asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
   be prepared is passed over before `partial_fn`, and what is comes among the cached samples, shuffled by a buffer. With a
-  stream sorted by class give a `shuffle_buffer_size` as large as some classes together, or the first epoch is sorted, too.
+  stream sorted by class give a `shuffle_buffer_size` as large as several classes together, or the first epoch is sorted, too.
 
   The source must yield single samples: batch behind the stage. Where it is a dataset of batches, a
   `rtf.PipelineWarning` says so. Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and
@@ -136,7 +136,8 @@ def _refurbish(
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. One in memory serves one stage at a time.
       One on disk goes on in the next run where this one stops, and may be used by several processes at once: give them
-      the same functions, `r` and `seed`, and each another `order_seed`.
+      the same functions, `r` and `seed`, and each another `order_seed`. A `rtf.PipelineWarning` tells where another
+      `partial_fn` has prepared what is there; `CacheStore(path, overwrite=True)` begins anew.
     seed: an int that fixes the order, the eviction and the seeds that the functions get. None for the one of a
       `store` on disk that was used before, else for one derived from `tf.random.set_seed`, or a random one where that
       was not called.

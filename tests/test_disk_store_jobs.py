@@ -25,7 +25,9 @@ class Job:
   """A stage on a store that others share, with its uses of every partially augmented sample."""
 
   def __init__(self, path, n, r, order_seed, kind="range"):
-    self.pipeline = Pipeline(kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None)
+    # What is in a shuffle buffer others wait for in vain.
+    self.pipeline = Pipeline(
+        kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1)
     self.counts = collections.Counter()
     self.n, self.r = n, r
 

@@ -48,10 +48,13 @@ TEST_F(HeldUpTest, ByAProcessThatIsStopped) {
   {
     auto store = Open();
     const std::chrono::milliseconds no_patience(0);
-    EXPECT_TRUE(store->Agree({{"r", "2"}}, std::chrono::hours(1)).ok());
+    const auto agree = [&](const Settings& settings, auto patience) {
+      return store->Agree(settings, /*replace=*/false, patience);
+    };
+    EXPECT_TRUE(agree({{"r", "2"}}, std::chrono::hours(1)).ok());
     EXPECT_TRUE(absl::IsFailedPrecondition(
-        store->Agree({{"r", "3"}}, std::chrono::hours(1))));
-    const absl::Status held = store->Agree({{"new", "1"}}, no_patience);
+        agree({{"r", "3"}}, std::chrono::hours(1))));
+    const absl::Status held = agree({{"new", "1"}}, no_patience);
     EXPECT_TRUE(absl::IsUnavailable(held)) << held.ToString();
     EXPECT_EQ(store->settings().count("new"), 0);
     auto job = store->Join();

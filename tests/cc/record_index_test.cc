@@ -481,9 +481,8 @@ TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
   absl::StatusOr<std::unique_ptr<RandomFile>> file =
       LocalFiles().Open(directory + "/new/file");
   EXPECT_EQ((*file)->Identity()->size, 4u);
-  EXPECT_TRUE(LocalFiles()
-                  .WriteWhole(directory + "/new/file", "TEXT", true)
-                  .ok());
+  EXPECT_TRUE(
+      LocalFiles().WriteWhole(directory + "/new/file", "TEXT", true).ok());
   EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
   // Nothing is written through a link, but where that is wanted.
   const std::string link = directory + "/link";

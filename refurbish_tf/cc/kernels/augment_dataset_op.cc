@@ -17,6 +17,7 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
+#include "refurbish_tf/cc/store/printable.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/dataset.h"
@@ -102,8 +103,8 @@ class ElementWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override {
     Result& result = static_cast<ElementPiece&>(*piece).result;
     std::vector<Tensor> arguments = std::move(result.element);
-    result.status =
-        function_.Run(&contexts_, std::move(arguments), &result.element);
+    result.status = Printable(
+        function_.Run(&contexts_, std::move(arguments), &result.element));
     if (result.status.ok()) OwnBuffers(&result.element);
     return OrderedWorkers::Outcome::kDone;
   }

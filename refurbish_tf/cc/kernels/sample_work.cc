@@ -64,10 +64,11 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
       source_.Read(&contexts_.usual, &sample.tensors, &sample.index);
   sample.keep = source_.index_known();
   if (!sample.status.ok()) {
-    if (sample.index.has_value()) {
-      sample.status = WithSample(sample.status, "Preparing", *sample.index,
-                                 "the source of refurbish");
-    }
+    sample.status =
+        sample.index.has_value()
+            ? WithSample(sample.status, "Preparing", *sample.index,
+                         "the source of refurbish")
+            : Printable(sample.status);
     return OrderedWorkers::Outcome::kDone;
   }
   if (sample.index.has_value()) return OrderedWorkers::Outcome::kRun;

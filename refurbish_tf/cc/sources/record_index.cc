@@ -126,8 +126,8 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   if (is_beside && index_access->IsLink(directory)) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory, " is a link, and indices are kept in a directory of this name "
-        "beside their files. Who else can write there may have made it, so it is "
-        "not followed. Remove it, or give index_dir."));
+        "beside their files. Somebody else who can write there may have made it, "
+        "so it is not followed. Remove it, or give index_dir."));
   }
   absl::StatusOr<std::optional<FileIndex>> kept =
       ReadKept(*index_access, index_path, is_beside, *file);

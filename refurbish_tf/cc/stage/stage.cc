@@ -14,8 +14,8 @@
 namespace refurbish_tf {
 namespace {
 
-// So long the end of an epoch waits for a process that writes the settings. (Who
-// builds a stage waits for longer.)
+// So long the beginning and the end of an epoch wait for a process that writes the
+// settings. (Who builds a stage waits for longer.)
 constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 
 }  // namespace

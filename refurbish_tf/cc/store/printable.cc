@@ -45,7 +45,13 @@ std::string Printable(absl::string_view text) {
 }
 
 absl::Status Printable(const absl::Status& status) {
-  return absl::Status(status.code(), Printable(status.message()));
+  const std::string message = Printable(status.message());
+  if (message == status.message()) return status;
+  absl::Status printable(status.code(), message);
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    printable.SetPayload(url, payload);
+  });
+  return printable;
 }
 
 }  // namespace refurbish_tf

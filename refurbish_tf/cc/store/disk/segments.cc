@@ -108,6 +108,9 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   }
   if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
+  // Of one that we own meanwhile, we know which file it is.
+  const auto open = open_.find(key);
+  if (open != open_.end() && own_.count(key) > 0) return open->second;
   to_close = NoteOpen(key, *file);
   return file;
 }

@@ -188,8 +188,8 @@ absl::StatusOr<Settings> SettingsFile::Agree(
     }
     if (Clock::now() >= until) {
       return absl::UnavailableError(absl::StrCat(
-          path(), " is being written by another process, which does not come to "
-          "an end. Is it stopped? Let it go on, or end it."));
+          path(), " is locked by another process. If that is stopped, let it go "
+          "on or end it."));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
