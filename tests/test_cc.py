@@ -29,11 +29,9 @@ PROGRAMS = {
     "workers": [
         "ordered_workers_cancel_test", "ordered_workers_room_test", "ordered_workers_test", "ordered_workers_waiting_test"],
     "store": [
-        "disk_damage_test", "disk_store_test", "full_disk_test", "mapped_file_test", "read_queue_test", "record_test",
-        "settings_file_test", "writer_test"],
-    "processes": [
-        "disk_clock_test", "disk_descriptors_test", "disk_directory_test", "disk_fuzz_test", "disk_store_races_test",
-        "held_up_test", "power_loss_test", "shared_state_test"],
+        "disk_clock_test", "disk_damage_test", "disk_descriptors_test", "disk_directory_test", "disk_fuzz_test",
+        "disk_store_races_test", "disk_store_test", "full_disk_test", "held_up_test", "mapped_file_test", "power_loss_test",
+        "read_queue_test", "record_test", "settings_file_test", "shared_state_test", "writer_test"],
 }
 PROGRAMS |= {
     path.stem: [path.stem] for path in sorted(CC.glob("*_test.cc")) if path.stem not in sum(PROGRAMS.values(), [])}

@@ -151,6 +151,7 @@ def test_whole_batches():
   assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == 768
 
 
+@cases.only_exhaustive  # Of the table: test_a_table_survives_a_kill. Of what is trained: test_what_a_setting_is.
 def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
   path = tmp_path / "accuracy.csv"
   fresh = dict(cases.some({"standard": 1536, "echo batches e=2": 768, "refurbish r=3": 768 + 256}.items(), 2))

@@ -1,5 +1,6 @@
 """A store on disk knows what its samples were prepared with, and says when that is another function or other files."""
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -23,10 +24,12 @@ N = 6
 @pytest.fixture(scope="module")
 def other_processes():
   """What other processes make of `traced_functions`, each in another order and with other hashes."""
+  here = pathlib.Path(__file__).parent
   running = [
       subprocess.Popen(
           [sys.executable, "-m", "support.traced_functions", order], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-          env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")}) for order in cases.some(["1", "-2", "-1"], 1)]
+          cwd=here, env={**processes.environment(), "PYTHONHASHSEED": order.strip("-")})
+      for order in cases.some(["1", "-2", "-1"], 1)]
   found = []
   for process in running:
     output, errors = process.communicate(timeout=processes.TIMEOUT)
