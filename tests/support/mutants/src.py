@@ -33,7 +33,7 @@ MUTANTS = [
     Mutant("a web server is taken for a file system", INDEX, "if (absl::IsUnimplemented(status))", "if (false)",
            "tests/test_tfrecord.py::test_bad_input"),
     Mutant("a relative path is one of wherever the process works", "refurbish_tf/arguments.py",
-           'return path if b"://" in path else os.path.join(os.getcwdb(), path)', "return path",
+           'return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)', "return path",
            "tests/test_tfrecord.py::test_a_relative_path_is_that_of_where_it_was_given"),
     Mutant("a file is told of an element at another place", "refurbish_tf/cc/kernels/file_of.cc", '"TakeDataset",',
            '"TakeDataset", "SkipDataset",', "tests/test_image_folder.py::test_the_error_of_a_damaged_photograph_names_its_file"),
