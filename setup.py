@@ -17,9 +17,11 @@ class BuildNative(build_ext):
   """The library for the TensorFlow that is here: in the wheel's tree or, for an editable install, beside the sources."""
 
   def run(self):
+    import tensorflow as tf
+
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")
     # As .ci/run and who works on the sources have it, before they install.
-    if self._is_built(directory) and not self.force:
+    if native.is_built(directory, tf.__version__, native.fingerprint()) and not self.force:
       return
     try:
       print(native.build(directory), end="")
@@ -38,11 +40,6 @@ class BuildNative(build_ext):
     """Each file of the wheel's tree with the one beside the sources. It is no Python module, as setuptools expects."""
     trees = [self._directory(package) for package in (f"{self.build_lib}/refurbish_tf", "refurbish_tf")]
     return {str(trees[0] / name): str(trees[1] / name) for name in (native.LIBRARY, native.RECORD)}
-
-  @staticmethod
-  def _is_built(directory):
-    import tensorflow as tf
-    return native.is_built(directory, tf.__version__)
 
   @staticmethod
   def _directory(package):

@@ -85,17 +85,17 @@ def library(version):
   """
   sources = fingerprint()
   directory = packaged_directory(version)
-  if _fits(_read_record(directory), version, sources):
+  if is_built(directory, version, sources):
     return directory / LIBRARY
   root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "refurbish_tf"
   directory = root / f"{_interface(version)}-{sources[:16]}"
   # A finished directory only ever appears by rename, so the lock is for those who find none.
-  if _fits(_read_record(directory), version, sources):
+  if is_built(directory, version, sources):
     return directory / LIBRARY
   try:
     root.mkdir(parents=True, exist_ok=True)
     with _locked(directory.with_name(directory.name + ".lock")):
-      if not _fits(_read_record(directory), version, sources):
+      if not is_built(directory, version, sources):
         _rebuild(directory, version)
   except OSError as error:
     raise ImportError(
@@ -109,9 +109,11 @@ def packaged_directory(version, package=PACKAGE):
   return pathlib.Path(package) / "_native" / _interface(version)
 
 
-def is_built(directory, version):
-  """Whether there is a library of these sources for TensorFlow `version` in `directory`."""
-  return _fits(_read_record(directory), version, fingerprint())
+def is_built(directory, version, sources):
+  """Whether there is a library of these `sources`, a fingerprint, for TensorFlow `version` in `directory`."""
+  record = _read_record(directory)
+  return (record is not None and record["sources"] == sources and
+          _interface(record["tensorflow"]) == _interface(version))
 
 
 def build(directory):
@@ -232,11 +234,6 @@ def _read_record(directory):
   except (OSError, ValueError, AttributeError):
     pass
   return None
-
-
-def _fits(record, version, sources):
-  return (record is not None and record["sources"] == sources and
-          _interface(record["tensorflow"]) == _interface(version))
 
 
 def _packaged_versions():

@@ -102,10 +102,10 @@ def test_a_library_that_fits_is_used_where_it_lies(package):
 
 
 def test_what_is_built_already_is_known(package):
-  directory = package.pretend_built(VERSION)
-  assert package.native().is_built(directory, VERSION) and not package.native().is_built(directory, OTHER)
+  directory, module = package.pretend_built(VERSION), package.native()
+  assert [module.is_built(directory, version, module.fingerprint()) for version in (VERSION, OTHER)] == [True, False]
   package.source.write_text("int Answer() { return 43; }\n")
-  assert not package.native().is_built(directory, VERSION)
+  assert not module.is_built(directory, VERSION, module.fingerprint())
 
 
 def test_each_minor_has_a_directory():

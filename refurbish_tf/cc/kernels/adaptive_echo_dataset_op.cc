@@ -15,41 +15,17 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stopwatch.h"
 #include "refurbish_tf/cc/store/registry.h"
 #include "tensorflow/core/framework/cancellation.h"
-#include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/util/determinism.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::CancellationManager;
-using tensorflow::DataTypeVector;
-using tensorflow::Node;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::Thread;
-using tensorflow::tstring;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::MemoryCheckpoint;
-using tensorflow::data::ParseScalarArgument;
-using tensorflow::data::SerializationContext;
-using tensorflow::data::TraceMeMetadata;
-using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kAdaptiveEchoType[] = "AdaptiveEcho";
 constexpr char kMaxEchoingFactor[] = "max_echoing_factor";
@@ -429,9 +405,9 @@ class EchoCountsOp : public OpKernel {
 };
 
 REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>AdaptiveEchoDataset").Device(tensorflow::DEVICE_CPU),
+    Name("RefurbishTf>AdaptiveEchoDataset").Device(DEVICE_CPU),
     AdaptiveEchoDatasetOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoCounts").Device(tensorflow::DEVICE_CPU),
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoCounts").Device(DEVICE_CPU),
                         EchoCountsOp);
 
 }  // namespace

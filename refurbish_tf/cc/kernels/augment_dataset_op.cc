@@ -16,37 +16,15 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/store/printable.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::AttrValue;
-using tensorflow::DataTypeVector;
-using tensorflow::NameAttrList;
-using tensorflow::Node;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::InstantiateCapturedFunctionParams;
-using tensorflow::data::InstantiatedCapturedFunction;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::MemoryCheckpoint;
-using tensorflow::data::SerializationContext;
-using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kAugmentType[] = "Augment";
 constexpr char kFunction[] = "f";
@@ -391,9 +369,8 @@ void AugmentDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                         output_shapes_);
 }
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>AugmentDataset").Device(tensorflow::DEVICE_CPU),
-    AugmentDatasetOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>AugmentDataset").Device(DEVICE_CPU),
+                        AugmentDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

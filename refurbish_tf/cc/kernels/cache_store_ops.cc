@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
@@ -17,15 +17,7 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
 using tensorflow::OpInputList;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
 
 // Keeps a store alive from Python. It cannot be serialized: the ops find the
 // store by its name.
@@ -154,7 +146,7 @@ class GetOp : public StoreOp {
         found, ", which the store's element_spec does not allow."));
   }
 
-  tensorflow::DataTypeVector dtypes_;
+  DataTypeVector dtypes_;
   std::vector<PartialTensorShape> shapes_;
 };
 

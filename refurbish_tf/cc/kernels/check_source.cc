@@ -24,9 +24,6 @@ namespace refurbish_tf {
 namespace {
 
 using tensorflow::GraphDef;
-using tensorflow::NodeDef;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
 
 bool IsTrue(const NodeDef& node, const std::string& attr) {
   const auto found = node.attr().find(attr);
@@ -160,7 +157,7 @@ Shards FindShards(const GraphDef& graph) {
   std::unordered_map<std::string, const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
   const auto value = [&nodes](const NodeDef& node, int input) -> int64_t {
-    tensorflow::Tensor tensor;
+    Tensor tensor;
     const auto found = nodes.find(node.input(input));
     if (found == nodes.end() || found->second->op() != "Const" ||
         !tensor.FromProto(found->second->attr().at("value").tensor())) {
@@ -198,10 +195,10 @@ absl::Status CheckLength(const DatasetBase* source) {
 
 }  // namespace
 
-absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
-                         const DatasetBase* source, Shards* shards) {
+absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
+                         Shards* shards) {
   // As for a rewrite, so that no data is copied into the graph.
-  std::vector<std::pair<std::string, tensorflow::Tensor>> tensors;
+  std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;
   // A source that cannot be made into a graph cannot be looked at either.

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
@@ -24,8 +23,7 @@ struct Shards {
 // stages are to be found nowhere else, nor are those within the functions of
 // `interleave` and `flat_map`, nor what an option of the whole pipeline has made
 // of them.
-absl::Status CheckSource(tensorflow::OpKernelContext* ctx,
-                         const tensorflow::data::DatasetBase* source,
+absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          Shards* shards);
 
 }  // namespace refurbish_tf

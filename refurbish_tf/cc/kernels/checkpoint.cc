@@ -9,10 +9,6 @@ namespace {
 
 using tensorflow::DataType;
 using tensorflow::DataTypeString;
-using tensorflow::DataTypeVector;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::tstring;
 
 constexpr char kCode[] = "code";
 constexpr char kMessage[] = "message";
@@ -36,8 +32,8 @@ absl::Status DamagedCheckpoint(absl::string_view stage,
       "it."));
 }
 
-absl::Status SaveElement(tensorflow::data::IteratorStateWriter* writer,
-                         absl::string_view prefix, absl::string_view key,
+absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
+                         absl::string_view key,
                          const std::vector<Tensor>& element) {
   for (size_t i = 0; i < element.size(); ++i) {
     TF_RETURN_IF_ERROR(
@@ -46,9 +42,8 @@ absl::Status SaveElement(tensorflow::data::IteratorStateWriter* writer,
   return absl::OkStatus();
 }
 
-absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
-                        absl::string_view prefix, absl::string_view key,
-                        const Result& result) {
+absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
+                        absl::string_view key, const Result& result) {
   TF_RETURN_IF_ERROR(
       writer->WriteScalar(prefix, absl::StrCat(key, "_", kCode),
                           static_cast<int64_t>(result.status.code())));

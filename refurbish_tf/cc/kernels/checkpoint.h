@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "tensorflow/core/framework/dataset.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -26,34 +26,32 @@ absl::Status DamagedCheckpoint(absl::string_view stage, absl::string_view what);
 // An element that was read ahead, or the error that came in its place.
 struct Result {
   absl::Status status;
-  std::vector<tensorflow::Tensor> element;
+  std::vector<Tensor> element;
 };
 
-absl::Status SaveElement(tensorflow::data::IteratorStateWriter* writer,
-                         absl::string_view prefix, absl::string_view key,
-                         const std::vector<tensorflow::Tensor>& element);
-absl::Status SaveResult(tensorflow::data::IteratorStateWriter* writer,
-                        absl::string_view prefix, absl::string_view key,
-                        const Result& result);
+absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
+                         absl::string_view key,
+                         const std::vector<Tensor>& element);
+absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
+                        absl::string_view key, const Result& result);
 
 // Changes a value only when it returns OK.
 class CheckpointReader {
  public:
   // `prefix` is that of the iterator. All arguments must outlive the reader.
   CheckpointReader(absl::string_view stage, absl::string_view prefix,
-                   tensorflow::data::IteratorContext* ctx,
-                   const tensorflow::data::IteratorStateReader* reader)
+                   IteratorContext* ctx, const IteratorStateReader* reader)
       : stage_(stage), prefix_(prefix), ctx_(ctx), reader_(reader) {}
 
   // Of any type and shape.
-  absl::Status Read(absl::string_view key, tensorflow::Tensor* value) const;
+  absl::Status Read(absl::string_view key, Tensor* value) const;
 
   // A number or a string (tstring). `ReadScalar` of tf.data's own reader ends
   // the process when it meets anything but one element, and takes the bytes of
   // any other type for those of `T`.
   template <class T>
   absl::Status ReadScalar(absl::string_view key, T* value) const {
-    tensorflow::Tensor tensor;
+    Tensor tensor;
     TF_RETURN_IF_ERROR(
         ReadScalar(key, tensorflow::DataTypeToEnum<T>::v(), &tensor));
     *value = tensor.scalar<T>()();
@@ -65,25 +63,23 @@ class CheckpointReader {
                           int64_t* value) const;
 
   // What `SaveElement` saved: `key`_0, `key`_1 and so on.
-  absl::Status ReadElement(
-      absl::string_view key, const tensorflow::DataTypeVector& dtypes,
-      const std::vector<tensorflow::PartialTensorShape>& shapes,
-      std::vector<tensorflow::Tensor>* element) const;
+  absl::Status ReadElement(absl::string_view key, const DataTypeVector& dtypes,
+                           const std::vector<PartialTensorShape>& shapes,
+                           std::vector<Tensor>* element) const;
 
   // What `SaveResult` saved.
-  absl::Status ReadResult(
-      absl::string_view key, const tensorflow::DataTypeVector& dtypes,
-      const std::vector<tensorflow::PartialTensorShape>& shapes,
-      Result* result) const;
+  absl::Status ReadResult(absl::string_view key, const DataTypeVector& dtypes,
+                          const std::vector<PartialTensorShape>& shapes,
+                          Result* result) const;
 
  private:
   absl::Status ReadScalar(absl::string_view key, tensorflow::DataType dtype,
-                          tensorflow::Tensor* value) const;
+                          Tensor* value) const;
 
   const absl::string_view stage_;
   const absl::string_view prefix_;
-  tensorflow::data::IteratorContext* const ctx_;
-  const tensorflow::data::IteratorStateReader* const reader_;
+  IteratorContext* const ctx_;
+  const IteratorStateReader* const reader_;
 };
 
 }  // namespace refurbish_tf

@@ -17,40 +17,14 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
 #include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::AttrValue;
-using tensorflow::DataTypeVector;
-using tensorflow::Node;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-using tensorflow::data::CapturedFunction;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::DatasetOpKernel;
-using tensorflow::data::FunctionMetadata;
-using tensorflow::data::InstantiateCapturedFunctionParams;
-using tensorflow::data::InstantiatedCapturedFunction;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::ParseScalarArgument;
-using tensorflow::data::SerializationContext;
 
 constexpr char kDataSourceType[] = "DataSource";
 constexpr char kReadOne[] = "read_one";
@@ -457,7 +431,7 @@ void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
 }
 
 REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>DataSourceDataset").Device(tensorflow::DEVICE_CPU),
+    Name("RefurbishTf>DataSourceDataset").Device(DEVICE_CPU),
     DataSourceDatasetOp);
 
 }  // namespace

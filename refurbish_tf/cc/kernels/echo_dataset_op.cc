@@ -13,35 +13,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/schedule/echo.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::DataTypeVector;
-using tensorflow::Node;
-using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::data::AnyContext;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetIterator;
 using tensorflow::data::IndexMapperFn;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::MemoryCheckpoint;
-using tensorflow::data::ParseScalarArgument;
-using tensorflow::data::SerializationContext;
-using tensorflow::data::TraceMeMetadata;
-using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kEchoType[] = "Echo";
 constexpr char kEchoingFactor[] = "echoing_factor";
@@ -418,7 +399,7 @@ void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
   *output = new Dataset(ctx, input, factor, seed);
 }
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoDataset").Device(tensorflow::DEVICE_CPU),
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoDataset").Device(DEVICE_CPU),
                         EchoDatasetOp);
 
 }  // namespace

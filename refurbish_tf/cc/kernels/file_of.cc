@@ -12,9 +12,6 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::Tensor;
-using tensorflow::data::DatasetBase;
-
 // Whose element at an index is made of that of their input at the same.
 bool KeepsPlaces(const std::string& dataset) {
   static const auto* const kNames = new std::unordered_set<std::string>{
@@ -27,8 +24,8 @@ bool KeepsPlaces(const std::string& dataset) {
 
 }  // namespace
 
-std::string FileOf(const DatasetBase* source,
-                   tensorflow::data::IteratorContext* ctx, int64_t index) {
+std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
+                   int64_t index) {
   while (KeepsPlaces(source->type_string())) {
     std::vector<const DatasetBase*> inputs;
     if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";
@@ -36,14 +33,14 @@ std::string FileOf(const DatasetBase* source,
   }
   std::vector<Tensor> tensors;
   if (source->type_string() != "TensorSliceDataset" ||
-      !source->Get(tensorflow::data::AnyContext(ctx), index, &tensors).ok()) {
+      !source->Get(AnyContext(ctx), index, &tensors).ok()) {
     return "";
   }
   std::string file;
   for (const Tensor& tensor : tensors) {
     if (tensor.dtype() != tensorflow::DT_STRING) continue;
     if (!file.empty() || tensor.dims() != 0) return "";
-    file = tensor.scalar<tensorflow::tstring>()();
+    file = tensor.scalar<tstring>()();
   }
   // It may also be a text, or what is in a file.
   return file.size() < PATH_MAX && file.find('\0') == std::string::npos &&

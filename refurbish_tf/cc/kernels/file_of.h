@@ -5,15 +5,15 @@
 #include <cstdint>
 #include <string>
 
-#include "tensorflow/core/framework/dataset.h"
+#include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
 // Empty where that is not known: where `source` is not made, one by one, of the
 // slices of a tensor of names, of which this one is that of a file. For an error,
 // as it looks at the file.
-std::string FileOf(const tensorflow::data::DatasetBase* source,
-                   tensorflow::data::IteratorContext* ctx, int64_t index);
+std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
+                   int64_t index);
 
 }  // namespace refurbish_tf
 

@@ -14,20 +14,13 @@
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::DEVICE_CPU;
-using tensorflow::OpKernel;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
 
 // A batch of which less than this is read and written is not worth waking a
 // thread for.

@@ -19,11 +19,6 @@ namespace {
 
 using tensorflow::FunctionDef;
 using tensorflow::FunctionLibraryDefinition;
-using tensorflow::NodeDef;
-using tensorflow::Tensor;
-using tensorflow::data::CapturedFunction;
-using tensorflow::data::FunctionMetadata;
-using tensorflow::data::IteratorContext;
 
 constexpr char kLower[] = "_lower_using_switch_merge";
 
@@ -59,7 +54,7 @@ int MaxParallelism(IteratorContext* ctx, int num_calls) {
 }
 
 IteratorContext WithRunner(
-    IteratorContext* ctx, tensorflow::CancellationManager* manager,
+    IteratorContext* ctx, CancellationManager* manager,
     const std::function<void(std::function<void()>)>* runner) {
   IteratorContext::Params params(ctx);
   params.cancellation_manager = manager;
@@ -74,12 +69,12 @@ void RunAtOnce(std::function<void()> closure) { closure(); }
 }  // namespace
 
 absl::Status InlineFunctionMetadata::Create(
-    tensorflow::OpKernelConstruction* ctx, tensorflow::NameAttrList function,
+    OpKernelConstruction* ctx, NameAttrList function,
     std::shared_ptr<const InlineFunctionMetadata>* metadata) {
   auto created = std::make_shared<InlineFunctionMetadata>();
   FunctionMetadata::Params params;
-  TF_RETURN_IF_ERROR(FunctionMetadata::Create(
-      ctx, tensorflow::NameAttrList(function), params, &created->as_traced_));
+  TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, NameAttrList(function),
+                                              params, &created->as_traced_));
   params.use_inter_op_parallelism = false;
   TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, std::move(function), params,
                                               &created->for_inline_));
@@ -106,8 +101,7 @@ absl::Status InlineFunctionMetadata::Create(
 }
 
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
-                                   tensorflow::CancellationManager* manager,
-                                   int num_calls)
+                                   CancellationManager* manager, int num_calls)
     : usual(WithRunner(ctx, manager, nullptr)),
       runs_inline([ctx, manager] {
         const std::function<void(std::function<void()>)> runner = RunAtOnce;
@@ -116,7 +110,7 @@ FunctionContexts::FunctionContexts(IteratorContext* ctx,
       max_parallelism(MaxParallelism(ctx, num_calls)) {}
 
 absl::Status InlineFunction::Create(
-    tensorflow::OpKernelContext* ctx,
+    OpKernelContext* ctx,
     std::shared_ptr<const InlineFunctionMetadata> metadata,
     const std::string& arguments, std::unique_ptr<InlineFunction>* function) {
   auto created = std::make_unique<InlineFunction>();
@@ -129,11 +123,10 @@ absl::Status InlineFunction::Create(
   return absl::OkStatus();
 }
 
-absl::Status InlineFunction::AddToGraph(
-    tensorflow::data::SerializationContext* ctx,
-    tensorflow::data::DatasetBase::DatasetGraphDefBuilder* b,
-    std::vector<tensorflow::Node*>* arguments,
-    tensorflow::DataTypeVector* argument_types) const {
+absl::Status InlineFunction::AddToGraph(SerializationContext* ctx,
+                                        DatasetBase::DatasetGraphDefBuilder* b,
+                                        std::vector<Node*>* arguments,
+                                        DataTypeVector* argument_types) const {
   TF_RETURN_IF_ERROR(ctx->HandleCheckExternalStateStatus(
       as_traced_->CheckExternalState()));
   return as_traced_->AddToGraph(ctx, b, arguments, argument_types);

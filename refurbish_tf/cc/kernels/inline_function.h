@@ -10,9 +10,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/data/captured_function.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 
 namespace refurbish_tf {
 
@@ -23,7 +22,7 @@ namespace refurbish_tf {
 class InlineFunctionMetadata {
  public:
   static absl::Status Create(
-      tensorflow::OpKernelConstruction* ctx, tensorflow::NameAttrList function,
+      OpKernelConstruction* ctx, NameAttrList function,
       std::shared_ptr<const InlineFunctionMetadata>* metadata);
 
   // Whether the single-threaded executor takes it, as far as can be seen.
@@ -34,8 +33,8 @@ class InlineFunctionMetadata {
  private:
   friend class InlineFunction;
 
-  std::shared_ptr<tensorflow::data::FunctionMetadata> as_traced_;
-  std::shared_ptr<tensorflow::data::FunctionMetadata> for_inline_;
+  std::shared_ptr<FunctionMetadata> as_traced_;
+  std::shared_ptr<FunctionMetadata> for_inline_;
   bool is_inline_ = true;
   bool calls_python_ = false;
 };
@@ -44,11 +43,11 @@ class InlineFunctionMetadata {
 struct FunctionContexts {
   // The runner of the one runs what it is given at once. `num_calls`: that run at
   // the same time, or 0 where the consumer does everything.
-  FunctionContexts(tensorflow::data::IteratorContext* ctx,
-                   tensorflow::CancellationManager* manager, int num_calls);
+  FunctionContexts(IteratorContext* ctx, CancellationManager* manager,
+                   int num_calls);
 
-  tensorflow::data::IteratorContext usual;
-  tensorflow::data::IteratorContext runs_inline;
+  IteratorContext usual;
+  IteratorContext runs_inline;
   // Of an operation: as the option max_intra_op_parallelism asks, else its share of
   // the processors. 0 for no bound.
   int max_parallelism;
@@ -60,32 +59,29 @@ class InstantiatedInlineFunction;
 class InlineFunction {
  public:
   static absl::Status Create(
-      tensorflow::OpKernelContext* ctx,
+      OpKernelContext* ctx,
       std::shared_ptr<const InlineFunctionMetadata> metadata,
       const std::string& arguments, std::unique_ptr<InlineFunction>* function);
 
   const InlineFunctionMetadata& metadata() const { return *metadata_; }
   // Of the function as it was traced.
-  tensorflow::data::CapturedFunction& as_traced() const {
-    return *as_traced_;
-  }
+  CapturedFunction& as_traced() const { return *as_traced_; }
   // What it captures, and, as the context has it, an error where a graph does not
   // hold all of it: who reads the graph may have no such Python function.
-  absl::Status AddToGraph(
-      tensorflow::data::SerializationContext* ctx,
-      tensorflow::data::DatasetBase::DatasetGraphDefBuilder* b,
-      std::vector<tensorflow::Node*>* arguments,
-      tensorflow::DataTypeVector* argument_types) const;
+  absl::Status AddToGraph(SerializationContext* ctx,
+                          DatasetBase::DatasetGraphDefBuilder* b,
+                          std::vector<Node*>* arguments,
+                          DataTypeVector* argument_types) const;
   bool is_stateful() const { return !as_traced_->CheckExternalState().ok(); }
 
   absl::Status Instantiate(
-      tensorflow::data::IteratorContext* ctx,
+      IteratorContext* ctx,
       std::unique_ptr<InstantiatedInlineFunction>* function) const;
 
  private:
   std::shared_ptr<const InlineFunctionMetadata> metadata_;
-  std::unique_ptr<tensorflow::data::CapturedFunction> as_traced_;
-  std::unique_ptr<tensorflow::data::CapturedFunction> for_inline_;
+  std::unique_ptr<CapturedFunction> as_traced_;
+  std::unique_ptr<CapturedFunction> for_inline_;
 };
 
 // Thread-safe.
@@ -93,20 +89,18 @@ class InstantiatedInlineFunction {
  public:
   // An OutOfRange of the function becomes InvalidArgument, as in `map`: it is not
   // the end of a sequence.
-  absl::Status Run(FunctionContexts* contexts,
-                   std::vector<tensorflow::Tensor> arguments,
-                   std::vector<tensorflow::Tensor>* results);
+  absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
+                   std::vector<Tensor>* results);
 
  private:
   friend class InlineFunction;
 
-  using Function = tensorflow::data::InstantiatedCapturedFunction;
+  using Function = InstantiatedCapturedFunction;
 
   // From now on it is run as TensorFlow runs functions.
-  absl::Status Refuse(tensorflow::data::IteratorContext* ctx)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Refuse(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
-  tensorflow::data::CapturedFunction* as_traced_ = nullptr;
+  CapturedFunction* as_traced_ = nullptr;
   absl::Mutex mu_;
   // Set once, before `refused_` is.
   std::unique_ptr<Function> usual_;

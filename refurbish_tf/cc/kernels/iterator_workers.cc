@@ -10,9 +10,6 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::Thread;
-using tensorflow::data::IteratorContext;
-
 // Each may be a thread.
 constexpr int64_t kMostCalls = 1024;
 

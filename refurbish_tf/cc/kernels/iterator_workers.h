@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/cancellation.h"
-#include "tensorflow/core/framework/dataset.h"
 
 namespace refurbish_tf {
 
@@ -27,7 +27,7 @@ absl::Status CheckParallelCalls(int64_t num_parallel_calls);
 // For workers that run `functions`, in the order that `deterministic` ("true",
 // "false" or "default", the option of the pipeline) asks for.
 OrderedWorkers::Options WorkerOptions(
-    tensorflow::data::IteratorContext* ctx, int64_t num_parallel_calls,
+    IteratorContext* ctx, int64_t num_parallel_calls,
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
@@ -40,18 +40,16 @@ class IteratorWorkers {
   IteratorWorkers(const IteratorWorkers&) = delete;
   IteratorWorkers& operator=(const IteratorWorkers&) = delete;
 
-  absl::Status Initialize(tensorflow::data::IteratorContext* ctx);
+  absl::Status Initialize(IteratorContext* ctx);
 
   // That of what runs on the workers and of the iterator's input.
-  tensorflow::CancellationManager* cancellation_manager() {
-    return &cancellation_manager_;
-  }
+  CancellationManager* cancellation_manager() { return &cancellation_manager_; }
 
   // `on_cancel` is called with the workers' own cancellation. What is given must
   // last until `Stop`.
   void Start(const OrderedWorkers::Options& options, OrderedWorkers::Work* work,
-             tensorflow::data::IteratorContext* ctx,
-             std::function<void()> on_cancel) ABSL_LOCKS_EXCLUDED(mu_);
+             IteratorContext* ctx, std::function<void()> on_cancel)
+      ABSL_LOCKS_EXCLUDED(mu_);
   // Null unless started.
   OrderedWorkers* get() { return workers_.get(); }
   // Waits for the calls that are under way.
@@ -60,7 +58,7 @@ class IteratorWorkers {
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  tensorflow::CancellationManager cancellation_manager_;
+  CancellationManager cancellation_manager_;
   std::function<void()> deregister_fn_;
   std::unique_ptr<OrderedWorkers> workers_;
 

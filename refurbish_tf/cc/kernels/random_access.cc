@@ -5,20 +5,11 @@
 #include <vector>
 
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::OpKernel;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
 
 // `visited`: a dataset may be the input of several others, as in `zip`.
 const DatasetBase* Find(const DatasetBase* dataset,
@@ -51,9 +42,8 @@ class FirstStreamOp : public OpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>FirstStream").Device(tensorflow::DEVICE_CPU),
-    FirstStreamOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FirstStream").Device(DEVICE_CPU),
+                        FirstStreamOp);
 
 }  // namespace
 

@@ -2,14 +2,13 @@
 #ifndef REFURBISH_TF_CC_KERNELS_RANDOM_ACCESS_H_
 #define REFURBISH_TF_CC_KERNELS_RANDOM_ACCESS_H_
 
-#include "tensorflow/core/framework/dataset.h"
+#include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
 // The first dataset, from the files on, by which `dataset` is a stream; null where
 // elements can be asked for in any order, by an index mapper, and some left out.
-const tensorflow::data::DatasetBase* FirstStream(
-    const tensorflow::data::DatasetBase* dataset);
+const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf
 

@@ -10,10 +10,6 @@
 
 namespace refurbish_tf {
 
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-using tensorflow::tstring;
-
 absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
                         Tensor* tensor) {
   Tensor read(tensorflow::DT_STRING, TensorShape({}));

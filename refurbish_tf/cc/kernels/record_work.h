@@ -8,23 +8,23 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/sources/record_index.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
 
 // A record as a scalar of a string. `since` is as in `ReadRecord`.
 absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
-                        tensorflow::Tensor* tensor);
+                        Tensor* tensor);
 
 struct RecordPiece : OrderedWorkers::Piece {
   int64_t index = -1;  // Below 0 where it is not known, because of an error.
   // By a mapper: how often it had been asked when this was known.
   int64_t num_requests = 0;
   absl::Status status;
-  tensorflow::Tensor tensor;
+  Tensor tensor;
 };
 
 class RecordWork : public OrderedWorkers::Work {

@@ -9,10 +9,9 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stage.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -34,34 +33,30 @@ struct RefurbishArguments {
   bool any_seed;
   bool partial_seed;
   bool final_seed;
-  tensorflow::DataTypeVector sample_types;
-  std::vector<tensorflow::PartialTensorShape> sample_shapes;
-  tensorflow::DataTypeVector output_types;
-  std::vector<tensorflow::PartialTensorShape> output_shapes;
+  DataTypeVector sample_types;
+  std::vector<PartialTensorShape> sample_shapes;
+  DataTypeVector output_types;
+  std::vector<PartialTensorShape> output_shapes;
 };
 
 class RefurbishDataset : public UnaryDataset {
  public:
   // `hinted`: the source has a shard that is not filled in. `final` may be null.
-  RefurbishDataset(tensorflow::OpKernelContext* ctx,
-                   const tensorflow::data::DatasetBase* input,
+  RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,
                    std::unique_ptr<InlineFunction> final, bool hinted);
 
-  const tensorflow::DataTypeVector& output_dtypes() const override {
+  const DataTypeVector& output_dtypes() const override {
     return arguments_.output_types;
   }
-  const std::vector<tensorflow::PartialTensorShape>& output_shapes()
-      const override {
+  const std::vector<PartialTensorShape>& output_shapes() const override {
     return arguments_.output_shapes;
   }
-  int64_t CardinalityInternal(
-      tensorflow::data::CardinalityOptions options) const override;
-  absl::Status Get(tensorflow::OpKernelContext*, int64_t,
-                   std::vector<tensorflow::Tensor>*) const override;
-  absl::Status Get(tensorflow::data::AnyContext, int64_t,
-                   std::vector<tensorflow::Tensor>*) const override;
+  int64_t CardinalityInternal(CardinalityOptions options) const override;
+  absl::Status Get(OpKernelContext*, int64_t,
+                   std::vector<Tensor>*) const override;
+  absl::Status Get(AnyContext, int64_t, std::vector<Tensor>*) const override;
   absl::Status RandomIndexingCompatible() const override;
   // Only dynamic sharding asks for them.
   absl::Status MakeSplitProviders(
@@ -69,11 +64,11 @@ class RefurbishDataset : public UnaryDataset {
       const override;
 
  protected:
-  std::unique_ptr<tensorflow::data::IteratorBase> MakeIteratorInternal(
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
       const std::string& prefix) const override;
-  absl::Status AsGraphDefInternal(
-      tensorflow::data::SerializationContext* ctx, DatasetGraphDefBuilder* b,
-      tensorflow::Node** output) const override;
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override;
 
  private:
   friend class RefurbishIterator;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/check_source.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/random_access.h"
 #include "refurbish_tf/cc/kernels/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish_iterator.h"
@@ -13,22 +14,6 @@
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::AttrValue;
-using tensorflow::DataTypeVector;
-using tensorflow::NameAttrList;
-using tensorflow::Node;
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::tstring;
-using tensorflow::data::AnyContext;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::ParseScalarArgument;
-using tensorflow::data::SerializationContext;
-using tensorflow::data::UnaryDatasetOpKernel;
 
 constexpr char kPartialFn[] = "partial_fn";
 constexpr char kFinalFn[] = "final_fn";
@@ -274,9 +259,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
   RefurbishArguments attrs_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>RefurbishDataset").Device(tensorflow::DEVICE_CPU),
-    RefurbishDatasetOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishDataset").Device(DEVICE_CPU),
+                        RefurbishDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -5,17 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
-#include "tensorflow/core/framework/op_kernel.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::Tensor;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::SerializationContext;
-using tensorflow::data::TraceMeMetadata;
 
 // In checkpoints. Another version for whatever an older package could not read.
 constexpr int64_t kCheckpointVersion = 2;

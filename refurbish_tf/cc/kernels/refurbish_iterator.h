@@ -9,18 +9,17 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/sample_work.h"
 #include "refurbish_tf/cc/kernels/source_reader.h"
-#include "tensorflow/core/framework/dataset.h"
 
 namespace refurbish_tf {
 
 // Every sample of an epoch once, as the workers make it.
 //
 // Lock order: `mu_`, then what the workers lock.
-class RefurbishIterator
-    : public tensorflow::data::DatasetIterator<RefurbishDataset> {
+class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
  public:
   explicit RefurbishIterator(const Params& params)
       : DatasetIterator<RefurbishDataset>(params) {}
@@ -28,27 +27,26 @@ class RefurbishIterator
 
   bool SymbolicCheckpointCompatible() const override { return true; }
   // For the profiler.
-  tensorflow::data::TraceMeMetadata GetTraceMeMetadata() const override
+  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status Initialize(tensorflow::data::IteratorContext* ctx) override
-      ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status GetNextInternal(tensorflow::data::IteratorContext* ctx,
-                               std::vector<tensorflow::Tensor>* out_tensors,
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence) override
       ABSL_LOCKS_EXCLUDED(mu_);
 
  protected:
   std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      tensorflow::data::IteratorContext*,
+      IteratorContext*,
       tensorflow::data::model::Node::Args args) const override;
   // The position and nothing that is under way; neither what the store holds nor
   // the state of the source, which is read anew for what is still to come.
-  absl::Status SaveInternal(tensorflow::data::SerializationContext*,
-                            tensorflow::data::IteratorStateWriter* writer)
-      override ABSL_LOCKS_EXCLUDED(mu_);
-  absl::Status RestoreInternal(tensorflow::data::IteratorContext* ctx,
-                               tensorflow::data::IteratorStateReader* reader)
-      override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status SaveInternal(SerializationContext*,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // An epoch and what works on it. What comes first outlives what comes after.
@@ -58,8 +56,7 @@ class RefurbishIterator
     std::unique_ptr<SampleWork> work;
   };
 
-  void Run(tensorflow::data::IteratorContext* ctx)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The error of the epoch's end, if there is one.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

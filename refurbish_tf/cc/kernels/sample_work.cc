@@ -10,11 +10,9 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::Tensor;
-
 Tensor SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
                   uint32_t index) {
-  Tensor tensor(tensorflow::DT_INT32, tensorflow::TensorShape({2}));
+  Tensor tensor(tensorflow::DT_INT32, TensorShape({2}));
   const auto values = StatelessSeed(seed, purpose, time, index);
   tensor.vec<int32_t>()(0) = values[0];
   tensor.vec<int32_t>()(1) = values[1];

@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/source_reader.h"
 #include "refurbish_tf/cc/stage/epoch.h"
 #include "refurbish_tf/cc/stage/stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -34,7 +34,7 @@ struct SamplePiece : OrderedWorkers::Piece {
   bool fresh = false;
   bool keep = true;
   // What comes: the sample as far as it has come, or what went wrong.
-  std::vector<tensorflow::Tensor> tensors;
+  std::vector<Tensor> tensors;
   absl::Status status;
 };
 
@@ -46,8 +46,8 @@ class SampleWork : public OrderedWorkers::Work {
     StageFunction partial;
     StageFunction final;  // None when `function` is null.
     // Of what the partial function returns.
-    tensorflow::DataTypeVector sample_types;
-    std::vector<tensorflow::PartialTensorShape> sample_shapes;
+    DataTypeVector sample_types;
+    std::vector<PartialTensorShape> sample_shapes;
   };
 
   SampleWork(const Functions* functions, FunctionContexts* contexts,

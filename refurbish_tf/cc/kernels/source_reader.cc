@@ -7,10 +7,6 @@
 
 namespace refurbish_tf {
 
-using tensorflow::Tensor;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::IteratorContext;
-
 SourceReader::SourceReader(const DatasetBase* source,
                            const tensorflow::data::DatasetBaseIterator* parent,
                            std::string prefix, std::shared_ptr<Epoch> epoch,

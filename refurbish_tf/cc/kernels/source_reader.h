@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/schedule/random.h"
 #include "refurbish_tf/cc/stage/epoch.h"
-#include "tensorflow/core/framework/dataset.h"
 
 namespace refurbish_tf {
 
@@ -34,7 +34,7 @@ struct ShuffleBufferSize {
 // Of one epoch. For one thread at a time.
 class SourceReader {
  public:
-  SourceReader(const tensorflow::data::DatasetBase* source,
+  SourceReader(const DatasetBase* source,
                const tensorflow::data::DatasetBaseIterator* parent,
                std::string prefix, std::shared_ptr<Epoch> epoch,
                ShuffleBufferSize shuffle_buffer, uint64_t seed);
@@ -44,18 +44,17 @@ class SourceReader {
 
   // Reads the next sample to prepare. `index` is empty at the end; with an error,
   // it is that of the sample that failed, if there is one.
-  absl::Status Read(tensorflow::data::IteratorContext* ctx,
-                    std::vector<tensorflow::Tensor>* tensors,
+  absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
   // From its start, after its end was read.
-  absl::Status BeginAnew(tensorflow::data::IteratorContext* ctx);
+  absl::Status BeginAnew(IteratorContext* ctx);
 
   // So that a `cache` upstream sees its end, and a source that has grown is
   // noticed.
-  absl::Status ReadToEnd(tensorflow::data::IteratorContext* ctx);
+  absl::Status ReadToEnd(IteratorContext* ctx);
 
-  const tensorflow::data::DatasetBase* source() const { return source_; }
+  const DatasetBase* source() const { return source_; }
 
   // Whether it is known which sample was read last: after an error a stream may
   // have lost more than one element.
@@ -63,34 +62,32 @@ class SourceReader {
 
  private:
   struct Element {
-    std::vector<tensorflow::Tensor> tensors;
+    std::vector<Tensor> tensors;
     uint32_t index;
     bool index_known;
     int64_t bytes;
   };
 
-  absl::Status Begin(tensorflow::data::IteratorContext* ctx, bool anew);
-  absl::Status ReadRequested(std::vector<tensorflow::Tensor>* tensors,
+  absl::Status Begin(IteratorContext* ctx, bool anew);
+  absl::Status ReadRequested(std::vector<Tensor>* tensors,
                              std::optional<uint32_t>* index);
-  absl::Status ReadShuffled(tensorflow::data::IteratorContext* ctx,
-                            std::vector<tensorflow::Tensor>* tensors,
+  absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
                             std::optional<uint32_t>* index);
-  absl::Status ReadStream(tensorflow::data::IteratorContext* ctx,
-                          std::vector<tensorflow::Tensor>* tensors,
+  absl::Status ReadStream(IteratorContext* ctx, std::vector<Tensor>* tensors,
                           std::optional<uint32_t>* index);
-  absl::Status PassOver(tensorflow::data::IteratorContext* ctx, int64_t count);
+  absl::Status PassOver(IteratorContext* ctx, int64_t count);
   absl::Status OtherLength(const char* comparison) const;
 
-  const tensorflow::data::DatasetBase* const source_;
+  const DatasetBase* const source_;
   const tensorflow::data::DatasetBaseIterator* const parent_;
   const std::string prefix_;
   const std::shared_ptr<Epoch> epoch_;
   const ShuffleBufferSize shuffle_buffer_;
   RandomStream random_;
   // In which a source with random access is read.
-  std::optional<tensorflow::data::IteratorContext> mapped_;
+  std::optional<IteratorContext> mapped_;
   // Null until a sample has to be prepared.
-  std::unique_ptr<tensorflow::data::IteratorBase> input_;
+  std::unique_ptr<IteratorBase> input_;
   size_t num_read_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;

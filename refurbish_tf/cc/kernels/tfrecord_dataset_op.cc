@@ -17,6 +17,7 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/record_work.h"
 #include "refurbish_tf/cc/kernels/tensorflow_files.h"
 #include "refurbish_tf/cc/sources/open_files.h"
@@ -26,32 +27,12 @@
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/data/split_utils.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::DataTypeVector;
-using tensorflow::Node;
-using tensorflow::OpKernelContext;
-using tensorflow::PartialTensorShape;
-using tensorflow::Tensor;
-using tensorflow::tstring;
-using tensorflow::data::AnyContext;
-using tensorflow::data::CardinalityOptions;
-using tensorflow::data::DatasetBase;
-using tensorflow::data::DatasetContext;
-using tensorflow::data::DatasetIterator;
-using tensorflow::data::DatasetOpKernel;
-using tensorflow::data::IteratorBase;
-using tensorflow::data::IteratorContext;
-using tensorflow::data::IteratorStateReader;
-using tensorflow::data::IteratorStateWriter;
-using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::ParseVectorArgument;
-using tensorflow::data::SerializationContext;
 using tensorflow::data::SplitProvider;
 
 constexpr char kTfrecordType[] = "Tfrecord";
@@ -468,9 +449,8 @@ class TfrecordDatasetOp : public DatasetOpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>TfrecordDataset").Device(tensorflow::DEVICE_CPU),
-    TfrecordDatasetOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>TfrecordDataset").Device(DEVICE_CPU),
+                        TfrecordDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/data/name_utils.h"
-#include "tensorflow/core/framework/dataset.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -18,29 +17,27 @@ namespace refurbish_tf {
 // A dataset with one input. Unless it says otherwise, its elements are of the
 // input's types. Functions of its own that draw random numbers do not stand in the
 // way of a checkpoint: what they draw next is random anyway.
-class UnaryDataset : public tensorflow::data::DatasetBase {
+class UnaryDataset : public DatasetBase {
  public:
-  UnaryDataset(tensorflow::OpKernelContext* ctx,
-               const tensorflow::data::DatasetBase* input, std::string type)
-      : DatasetBase(tensorflow::data::DatasetContext(ctx)),
+  UnaryDataset(OpKernelContext* ctx, const DatasetBase* input, std::string type)
+      : DatasetBase(DatasetContext(ctx)),
         input_(input),
         type_(std::move(type)) {
     input_->Ref();
   }
   ~UnaryDataset() override { input_->Unref(); }
 
-  const tensorflow::DataTypeVector& output_dtypes() const override {
+  const DataTypeVector& output_dtypes() const override {
     return input_->output_dtypes();
   }
-  const std::vector<tensorflow::PartialTensorShape>& output_shapes()
-      const override {
+  const std::vector<PartialTensorShape>& output_shapes() const override {
     return input_->output_shapes();
   }
   std::string DebugString() const override {
     return tensorflow::data::name_utils::DatasetDebugString(type_);
   }
-  absl::Status InputDatasets(std::vector<const tensorflow::data::DatasetBase*>*
-                                 inputs) const override {
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>* inputs) const override {
     inputs->push_back(input_);
     return absl::OkStatus();
   }
@@ -54,7 +51,7 @@ class UnaryDataset : public tensorflow::data::DatasetBase {
     return tensorflow::data::name_utils::IteratorPrefix(type_, prefix);
   }
 
-  const tensorflow::data::DatasetBase* const input_;
+  const DatasetBase* const input_;
 
  private:
   const std::string type_;

@@ -50,7 +50,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   std::optional<std::string> shards;
   {
     absl::MutexLock lock(&mu_);
-    const std::optional<absl::Status> configured = IsConfigured(options);
+    const std::optional<absl::Status> configured = Reconfigure(options);
     if (configured.has_value()) return *configured;
     shards = shards_;
   }
@@ -102,7 +102,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   absl::MutexLock lock(&mu_);
   // By another thread meanwhile.
-  const std::optional<absl::Status> configured = IsConfigured(options);
+  const std::optional<absl::Status> configured = Reconfigure(options);
   if (configured.has_value()) return *configured;
   options_ = options;
   store_ = std::move(store);
@@ -126,8 +126,7 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
                                     capacity);
 }
 
-std::optional<absl::Status> Stage::IsConfigured(
-    const StageOptions& options) {
+std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
   const bool length_became_known =
       options.num_samples != kUnknownSamples &&
       options_.num_samples == kUnknownSamples && counters_.empty();

@@ -143,9 +143,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status CheckSeeds(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether there is nothing to configure, and the answer to that. A source that was
-  // rewritten may have lost its random access.
-  std::optional<absl::Status> IsConfigured(const StageOptions& options)
+  // Takes what a rewrite of the source has changed, as its random access may be lost.
+  // Nothing of a stage that is still to be configured.
+  std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
   absl::Status CheckFits(const SavedEpoch& saved) const

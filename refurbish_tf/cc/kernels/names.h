@@ -1,0 +1,47 @@
+// TensorFlow's names as our kernels write them.
+#ifndef REFURBISH_TF_CC_KERNELS_NAMES_H_
+#define REFURBISH_TF_CC_KERNELS_NAMES_H_
+
+#include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace refurbish_tf {
+
+using tensorflow::AttrValue;
+using tensorflow::CancellationManager;
+using tensorflow::DataTypeVector;
+using tensorflow::DEVICE_CPU;
+using tensorflow::NameAttrList;
+using tensorflow::Node;
+using tensorflow::NodeDef;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::PartialTensorShape;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::Thread;
+using tensorflow::tstring;
+using tensorflow::data::AnyContext;
+using tensorflow::data::CapturedFunction;
+using tensorflow::data::CardinalityOptions;
+using tensorflow::data::DatasetBase;
+using tensorflow::data::DatasetContext;
+using tensorflow::data::DatasetIterator;
+using tensorflow::data::DatasetOpKernel;
+using tensorflow::data::FunctionMetadata;
+using tensorflow::data::InstantiateCapturedFunctionParams;
+using tensorflow::data::InstantiatedCapturedFunction;
+using tensorflow::data::IteratorBase;
+using tensorflow::data::IteratorContext;
+using tensorflow::data::IteratorStateReader;
+using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::MemoryCheckpoint;
+using tensorflow::data::ParseScalarArgument;
+using tensorflow::data::SerializationContext;
+using tensorflow::data::TraceMeMetadata;
+using tensorflow::data::UnaryDatasetOpKernel;
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_NAMES_H_
