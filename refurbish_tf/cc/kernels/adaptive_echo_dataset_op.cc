@@ -1,5 +1,6 @@
 // Data echoing with the factor that the moment asks for: repeats the newest
 // element of its input while no newer one is ready.
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -15,13 +16,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
-#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stopwatch.h"
 #include "refurbish_tf/cc/store/registry.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
-#include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/util/determinism.h"
 
 namespace refurbish_tf {
@@ -384,31 +384,24 @@ void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,
   *output = new Dataset(ctx, input, stage, max_factor);
 }
 
-class EchoCountsOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    const std::shared_ptr<EchoStage> stage = Registry<EchoStage>::Global().Find(
-        ctx->input(0).scalar<tstring>()());
-    std::vector<std::shared_ptr<const EchoCounters>> counters;
-    if (stage != nullptr) counters = stage->Counters();
-    Tensor counts(tensorflow::DT_INT64,
-                  TensorShape({static_cast<int64_t>(counters.size()), 3}));
-    auto values = counts.matrix<int64_t>();
-    for (size_t i = 0; i < counters.size(); ++i) {
-      values(i, 0) = counters[i]->fresh;
-      values(i, 1) = counters[i]->repeated;
-      values(i, 2) = counters[i]->fresh_wait_nanos;
+absl::Status EchoCounts(OpKernelContext* ctx) {
+  const std::shared_ptr<EchoStage> stage =
+      Registry<EchoStage>::Global().Find(ctx->input(0).scalar<tstring>()());
+  std::vector<std::array<int64_t, 3>> rows;
+  if (stage != nullptr) {
+    for (const auto& of : stage->Counters()) {
+      rows.push_back({of->fresh, of->repeated, of->fresh_wait_nanos});
     }
-    ctx->set_output(0, counts);
   }
-};
+  ctx->set_output(0, Matrix(rows));
+  return absl::OkStatus();
+}
 
 REGISTER_KERNEL_BUILDER(
     Name("RefurbishTf>AdaptiveEchoDataset").Device(DEVICE_CPU),
     AdaptiveEchoDatasetOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoCounts").Device(DEVICE_CPU),
-                        EchoCountsOp);
+                        FunctionOp<EchoCounts>);
 
 }  // namespace
 }  // namespace refurbish_tf

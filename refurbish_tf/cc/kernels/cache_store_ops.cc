@@ -1,23 +1,18 @@
 // The lookup ops of `CacheStore`.
-#include <algorithm>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
-#include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/framework/variant.h"
 #include "tensorflow/core/framework/variant_encode_decode.h"
 
 namespace refurbish_tf {
 namespace {
-
-using tensorflow::OpInputList;
 
 // Keeps a store alive from Python. It cannot be serialized: the ops find the
 // store by its name.
@@ -35,10 +30,7 @@ absl::Status ParseStore(OpKernelContext* ctx,
   if (!tensorflow::TensorShapeUtils::IsScalar(id.shape())) {
     return absl::InvalidArgumentError("`store` must be a scalar.");
   }
-  absl::StatusOr<std::shared_ptr<SampleStore>> found =
-      SampleStore::Find(id.scalar<tstring>()());
-  if (!found.ok()) return found.status();
-  *store = *std::move(found);
+  TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id.scalar<tstring>()()));
   return absl::OkStatus();
 }
 
@@ -59,250 +51,179 @@ absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
   return absl::OkStatus();
 }
 
-class HandleOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    absl::StatusOr<std::shared_ptr<SampleStore>> store =
-        SampleStore::GetOrCreate(ctx->input(0).scalar<tstring>()(),
-                                 ctx->input(1).scalar<int64_t>()(),
-                                 ctx->input(2).scalar<tstring>()());
-    OP_REQUIRES_OK(ctx, store.status());
-    OP_REQUIRES_OK(ctx, (*store)->CheckDirectory());
-    Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
-    handle.scalar<tensorflow::Variant>()() =
-        StoreReference{*std::move(store)};
-    ctx->set_output(0, handle);
-  }
-};
+absl::Status MakeHandle(OpKernelContext* ctx) {
+  absl::StatusOr<std::shared_ptr<SampleStore>> store = SampleStore::GetOrCreate(
+      ctx->input(0).scalar<tstring>()(), ctx->input(1).scalar<int64_t>()(),
+      ctx->input(2).scalar<tstring>()());
+  TF_RETURN_IF_ERROR(store.status());
+  TF_RETURN_IF_ERROR((*store)->CheckDirectory());
+  Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
+  handle.scalar<tensorflow::Variant>()() = StoreReference{*std::move(store)};
+  ctx->set_output(0, handle);
+  return absl::OkStatus();
+}
 
 // An op on the store that its first input names.
-class StoreOp : public OpKernel {
+using StoreFunction = absl::Status (*)(OpKernelContext* ctx,
+                                       SampleStore& store);
+
+template <StoreFunction kFunction>
+absl::Status OnStore(OpKernelContext* ctx) {
+  std::shared_ptr<SampleStore> store;
+  TF_RETURN_IF_ERROR(ParseStore(ctx, &store));
+  return kFunction(ctx, *store);
+}
+
+template <StoreFunction kFunction>
+using StoreOp = FunctionOp<OnStore<kFunction>>;
+
+absl::Status OtherTypes(const Sample& sample, uint64_t index) {
+  std::string found;
+  for (const Tensor& tensor : sample) {
+    absl::StrAppend(&found, " ", tensorflow::DataTypeString(tensor.dtype()),
+                    tensor.shape().DebugString());
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "The sample at index ", index, " of the CacheStore has components", found,
+      ", which the store's element_spec does not allow."));
+}
+
+class GetOp : public OpKernel {
  public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) final {
-    std::shared_ptr<SampleStore> store;
-    OP_REQUIRES_OK(ctx, ParseStore(ctx, &store));
-    OP_REQUIRES_OK(ctx, Apply(ctx, *store));
-  }
-
- protected:
-  virtual absl::Status Apply(OpKernelContext* ctx, SampleStore& store) = 0;
-
-  template <class T>
-  static void SetScalarOutput(OpKernelContext* ctx, T value) {
-    Tensor output(tensorflow::DataTypeToEnum<T>::value, TensorShape({}));
-    output.scalar<T>()() = value;
-    ctx->set_output(0, output);
-  }
-
-  static void SetVectorOutput(OpKernelContext* ctx,
-                              std::initializer_list<int64_t> values) {
-    Tensor output(tensorflow::DT_INT64,
-                  TensorShape({static_cast<int64_t>(values.size())}));
-    std::copy(values.begin(), values.end(), output.vec<int64_t>().data());
-    ctx->set_output(0, output);
-  }
-};
-
-class GetOp : public StoreOp {
- public:
-  explicit GetOp(OpKernelConstruction* ctx) : StoreOp(ctx) {
+  explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &dtypes_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &shapes_));
   }
 
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
+  void Compute(OpKernelContext* ctx) override {
+    std::shared_ptr<SampleStore> store;
+    OP_REQUIRES_OK(ctx, ParseStore(ctx, &store));
     uint64_t index;
-    absl::Status status = ParseIndex(ctx, &index);
-    if (!status.ok()) return status;
+    OP_REQUIRES_OK(ctx, ParseIndex(ctx, &index));
     Sample sample;
     Generation generation;
-    if (!store.store().Get(index, {}, &sample, &generation)) {
-      return absl::NotFoundError(absl::StrCat(
-          "There is no sample at index ", index, " of the CacheStore."));
+    OP_REQUIRES(
+        ctx, store->store().Get(index, {}, &sample, &generation),
+        absl::NotFoundError(absl::StrCat("There is no sample at index ", index,
+                                         " of the CacheStore.")));
+    bool fits = sample.size() == dtypes_.size();
+    for (size_t i = 0; fits && i < sample.size(); ++i) {
+      fits = sample[i].dtype() == dtypes_[i] &&
+             shapes_[i].IsCompatibleWith(sample[i].shape());
     }
-    if (sample.size() != dtypes_.size()) return OtherTypes(sample, index);
-    for (size_t i = 0; i < sample.size(); ++i) {
-      if (sample[i].dtype() != dtypes_[i] ||
-          !shapes_[i].IsCompatibleWith(sample[i].shape())) {
-        return OtherTypes(sample, index);
-      }
-    }
+    OP_REQUIRES(ctx, fits, OtherTypes(sample, index));
     for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
-    return absl::OkStatus();
   }
 
  private:
-  absl::Status OtherTypes(const Sample& sample, uint64_t index) const {
-    std::string found;
-    for (const Tensor& tensor : sample) {
-      absl::StrAppend(&found, " ", tensorflow::DataTypeString(tensor.dtype()),
-                      tensor.shape().DebugString());
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The sample at index ", index, " of the CacheStore has components",
-        found, ", which the store's element_spec does not allow."));
-  }
-
   DataTypeVector dtypes_;
   std::vector<PartialTensorShape> shapes_;
 };
 
-class PutOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
+absl::Status Put(OpKernelContext* ctx, SampleStore& store) {
+  uint64_t index;
+  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  tensorflow::OpInputList components;
+  TF_RETURN_IF_ERROR(ctx->input_list("components", &components));
+  return store.Put(index, Sample(components.begin(), components.end()));
+}
 
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
-    uint64_t index;
-    absl::Status status = ParseIndex(ctx, &index);
-    if (!status.ok()) return status;
-    OpInputList components;
-    status = ctx->input_list("components", &components);
-    if (!status.ok()) return status;
-    return store.Put(index, Sample(components.begin(), components.end()));
+absl::Status Remove(OpKernelContext* ctx, SampleStore& store) {
+  uint64_t index;
+  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  ctx->set_output(0, Tensor(store.store().Remove(index)));
+  return absl::OkStatus();
+}
+
+absl::Status Contains(OpKernelContext* ctx, SampleStore& store) {
+  uint64_t index;
+  TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
+  ctx->set_output(
+      0, Tensor(store.store().StoredGeneration(index) != kNoGeneration));
+  return absl::OkStatus();
+}
+
+absl::Status Clear(OpKernelContext*, SampleStore& store) {
+  store.store().Clear();
+  return absl::OkStatus();
+}
+
+absl::Status Stats(OpKernelContext* ctx, SampleStore& store) {
+  DiskStore::Counts counts;
+  if (store.disk() != nullptr) {
+    counts = store.disk()->Stats();
+  } else {
+    counts.store = store.store().Stats();
   }
-};
+  ctx->set_output(
+      0, Vector({counts.store.entries, counts.store.bytes, counts.store.hits,
+                 counts.store.misses, counts.store.evictions, counts.disk_bytes,
+                 counts.segments, counts.compactions, counts.bytes_moved,
+                 counts.corrupt, counts.foreign_hits, counts.failed_writes,
+                 counts.epochs}));
+  return absl::OkStatus();
+}
 
-class RemoveOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
+absl::Status CheckOnDisk(SampleStore& store) {
+  if (store.disk() != nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError("This CacheStore is not on disk.");
+}
 
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
-    uint64_t index;
-    absl::Status status = ParseIndex(ctx, &index);
-    if (!status.ok()) return status;
-    SetScalarOutput<bool>(ctx, store.store().Remove(index));
-    return absl::OkStatus();
+absl::Status Agree(OpKernelContext* ctx, SampleStore& store) {
+  TF_RETURN_IF_ERROR(CheckOnDisk(store));
+  const auto names = ctx->input(1).flat<tstring>();
+  const auto values = ctx->input(2).flat<tstring>();
+  if (names.size() != values.size()) {
+    return absl::InvalidArgumentError("A value for each name is needed.");
   }
-};
-
-class ContainsOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
-
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
-    uint64_t index;
-    absl::Status status = ParseIndex(ctx, &index);
-    if (!status.ok()) return status;
-    SetScalarOutput<bool>(ctx,
-                          store.store().StoredGeneration(index) != kNoGeneration);
-    return absl::OkStatus();
+  Settings settings;
+  for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
+  absl::Status status = store.CheckDirectory();
+  if (status.ok()) {
+    status = store.Agree(settings, ctx->input(3).scalar<bool>()());
   }
-};
-
-class ClearOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
-
- protected:
-  absl::Status Apply(OpKernelContext*, SampleStore& store) override {
-    store.store().Clear();
-    return absl::OkStatus();
+  // For the user all of these are a wrong argument.
+  if (!status.ok()) return absl::FailedPreconditionError(status.message());
+  settings = store.disk()->settings();
+  const TensorShape shape({static_cast<int64_t>(settings.size())});
+  Tensor agreed_names(tensorflow::DT_STRING, shape);
+  Tensor agreed_values(tensorflow::DT_STRING, shape);
+  int64_t i = 0;
+  for (const auto& [name, value] : settings) {
+    agreed_names.flat<tstring>()(i) = name;
+    agreed_values.flat<tstring>()(i++) = value;
   }
-};
+  ctx->set_output(0, agreed_names);
+  ctx->set_output(1, agreed_values);
+  return absl::OkStatus();
+}
 
-class StatsOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
+absl::Status Verify(OpKernelContext* ctx, SampleStore& store) {
+  TF_RETURN_IF_ERROR(CheckOnDisk(store));
+  const auto [right, wrong] = store.disk()->Verify();
+  ctx->set_output(0, Vector({right, wrong}));
+  return absl::OkStatus();
+}
 
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) override {
-    DiskStore::Counts counts;
-    if (store.disk() != nullptr) {
-      counts = store.disk()->Stats();
-    } else {
-      counts.store = store.store().Stats();
-    }
-    SetVectorOutput(ctx, {
-        counts.store.entries, counts.store.bytes,  counts.store.hits,
-        counts.store.misses,  counts.store.evictions,
-        counts.disk_bytes,    counts.segments,     counts.compactions,
-        counts.bytes_moved,   counts.corrupt,      counts.foreign_hits,
-        counts.failed_writes, counts.epochs});
-    return absl::OkStatus();
-  }
-};
-
-// An op on a store that must be on disk.
-class DiskStoreOp : public StoreOp {
- public:
-  using StoreOp::StoreOp;
-
- protected:
-  absl::Status Apply(OpKernelContext* ctx, SampleStore& store) final {
-    if (store.disk() == nullptr) {
-      return absl::InvalidArgumentError("This CacheStore is not on disk.");
-    }
-    return ApplyToDisk(ctx, store);
-  }
-  virtual absl::Status ApplyToDisk(OpKernelContext* ctx,
-                                   SampleStore& store) = 0;
-};
-
-class AgreeOp : public DiskStoreOp {
- public:
-  explicit AgreeOp(OpKernelConstruction* ctx) : DiskStoreOp(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("replace", &replace_));
-  }
-
- protected:
-  absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
-    const auto names = ctx->input(1).flat<tstring>();
-    const auto values = ctx->input(2).flat<tstring>();
-    if (names.size() != values.size()) {
-      return absl::InvalidArgumentError("A value for each name is needed.");
-    }
-    Settings settings;
-    for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
-    absl::Status status = store.CheckDirectory();
-    if (status.ok()) status = store.Agree(settings, replace_);
-    // For the user all of these are a wrong argument.
-    if (!status.ok()) return absl::FailedPreconditionError(status.message());
-    settings = store.disk()->settings();
-    const TensorShape shape({static_cast<int64_t>(settings.size())});
-    Tensor agreed_names(tensorflow::DT_STRING, shape);
-    Tensor agreed_values(tensorflow::DT_STRING, shape);
-    int64_t i = 0;
-    for (const auto& [name, value] : settings) {
-      agreed_names.flat<tstring>()(i) = name;
-      agreed_values.flat<tstring>()(i++) = value;
-    }
-    ctx->set_output(0, agreed_names);
-    ctx->set_output(1, agreed_values);
-    return absl::OkStatus();
-  }
-
- private:
-  bool replace_;
-};
-
-class VerifyOp : public DiskStoreOp {
- public:
-  using DiskStoreOp::DiskStoreOp;
-
- protected:
-  absl::Status ApplyToDisk(OpKernelContext* ctx, SampleStore& store) override {
-    const auto [right, wrong] = store.disk()->Verify();
-    SetVectorOutput(ctx, {right, wrong});
-    return absl::OkStatus();
-  }
-};
-
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU), HandleOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU), AgreeOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreVerify").Device(DEVICE_CPU), VerifyOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreGet").Device(DEVICE_CPU), GetOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStorePut").Device(DEVICE_CPU), PutOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreRemove").Device(DEVICE_CPU), RemoveOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreContains").Device(DEVICE_CPU),
-                        ContainsOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU), ClearOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU), StatsOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU),
+                        FunctionOp<MakeHandle>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU),
+                        StoreOp<Agree>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreVerify").Device(DEVICE_CPU),
+                        StoreOp<Verify>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreGet").Device(DEVICE_CPU),
+                        GetOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStorePut").Device(DEVICE_CPU),
+                        StoreOp<Put>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreRemove").Device(DEVICE_CPU),
+                        StoreOp<Remove>);
+REGISTER_KERNEL_BUILDER(
+    Name("RefurbishTf>CacheStoreContains").Device(DEVICE_CPU),
+    StoreOp<Contains>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU),
+                        StoreOp<Clear>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU),
+                        StoreOp<Stats>);
 
 }  // namespace
 }  // namespace refurbish_tf

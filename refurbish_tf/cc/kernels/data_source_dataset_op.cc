@@ -19,7 +19,6 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
-#include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/op_requires.h"
 

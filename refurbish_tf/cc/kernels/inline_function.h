@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/data/captured_function.h"
 
 namespace refurbish_tf {
 

@@ -2,6 +2,7 @@
 #ifndef REFURBISH_TF_CC_KERNELS_NAMES_H_
 #define REFURBISH_TF_CC_KERNELS_NAMES_H_
 
+#include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/framework/dataset.h"
 #include "tensorflow/core/framework/op_kernel.h"
 

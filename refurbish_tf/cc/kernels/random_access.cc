@@ -4,8 +4,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 
 namespace refurbish_tf {
@@ -28,22 +28,18 @@ const DatasetBase* Find(const DatasetBase* dataset,
   return has_access ? nullptr : dataset;
 }
 
-class FirstStreamOp : public OpKernel {
- public:
-  using OpKernel::OpKernel;
-  void Compute(OpKernelContext* ctx) override {
-    DatasetBase* dataset = nullptr;
-    OP_REQUIRES_OK(ctx, tensorflow::data::GetDatasetFromVariantTensor(
-                            ctx->input(0), &dataset));
-    const DatasetBase* stream = FirstStream(dataset);
-    Tensor op(tensorflow::DT_STRING, TensorShape({}));
-    if (stream != nullptr) op.scalar<tstring>()() = stream->type_string();
-    ctx->set_output(0, op);
-  }
-};
+absl::Status TypeOfFirstStream(OpKernelContext* ctx) {
+  DatasetBase* dataset = nullptr;
+  TF_RETURN_IF_ERROR(
+      tensorflow::data::GetDatasetFromVariantTensor(ctx->input(0), &dataset));
+  const DatasetBase* stream = FirstStream(dataset);
+  ctx->set_output(
+      0, Tensor(tstring(stream == nullptr ? "" : stream->type_string())));
+  return absl::OkStatus();
+}
 
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FirstStream").Device(DEVICE_CPU),
-                        FirstStreamOp);
+                        FunctionOp<TypeOfFirstStream>);
 
 }  // namespace
 

@@ -232,9 +232,9 @@ REGISTER_OP("RefurbishTf>CacheStoreAgree")
     .Input("store: string")
     .Input("names: string")
     .Input("values: string")
+    .Input("replace: bool")
     .Output("agreed_names: string")
     .Output("agreed_values: string")
-    .Attr("replace: bool = false")
     .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
@@ -261,17 +261,7 @@ REGISTER_OP("RefurbishTf>CacheStoreGet")
     .Attr("output_types: list(type) >= 1")
     .Attr("output_shapes: list(shape) >= 1")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      std::vector<tensorflow::PartialTensorShape> shapes;
-      TF_RETURN_IF_ERROR(c->GetAttr("output_shapes", &shapes));
-      for (size_t i = 0; i < shapes.size(); ++i) {
-        tensorflow::shape_inference::ShapeHandle shape;
-        TF_RETURN_IF_ERROR(
-            c->MakeShapeFromPartialTensorShape(shapes[i], &shape));
-        c->set_output(i, shape);
-      }
-      return absl::OkStatus();
-    })
+    .SetShapeFn(tensorflow::shape_inference::DatasetIteratorShape)
     .Doc("The components of the sample at `index`.");
 
 REGISTER_OP("RefurbishTf>CacheStorePut")
