@@ -53,7 +53,7 @@ def _draws(seed):
 def test_windows_are_those_of_the_reference(scale, ratio):
   attempts = collections.Counter()
   for height, width in SIZES:
-    for seed in make_seeds(40):
+    for seed in make_seeds(20):
       expected = _reference(height, width, _draws(seed), scale, ratio)
       assert _window(height, width, seed, scale, ratio) == expected
       top, left, h, w = expected
@@ -83,14 +83,6 @@ def test_the_crop_is_drawn_from_the_seed_alone():
   for one, other in zip(eager, in_graph.as_numpy_iterator()):
     np.testing.assert_array_equal(one, other)
   assert len({part.tobytes() for part in eager}) == len(seeds)
-
-
-def test_draws_are_uniform():
-  draws = np.stack([_draws(seed) for seed in make_seeds(400)])
-  assert draws.shape == (400, 22) and draws.min() >= 0 and draws.max() < 1
-  # Of 400 numbers the mean scatters by 0.0144.
-  assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.075)
-  assert np.all(np.abs(np.corrcoef(draws, rowvar=False) - np.eye(22)) < 0.25)
 
 
 def test_a_pipeline_of_photographs():
