@@ -444,14 +444,14 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
     files = write_files(pathlib.Path(directory.name), 5, 0, 3)
     return lambda: with_options(self.BUILDS[build](rtf.sources.tfrecord(files)), symbolic=symbolic)
 
-  @combinations.generate(combinations.times(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]),
-      checkpoint_test_base.default_test_combinations()))
+  @combinations.generate(cases.some(combinations.times(
+      checkpoint_test_base.default_test_combinations(),
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True])), 6))
   def test_core(self, verify_fn, symbolic):
     verify_fn(self, self._dataset_fn("plain", symbolic), 8)
 
-  @combinations.generate(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)))
+  @combinations.generate(cases.some(
+      combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True], build=list(BUILDS)), 7))
   def test_restore_at_every_step(self, symbolic, build):
     dataset_fn = self._dataset_fn(build, symbolic)
     n = len(contents(dataset_fn()))
