@@ -248,7 +248,7 @@ class Model:
 @given(max_bytes=st.sampled_from([None, 64]), operations=st.lists(st.tuples(
     st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]), st.integers(0, 3), st.integers(0, 6)),
     max_size=25))
-@settings(max_examples=cases.examples(30), derandomize=True)
+@settings(max_examples=cases.examples(12), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
   """Any sequence of calls does what it does to a dictionary, within max_bytes, and the counts are exact."""
   store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))
@@ -311,7 +311,7 @@ def test_samples_are_not_copied():
 def test_many_threads():
   """Calls from several threads at once lose nothing and count everything."""
   store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int64))
-  rounds, each = 5, 40
+  rounds, each = 3, 40
   failures = []
 
   def work(number):

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from support import cases
 from support.stores import address
 
 N = 12
@@ -60,7 +61,7 @@ def test_clear_and_remove_in_mid_training(stream):
   stage = Stage(store, r=1000, stream=stream)
   stage.epoch()
   calls = N
-  for stop in range(N + 1):
+  for stop in cases.some(range(N + 1), 4):
     for clear in (False, True):
       assert len(store) == N
       iterator = iter(stage.dataset)
@@ -116,7 +117,7 @@ def test_two_stages_at_once_are_refused():
   assert [int(store.get(i)) for i in range(N)] == [10 * i for i in range(N)]
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", cases.some([False, True], 1))
 def test_a_store_whose_stage_is_gone(stream):
   """It can be read, and used by another stage, which never gets the samples of the one before. Its type may change, too."""
   store = rtf.CacheStore()

@@ -159,14 +159,16 @@ SIGNATURES.update({
     "static method": (Callable.static, True)})
 
 
+@cases.each_value
+@pytest.mark.parametrize("place", ["partial_fn", "final_fn"])
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_who_is_given_a_seed(kind):
+def test_who_is_given_a_seed(kind, place):
   """A function is given a seed just when it has a parameter of that name which no component takes."""
   function, takes = SIGNATURES[kind]
-  for dataset in (Dataset.range(4).refurbish(function), Dataset.range(4).refurbish(tf.identity, function)):
-    seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
-    assert len(seeds) == (4 if takes else 1)
-    assert takes or seeds == {(0, 0)}
+  dataset = Dataset.range(4).refurbish(**{"partial_fn": tf.identity, place: function})
+  seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
+  assert len(seeds) == (4 if takes else 1)
+  assert takes or seeds == {(0, 0)}
 
 
 def test_a_component_that_is_called_seed():
@@ -230,7 +232,7 @@ class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
     tf.random.set_seed(None)
 
   @parameterized.product(
-      [{"n": 1, "final": False}, {"n": 2, "final": True}, {"n": 10, "final": True}], r=[1, 1.5, 3], streamed=[False, True])
+      [{"n": 1, "final": False}, {"n": 2, "final": True}, {"n": 10, "final": True}], r=cases.some([1, 3, 1.5], 1), streamed=[False, True])
   def test_produces(self, n, r, streamed, final):
     source = stream(n) if streamed else Dataset.range(n)
     dataset = source.refurbish(lambda x: 2 * x, (lambda x: x + 1) if final else None, r=r, seed=1)
@@ -278,8 +280,6 @@ def test_apply_makes_the_same_stage(source, options):
   method = source.refurbish(draw, draw_again, seed=3, **options)
   applied = source.apply(rtf.refurbish(draw, draw_again, seed=3, **options))
   assert epochs(method) == epochs(applied)
-  other = source.refurbish(draw, draw_again, seed=4, **options)
-  assert epochs(method) != epochs(other)
 
 
 def test_the_global_seed():

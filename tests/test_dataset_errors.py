@@ -172,7 +172,7 @@ def test_failing_elements_while_samples_are_removed():
     dataset = source.refurbish(
         tf.identity if source_fails else switch, r=2, seed=1, store=store, shuffle_buffer_size=5)
     list(dataset)
-    for _ in range(20):
+    for _ in range(10):
       switch.bad = set(randomly.sample(range(30), randomly.randrange(4)))
       iterator, values, errors = iter(dataset), [], 0
       for _ in range(100):
@@ -294,20 +294,23 @@ DECORATED = {
 }
 
 
+@cases.each_value
+@pytest.mark.parametrize("build", [
+    lambda source, function: source.refurbish(function, seed=1),
+    lambda source, function: source.refurbish(lambda *x: x, function, seed=1),
+    lambda source, function: source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()])
 @pytest.mark.parametrize("kind", DECORATED)
-def test_decorated_functions(kind):
+def test_decorated_functions(kind, build):
   """They are called as by map, whatever they say of themselves; a seed is given to those that it reaches."""
   function, is_seeded = DECORATED[kind]
   source = Dataset.range(8).map(lambda x: (x, x))
-  for dataset in (source.refurbish(function, seed=1), source.refurbish(lambda *x: x, function, seed=1),
-                  source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()):
-    found = {int(label): int(image) for image, label in dataset}
-    assert sorted(found) == list(range(8))
-    if not is_seeded:
-      assert found == {int(label): int(image) for image, label in source.map(function)}
-    else:
-      # Each has a draw of its own.
-      assert len({image - label for label, image in found.items()}) > 4
+  found = {int(label): int(image) for image, label in build(source, function)}
+  assert sorted(found) == list(range(8))
+  if not is_seeded:
+    assert found == {int(label): int(image) for image, label in source.map(function)}
+  else:
+    # Each has a draw of its own.
+    assert len({image - label for label, image in found.items()}) > 4
 
 
 def test_errors_in_tracing_are_those_of_the_function():

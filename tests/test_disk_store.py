@@ -18,7 +18,7 @@ from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 from support.stores import delete, drop, new_path
 
-SOME = settings(max_examples=cases.examples(10), derandomize=True)
+SOME = settings(max_examples=cases.examples(6), derandomize=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
 
 
 @cases.each_value
-@pytest.mark.parametrize("kind", RANDOM_ACCESS)
+@pytest.mark.parametrize("kind", cases.some(RANDOM_ACCESS, 2))
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_yields_what_the_store_in_memory_yields(root, kind, epochs):
   """Identity: the store decides what is prepared and never what comes out, also when it is lost between two runs.
@@ -231,7 +231,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
   kept = run([None])
   assert 10 < kept < n
   # So that the store is about full, but has not had to choose.
-  for stop in range(20, 40, 2):
+  for stop in cases.some(range(20, 40, 2), 3):
     assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
 

@@ -40,7 +40,7 @@ def _in_keras(directory, **arguments):
   return found if isinstance(found, list) else [found]
 
 
-@hypothesis.settings(max_examples=cases.examples(25))
+@hypothesis.settings(max_examples=cases.examples(12))
 @hypothesis.given(_trees(), strategies.sampled_from([None, 0.2, 0.5]), strategies.integers(0, 2**32 - 1), strategies.data())
 def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, split, seed, data):
   directory = tmp_path_factory.mktemp("images")
