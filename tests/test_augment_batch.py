@@ -1,6 +1,4 @@
 """Checks the batched crop, flip and normalisation against the layers for single images."""
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -66,21 +64,6 @@ class TestRandomCropAndFlipBatch:
     with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
       tf.train.Checkpoint(iterator=unseeded).write(str(tmp_path / "another"))
 
-  @pytest.mark.parametrize("mean, std, channels", [
-      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3),
-      (0, 1, 1), ([0.5], [0.2], 4)])
-  @pytest.mark.parametrize("known", [True, False])
-  def test_normalises(self, mean, std, channels, known):
-    images = _images(6, 9, 7, channels)
-    cropped = augment.random_crop_and_flip_batch(2)(images, seed=[7, 0])
-    function = tf.function(augment.random_crop_and_flip_batch(2, mean, std), autograph=False)
-    function = function.get_concrete_function(
-        tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
-    results = function(tf.constant(images), seed=tf.constant([7, 0]))
-    assert results.dtype == tf.float32
-    expected = (cropped.numpy() / 255 - np.asarray(mean)) / np.asarray(std)
-    np.testing.assert_allclose(results, expected, rtol=1e-5, atol=2e-6)
-
   @pytest.mark.parametrize("shape", [[None, 32, 48, 3], [4, None, 48, 3], [4, 32, None, None], [None] * 4])
   @pytest.mark.parametrize("normalisation", [(), (0.5, 0.25)])
   def test_keeps_the_static_shape(self, shape, normalisation):
@@ -136,13 +119,8 @@ class TestRefusal:
   @pytest.mark.parametrize("mean, std, error, said", [
       (0.5, None, ValueError, "mean=0.5 and std=None; there must be both"), (None, 1, ValueError, "both or none"),
       ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
-      (0.5, [1, None, 1], TypeError, "std=.*real number"),
-      (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      (0.5, math.inf, ValueError, "it must be above 0, finite"), (math.nan, 1, ValueError, "it must be finite"),
-      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"), ([], 1, TypeError, "mean=.*a real number"),
-      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255"),
-      ((0.1, 0.2), (0.1, 0.2), ValueError, "mean of 2 channels; images have 1, 3 or 4"),
-      ((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3), ValueError, "mean of 4 and std of 3 channels")])
+      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"),
+      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
       augment.random_crop_and_flip_batch(4, mean, std)

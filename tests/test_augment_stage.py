@@ -18,6 +18,7 @@ import refurbish_tf as rtf
 from refurbish_tf import echo_op
 from support import cases
 from support.datasets import CallsAtOnce, call_in_python
+from support.echoes import read
 from test_damaged_checkpoint import set_state, state_of
 
 Dataset = tf.data.Dataset
@@ -45,17 +46,6 @@ def fails_at(*failures):
       return x + 100
 
   return check
-
-
-def read(iterator):
-  found = []
-  while True:
-    try:
-      found.append(int(next(iterator)))
-    except StopIteration:
-      return found
-    except tf.errors.InvalidArgumentError as error:
-      found.append(error.message)
 
 
 @pytest.mark.parametrize("threads", cases.some([1, 2, 5], 1))

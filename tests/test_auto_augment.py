@@ -242,12 +242,3 @@ def test_two_pairs_and_pairs_of_two_calls_go_together():
   _, second = augment.auto_augment_layers("cifar10")
   fn = augment.compose([first, second, *augment.auto_augment_layers("imagenet")])
   assert fn(TELLING, seed=[7, 0]).shape == TELLING.shape
-
-
-@cases.only_exhaustive  # By default the tests of TestSplit, whose stages have more in between.
-def test_with_refurbish_as_in_the_paper():
-  partial_fn, final_fn = rtf.augment.split(PIPELINE, at=2)
-  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
-  dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
-  epochs = [sorted(int(label) for _, label in dataset.as_numpy_iterator()) for _ in range(3)]
-  assert epochs == [list(range(6))] * 3

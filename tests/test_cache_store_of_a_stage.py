@@ -192,17 +192,6 @@ def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
   assert stage.stats.total.fresh == N
 
 
-def test_max_bytes_bounds_a_stage():
-  """The store never holds more, and what does not fit is prepared in each epoch."""
-  store = rtf.CacheStore(max_bytes=8 * 5 + 7)
-  stage = Stage(store, r=100)
-  for _ in range(3):
-    for _ in stage.dataset:
-      assert store.stats().bytes <= 8 * 5
-  assert [epoch.fresh for epoch in stage.stats.epochs] == [N, N - 5, N - 5]
-  assert len(store) == 5
-
-
 def test_max_bytes_smaller_than_a_sample():
   """Refused when the stage is built if the size is known, else when the sample comes, with both numbers and a way out."""
   with pytest.raises(ValueError, match="takes 8 bytes, more than max_bytes=7.*r=1"):

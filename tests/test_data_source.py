@@ -378,16 +378,6 @@ def test_dropped_while_python_runs():
   assert max(_flat(source.asked)) < 200 - 1  # It was not read to its end.
 
 
-def test_dropped_iterators_of_refurbish():
-  source = Batched(100)
-  train = data_source(source).map(lambda x: x, 4).prefetch(4).refurbish(lambda x: x, r=2, seed=1)
-  for i in range(20):
-    iterator = iter(train)
-    checkpoints.take(iterator, i)
-    del iterator
-  assert sorted(_values(train)) == _squares(100)
-
-
 def _freed(weak):
   gc.collect()
   return weak() is None

@@ -49,41 +49,12 @@ def test_repeat(source):
   assert np.array_equal(np.reshape(list(forever.take(40).as_numpy_iterator()), [4, 10]), values)
 
 
-def test_take():
-  """Epochs that are stopped early count as epochs, in which nothing comes twice."""
-  dataset = Dataset.range(10).refurbish(tf.identity, r=2, seed=1)
-  for stop in (0, 1, 4, 9, 10, 11):
-    values = list(dataset.take(stop).as_numpy_iterator())
-    assert len(values) == min(stop, 10) == len(set(values))
-  assert sorted(dataset.as_numpy_iterator()) == list(range(10))
-  assert len(stats(dataset).epochs) == 6  # take(0) reads nothing.
-
-
 def test_an_iterator_that_is_made_but_not_read_begins_no_epoch():
   source = Dataset.range(10)
   for dataset in (source.refurbish(tf.identity), source.refurbish(tf.identity, tf.identity).batch(2).prefetch(2)):
     iterators = [iter(dataset) for _ in range(5)]
     del iterators
     assert stats(dataset).epochs == ()
-
-
-def test_two_iterators_at_once():
-  """Each has an epoch of its own, whole, whichever is ahead."""
-  for source in (Dataset.range(20), stream(20)):
-    dataset = source.refurbish(tf.identity, tf.identity, r=2, seed=1)
-    randomly = random.Random(1)
-    for _ in range(2):
-      values = [[], []]
-      iterators = [iter(dataset), iter(dataset)]
-      while iterators[0] or iterators[1]:
-        which = randomly.randrange(2)
-        if iterators[which]:
-          value = next(iterators[which], None)
-          if value is None:
-            iterators[which] = None
-          else:
-            values[which].append(int(value))
-      assert [sorted(each) for each in values] == [list(range(20))] * 2
 
 
 @cases.each_value

@@ -15,10 +15,6 @@ from support.echoes import MANY, contents, failing_at, read
 factors = st.sampled_from([1, 1.25, 1.5, 2, math.pi, 4, 7])
 
 
-def count(dataset):
-  return sum(int(tf.shape(batch)[0]) for batch in dataset.batch(4096))
-
-
 @MANY
 @given(n=st.integers(0, 12), e=st.integers(1, 5))
 def test_whole_factor_is_what_the_paper_writes(n, e):

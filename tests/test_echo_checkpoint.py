@@ -41,13 +41,6 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     n = self._num_outputs(dataset_fn)
     self.verify_run_with_breaks(dataset_fn, list(range(n + 1)), n)
 
-  @combinations.generate(combinations.combine(tf_api_version=2, mode="eager", symbolic=[False, True]))
-  def test_restore_once(self, symbolic):
-    dataset_fn = self._dataset_fn(2.5, symbolic, n=3)
-    n = self._num_outputs(dataset_fn)
-    for step in cases.some(range(n + 1), 3):
-      self.verify_run_with_breaks(dataset_fn, [step], n)
-
   @combinations.generate(
       combinations.combine(
           tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1), behind=["skip", "echo", "batch"]) +

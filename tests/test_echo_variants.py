@@ -93,13 +93,6 @@ def test_augment_fn_with_a_seed_of_its_own():
   assert len(list(dataset)) == 2
 
 
-def test_layers_of_augment():
-  images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
-  augment_fn = rtf.augment.compose([rtf.augment.random_crop(4), rtf.augment.random_flip()])
-  dataset = images.echo(2, "before_augment", augment_fn=augment_fn, batch_size=4, shuffle_buffer_size=8)
-  assert [image.shape for image, _ in dataset] == [(4, 32, 32, 3)] * 4
-
-
 def test_batch_echo_moves_no_bytes():
   def address(tensor):
     return np.frombuffer(memoryview(tensor), np.uint8).ctypes.data

@@ -98,16 +98,6 @@ def test_only_what_is_asked_for_is_read(tmp_path):
     tf.data.experimental.at(source, 5)
 
 
-def test_refurbish_reads_what_is_fresh(tmp_path):
-  _write(tmp_path, [f"a/{i}.png" for i in range(12)])
-  train = image_folder(tmp_path).refurbish(lambda file, label: file, r=3, seed=1)
-  assert sorted(train.as_numpy_iterator()) == sorted(f"a/{i}.png".encode() for i in range(12))
-  for i in range(12):
-    (tmp_path / f"a/{i}.png").write_bytes(b"new")
-  assert list(train.as_numpy_iterator()).count(b"new") == 4
-  assert list(train.as_numpy_iterator()).count(b"new") == 8
-
-
 def test_links(tmp_path):
   _write(tmp_path, ["images/a/1.png", "elsewhere/2.png", "elsewhere/more/3.png"])
   os.symlink(tmp_path / "elsewhere", tmp_path / "images/b")

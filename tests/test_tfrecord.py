@@ -156,12 +156,6 @@ def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
   assert sum(fresh) <= 1.05 * n * size
 
 
-def test_describe_says_by_index(tmp_path):
-  train = rtf.sources.tfrecord(write_files(tmp_path, 6)).refurbish(tf.strings.length, r=2, seed=1)
-  list(train)
-  assert "by index" in rtf.describe(train)
-
-
 @pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
 def test_a_damaged_record_concerns_no_other(tmp_path, reads):
   files = write_files(tmp_path, 6, 5)
