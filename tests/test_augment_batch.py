@@ -1,15 +1,11 @@
 """Checks the batched crop, flip and normalisation against the layers for single images."""
-import collections
-import itertools
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from support.images import IMAGES, chi_square, make_seeds, mapped
+from support.images import IMAGES
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.262)
 
@@ -19,20 +15,6 @@ def _images(count, height, width, channels=3):
 
 
 class TestRandomCropAndFlipBatch:
-
-  @pytest.mark.parametrize("seeded", [True, False])
-  def test_gives_the_outcomes_of_the_layers_each_equally_often(self, seeded):
-    image = 1 + np.arange(3 * 5 * 4, dtype=np.uint8).reshape(5, 4, 3)
-    single = augment.compose([augment.random_crop(1), augment.random_flip()])
-    outcomes = {result.tobytes() for result in mapped(single, image, make_seeds(600))}
-    assert len(outcomes) == 9 * 2
-    batched = augment.random_crop_and_flip_batch(1)
-    images = np.stack([image] * 3600)
-    results = batched(images, seed=[7, 0]) if seeded else batched(images)
-    drawn = collections.Counter(result.tobytes() for result in results.numpy())
-    assert set(drawn) == outcomes
-    # 17 degrees of freedom, p = 0.000005, because the draws without a seed are other ones in each run.
-    assert chi_square(list(drawn.values())) < 56
 
   @pytest.mark.parametrize("known", [True, False])
   def test_is_what_compose_makes_of_each_image(self, known):
@@ -77,25 +59,10 @@ class TestRandomCropAndFlipBatch:
     tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
     yielded += [batch.numpy().tobytes() for batch in restored]
     # The epoch goes on as it was; in those after a restore Dataset.random draws other numbers.
-    assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == 12
+    assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == len(set(expected)) == 12
     unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
     with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):
       tf.train.Checkpoint(iterator=unseeded).write(str(tmp_path / "another"))
-
-  @pytest.mark.parametrize("mean, std, channels", [
-      (MEAN, STD, 3), (list(MEAN), np.array(STD), 3), (0.5, 0.25, 3), (np.array(0.5), np.float32(0.25), 3), (0.5, STD, 3), (MEAN, 1, 3),
-      (0, 1, 1), ([0.5], [0.2], 4)])
-  @pytest.mark.parametrize("known", [True, False])
-  def test_normalises(self, mean, std, channels, known):
-    images = _images(6, 9, 7, channels)
-    cropped = augment.random_crop_and_flip_batch(2)(images, seed=[7, 0])
-    function = tf.function(augment.random_crop_and_flip_batch(2, mean, std), autograph=False)
-    function = function.get_concrete_function(
-        tf.TensorSpec(images.shape if known else [None] * 4, tf.uint8), seed=tf.TensorSpec([2], tf.int32))
-    results = function(tf.constant(images), seed=tf.constant([7, 0]))
-    assert results.dtype == tf.float32
-    expected = (cropped.numpy() / 255 - np.asarray(mean)) / np.asarray(std)
-    np.testing.assert_allclose(results, expected, rtol=1e-5, atol=2e-6)
 
   @pytest.mark.parametrize("shape", [[None, 32, 48, 3], [4, None, 48, 3], [4, 32, None, None], [None] * 4])
   @pytest.mark.parametrize("normalisation", [(), (0.5, 0.25)])
@@ -117,26 +84,6 @@ class TestRandomCropAndFlipBatch:
     result = batched({"image": images, "label": 3}, seed=[7, 0])
     assert result["label"] == 3
     np.testing.assert_array_equal(result["image"], alone)
-
-  def test_behind_refurbish_with_a_seed_for_each_batch_is_reproducible(self):
-    batched = augment.random_crop_and_flip_batch(4, MEAN, STD)
-    partial_fn = augment.compose([augment.rand_augment_layer(9)])
-
-    def epochs():
-      train = tf.data.Dataset.from_tensor_slices((_images(12, 8, 8), np.arange(12)))
-      train = train.refurbish(partial_fn, None, r=2, seed=7).batch(5)
-      seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
-      train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
-      assert train.cardinality() == 3
-      return [list(train.unbatch().as_numpy_iterator()) for _ in range(2)]
-
-    first, second = epochs(), epochs()
-    for one, other in zip(itertools.chain(*first), itertools.chain(*second)):
-      np.testing.assert_array_equal(one[0], other[0])
-      assert one[1] == other[1]
-    assert all(sorted(label for _, label in epoch) == list(range(12)) for epoch in first)
-    one, other = ({label: image for image, label in epoch} for epoch in first)
-    assert any((one[label] != other[label]).any() for label in one)
 
   def test_within_compose_it_is_given_a_seed(self):
     batched = augment.random_crop_and_flip_batch(2)
@@ -172,13 +119,8 @@ class TestRefusal:
   @pytest.mark.parametrize("mean, std, error, said", [
       (0.5, None, ValueError, "mean=0.5 and std=None; there must be both"), (None, 1, ValueError, "both or none"),
       ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
-      (0.5, [1, None, 1], TypeError, "std=.*real number"),
-      (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      (0.5, math.inf, ValueError, "it must be above 0, finite"), (math.nan, 1, ValueError, "it must be finite"),
-      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"), ([], 1, TypeError, "mean=.*a real number"),
-      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255"),
-      ((0.1, 0.2), (0.1, 0.2), ValueError, "mean of 2 channels; images have 1, 3 or 4"),
-      ((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3), ValueError, "mean of 4 and std of 3 channels")])
+      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"),
+      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255")])
   def test_of_a_normalisation(self, mean, std, error, said):
     with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
       augment.random_crop_and_flip_batch(4, mean, std)

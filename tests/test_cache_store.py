@@ -54,20 +54,10 @@ def assert_same(sample, expected):
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_put_and_get(kind):
-  """A sample of any structure comes back as it was put."""
-  store = rtf.CacheStore()
-  store.put(3, SAMPLES[kind])
-  assert_same(store.get(3), SAMPLES[kind])
-  assert 3 in store and 2 not in store and len(store) == 1
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_put_and_get_in_a_function(kind):
-  """The same inside tf.function, in the order of the program."""
+  """A sample of any structure comes back as it was put; the same inside tf.function, in the order of the program."""
   store = rtf.CacheStore()
   sample = SAMPLES[kind]
 
-  @tf.function
   def put_and_get(index):
     before = store.contains(index)
     store.put(index, sample)
@@ -76,8 +66,8 @@ def test_put_and_get_in_a_function(kind):
     removed = store.remove(index)
     return before, between, found, removed, store.contains(index)
 
-  for index in range(2):
-    before, between, found, removed, after = put_and_get(tf.constant(index))
+  for function in (put_and_get, tf.function(put_and_get)):
+    before, between, found, removed, after = function(tf.constant(3))
     assert (bool(before), bool(between), bool(removed), bool(after)) == (False, True, True, False)
     assert_same(found, sample)
   assert len(store) == 0
@@ -248,7 +238,7 @@ class Model:
 @given(max_bytes=st.sampled_from([None, 64]), operations=st.lists(st.tuples(
     st.sampled_from(["put", "put", "put", "get", "get", "remove", "contains", "clear"]), st.integers(0, 3), st.integers(0, 6)),
     max_size=25))
-@settings(max_examples=cases.examples(30), derandomize=True)
+@settings(max_examples=cases.examples(12), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
   """Any sequence of calls does what it does to a dictionary, within max_bytes, and the counts are exact."""
   store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))
@@ -311,7 +301,7 @@ def test_samples_are_not_copied():
 def test_many_threads():
   """Calls from several threads at once lose nothing and count everything."""
   store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int64))
-  rounds, each = 5, 40
+  rounds, each = 3, 40
   failures = []
 
   def work(number):

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases, waiting
-from support import cases
 from support.datasets import stream
 
 Dataset = tf.data.Dataset
@@ -298,7 +297,7 @@ def test_iterators_destroyed_at_random(tmp_path):
   # The pools that tf.data makes once have been made by now.
   time.sleep(1)
   base = len(os.listdir("/proc/self/task"))
-  destroy_at_random(datasets, 1000 if cases.exhaustive else 150, randomly)
+  destroy_at_random(datasets, 1000 if cases.exhaustive else 80, randomly)
   assert settled_number_of_threads(base) <= base
   for _ in range(2):
     for i, dataset in enumerate(datasets):

@@ -102,6 +102,7 @@ def with_seed(function):
 @cases.each_value
 @pytest.mark.parametrize("seed", [False, True])
 @pytest.mark.parametrize("kind", STRUCTURES)
+@pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches are meant here.
 def test_structures(kind, seed):
   """Values and element_spec are those of the two functions applied by map, whatever the structure; fresh or cached."""
   source, partial_fn, final_fn = STRUCTURES[kind]
@@ -159,14 +160,16 @@ SIGNATURES.update({
     "static method": (Callable.static, True)})
 
 
+@cases.each_value
+@pytest.mark.parametrize("place", ["partial_fn", "final_fn"])
 @pytest.mark.parametrize("kind", SIGNATURES)
-def test_who_is_given_a_seed(kind):
+def test_who_is_given_a_seed(kind, place):
   """A function is given a seed just when it has a parameter of that name which no component takes."""
   function, takes = SIGNATURES[kind]
-  for dataset in (Dataset.range(4).refurbish(function), Dataset.range(4).refurbish(tf.identity, function)):
-    seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
-    assert len(seeds) == (4 if takes else 1)
-    assert takes or seeds == {(0, 0)}
+  dataset = Dataset.range(4).refurbish(**{"partial_fn": tf.identity, place: function})
+  seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
+  assert len(seeds) == (4 if takes else 1)
+  assert takes or seeds == {(0, 0)}
 
 
 def test_a_component_that_is_called_seed():
@@ -230,23 +233,12 @@ class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
     tf.random.set_seed(None)
 
   @parameterized.product(
-      [{"n": 1, "final": False}, {"n": 2, "final": True}, {"n": 10, "final": True}], r=[1, 1.5, 3], streamed=[False, True])
+      [{"n": 1, "final": False}, {"n": 2, "final": True}, {"n": 10, "final": True}], r=cases.some([1, 3, 1.5], 1), streamed=[False, True])
   def test_produces(self, n, r, streamed, final):
     source = stream(n) if streamed else Dataset.range(n)
     dataset = source.refurbish(lambda x: 2 * x, (lambda x: x + 1) if final else None, r=r, seed=1)
     self.assertDatasetProduces(
         dataset, [2 * x + final for x in range(n)], assert_items_equal=True, num_test_iterations=4)
-
-  def test_shapes(self):
-    known = Dataset.range(4).refurbish(lambda x: tf.zeros([3, 2]))
-    self.assertDatasetProduces(known, [np.zeros([3, 2])] * 4, expected_shapes=tf.TensorShape([3, 2]))
-    unknown = Dataset.range(1, 4).refurbish(lambda x: tf.zeros([x, 2])).padded_batch(3)
-    self.assertDatasetProduces(unknown, [np.zeros([3, 3, 2])], expected_shapes=tf.TensorShape([None, None, 2]))
-
-  def test_error(self):
-    dataset = Dataset.range(4).refurbish(lambda x: tf.debugging.check_numerics(tf.cast(x, tf.float32) / 0.0, "NaN"))
-    self.assertDatasetProduces(
-        dataset, expected_error=(tf.errors.InvalidArgumentError, "Preparing sample . of the source of refurbish failed"))
 
   def test_name(self):
     dataset = Dataset.range(4).refurbish(tf.identity, tf.identity, name="refurbish_test")
@@ -278,8 +270,6 @@ def test_apply_makes_the_same_stage(source, options):
   method = source.refurbish(draw, draw_again, seed=3, **options)
   applied = source.apply(rtf.refurbish(draw, draw_again, seed=3, **options))
   assert epochs(method) == epochs(applied)
-  other = source.refurbish(draw, draw_again, seed=4, **options)
-  assert epochs(method) != epochs(other)
 
 
 def test_the_global_seed():

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import native
+from support import final_reference as reference
 from support.images import make_seeds
 
 augment = rtf.augment
@@ -23,29 +24,9 @@ def _file(height, width, channels=3):
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95, chroma_downsampling=False)
 
 
-def _reference(height, width, draws, scale, ratio):
-  """The window as torchvision's RandomResizedCrop has it, in plain Python."""
-  for attempt in range(10):
-    area = height * width * (scale[0] + draws[2 * attempt] * (scale[1] - scale[0]))
-    aspect = math.exp(math.log(ratio[0]) + draws[2 * attempt + 1] * (math.log(ratio[1]) - math.log(ratio[0])))
-    w, h = math.floor(math.sqrt(area * aspect) + 0.5), math.floor(math.sqrt(area / aspect) + 0.5)
-    if 0 < w <= width and 0 < h <= height:
-      return [math.floor(draws[20] * (height - h + 1)), math.floor(draws[21] * (width - w + 1)), h, w]
-  h, w = height, width
-  if width / height < ratio[0]:
-    h = max(1, min(height, math.floor(width / ratio[0] + 0.5)))
-  elif width / height > ratio[1]:
-    w = max(1, min(width, math.floor(height * ratio[1] + 0.5)))
-  return [(height - h) // 2, (width - w) // 2, h, w]
-
-
 def _window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
   layers = augment.random_resized_crop(1, scale, ratio).described(-1)
   return native.ops().refurbish_tf_resized_crop_box(shape=[height, width, 3], seed=seed, layers=layers).numpy().tolist()
-
-
-def _draws(seed):
-  return augment.random_resized_crop(1).draws(seed).numpy() / 2**31
 
 
 @pytest.mark.parametrize("scale, ratio", [
@@ -53,8 +34,9 @@ def _draws(seed):
 def test_windows_are_those_of_the_reference(scale, ratio):
   attempts = collections.Counter()
   for height, width in SIZES:
-    for seed in make_seeds(40):
-      expected = _reference(height, width, _draws(seed), scale, ratio)
+    for seed in make_seeds(20):
+      layer = reference.ResizedCrop(1, 1, scale, ratio)
+      expected = list(layer.box(height, width, layer.draws(seed)))
       assert _window(height, width, seed, scale, ratio) == expected
       top, left, h, w = expected
       assert 0 <= top <= top + h <= height and 0 <= left <= left + w <= width and h > 0 and w > 0
@@ -83,25 +65,6 @@ def test_the_crop_is_drawn_from_the_seed_alone():
   for one, other in zip(eager, in_graph.as_numpy_iterator()):
     np.testing.assert_array_equal(one, other)
   assert len({part.tobytes() for part in eager}) == len(seeds)
-
-
-def test_draws_are_uniform():
-  draws = np.stack([_draws(seed) for seed in make_seeds(400)])
-  assert draws.shape == (400, 22) and draws.min() >= 0 and draws.max() < 1
-  # Of 400 numbers the mean scatters by 0.0144.
-  assert np.all(np.abs(draws.mean(axis=0) - 0.5) < 0.075)
-  assert np.all(np.abs(np.corrcoef(draws, rowvar=False) - np.eye(22)) < 0.25)
-
-
-def test_a_pipeline_of_photographs():
-  files = [_file(40 + 10 * i, 60).numpy() for i in range(6)]
-  resize = lambda image: tf.cast(tf.image.resize(image, [32, 32]) + 0.5, tf.uint8)
-  partial_fn, final_fn = augment.split(
-      [augment.decode_and_crop(), resize, augment.random_crop(2), augment.random_flip()], at=2)
-  train = tf.data.Dataset.from_tensor_slices((files, list(range(6)))).refurbish(partial_fn, final_fn, r=2, seed=3)
-  for _ in range(3):
-    images, labels = zip(*train)
-    assert {image.shape for image in images} == {(32, 32, 3)} and sorted(map(int, labels)) == list(range(6))
 
 
 @pytest.mark.parametrize("file", [

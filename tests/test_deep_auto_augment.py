@@ -8,9 +8,9 @@ from PIL import ImageDraw
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import deep_auto_augment_policies as policies
+from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
 MEAN_COLOR = (125, 123, 114)
@@ -70,17 +70,17 @@ class TestOperations:
       results = _results(*outcome)
       for result in results:
         expected[result] += 1 / len(outcomes) / len(results)
-    drawn = collections.Counter(image.tobytes() for image in mapped(layer, TELLING, make_seeds(6000)))
+    drawn = collections.Counter(image.tobytes() for image in mapped(layer, TELLING, make_seeds(4000)))
     assert set(drawn) == set(expected)
-    squares = sum((drawn[result] - 6000 * p) ** 2 / (6000 * p) for result, p in expected.items())
+    squares = sum((drawn[result] - 4000 * p) ** 2 / (4000 * p) for result, p in expected.items())
     assert squares < len(expected) + 4 * (2 * len(expected)) ** 0.5
 
-  def test_flip_mirrors_half_of_the_time(self):
-    drawn = collections.Counter(image.tobytes() for image in mapped(_single("random_flip"), TELLING, make_seeds(1000)))
-    assert set(drawn) == {TELLING.tobytes(), TELLING[:, ::-1].tobytes()}
-    assert abs(drawn[TELLING.tobytes()] - 500) < 4 * 250 ** 0.5
+  def test_flip_mirrors_or_does_not(self):
+    flip = _single("random_flip")
+    assert {flip(TELLING, seed).numpy().tobytes() for seed in make_seeds(40)} == {
+        TELLING.tobytes(), TELLING[:, ::-1].tobytes()}
 
-  @pytest.mark.parametrize("identity", [0.0, 0.5])
+  @pytest.mark.parametrize("identity", cases.some([0.0, 0.5], 1))
   def test_crop_takes_each_place_equally_often(self, identity):
     image = IMAGES["noise"]
     padded = Image.new("RGB", (40, 40), color=MEAN_COLOR)
@@ -89,15 +89,16 @@ class TestOperations:
         np.asarray(padded.crop((x, y, x + 32, y + 32))).tobytes(): (y, x) for y in range(9) for x in range(9)}
     outcomes = [("random_crop_4", None, 1 - identity)] + [("identity", None, identity)] * bool(identity)
     layer, = augment.deep_auto_augment_layers([outcomes])
-    drawn = collections.Counter(crop.tobytes() for crop in mapped(layer, image, make_seeds(8100)))
+    drawn = collections.Counter(crop.tobytes() for crop in mapped(layer, image, make_seeds(4050)))
     unmoved = next(crop for crop, place in expected.items() if place == (4, 4))
     if identity:  # Whether it crops and where must not hang together.
-      assert abs(drawn.pop(unmoved) - 4050 - 50) < 4 * 2050 ** 0.5
+      assert abs(drawn.pop(unmoved) - 2025 - 25) < 4 * 1025 ** 0.5
     assert set(drawn) == set(expected) - ({unmoved} if identity else set())
     assert chi_square(list(drawn.values())) < 124.8  # 80 degrees of freedom, p = 0.001
 
-  @pytest.mark.parametrize("name, width, size", [
-      ("random_cutout_16", 16, (32, 32)), ("random_cutout_16", 16, (5, 9)), ("random_cutout_60", 60, (70, 64))])
+  @pytest.mark.parametrize("name, width, size", cases.some([
+      ("random_cutout_16", 16, (5, 9)), ("random_cutout_60", 60, (70, 64)), ("random_cutout_16", 16, (32, 32)),
+      ("random_cutout_60", 60, (40, 35))], 2))
   def test_cutout_covers_a_square_about_any_pixel(self, name, width, size):
     height, columns = size
     image = np.full((*size, 3), 7, np.uint8)
@@ -109,14 +110,14 @@ class TestOperations:
                    min(columns, x + width // 2), min(height, y + width // 2))
         ImageDraw.Draw(cut).rectangle(corners, MEAN_COLOR)
         expected[np.asarray(cut).tobytes()] += 1 / (height * columns)
-    drawn = collections.Counter(cut.tobytes() for cut in mapped(_single(name), image, make_seeds(4000)))
+    drawn = collections.Counter(cut.tobytes() for cut in mapped(_single(name), image, make_seeds(2000)))
     assert set(drawn) <= set(expected)
-    squares = sum((drawn[cut] - 4000 * p) ** 2 / (4000 * p) for cut, p in expected.items())
+    squares = sum((drawn[cut] - 2000 * p) ** 2 / (2000 * p) for cut, p in expected.items())
     # Where few are expected, the statistic varies more than its degrees of freedom say.
-    variance = sum(2 + 1 / (4000 * p) for p in expected.values())
+    variance = sum(2 + 1 / (2000 * p) for p in expected.values())
     assert squares < len(expected) + 4 * variance ** 0.5
 
-  @pytest.mark.parametrize("size", [(224, 224), (40, 61), (120, 50), (50, 120)])
+  @pytest.mark.parametrize("size", cases.some([(224, 224), (120, 50), (50, 120), (40, 61)], 2))
   def test_resized_crop_is_pillows_of_the_drawn_box(self, size):
     height, width = size
     y, x = np.mgrid[:height, :width] / 9
@@ -167,8 +168,8 @@ class TestPublishedPolicies:
       name = max(sums, key=sums.get)
       assert (name, round(sums[name], 4)) == expected
 
-  @pytest.mark.parametrize("name, table, number", [
-      ("cifar10", policies.CIFAR, 0), ("cifar10", policies.CIFAR, 4), ("imagenet", policies.IMAGENET, 3)])
+  @pytest.mark.parametrize("name, table, number", cases.some([
+      ("cifar10", policies.CIFAR, 0), ("cifar10", policies.CIFAR, 4), ("imagenet", policies.IMAGENET, 3)], 2))
   def test_layer_draws_with_the_published_probabilities(self, name, table, number):
     expected = collections.Counter()
     for operation, magnitude, probability in _published(table[number]):
@@ -193,23 +194,16 @@ class TestPublishedPolicies:
     squares = sum((drawn[result] - 4000 * p) ** 2 / (4000 * p) for result, p in expected.items() if p)
     assert squares < len(expected) + 4 * (2 * len(expected)) ** 0.5
 
-  @pytest.mark.parametrize("name", ["cifar10", "imagenet"])
+  @pytest.mark.parametrize("name", cases.some(["cifar10", "imagenet"], 1))
   def test_parts_make_up_the_whole_wherever_it_is_split(self, name):
     layers = augment.deep_auto_augment_layers(name)
     whole = mapped(augment.compose(layers), TELLING, make_seeds(20))
-    for at in (1, len(layers) - 1):
+    for at in cases.some((1, len(layers) - 1), 1):
       partial_fn, final_fn = augment.split(layers, at)
       parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), TELLING, make_seeds(20))
       np.testing.assert_array_equal(parts, whole)
     for seed, expected in zip(make_seeds(5), whole):
       assert_equal(augment.compose(layers)(TELLING, seed=seed).numpy(), expected, seed)
-
-  def test_with_refurbish(self):
-    partial_fn, final_fn = rtf.augment.split(augment.deep_auto_augment_layers("cifar10"), at=2)
-    images = np.stack([IMAGES["noise"]] * 6)
-    dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
-    epochs = [sorted(int(label) for _, label in dataset.as_numpy_iterator()) for _ in range(3)]
-    assert epochs == [list(range(6))] * 3
 
 
 class TestPolicyOfOnesOwn:
@@ -246,5 +240,3 @@ class TestPolicyOfOnesOwn:
   def test_refuses_a_policy(self, policy, error, said):
     with pytest.raises(error, match=f"deep_auto_augment_layers was given.* {said}"):
       augment.deep_auto_augment_layers(policy)
-
-

@@ -167,7 +167,7 @@ class Attacker:
 def test_epochs_are_whole_whatever_becomes_of_the_files(tmp_path):
   """G1 and G9; and afterwards the store works, or says what to do."""
   training = Training()
-  for seed in range(200 if cases.exhaustive else 8):
+  for seed in range(200 if cases.exhaustive else 5):
     path = tmp_path / str(seed) / "cache"
     path.parent.mkdir()
     attacker = Attacker(path, seed)

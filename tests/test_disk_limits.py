@@ -26,7 +26,8 @@ def limited(kind, values):
     resource.setrlimit(kind, (soft, hard))
   return outcomes
 
-# TensorFlow is imported once, and each is a process of its own.
+# TensorFlow is imported once, and each is a process of its own. What is there is not looked at by each `gc.collect`.
+gc.freeze()
 for script in sys.argv[2:]:
   process = os.fork()
   if process == 0:

@@ -13,12 +13,11 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import refurbish_op
 from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, Uses, assert_whole
 from support.stores import delete, drop, new_path
 
-SOME = settings(max_examples=cases.examples(10), derandomize=True)
+SOME = settings(max_examples=cases.examples(6), derandomize=True)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +84,7 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
 
 
 @cases.each_value
-@pytest.mark.parametrize("kind", RANDOM_ACCESS)
+@pytest.mark.parametrize("kind", cases.some(RANDOM_ACCESS, 2))
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_yields_what_the_store_in_memory_yields(root, kind, epochs):
   """Identity: the store decides what is prepared and never what comes out, also when it is lost between two runs.
@@ -107,19 +106,6 @@ def test_yields_what_the_store_in_memory_yields(root, kind, epochs):
   for number in range(epochs + 1, 6):
     np.testing.assert_array_equal(disk.epoch(), expected[number])
   drop(disk)
-
-
-def test_second_run_prepares_what_the_schedule_evicts(root):
-  path = new_path(root)
-  first = Pipeline("range", 300, 3, store=path)
-  for _ in range(2):
-    first.epoch()
-  drop(first)
-  second = Pipeline("range", 300, 3, store=path)
-  second.epoch()
-  assert sum(second.calls().values()) == 100
-  assert rtf.CacheStore(path).stats().foreign_hits == 200
-  drop(second)
 
 
 def test_takes_the_seed_of_the_store(root):
@@ -231,16 +217,9 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
   kept = run([None])
   assert 10 < kept < n
   # So that the store is about full, but has not had to choose.
-  for stop in range(20, 40, 2):
+  for stop in cases.some(range(20, 40, 2), 3):
     assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
-
-
-def test_stages_without_a_seed_take_the_same(root):
-  path = new_path(root)
-  store = rtf.CacheStore(path)
-  seeds = {refurbish_op._seed_of(store) for _ in range(3)}
-  assert len(seeds) == 1
 
 
 def test_only_the_owner_may_look_inside(root):

@@ -17,7 +17,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465, 0.5), (0.247, 0.243, 0.262, 0.3)
 DTYPES = ("float32", "bfloat16", "float16")
 SIZES = [(1, 1), (1, 7), (1, 64), (9, 1), (2, 5), (5, 3), (7, 17), (13, 33), (32, 32), (3, 131)]
 int32s = st.integers(-2**31, 2**31 - 1)
-MANY = settings(max_examples=cases.examples(40), derandomize=True)
+MANY = settings(max_examples=cases.examples(30), derandomize=True)
 SOME = settings(max_examples=cases.examples(12), derandomize=True)
 
 
@@ -77,6 +77,18 @@ def problems(draw, **options):
   channels = draw(st.sampled_from([1, 3, 4]))
   layers = draw(sequences(height, width, channels, **options))
   return noise(height, width, channels), layers, draw(st.tuples(int32s, int32s))
+
+
+def of_any_number_of_threads(function, value):
+  """What a dataset makes of the value, the same with each number of threads."""
+  made = []
+  for threads in (1, 2, 7):
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = options.threading.max_intra_op_parallelism = threads
+    made += tf.data.Dataset.from_tensors(value).map(function).with_options(options).as_numpy_iterator()
+  assert_same(made[1], made[0])
+  assert_same(made[2], made[0])
+  return made[0]
 
 
 def takes_seed(layers):
@@ -152,19 +164,11 @@ class TestDraws:
   def test_do_not_depend_on_threads(self):
     """Of more images than one thread would take."""
     layer = augment.random_resized_crop(4)
-    drawn = []
-    for threads in (1, 2, 7):
-      options = tf.data.Options()
-      options.threading.private_threadpool_size = threads
-      options.threading.max_intra_op_parallelism = threads
-      dataset = tf.data.Dataset.from_tensors(np.array([7, 1])).map(lambda seed: layer.draws(seed, 20_000))
-      drawn.append(next(iter(dataset.with_options(options))).numpy())
-    assert_same(drawn[1], drawn[0])
-    assert_same(drawn[2], drawn[0])
+    drawn = of_any_number_of_threads(lambda seed: layer.draws(seed, 20_000), np.array([7, 1]))
     for image in (0, 1, 9_999, 19_999):
-      assert_same(drawn[0][image], layer.draws(reference.seed_at([7, 1], image)).numpy())
+      assert_same(drawn[image], layer.draws(reference.seed_at([7, 1], image)).numpy())
 
-  @pytest.mark.parametrize("padding", [1, 3])
+  @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_each_place_and_direction_is_as_likely(self, padding):
     """Of the images of a batch, and of neighbouring seeds: whole outcomes, so that crop and flip are independent."""
     fn = augment.compose([augment.random_crop(padding), augment.random_flip()])
@@ -188,15 +192,6 @@ class TestDraws:
 
 
 class TestPixels:
-
-  @MANY
-  @given(problem=problems())
-  def test_of_one_layer_alone(self, problem):
-    image, layers, seed = problem
-    for layer in layers:
-      expected = layer.pixels(image, layer.draws(seed))
-      assert_same(called(built(layer), [layer], image, seed), expected)
-      assert_same(built(layer).pixels(image, np.array(layer.draws(seed), np.int32)), expected)
 
   @MANY
   @given(problem=problems())
@@ -254,16 +249,6 @@ class TestPixels:
       image = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, np.newaxis, np.newaxis], [256, width, channels])
       assert_same(built(layer)(image), layer.pixels(image, []))
 
-  @pytest.mark.parametrize("channels", [1, 3, 4])
-  def test_every_width_is_flipped_and_cropped(self, channels):
-    """As vectors are so many bytes, and rows any number of them."""
-    layers = [reference.Crop(3), reference.Flip()]
-    fn = augment.compose([built(layer) for layer in layers])
-    for width in range(1, 100):
-      image = noise(3, width, channels)
-      for draws in ([0, 0, 1], [6, 6, 1], [2, 5, 0], [3, 3, 1]):
-        assert_same(fn.pixels(image, draws), reference.composed_pixels(layers, image, draws))
-
   @pytest.mark.parametrize("mode", ["zeros", "reflect"])
   def test_every_place_of_a_crop(self, mode):
     layer = reference.Crop(4, mode)
@@ -294,18 +279,10 @@ class TestPixels:
     layers = [reference.Crop(4), reference.Flip(), reference.Normalize(MEAN[:3], STD[:3])]
     fn = augment.compose([built(layer) for layer in layers])
     images = noise(24, 224, 224, 3)
-    made = []
-    for threads in (1, 2, 7):
-      options = tf.data.Options()
-      options.threading.private_threadpool_size = threads
-      options.threading.max_intra_op_parallelism = threads
-      dataset = tf.data.Dataset.from_tensors(images).map(lambda images: fn(images, seed=[7, 1]))
-      made.append(next(iter(dataset.with_options(options))).numpy())
-    assert_same(made[1], made[0])
-    assert_same(made[2], made[0])
-    assert_same(fn(images, seed=[7, 1]), made[0])
+    made = of_any_number_of_threads(lambda images: fn(images, seed=[7, 1]), images)
+    assert_same(fn(images, seed=[7, 1]), made)
     for number in (0, 1, 11, 23):
-      assert_same(made[0][number], reference.composed(layers, images[number], reference.seed_at([7, 1], number)))
+      assert_same(made[number], reference.composed(layers, images[number], reference.seed_at([7, 1], number)))
 
   def test_what_it_is_given_stays_as_it_was(self):
     """Where the output could be written over the input."""
@@ -370,7 +347,7 @@ class TestResizedCrop:
 
   @pytest.mark.parametrize("antialias", [False, True])
   def test_of_one_colour_stays_so(self, antialias):
-    for value in range(256):
+    for value in cases.some(range(256), 52):
       image = np.full([7, 11, 1], value, np.uint8)
       made = augment.random_resized_crop((16, 3), antialias=antialias)(image, [value, 1])
       assert_same(made, np.full([16, 3, 1], value, np.uint8))
@@ -414,7 +391,7 @@ class TestComposition:
     for mean in (0.111111111111, 0.222222222222, 0.333333333333):
       layer = reference.Normalize((0.123456789012345, mean, 0.5, 0.123456789012345), (0.123456789012345,) * 4)
       assert_same(built(layer)(image), layer.pixels(image, []))
-    for number in range(40):
+    for number in cases.some(range(40), 14):
       layers = [reference.Cutout(1 + (other == number)) for other in range(40)]
       draws = [2**30] * 80
       fn = augment.compose([built(layer) for layer in layers])
@@ -459,13 +436,6 @@ class TestComposition:
     crop, flip, _, _ = self.LAYERS
     expected = crop.pixels(image, crop.draws(reference.seed_at(seed, 1)))
     assert_same(actual, flip.pixels(expected, flip.draws(reference.seed_at(seed, 3))))
-
-  def test_the_batch_function_is_these_layers(self):
-    images = noise(5, 9, 8, 3)
-    for mean, std, layers in ((None, None, self.LAYERS[:2]), (
-        MEAN[:3], STD[:3], [*self.LAYERS[:2], self.LAYERS[3]])):
-      expected = [reference.composed(layers, image, reference.seed_at([7, 1], b)) for b, image in enumerate(images)]
-      assert_same(augment.random_crop_and_flip_batch(2, mean, std)(images, seed=[7, 1]), np.stack(expected))
 
   def test_in_refurbish_as_alone(self):
     """Inline on its workers; and what the stage makes does not depend on how many there are."""

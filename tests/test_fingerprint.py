@@ -21,6 +21,11 @@ from support.warned import told
 N = 6
 
 
+@pytest.fixture(scope="module", name="made_here")
+def fixture_made_here():
+  return {name: traced_functions.of(function) for name, function in traced_functions.functions().items()}
+
+
 @pytest.fixture(scope="module")
 def other_processes():
   """What other processes make of `traced_functions`, each in another order and with other hashes."""
@@ -56,21 +61,19 @@ def _times(factor):
   return lambda x: factor * x
 
 
-def test_same_in_other_processes(other_processes):
-  functions = traced_functions.functions()
-  assert any(set(found) == set(functions) for found in other_processes)
-  for name, function in functions.items():
-    result = traced_functions.of(function)
+def test_same_in_other_processes(other_processes, made_here):
+  assert any(set(found) == set(made_here) for found in other_processes)
+  for name, result in made_here.items():
     assert result["function"], name
     text = "\t".join(map(str, (result["function"], result["constants"])))
     assert all(found.get(name, text) == text for found in other_processes), name
 
 
 @pytest.mark.parametrize("change", [{"constant": 4}, {"layers": (2, 1)}], ids=["constant", "layers"])
-def test_a_changed_function_has_another_one(change):
-  before, after = traced_functions.functions(), traced_functions.functions(**change)
-  for name in before if "constant" in change else ["keras"]:
-    assert fingerprint.function_differs(traced_functions.of(before[name]), traced_functions.of(after[name])), name
+def test_a_changed_function_has_another_one(change, made_here):
+  after = traced_functions.functions(**change)
+  for name in after if "constant" in change else ["keras"]:
+    assert fingerprint.function_differs(made_here[name], traced_functions.of(after[name])), name
 
 
 def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_path):
@@ -105,18 +108,18 @@ def test_it_is_in_the_line_of_the_user(tmp_path):
   assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("setting", ["tensorflow", "keras", "python", "refurbish_tf", "source"])
-def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch, setting):
+def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
   of_stage = fingerprint.of_stage
+  for setting in ("tensorflow", "keras", "python", "refurbish_tf", "source"):
 
-  def with_another(*arguments):
-    found = of_stage(*arguments)
-    return {**found, "traced_by": {**found["traced_by"], setting: "another"}}
+    def with_another(*arguments, setting=setting):
+      found = of_stage(*arguments)
+      return {**found, "traced_by": {**found["traced_by"], setting: "another"}}
 
-  monkeypatch.setattr(fingerprint, "of_stage", with_another)
-  assert _run(path, _times(2), epochs=0)[0] == 0
+    monkeypatch.setattr(fingerprint, "of_stage", with_another)
+    assert _run(path, _times(2), epochs=0)[0] == 0, setting
 
 
 def test_silent_where_it_is_not_known(tmp_path):

@@ -8,15 +8,14 @@ import math
 
 from hypothesis import example, given, settings, strategies as st
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import cases
 from support.pipelines import Pipeline, RANDOM_ACCESS, STREAMS, Uses, assert_spread, assert_whole
 
-MANY = settings(max_examples=cases.examples(20), derandomize=True)
-SOME = settings(max_examples=cases.examples(10), derandomize=True)
+MANY = settings(max_examples=cases.examples(10), derandomize=True)
+SOME = settings(max_examples=cases.examples(5), derandomize=True)
 
 reuse_factors = st.sampled_from([1, 1.25, 1.5, 2, 2.5, 3, math.pi, 5])
 sources = st.sampled_from(RANDOM_ACCESS + STREAMS)
@@ -60,38 +59,20 @@ def test_unbroken_training(kind, n, r, num_parallel_calls, buffer):
 
 
 @SOME
-@given(kind=sources, n=st.integers(2, 24), r=st.sampled_from([1, 2, 3]), shuffle=st.sampled_from(["cache_aware", "uniform"]))
-def test_reference_count(kind, n, r, shuffle):
-  pipeline = Pipeline(kind, n, r, eviction="reference_count", shuffle=shuffle)
+@given(kind=sources, n=st.integers(2, 24), r=st.sampled_from([1, 2, 3]),
+       eviction=st.sampled_from(["reference_count", "balanced"]), shuffle=st.sampled_from(["uniform", "cache_aware"]))
+def test_naive_baselines(kind, n, r, eviction, shuffle):
+  pipeline = Pipeline(kind, n, r, eviction=eviction, shuffle=shuffle)
   uses = Uses(r)
   for number in range(2 * r + 1):
     epoch = pipeline.epoch()
     assert_whole(epoch, n)
     uses.add(epoch)
-    assert len(pipeline.calls()) == (n if number % r == 0 else 0)
-
-
-@SOME
-@given(kind=sources, n=st.integers(2, 24), r=reuse_factors)
-def test_uniform_shuffle(kind, n, r):
-  pipeline = Pipeline(kind, n, r, shuffle="uniform")
-  uses = Uses(r)
-  for number in range(math.ceil(r) + 2):
-    epoch = pipeline.epoch()
-    assert_whole(epoch, n)
-    uses.add(epoch)
-    assert abs(len(pipeline.calls()) - (n / r if number else n)) < 1
-
-
-def test_uniform_shuffle_does_not_spread():
-  pipeline = Pipeline("range", 40, 2, shuffle="uniform")
-  pipeline.epoch()
-  uses = Uses(2)
-  uses.add(pipeline.epoch())
-  with pytest.raises(AssertionError):
-    for _ in range(8):
-      fresh = uses.add(pipeline.epoch())
-      assert_spread(fresh, sum(fresh))
+    calls = len(pipeline.calls())
+    if eviction == "reference_count":
+      assert calls == (n if number % r == 0 else 0)
+    else:
+      assert abs(calls - (n / r if number else n)) < 1
 
 
 # What happens between two whole epochs: an early stop after so many elements, two iterators read in turn (the second
@@ -174,18 +155,6 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
       assert row.tolist() == by_index[row[0]]
 
 
-@SOME
-@given(kind=st.sampled_from(RANDOM_ACCESS), n=st.integers(1, 24), r=reuse_factors,
-       stops=st.lists(st.integers(1, 24), min_size=1, max_size=4))
-def test_order_does_not_depend_on_what_is_stored(kind, n, r, stops):
-  """With a random-access source the whole epoch, order and all, is a function of the seed and its number."""
-  pipeline, reference = Pipeline(kind, n, r), Pipeline(kind, n, r)
-  for stop in stops:
-    stop = min(stop, n)
-    np.testing.assert_array_equal(pipeline.epoch(stop), reference.epoch()[:stop])
-  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
-
-
 def test_seed_fixes_everything_and_another_seed_changes_everything():
   epochs = {}
   for seed in (1, 1, 2, -1):
@@ -206,28 +175,14 @@ def test_seed_fixes_everything_and_another_seed_changes_everything():
     assert not set(map(tuple, epochs[1][a][:, 3:])) & set(map(tuple, epochs[1][b][:, 3:]))
 
 
-def test_global_seed_fixes_stages_without_a_seed():
-  got = []
-  for global_seed in (5, 5, 6):
-    tf.random.set_seed(global_seed)
-    stages = [tf.data.Dataset.range(30).refurbish(tf.identity) for _ in range(2)]
-    got.append([list(stage.as_numpy_iterator()) for stage in stages])
-  assert got[0] == got[1]
-  assert got[0] != got[2]
-  assert got[0][0] != got[0][1]
-
-
 def test_order_is_uniformly_random():
-  """G6: over seeds, each sample comes first equally often, in the first epoch and in a later one."""
-  trials, n = 300, 5
-  counts = np.zeros([2, n])
-  for seed in range(trials):
-    dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=2, seed=seed, num_parallel_calls=None)
-    for epoch in range(2):
-      counts[epoch, int(list(dataset.as_numpy_iterator())[0])] += 1
-  expected = trials / n
+  """G6: each sample comes first in equally many epochs. Over seeds: IsUniformlyRandom, in C++."""
+  epochs, n = 400, 5
+  dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).repeat(epochs)
+  counts = np.bincount(np.reshape(list(dataset.as_numpy_iterator()), [epochs, n])[:, 0], minlength=n)
+  expected = epochs / n
   # Chi-squared with 4 degrees of freedom; 23.5 is exceeded once in 10,000.
-  assert (((counts - expected) ** 2).sum(axis=1) / expected < 23.5).all()
+  assert ((counts - expected) ** 2).sum() / expected < 23.5
 
 
 def test_nothing_upstream_runs_for_a_cached_sample_of_a_random_access_source():
@@ -322,13 +277,3 @@ def test_early_stop_loses_no_work():
   assert len(evicted) <= 10
   # Of the others, tf.data may have read some ahead of the stop.
   assert set(pipeline.calls()) & set(before) == evicted
-
-
-def test_unread_iterators_begin_no_epoch():
-  pipeline = Pipeline("range", 10, 2)
-  reference = Pipeline("range", 10, 2)
-  iterators = [iter(pipeline.dataset) for _ in range(3)]
-  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
-  del iterators
-  np.testing.assert_array_equal(pipeline.epoch(), reference.epoch())
-  assert len(pipeline.stats.epochs) == 2

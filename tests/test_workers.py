@@ -12,7 +12,7 @@ from tensorflow.python.framework import config
 
 import refurbish_tf as rtf
 from support import cases
-from support.datasets import CallsAtOnce
+from support.datasets import CallsAtOnce, read
 
 Dataset = tf.data.Dataset
 
@@ -26,11 +26,11 @@ def private(size):
 @pytest.mark.parametrize("calls", [None, 1, 3])
 def test_no_more_calls_at_once_than_asked_for(calls):
   partial, final = CallsAtOnce(), CallsAtOnce()
-  dataset = Dataset.range(60).refurbish(partial, final, r=2, seed=1, num_parallel_calls=calls)
+  dataset = Dataset.range(30).refurbish(partial, final, r=2, seed=1, num_parallel_calls=calls)
   for _ in range(2):
-    assert sorted(dataset.as_numpy_iterator()) == list(range(60))
+    assert sorted(dataset.as_numpy_iterator()) == list(range(30))
   assert max(partial.most, final.most) <= (calls or 1)
-  assert len(partial.order) == 90 and len(final.order) == 120
+  assert len(partial.order) == 45 and len(final.order) == 60
 
 
 def test_autotune_is_the_size_of_the_thread_pool():
@@ -154,11 +154,11 @@ FUNCTIONS = {
         lambda x: tf.switch_case(tf.cast(x % 3, tf.int32), [lambda: x, lambda: x + 10, lambda: x + 20]),
         lambda x: x + 10 * (x % 3)),
     "a long while": (
-        lambda x: x + tf.cast(tf.while_loop(lambda k: k < 100_000, lambda k: (k + 1,), [0])[0], tf.int64),
-        lambda x: x + 100_000),
+        lambda x: x + tf.cast(tf.while_loop(lambda k: k < 20_000, lambda k: (k + 1,), [0])[0], tf.int64),
+        lambda x: x + 20_000),
     "map_fn": (
-        lambda x: tf.reduce_sum(tf.map_fn(lambda y: y + x, tf.range(10_000, dtype=tf.int64))),
-        lambda x: 10_000 * x + 49_995_000),
+        lambda x: tf.reduce_sum(tf.map_fn(lambda y: y + x, tf.range(1_000, dtype=tf.int64))),
+        lambda x: 1_000 * x + 499_500),
     "a tf.function that was traced before": (traced_elsewhere, outcome_of_traced_elsewhere),
     "table": (Table(), lambda x: x * x),
     "numpy_function": (
@@ -184,7 +184,7 @@ def test_functions(kind):
     expected = sorted(map(outcome, range(n)))
     assert sorted(dataset.as_numpy_iterator()) == expected
     dataset = Dataset.range(n).refurbish(function, seed=1, num_parallel_calls=calls)
-    for _ in range(3):
+    for _ in range(2):
       assert sorted(dataset.as_numpy_iterator()) == expected
 
 
@@ -209,30 +209,15 @@ def test_a_users_function_stays_as_it_is():
   assert [int(ours(tf.constant(x, tf.int64))) for x in (1, 5)] == [0, 6]
 
 
-def test_a_variable_may_change():
-  shift = tf.Variable(1, dtype=tf.int64)
-  dataset = Dataset.range(4).refurbish(tf.identity, lambda x: x + shift, seed=1)
-  assert sorted(dataset.as_numpy_iterator()) == [1, 2, 3, 4]
-  shift.assign(10)
-  assert sorted(dataset.as_numpy_iterator()) == [10, 11, 12, 13]
-
-
 def test_the_end_of_a_sequence_is_an_error_of_the_function():
   """OutOfRange, by which an iterator within a function says that it has ended, does not end the stage's epoch."""
   def last(x):
     return Dataset.range(x % 2).get_single_element() + x
 
-  dataset = Dataset.range(4).refurbish(tf.identity, last, seed=1)
-  iterator, values, errors = iter(dataset), [], []
-  while True:
-    try:
-      values.append(int(next(iterator)))
-    except StopIteration:
-      break
-    except tf.errors.InvalidArgumentError as error:
-      errors.append(error.message)
-  assert sorted(values) == [1, 3] and len(errors) == 2
-  assert all("The final augmentation of sample" in error for error in errors)
+  for functions, what in (((tf.identity, last), "The final augmentation of sample"), ((last,), "Preparing sample")):
+    values, errors = read(Dataset.range(4).refurbish(*functions, seed=1))
+    assert sorted(map(int, values)) == [1, 3] and len(errors) == 2
+    assert all(isinstance(error, tf.errors.InvalidArgumentError) and what in error.message for error in errors)
 
 
 def test_a_cancelled_operation_is_an_error_of_its_sample():
@@ -302,48 +287,37 @@ def test_operations_are_not_cut_in_pieces_where_calls_run_at_once(most):
 
   work(tf.constant(1))  # Starts the threads of TensorFlow.
   before = seconds_by_thread()
-  for _ in Dataset.range(200).refurbish(work, r=1, seed=1).with_options(options):
+  for _ in Dataset.range(60).refurbish(work, r=1, seed=1).with_options(options):
     pass
   took = {number: seconds - before[number] for number, seconds in seconds_by_thread().items() if number in before}
   del took[threading.get_native_id()]
-  # Those of the workers were not there before. All together take more than a second.
+  # Those of the workers were not there before. All together take many times that.
   assert sum(took.values()) <= 0.05, took
 
 
 # Errors and checkpoints. -----------------------------------------------------------------------------------------------
 
 
-def elements_and_errors(dataset):
-  iterator, values, errors = iter(dataset), [], []
-  while True:
-    try:
-      values.append(int(next(iterator)))
-    except StopIteration:
-      return values, errors
-    except tf.errors.OpError as error:
-      errors.append(error)
-
-
 def test_after_an_error_of_a_stream_nothing_is_kept():
   """It may have lost more than one element, so that what comes is not known: the next epoch prepares it again."""
   bad = [3]
 
-  def read(x):
+  def check(x):
     if int(x) in bad:
       raise ValueError("broken")
     return x
 
   source = Dataset.range(10).map(lambda x: tf.ensure_shape(
-      tf.numpy_function(tf.autograph.experimental.do_not_convert(read), [x], tf.int64), []))
+      tf.numpy_function(tf.autograph.experimental.do_not_convert(check), [x], tf.int64), []))
   source = source.filter(lambda x: True)
   store = rtf.CacheStore()
   dataset = source.refurbish(tf.identity, r=5, seed=1, store=store)
-  values, errors = elements_and_errors(dataset)
-  assert len(errors) == 1 and sorted(values) == [0, 1, 2, *range(4, 10)]
+  values, errors = read(dataset)
+  assert len(errors) == 1 and sorted(map(int, values)) == [0, 1, 2, *range(4, 10)]
   kept = [index for index in range(10) if index in store]
   assert set(kept) <= {0, 1, 2}
   bad.clear()
-  assert elements_and_errors(dataset)[1] == []
+  assert read(dataset)[1] == []
 
 
 def checkpoint_of(iterator, path):
@@ -354,18 +328,6 @@ def restored(dataset, path):
   iterator = iter(dataset)
   tf.train.Checkpoint(iterator=iterator).restore(path)
   return iterator
-
-
-def test_stateful_functions_do_not_stand_in_the_way_of_a_checkpoint(tmp_path):
-  def make():
-    return Dataset.range(20).refurbish(
-        lambda x: tf.cast(x, tf.float32) + 0 * tf.random.uniform([]), lambda x: x + 0 * tf.random.uniform([]), r=2, seed=7)
-
-  iterator = iter(make())
-  first = [float(next(iterator)) for _ in range(7)]
-  path = checkpoint_of(iterator, tmp_path)
-  rest = [float(x) for x in restored(make(), path)]
-  assert sorted(first + rest) == list(range(20))
 
 
 def test_a_stage_without_a_seed_takes_that_of_the_checkpoint(tmp_path):
@@ -414,7 +376,7 @@ def test_a_source_that_asks_far_ahead(ahead, calls):
       lambda x: (tf.ensure_shape(tf.numpy_function(tf.autograph.experimental.do_not_convert(prepare), [x], tf.int64), []),
                  tf.zeros([2**18], tf.uint8)),
       lambda x, _: x, r=10, seed=1, num_parallel_calls=calls)
-  for number in range(4):
+  for number in range(3):
     prepared.clear()
     assert sorted(dataset.as_numpy_iterator()) == list(range(300))
     assert sum(prepared.values()) == (300 if number == 0 else 30)

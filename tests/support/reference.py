@@ -16,18 +16,18 @@ class Refurbish:
     self.source, self.partial_fn, self.final_fn, self.seed, self.store = source, partial_fn, final_fn, seed, store
     self.schedule = schedule.Schedule(seed, len(source), r, **options)
     self.number = 0
+    self.element = tf.function(self._element)
 
   def epoch(self):
-    """A dataset of the elements of this epoch. One that is not read to its end counts as well."""
+    """The elements of this epoch. One that is not read to its end counts as well."""
     number, self.number = self.number, self.number + 1
-    indices = self.schedule.epoch(number)
-    generations = [self.schedule.generation(index, number) for index in indices]
-    partial_seeds = [schedule.stateless_seed(self.seed, schedule.PARTIAL_FN, g, i) for g, i in zip(generations, indices)]
-    final_seeds = [schedule.stateless_seed(self.seed, schedule.FINAL_FN, number, i) for i in indices]
-    return tf.data.Dataset.from_tensor_slices((
-        np.array(indices, np.int64), np.array(generations, np.int64), [self.schedule.kept(index) for index in indices],
-        np.array(partial_seeds, np.uint32).astype(np.int32), np.array(final_seeds, np.uint32).astype(np.int32),
-    )).map(self._element)
+    for index in self.schedule.epoch(number):
+      generation = self.schedule.generation(index, number)
+      partial_seed = schedule.stateless_seed(self.seed, schedule.PARTIAL_FN, generation, index)
+      final_seed = schedule.stateless_seed(self.seed, schedule.FINAL_FN, number, index)
+      yield self.element(
+          tf.constant(index, tf.int64), tf.constant(generation, tf.int64), tf.constant(self.schedule.kept(index)),
+          *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed))).numpy()
 
   def _element(self, index, generation, kept, partial_seed, final_seed):
     """What comes at one place: what is stored of this generation, or what is prepared now; then augmented to the end."""

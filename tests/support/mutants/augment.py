@@ -14,7 +14,7 @@ MUTANTS = [
            "tests/test_augment_compose.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
     Mutant("a place of a crop that never comes", "refurbish_tf/cc/image/draws.cc",
            "        draws[1] = Below(own, 1, 2 * layer.padding + 1);", "        draws[1] = Below(own, 1, 2 * layer.padding);",
-           "tests/test_augment.py::TestRandomCrop::test_takes_each_place_equally_often"),
+           "tests/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image_ops.cc",
            "Draw(run, seed.SeedAt(image), draws);", "Draw(run, seed.SeedAt(0), draws);",
            "tests/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
