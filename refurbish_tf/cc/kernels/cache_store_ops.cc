@@ -120,7 +120,7 @@ class GetOp : public OpKernel {
   std::vector<PartialTensorShape> shapes_;
 };
 
-absl::Status Put(OpKernelContext* ctx, SampleStore& store) {
+absl::Status PutSample(OpKernelContext* ctx, SampleStore& store) {
   uint64_t index;
   TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
   tensorflow::OpInputList components;
@@ -128,14 +128,14 @@ absl::Status Put(OpKernelContext* ctx, SampleStore& store) {
   return store.Put(index, Sample(components.begin(), components.end()));
 }
 
-absl::Status Remove(OpKernelContext* ctx, SampleStore& store) {
+absl::Status RemoveSample(OpKernelContext* ctx, SampleStore& store) {
   uint64_t index;
   TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
   ctx->set_output(0, Tensor(store.store().Remove(index)));
   return absl::OkStatus();
 }
 
-absl::Status Contains(OpKernelContext* ctx, SampleStore& store) {
+absl::Status ContainsSample(OpKernelContext* ctx, SampleStore& store) {
   uint64_t index;
   TF_RETURN_IF_ERROR(ParseIndex(ctx, &index));
   ctx->set_output(
@@ -143,12 +143,12 @@ absl::Status Contains(OpKernelContext* ctx, SampleStore& store) {
   return absl::OkStatus();
 }
 
-absl::Status Clear(OpKernelContext*, SampleStore& store) {
+absl::Status ClearStore(OpKernelContext*, SampleStore& store) {
   store.store().Clear();
   return absl::OkStatus();
 }
 
-absl::Status Stats(OpKernelContext* ctx, SampleStore& store) {
+absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
   DiskStore::Counts counts;
   if (store.disk() != nullptr) {
     counts = store.disk()->Stats();
@@ -169,7 +169,7 @@ absl::Status CheckOnDisk(SampleStore& store) {
   return absl::InvalidArgumentError("This CacheStore is not on disk.");
 }
 
-absl::Status Agree(OpKernelContext* ctx, SampleStore& store) {
+absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   TF_RETURN_IF_ERROR(CheckOnDisk(store));
   const auto names = ctx->input(1).flat<tstring>();
   const auto values = ctx->input(2).flat<tstring>();
@@ -198,7 +198,7 @@ absl::Status Agree(OpKernelContext* ctx, SampleStore& store) {
   return absl::OkStatus();
 }
 
-absl::Status Verify(OpKernelContext* ctx, SampleStore& store) {
+absl::Status VerifyStore(OpKernelContext* ctx, SampleStore& store) {
   TF_RETURN_IF_ERROR(CheckOnDisk(store));
   const auto [right, wrong] = store.disk()->Verify();
   ctx->set_output(0, Vector({right, wrong}));
@@ -208,22 +208,22 @@ absl::Status Verify(OpKernelContext* ctx, SampleStore& store) {
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU),
                         FunctionOp<MakeHandle>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU),
-                        StoreOp<Agree>);
+                        StoreOp<AgreeSettings>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreVerify").Device(DEVICE_CPU),
-                        StoreOp<Verify>);
+                        StoreOp<VerifyStore>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreGet").Device(DEVICE_CPU),
                         GetOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStorePut").Device(DEVICE_CPU),
-                        StoreOp<Put>);
+                        StoreOp<PutSample>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreRemove").Device(DEVICE_CPU),
-                        StoreOp<Remove>);
+                        StoreOp<RemoveSample>);
 REGISTER_KERNEL_BUILDER(
     Name("RefurbishTf>CacheStoreContains").Device(DEVICE_CPU),
-    StoreOp<Contains>);
+    StoreOp<ContainsSample>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU),
-                        StoreOp<Clear>);
+                        StoreOp<ClearStore>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU),
-                        StoreOp<Stats>);
+                        StoreOp<StoreStats>);
 
 }  // namespace
 }  // namespace refurbish_tf

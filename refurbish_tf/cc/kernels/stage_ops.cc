@@ -32,7 +32,7 @@ std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
   return Stage::Find(ctx->input(0).scalar<tstring>()());
 }
 
-absl::Status Counts(OpKernelContext* ctx) {
+absl::Status StageCounts(OpKernelContext* ctx) {
   std::vector<std::array<int64_t, 7>> rows;
   if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
     for (const EpochCounts& of : stage->Counts()) {
@@ -44,7 +44,7 @@ absl::Status Counts(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status Describe(OpKernelContext* ctx) {
+absl::Status DescribeStage(OpKernelContext* ctx) {
   StageDescription description;
   if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
     description = stage->Describe();
@@ -131,10 +131,10 @@ absl::Status InputWait(OpKernelContext* ctx) {
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>StageName").Device(DEVICE_CPU),
                         FunctionOp<MakeStageName>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishCounts").Device(DEVICE_CPU),
-                        FunctionOp<Counts>);
+                        FunctionOp<StageCounts>);
 REGISTER_KERNEL_BUILDER(
     Name("RefurbishTf>RefurbishDescription").Device(DEVICE_CPU),
-    FunctionOp<Describe>);
+    FunctionOp<DescribeStage>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishState").Device(DEVICE_CPU),
                         FunctionOp<SaveState>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishRestore").Device(DEVICE_CPU),
