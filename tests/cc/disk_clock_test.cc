@@ -43,9 +43,7 @@ class ClaimingJob {
     job_ = *store_->Join();
     job_->BeginFirstEpoch();
   }
-  bool Claim(const Request& request) {
-    return job_->Claim(request.sample, request.generation);
-  }
+  bool Claim(const Request& request) { return job_->Claim(request.sample, request.generation); }
 
  private:
   const std::unique_ptr<DiskStore> store_;
@@ -65,8 +63,7 @@ class ClaimingProcess {
       ClaimingJob job(path, env);
       char answer = 'r';
       ClaimingJob::Request request;
-      while (write(answers[1], &answer, 1) == 1 &&
-             read(requests[0], &request, sizeof(request)) == sizeof(request)) {
+      while (write(answers[1], &answer, 1) == 1 && read(requests[0], &request, sizeof(request)) == sizeof(request)) {
         answer = job.Claim(request);
       }
       return 0;
@@ -102,8 +99,8 @@ class ClaimingProcess {
 
 TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
   RunRounds([&](Random& random) {
-    auto* const now = static_cast<uint64_t*>(
-        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto* const now =
+        static_cast<uint64_t*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     *now = random();
     JumpingClock clock(now);
     const auto fork = [](const auto& body) { return Fork(body); };
@@ -152,21 +149,17 @@ TEST_F(DiskFuzzTest, ClocksThatJumpAndJobsThatDie) {
           }
           break;
         default: {
-          const ClaimingJob::Request request = {
-              random() % 4, static_cast<Generation>(random() % 3)};
+          const ClaimingJob::Request request = {random() % 4, static_cast<Generation>(random() % 3)};
           const auto found = claimed.find(request.sample);
           const size_t k = random() % (jobs.size() + processes.size());
           const bool is_process = k >= jobs.size();
-          const int by = is_process ? std::next(processes.begin(), k - jobs.size())->first
-                                    : std::next(jobs.begin(), k)->first;
-          const bool is_claimed =
-              found != claimed.end() && found->second.by != by &&
-              found->second.generation >= request.generation &&
-              jobs.count(found->second.by) + processes.count(found->second.by) > 0 &&
-              found->second.at <= *now && *now - found->second.at < kClaimSeconds;
-          EXPECT_EQ(is_process ? processes[by]->Claim(request) : jobs[by]->Claim(request),
-                    !is_claimed)
-              << step;
+          const int by =
+              is_process ? std::next(processes.begin(), k - jobs.size())->first : std::next(jobs.begin(), k)->first;
+          const bool is_claimed = found != claimed.end() && found->second.by != by &&
+                                  found->second.generation >= request.generation &&
+                                  jobs.count(found->second.by) + processes.count(found->second.by) > 0 &&
+                                  found->second.at <= *now && *now - found->second.at < kClaimSeconds;
+          EXPECT_EQ(is_process ? processes[by]->Claim(request) : jobs[by]->Claim(request), !is_claimed) << step;
           if (!is_claimed) claimed[request.sample] = {by, request.generation, *now};
         }
       }

@@ -17,8 +17,7 @@ namespace {
 using DiskDescriptorsTest = StoreDirectoryTest;
 
 int64_t CountOpen() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                       std::filesystem::directory_iterator());
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
 }
 
 TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
@@ -39,13 +38,11 @@ TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
       if (generation > 0) {
         EXPECT_EQ(Get(*store, i), Content(i, 0, kSize));
       }
-      EXPECT_EQ(Put(*store, i, generation, Content(i, generation, kSize)),
-                PutResult::kStored);
+      EXPECT_EQ(Put(*store, i, generation, Content(i, generation, kSize)), PutResult::kStored);
     }
     store->Flush();
     EXPECT_GE(store->Stats().segments, int64_t{kSamples});
-    EXPECT_LE(CountOpen() - before,
-              static_cast<int64_t>(Segments::kMostOpen) + 20);
+    EXPECT_LE(CountOpen() - before, static_cast<int64_t>(Segments::kMostOpen) + 20);
     for (uint64_t i = 0; i < kSamples; ++i) {
       EXPECT_EQ(Get(*store, i), Content(i, generation, kSize)) << i;
     }

@@ -18,7 +18,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/record.h"
@@ -74,8 +73,7 @@ TEST_F(FullDiskTest, FilesThatMayNotGrow) {
   // Some of what was there made room for what is worth more.
   const DiskStore::Counts counts = store->Stats();
   EXPECT_EQ(CountRight(*store, tried), counts.store.entries);
-  EXPECT_EQ(counts.store.entries + counts.store.evictions + kFailed,
-            static_cast<int64_t>(tried));
+  EXPECT_EQ(counts.store.entries + counts.store.evictions + kFailed, static_cast<int64_t>(tried));
   EXPECT_GT(counts.store.entries, 200);
   EXPECT_EQ(store->Stats().store.bytes, store->state().bytes());
   for (uint64_t i = 0; i < tried; ++i) {
@@ -120,7 +118,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   EXPECT_EQ(Put(*store, 1 << 20, 0, "far away"), PutResult::kFailed);
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
-  EXPECT_THAT(warnings, testing::HasSubstr("No space left"));
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, "No space left", warnings);
   const int64_t stored = CountRight(*store, tried);
   EXPECT_EQ(stored, store->Stats().store.entries);
   EXPECT_GT(stored, 200);
@@ -219,8 +217,7 @@ class FullStoreTest : public StoreDirectoryTest {
     options.env = &env_;
     store_ = Open(std::move(options));
     // Every third one is worth more than all others.
-    store_->records().SetRanks(
-        [](uint64_t index) { return index % 3 == 0 ? index : 1'000 + index; });
+    store_->records().SetRanks([](uint64_t index) { return index % 3 == 0 ? index : 1'000 + index; });
     testing::internal::CaptureStderr();
   }
   ~FullStoreTest() override {

@@ -21,11 +21,10 @@ namespace {
 // joined or made a file longer.
 int LockAndStop(const std::string& directory) {
   const std::vector<std::pair<std::string, off_t>> locks = {
-      {"/lock", 0}, {"/index", 0}, {"/claims", 0}, {"/state", 0},
-      {"/state", 1 << 20}};
+      {"/lock", 0}, {"/index", 0}, {"/claims", 0}, {"/state", 0}, {"/state", 1 << 20}};
   for (const auto& [name, byte] : locks) {
     const int fd = open((directory + name).c_str(), O_RDWR | O_CLOEXEC);
-    struct flock lock {};
+    struct flock lock{};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
     lock.l_start = byte;
@@ -52,8 +51,7 @@ TEST_F(HeldUpTest, ByAProcessThatIsStopped) {
       return store->Agree(settings, /*replace=*/false, patience);
     };
     EXPECT_TRUE(agree({{"r", "2"}}, std::chrono::hours(1)).ok());
-    EXPECT_TRUE(absl::IsFailedPrecondition(
-        agree({{"r", "3"}}, std::chrono::hours(1))));
+    EXPECT_TRUE(absl::IsFailedPrecondition(agree({{"r", "3"}}, std::chrono::hours(1))));
     const absl::Status held = agree({{"new", "1"}}, no_patience);
     EXPECT_TRUE(absl::IsUnavailable(held)) << held.ToString();
     EXPECT_EQ(store->settings().count("new"), 0);

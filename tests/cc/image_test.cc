@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
@@ -43,9 +42,7 @@ Bytes Noise(Random& random, size_t number) {
 struct Image {
   int64_t height, width, channels;
   std::vector<uint8_t> values;
-  uint8_t At(int64_t y, int64_t x, int64_t c) const {
-    return values[(y * width + x) * channels + c];
-  }
+  uint8_t At(int64_t y, int64_t x, int64_t c) const { return values[(y * width + x) * channels + c]; }
 };
 
 LayerRun Parsed(const std::vector<std::string>& texts) {
@@ -58,9 +55,7 @@ LayerRun Parsed(const std::vector<std::string>& texts) {
 Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
   Image made = image;
   const int64_t height = image.height, width = image.width;
-  const auto reflected = [](int64_t i, int64_t size) {
-    return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
-  };
+  const auto reflected = [](int64_t i, int64_t size) { return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i; };
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
       int64_t from_y = y, from_x = x;
@@ -81,8 +76,7 @@ Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
         zero = y >= top && y < top + layer.side && x >= left && x < left + layer.side;
       }
       for (int64_t c = 0; c < image.channels; ++c) {
-        made.values[(y * width + x) * image.channels + c] =
-            zero ? 0 : image.At(from_y, from_x, c);
+        made.values[(y * width + x) * image.channels + c] = zero ? 0 : image.At(from_y, from_x, c);
       }
     }
   }
@@ -92,28 +86,25 @@ Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
 std::string RandomLayer(Random& random, int64_t least_side) {
   switch (random() % 4) {
     case 0:
-      return absl::StrCat("random_crop position=-1 reflect=0 padding=",
-                          Between(random, 0, least_side + 3));
+      return absl::StrCat("random_crop position=-1 reflect=0 padding=", Between(random, 0, least_side + 3));
     case 1:
-      return absl::StrCat("random_crop position=-1 reflect=1 padding=",
-                          Between(random, 0, least_side - 1));
+      return absl::StrCat("random_crop position=-1 reflect=1 padding=", Between(random, 0, least_side - 1));
     case 2:
       return "random_flip position=-1";
     default:
-      return absl::StrCat("cutout position=-1 side=",
-                          Between(random, 1, 2 * least_side));
+      return absl::StrCat("cutout position=-1 side=", Between(random, 1, 2 * least_side));
   }
 }
 
 TEST(DrawsTest, AreThoseOfTheSpecification) {
   // Worked out in Python, with whole numbers of any size.
-  const LayerRun run = Parsed({"random_crop position=-1 padding=4 reflect=0",
-                               "random_flip position=1", "cutout position=7 side=3"});
+  const LayerRun run =
+      Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
   ASSERT_EQ(run.num_draws(), 5);
   std::vector<int32_t> draws(5);
   Draw(run, ImageSeed(7, -3), draws.data());
-  EXPECT_THAT(draws, testing::ElementsAre(4, 6, 1, 669215203, 944996668));
-  EXPECT_THAT(ImageSeed(7, -3).At(5), testing::ElementsAre(1531704904, -1688831083));
+  EXPECT_EQ(draws, std::vector<int32_t>({4, 6, 1, 669215203, 944996668}));
+  EXPECT_EQ(ImageSeed(7, -3).At(5), (std::array<int32_t, 2>{1531704904, -1688831083}));
 }
 
 TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
@@ -141,11 +132,9 @@ TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
     }
     for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
       Bytes to(from.size);
-      Painter(run, {image.height, image.width}, channels, *kernels)
-          .Paint(from.data.get(), draws.data(), to.data.get());
-      ASSERT_EQ(to.Vector(), expected.values)
-          << image.height << " x " << image.width << " x " << channels << ": "
-          << testing::PrintToString(texts) << testing::PrintToString(draws);
+      Painter(run, {image.height, image.width}, channels, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
+      ASSERT_EQ(to.Vector(), expected.values) << image.height << " x " << image.width << " x " << channels << ": "
+                                              << testing::PrintToString(texts) << testing::PrintToString(draws);
     }
   }
 }
@@ -161,10 +150,9 @@ float AsFloat(ValueType type, const uint8_t* bytes) {
     if (type == ValueType::kFloat16) {
       const int exponent = (half >> 10) & 31;
       const double digits = half & 1023;
-      const double magnitude =
-          exponent == 31 ? std::numeric_limits<double>::infinity()
-          : exponent == 0 ? std::ldexp(digits, -24)
-                          : std::ldexp(1024 + digits, exponent - 25);
+      const double magnitude = exponent == 31  ? std::numeric_limits<double>::infinity()
+                               : exponent == 0 ? std::ldexp(digits, -24)
+                                               : std::ldexp(1024 + digits, exponent - 25);
       return static_cast<float>((half & 0x8000) != 0 ? -magnitude : magnitude);
     }
     bits = static_cast<uint32_t>(half) << 16;
@@ -194,9 +182,9 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
     const std::vector<std::string> as_bytes =
         texts.empty() ? std::vector<std::string>{"random_crop position=-1 padding=0 reflect=0"} : texts;
     const int type = static_cast<int>(Between(random, 1, 3));
-    texts.push_back(absl::StrCat("normalize position=-1 dtype=",
-                                 std::array<const char*, 4>{"", "float32", "bfloat16", "float16"}[type],
-                                 " mean=", mean, " std=", std));
+    texts.push_back(absl::StrCat(
+        "normalize position=-1 dtype=", std::array<const char*, 4>{"", "float32", "bfloat16", "float16"}[type],
+        " mean=", mean, " std=", std));
     const LayerRun run = Parsed(texts), unnormalized = Parsed(as_bytes);
     std::vector<int32_t> draws(std::max(run.num_draws(), unnormalized.num_draws()));
     Draw(unnormalized, ImageSeed(round, 0), draws.data());
@@ -249,8 +237,8 @@ TEST(RoundingTest, OfEveryHalfIsItself) {
 }
 
 // What `tf.image.resize` does, in double.
-double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width,
-               bool antialias, int64_t y, int64_t x, int64_t c) {
+double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width, bool antialias, int64_t y,
+               int64_t x, int64_t c) {
   const auto weights = [antialias](int64_t in, int64_t out, int64_t i) {
     const double step = static_cast<double>(in) / out;
     const double radius = antialias && step > 1 ? step : 1;
@@ -285,16 +273,16 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
     image.values = from.Vector();
     const int64_t height = Between(random, 1, 30), width = Between(random, 1, 30);
     const bool antialias = random() % 2 == 0, flipped = random() % 2 == 0;
-    std::vector<std::string> texts = {absl::StrCat(
-        "random_resized_crop position=-1 height=", height, " width=", width,
-        " scale=0.08,1 ratio=0.75,1.3333333333333333 antialias=", antialias ? 1 : 0)};
+    std::vector<std::string> texts = {
+        absl::StrCat("random_resized_crop position=-1 height=", height, " width=", width,
+                     " scale=0.08,1 ratio=0.75,1.3333333333333333 antialias=", antialias ? 1 : 0)};
     if (flipped) texts.push_back("random_flip position=0");
     const LayerRun run = Parsed(texts);
     std::vector<int32_t> draws(run.num_draws());
     Draw(run, ImageSeed(round, 5), draws.data());
     const Box box = ResizedCropBox(run.layers()[0], draws.data(), {image.height, image.width});
-    ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 &&
-                box.y + box.height <= image.height && box.x + box.width <= image.width);
+    ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 && box.y + box.height <= image.height &&
+                box.x + box.width <= image.width);
     Bytes plain(height * width * channels), best(height * width * channels);
     const ImageSize size = {image.height, image.width};
     Painter(run, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
@@ -304,8 +292,7 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
     for (int64_t y = 0; y < height; ++y) {
       for (int64_t x = 0; x < width; ++x) {
         for (int64_t c = 0; c < channels; ++c) {
-          const double expected = Resized(image, box, height, width, antialias, y,
-                                          mirrored ? width - 1 - x : x, c);
+          const double expected = Resized(image, box, height, width, antialias, y, mirrored ? width - 1 - x : x, c);
           ASSERT_NEAR(plain.data[(y * width + x) * channels + c], expected, 0.6);
         }
       }
@@ -320,9 +307,8 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     const ImageSize size = {Between(random, 1, 20), Between(random, 1, 20)};
     const Bytes from = Noise(random, size.height * size.width * channels);
     const ImageSize middle = {Between(random, 1, 20), Between(random, 1, 20)};
-    const std::string resized = absl::StrCat(
-        "random_resized_crop position=-1 height=", middle.height, " width=", middle.width,
-        " scale=0.2,0.9 ratio=0.5,2 antialias=1");
+    const std::string resized = absl::StrCat("random_resized_crop position=-1 height=", middle.height,
+                                             " width=", middle.width, " scale=0.2,0.9 ratio=0.5,2 antialias=1");
     const std::string before = RandomLayer(random, std::min(size.height, size.width));
     const std::string behind = RandomLayer(random, std::min(middle.height, middle.width));
     const LayerRun run = Parsed({before, resized, behind});
@@ -350,49 +336,51 @@ TEST(ResizeTest, ManyLayersAroundIt) {
 TEST(ResizeTest, FlatImagesStayFlat) {
   for (const int64_t side : {1, 2, 7, 100}) {
     for (const int64_t to_side : {1, 3, 64}) {
-      const LayerRun run = Parsed({absl::StrCat(
-          "random_resized_crop position=-1 height=", to_side, " width=", to_side,
-          " scale=1,1 ratio=1,1 antialias=1")});
+      const LayerRun run = Parsed({absl::StrCat("random_resized_crop position=-1 height=", to_side, " width=", to_side,
+                                                " scale=1,1 ratio=1,1 antialias=1")});
       std::vector<int32_t> draws(run.num_draws());
       Bytes from(side * side * 3), to(to_side * to_side * 3);
       std::memset(from.data.get(), 255, from.size);
       Painter(run, {side, side}, 3, BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
-      EXPECT_THAT(to.Vector(), testing::Each(255));
+      EXPECT_EQ(to.Vector(), std::vector<uint8_t>(to.size, 255));
     }
   }
 }
 
 TEST(LayerRunTest, RefusesWhatIsNone) {
-  for (const char* text : {
-           "", "random_crop", "blur position=-1", "random_flip position=-2",
-           "random_flip position=-1 padding=3", "random_flip position=-1 position=-1",
-           "random_crop position=-1 padding=-1 reflect=0",
-           "random_crop position=-1 padding=16384 reflect=0",
-           "random_crop position=-1 padding=4 reflect=2", "cutout position=-1 side=0",
-           "cutout position=-1 side=1.5",
-           "random_resized_crop position=-1 height=0 width=1 scale=1,1 ratio=1,1 antialias=0",
-           "random_resized_crop position=-1 height=1 width=1 scale=1 ratio=1,1 antialias=0",
-           "random_resized_crop position=-1 height=1 width=1 scale=1,0.5 ratio=1,1 antialias=0",
-           "random_resized_crop position=-1 height=1 width=1 scale=1,1 ratio=0,1 antialias=0",
-           "random_resized_crop position=-1 height=1 width=1 scale=1,nan ratio=1,1 antialias=0",
-           "normalize position=-1 dtype=float64 mean=0 std=1",
-           "normalize position=-1 dtype=float32 mean=0 std=0",
-           "normalize position=-1 dtype=float32 mean=0 std=-1",
-           "normalize position=-1 dtype=float32 mean=nan std=1",
-           "normalize position=-1 dtype=float32 mean=0 std=1e-45",
-           "normalize position=-1 dtype=float32 mean=0,0 std=1,1",
-           "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
+  for (const char* text : {"",
+                           "random_crop",
+                           "blur position=-1",
+                           "random_flip position=-2",
+                           "random_flip position=-1 padding=3",
+                           "random_flip position=-1 position=-1",
+                           "random_crop position=-1 padding=-1 reflect=0",
+                           "random_crop position=-1 padding=16384 reflect=0",
+                           "random_crop position=-1 padding=4 reflect=2",
+                           "cutout position=-1 side=0",
+                           "cutout position=-1 side=1.5",
+                           "random_resized_crop position=-1 height=0 width=1 scale=1,1 ratio=1,1 antialias=0",
+                           "random_resized_crop position=-1 height=1 width=1 scale=1 ratio=1,1 antialias=0",
+                           "random_resized_crop position=-1 height=1 width=1 scale=1,0.5 ratio=1,1 antialias=0",
+                           "random_resized_crop position=-1 height=1 width=1 scale=1,1 ratio=0,1 antialias=0",
+                           "random_resized_crop position=-1 height=1 width=1 scale=1,nan ratio=1,1 antialias=0",
+                           "normalize position=-1 dtype=float64 mean=0 std=1",
+                           "normalize position=-1 dtype=float32 mean=0 std=0",
+                           "normalize position=-1 dtype=float32 mean=0 std=-1",
+                           "normalize position=-1 dtype=float32 mean=nan std=1",
+                           "normalize position=-1 dtype=float32 mean=0 std=1e-45",
+                           "normalize position=-1 dtype=float32 mean=0,0 std=1,1",
+                           "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
     EXPECT_EQ(LayerRun::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
   EXPECT_FALSE(LayerRun::Parse({}).ok());
   EXPECT_FALSE(LayerRun::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
-  EXPECT_FALSE(LayerRun::Parse({"normalize position=-1 dtype=float32 mean=0 std=1",
-                                "random_flip position=-1"}).ok());
+  EXPECT_FALSE(LayerRun::Parse({"normalize position=-1 dtype=float32 mean=0 std=1", "random_flip position=-1"}).ok());
 }
 
 TEST(LayerRunTest, RefusesImagesAndDraws) {
-  const LayerRun run = Parsed({"random_crop position=-1 padding=3 reflect=1",
-                               "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
+  const LayerRun run = Parsed(
+      {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
   EXPECT_TRUE(run.SizeBehind({4, 4}).ok());
   EXPECT_TRUE(run.SizeBehind({LayerRun::kUnknown, 4}).ok());
   EXPECT_FALSE(run.SizeBehind({3, 4}).ok());

@@ -109,8 +109,7 @@ TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
 TEST_F(MappedFileTest, OtherBusErrorsAreNotOurs) {
   const auto touch_beyond_the_end = [&] {
     const int fd = open((directory_ + "/other").c_str(), O_RDWR | O_CREAT, 0600);
-    auto* const memory = static_cast<volatile char*>(
-        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+    auto* const memory = static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
     return static_cast<int>(memory[0]);
   };
   EXPECT_EQ(Join(Fork([&] {

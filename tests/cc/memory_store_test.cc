@@ -14,18 +14,14 @@ namespace {
 // As a tensor is: a reference to data that is counted.
 using Sample = std::shared_ptr<const std::string>;
 
-Sample MakeSample(const std::string& text) {
-  return std::make_shared<const std::string>(text);
-}
+Sample MakeSample(const std::string& text) { return std::make_shared<const std::string>(text); }
 
-int64_t Bytes(const Sample& sample) {
-  return sample == nullptr ? 0 : sample->size();
-}
+int64_t BytesOf(const Sample& sample) { return sample == nullptr ? 0 : sample->size(); }
 
 void NoPrefetch(const Sample* const*, size_t) {}
 
 TEST(MemoryStoreTest, HoldsTheSampleItself) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   const Sample sample = MakeSample("abc");
   EXPECT_EQ(store.Put(5, 0, sample), PutResult::kStored);
   Sample found;
@@ -37,10 +33,9 @@ TEST(MemoryStoreTest, HoldsTheSampleItself) {
 
 TEST(MemoryStoreTest, WhatWillBeAskedForIsBroughtNearer) {
   std::vector<Sample> brought;
-  MemoryStore<Sample> store(
-      kUnlimited, Bytes, [&](const Sample* const* samples, size_t count) {
-        for (size_t i = 0; i < count; ++i) brought.push_back(*samples[i]);
-      });
+  MemoryStore<Sample> store(kUnlimited, BytesOf, [&](const Sample* const* samples, size_t count) {
+    for (size_t i = 0; i < count; ++i) brought.push_back(*samples[i]);
+  });
   const Sample one = MakeSample("one");
   const Sample two = MakeSample("two");
   store.Put(1, 0, one);
@@ -57,7 +52,7 @@ TEST(MemoryStoreTest, WhatWillBeAskedForIsBroughtNearer) {
 }
 
 TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   Sample found;
   Generation generation;
   EXPECT_FALSE(store.Get(7, {0, 0}, &found, &generation));
@@ -74,7 +69,7 @@ TEST(MemoryStoreTest, HitsOnlyTheGenerationAskedFor) {
 }
 
 TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   store.Put(1, 5, MakeSample("new"));
   EXPECT_EQ(store.Put(1, 4, MakeSample("old")), PutResult::kNewerKept);
   Sample found;
@@ -87,9 +82,8 @@ TEST(MemoryStoreTest, KeepsTheNewestGeneration) {
 }
 
 TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
-  const Sample first = MakeSample("1"), second = MakeSample("2"),
-               third = MakeSample("3");
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
+  const Sample first = MakeSample("1"), second = MakeSample("2"), third = MakeSample("3");
   store.Put(0, 0, first);
   store.Put(0, 1, second);
   EXPECT_EQ(first.use_count(), 1);
@@ -104,7 +98,7 @@ TEST(MemoryStoreTest, FreesWhatIsReplacedRemovedOrCleared) {
 }
 
 TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   store.Put(4, 2, MakeSample("four"));
   Sample found;
   Generation generation;
@@ -123,7 +117,7 @@ TEST(MemoryStoreTest, GivesAwayASampleAtItsLastUse) {
 
 // G8.
 TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
-  MemoryStore<Sample> store(10, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(10, BytesOf, NoPrefetch);
   EXPECT_EQ(store.Put(0, 0, MakeSample("1234")), PutResult::kStored);
   EXPECT_EQ(store.Put(1, 0, MakeSample("123456")), PutResult::kStored);
   EXPECT_EQ(store.Put(2, 0, MakeSample("1")), PutResult::kNoRoom);
@@ -138,19 +132,19 @@ TEST(MemoryStoreTest, NeverHoldsMoreThanItsLimit) {
 }
 
 TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
-  MemoryStore<Sample> store(kUnlimited, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kUnlimited, BytesOf, NoPrefetch);
   Sample found;
   Generation generation;
   store.Get(0, {0, 0}, &found, &generation);  // Miss.
-  store.Contains(0, {0, 0});  // Miss.
+  store.Contains(0, {0, 0});                  // Miss.
   store.Put(0, 0, MakeSample("a"));
-  store.Contains(0, {0, 0});  // Counts nothing.
+  store.Contains(0, {0, 0});                  // Counts nothing.
   store.Get(0, {0, 0}, &found, &generation);  // Hit.
-  store.Get(0, {}, &found, &generation);  // Hit.
-  store.Put(0, 1, MakeSample("bb"));   // Eviction.
-  store.Evict(0);                // Eviction.
+  store.Get(0, {}, &found, &generation);      // Hit.
+  store.Put(0, 1, MakeSample("bb"));          // Eviction.
+  store.Evict(0);                             // Eviction.
   store.Put(0, 2, MakeSample("ccc"));
-  store.Remove(0);               // No eviction.
+  store.Remove(0);  // No eviction.
   const CacheStoreStats stats = store.Stats();
   EXPECT_EQ(stats.entries, 0);
   EXPECT_EQ(stats.bytes, 0);
@@ -161,7 +155,7 @@ TEST(MemoryStoreTest, CountsHitsMissesAndEvictions) {
 
 TEST(MemoryStoreTest, ServesManyThreads) {
   constexpr uint64_t kIndices = 3000;
-  MemoryStore<Sample> store(kIndices * 8, Bytes, NoPrefetch);
+  MemoryStore<Sample> store(kIndices * 8, BytesOf, NoPrefetch);
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -174,8 +168,7 @@ TEST(MemoryStoreTest, ServesManyThreads) {
         if (store.Get(index, {generation, generation}, &found, &got)) {
           wrong += *found != std::to_string(index * 10 + generation);
         } else {
-          store.Put(index, generation,
-                    MakeSample(std::to_string(index * 10 + generation)));
+          store.Put(index, generation, MakeSample(std::to_string(index * 10 + generation)));
         }
         if (k % 17 == 0) store.Remove(index);
         if (k % 5000 == 0) store.Clear();

@@ -18,28 +18,24 @@ void ExpectStaysCancelled(Workers* workers) {
 }
 
 TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const uint64_t random = Draw(19, round);
     constexpr int kCalls[] = {0, 1, 2, 3, 8};
-    Options options = MakeOptions(kCalls[random % 5], random / 5 % 2 == 0,
-                                  random / 10 % 2 == 0);
+    Options options = MakeOptions(kCalls[random % 5], random / 5 % 2 == 0, random / 10 % 2 == 0);
     options.max_pieces = 1 + random / 20 % 20;
     const int kinds = 1 + random / 400 % 4;
     Workers workers(options);
     workers.claim = [&](int number) {
-      constexpr Claimed kKinds[] = {Claimed::kRun, Claimed::kFetch,
-                                    Claimed::kRun, Claimed::kDone};
+      constexpr Claimed kKinds[] = {Claimed::kRun, Claimed::kFetch, Claimed::kRun, Claimed::kDone};
       return kKinds[Draw(random, number) % kinds];
     };
     workers.fetch = [&](int number) {
       Dawdle(Draw(random + 1, number));
-      return Draw(random + 1, number) / 64 % 5 == 0 ? Outcome::kDropped
-                                                    : Outcome::kRun;
+      return Draw(random + 1, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kRun;
     };
     workers.run = [&](int number) {
       Dawdle(Draw(random + 2, number));
-      return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped
-                                                    : Outcome::kDone;
+      return Draw(random + 2, number) / 64 % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
     };
     // At a random number of claims and somewhat later.
     const int claims = random / 1600 % 60;
@@ -94,9 +90,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerSleeps) {
       for (const int max_calls : {1, 3}) {
         Counter gate;
         Workers workers(MakeOptions(max_calls, /*helps=*/false, in_order));
-        workers.claim = [&](int) {
-          return in_fetch ? Claimed::kFetch : Claimed::kRun;
-        };
+        workers.claim = [&](int) { return in_fetch ? Claimed::kFetch : Claimed::kRun; };
         workers.fetch = workers.run = [&](int) {
           Await([&] { return gate > 0; });
           return in_fetch ? Outcome::kRun : Outcome::kDone;
@@ -154,9 +148,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
         Counter gate;
         Counter consumer_in;
         Workers workers(MakeOptions(max_calls, /*helps=*/true, in_order));
-        workers.claim = [&](int) {
-          return in_fetch ? Claimed::kFetch : Claimed::kRun;
-        };
+        workers.claim = [&](int) { return in_fetch ? Claimed::kFetch : Claimed::kRun; };
         workers.fetch = workers.run = [&](int) {
           if (workers.is_consumer()) consumer_in.Set(1);
           Await([&] { return gate > 0; });
@@ -166,8 +158,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
         Counter claims;
         std::thread canceller([&] {
           Await([&] {
-            return consumer_in > 0 && workers.calls() == calls &&
-                   (!in_fetch || workers.all_threads_asleep());
+            return consumer_in > 0 && workers.calls() == calls && (!in_fetch || workers.all_threads_asleep());
           });
           workers.Cancel();
           claims.Set(workers.num_claims());

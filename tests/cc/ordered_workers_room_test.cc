@@ -17,9 +17,7 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
     options.max_pieces = max_pieces;
     const int room = std::max(max_pieces, options.max_calls);
     Workers workers(options);
-    workers.claim = [](int number) {
-      return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch;
-    };
+    workers.claim = [](int number) { return Draw(16, number) % 2 == 0 ? Claimed::kRun : Claimed::kFetch; };
     int taken = 0;
     for (int round = 0; round < 10; ++round) {
       // Enough to wake the threads, which then must use the room, and no more.
@@ -27,11 +25,8 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
         ASSERT_GE(workers.Take(), 0);
         ++taken;
         ASSERT_LE(workers.num_claims() - taken, room);
-      } while (round > 0 &&
-               workers.num_claims() - taken >= std::max(1, room / 2));
-      Await([&] {
-        return round == 0 || workers.num_claims() - taken >= room;
-      });
+      } while (round > 0 && workers.num_claims() - taken >= std::max(1, room / 2));
+      Await([&] { return round == 0 || workers.num_claims() - taken >= room; });
       Await([&] { return workers.all_threads_asleep(); });
       ASSERT_LE(workers.num_claims() - taken, room);
     }
@@ -76,21 +71,16 @@ TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
       options.max_bytes = 200;
       Counter done;
       Workers workers(options);
-      const auto size = [](int number) {
-        return static_cast<int>(Draw(17, number) % (kLargest + 1));
-      };
+      const auto size = [](int number) { return static_cast<int>(Draw(17, number) % (kLargest + 1)); };
       workers.bytes = size;
-      workers.claim = [](int number) {
-        return number == 1000 ? Claimed::kEnd : Claimed::kRun;
-      };
+      workers.claim = [](int number) { return number == 1000 ? Claimed::kEnd : Claimed::kRun; };
       workers.run = [&](int number) {
         done.Add(size(number));
         return Outcome::kDone;
       };
       int number;
       while ((number = workers.Take()) >= 0) {
-        ASSERT_LE(done.Add(-size(number)),
-                  options.max_bytes + max_calls * kLargest);
+        ASSERT_LE(done.Add(-size(number)), options.max_bytes + max_calls * kLargest);
         Dawdle(Draw(18, number));
       }
       EXPECT_EQ(done, 0);

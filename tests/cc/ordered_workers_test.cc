@@ -14,12 +14,11 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(Kinds, AllWorkersTest, AllKinds(), NameOfKind);
 
 TEST_P(AllWorkersTest, EachPieceComesOnce) {
-  constexpr int kPieces = 1500;
+  constexpr int kPieces = 400;
   Workers workers(options());
   workers.claim = [](int number) {
     if (number == kPieces) return Claimed::kEnd;
-    constexpr Claimed kKinds[] = {Claimed::kDone, Claimed::kRun,
-                                  Claimed::kFetch};
+    constexpr Claimed kKinds[] = {Claimed::kDone, Claimed::kRun, Claimed::kFetch};
     return kKinds[Draw(1, number) % 3];
   };
   workers.fetch = [](int number) {
@@ -34,11 +33,10 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
 }
 
 TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
-  constexpr int kPieces = 1200;
+  constexpr int kPieces = 400;
   // The last ones are all dropped, and there are long gaps before.
   const auto is_dropped = [](int number) {
-    return number >= kPieces - 50 || Draw(5, number) % 3 == 0 ||
-           Draw(6, number / 40) % 4 == 0;
+    return number >= kPieces - 50 || Draw(5, number) % 3 == 0 || Draw(6, number / 40) % 4 == 0;
   };
   std::vector<int> expected;
   for (int i = 0; i < kPieces; ++i) {
@@ -80,12 +78,10 @@ TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
 // As with a source whose length is not known: it is asked for more and more,
 // until it has ended.
 TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
-  for (const int pieces : {0, 1, 7, 500}) {
+  for (const int pieces : {0, 1, 7, 200}) {
     Counter ended;
     Workers workers(options());
-    workers.claim = [&](int) {
-      return ended ? Claimed::kEnd : Claimed::kFetch;
-    };
+    workers.claim = [&](int) { return ended ? Claimed::kEnd : Claimed::kFetch; };
     workers.fetch = [&](int number) {
       Dawdle(Draw(11, number));
       if (number < pieces) return Outcome::kRun;
@@ -103,7 +99,7 @@ TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
 
 // At every tenth all before must have ended.
 TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
-  constexpr int kPieces = 1000;
+  constexpr int kPieces = 300;
   Counter ended;
   Workers workers(options());
   workers.claim = [&](int number) {
@@ -116,9 +112,7 @@ TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
     return Draw(13, number) % 4 == 1 ? Claimed::kFetch : Claimed::kRun;
   };
   std::vector<int> expected;
-  const auto is_dropped = [](int number) {
-    return Draw(13, number) % 4 != 0 && Draw(14, number) % 5 == 0;
-  };
+  const auto is_dropped = [](int number) { return Draw(13, number) % 4 != 0 && Draw(14, number) % 5 == 0; };
   for (int i = 0; i < kPieces; ++i) {
     if (!is_dropped(i)) expected.push_back(i);
   }
@@ -134,11 +128,9 @@ TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
 
 // Nothing to do in advance, and no thread to do it.
 TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
-  constexpr int kPieces = 3000;
+  constexpr int kPieces = 500;
   Workers workers(options());
-  workers.claim = [](int number) {
-    return number == kPieces ? Claimed::kEnd : Claimed::kDone;
-  };
+  workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kDone; };
   for (int i = 0; i < kPieces; ++i) {
     ASSERT_EQ(workers.Take(), i);
     ASSERT_EQ(workers.num_claims(), i + 1);
@@ -169,9 +161,7 @@ TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
   const int calls = std::max(1, options().max_calls);
   Counter begun;
   Workers workers(options());
-  workers.claim = [&](int number) {
-    return number == 3 * calls ? Claimed::kEnd : Claimed::kRun;
-  };
+  workers.claim = [&](int number) { return number == 3 * calls ? Claimed::kEnd : Claimed::kRun; };
   // As many as may run at once wait for each other.
   workers.run = [&](int number) {
     begun.Add(1);
@@ -210,7 +200,7 @@ TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
 
 // A little room, many threads, and a consumer that is now slow, now fast.
 TEST_P(AllWorkersTest, NoWakeUpIsLost) {
-  constexpr int kPieces = 800;
+  constexpr int kPieces = 200;
   for (const size_t max_pieces : {1, 2, 3, 5}) {
     for (const int64_t max_bytes : {1, 1000}) {
       Options options = this->options();
@@ -224,17 +214,14 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         const uint64_t random = Draw(seed, number);
         if (random % 8 == 0 && ended < number) return Claimed::kNotNow;
         // Sometimes one kind for long.
-        const uint64_t kind =
-            random / 8 % 2 == 0 ? random : Draw(1, number / 30);
+        const uint64_t kind = random / 8 % 2 == 0 ? random : Draw(1, number / 30);
         if (kind / 16 % 3 == 0) {
           ended.Add(1);
           return Claimed::kDone;
         }
         return kind / 16 % 3 == 1 ? Claimed::kFetch : Claimed::kRun;
       };
-      const auto outcome = [](uint64_t random) {
-        return random / 64 % 6 == 0 ? Outcome::kDropped : Outcome::kDone;
-      };
+      const auto outcome = [](uint64_t random) { return random / 64 % 6 == 0 ? Outcome::kDropped : Outcome::kDone; };
       workers.fetch = [&](int number) {
         const uint64_t random = Draw(seed + 1, number);
         Dawdle(random);
@@ -270,8 +257,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
   };
   workers.run = [&](int number) {
     Dawdle(Draw(seed + 2, number));
-    return Draw(seed + 1, number) % 5 == 0 ? Outcome::kDropped
-                                           : Outcome::kDone;
+    return Draw(seed + 1, number) % 5 == 0 ? Outcome::kDropped : Outcome::kDone;
   };
   std::vector<int> results;
   int number = 0;
@@ -294,8 +280,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
   // What was claimed and not begun is given up, and nothing else.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
-    const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone &&
-                         Draw(seed + 1, i) % 5 == 0;
+    const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;
     if (dropped && std::count(results.begin(), results.end(), i) == 0) {
       results.push_back(i);
     }

@@ -43,9 +43,7 @@ class Counter {
   int Add(int n) { return value_.fetch_add(n, std::memory_order_relaxed) + n; }
   void Set(int value) { value_.store(value, std::memory_order_relaxed); }
   // Whether it was `from`, which it is no longer.
-  bool Change(int from, int to) {
-    return value_.compare_exchange_strong(from, to, std::memory_order_relaxed);
-  }
+  bool Change(int from, int to) { return value_.compare_exchange_strong(from, to, std::memory_order_relaxed); }
   operator int() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -110,9 +108,8 @@ struct NumberedPiece : OrderedWorkers::Piece {
 class Workers : public OrderedWorkers::Work {
  public:
   explicit Workers(const Options& options) : options_(options) {
-    workers_ = std::make_unique<OrderedWorkers>(
-        options, this,
-        [this](std::function<void()> loop) { return Start(std::move(loop)); });
+    workers_ = std::make_unique<OrderedWorkers>(options, this,
+                                                [this](std::function<void()> loop) { return Start(std::move(loop)); });
   }
 
   ~Workers() override { Stop(); }
@@ -138,8 +135,7 @@ class Workers : public OrderedWorkers::Work {
     if (next != Next::kPiece) {
       EXPECT_EQ(piece, nullptr);
       if (next == Next::kEnd) return kEnd;
-      EXPECT_EQ(absl::IsInternal(OrderedWorkers::ErrorOf(next)),
-                next == Next::kStuck);
+      EXPECT_EQ(absl::IsInternal(OrderedWorkers::ErrorOf(next)), next == Next::kStuck);
       return next == Next::kStuck ? kStuck : kCancelled;
     }
     const auto& taken = static_cast<const NumberedPiece&>(*piece);
@@ -203,14 +199,9 @@ class Workers : public OrderedWorkers::Work {
   // How often one of them has been woken.
   int wakes() const { return wakes_; }
   bool consumer_asleep() const { return consumer_asleep_ > 0; }
-  bool all_threads_asleep() const {
-    return threads_asleep_ == threads_started_;
-  }
+  bool all_threads_asleep() const { return threads_asleep_ == threads_started_; }
   // Than the thread that asks; there must be some.
-  bool all_others_asleep() const {
-    return threads_asleep_ > 0 &&
-           threads_asleep_ == threads_started_ - !is_consumer();
-  }
+  bool all_others_asleep() const { return threads_asleep_ > 0 && threads_asleep_ == threads_started_ - !is_consumer(); }
   bool is_consumer() const { return std::this_thread::get_id() == consumer_; }
 
   Claimed Claim(std::unique_ptr<OrderedWorkers::Piece>* piece) override {
@@ -223,8 +214,7 @@ class Workers : public OrderedWorkers::Work {
     } else if (claimed == Claimed::kNotNow) {
       num_not_now_.Add(1);
     } else {
-      auto numbered = std::make_unique<NumberedPiece>(num_claims_, &alive_,
-                                                      &never_fetched_);
+      auto numbered = std::make_unique<NumberedPiece>(num_claims_, &alive_, &never_fetched_);
       numbered->claimed = claimed;
       numbered->is_done = claimed == Claimed::kDone;
       *piece = std::move(numbered);
@@ -253,11 +243,8 @@ class Workers : public OrderedWorkers::Work {
 
   Outcome Run(OrderedWorkers::Piece* piece) override {
     auto& running = static_cast<NumberedPiece&>(*piece);
-    EXPECT_EQ(running.claimed,
-              running.is_fetched ? Claimed::kFetch : Claimed::kRun)
-        << running.number;
-    EXPECT_FALSE(running.is_run || running.is_done)
-        << running.number << " comes again";
+    EXPECT_EQ(running.claimed, running.is_fetched ? Claimed::kFetch : Claimed::kRun) << running.number;
+    EXPECT_FALSE(running.is_run || running.is_done) << running.number << " comes again";
     running.is_run = true;
     BeginCall();
     num_runs_.Add(1);
@@ -287,24 +274,21 @@ class Workers : public OrderedWorkers::Work {
   std::shared_ptr<void> Start(std::function<void()> loop) {
     threads_started_.Add(1);
     EXPECT_LE(threads_started_, options_.max_calls);
-    return std::shared_ptr<std::thread>(
-        new std::thread([this, loop = std::move(loop)] {
-          loop();
-          threads_ended_.Add(1);
-        }),
-        [](std::thread* thread) {
-          thread->join();
-          delete thread;
-        });
+    return std::shared_ptr<std::thread>(new std::thread([this, loop = std::move(loop)] {
+                                          loop();
+                                          threads_ended_.Add(1);
+                                        }),
+                                        [](std::thread* thread) {
+                                          thread->join();
+                                          delete thread;
+                                        });
   }
 
   void BeginCall() {
-    EXPECT_LE(calls_.Add(1), std::max(1, options_.max_calls))
-        << "a call too many";
+    EXPECT_LE(calls_.Add(1), std::max(1, options_.max_calls)) << "a call too many";
     if (!is_consumer()) return;
     consumer_calls_.Add(1);
-    EXPECT_TRUE(options_.consumer_helps || options_.max_calls == 0)
-        << "a call in the consumer's thread";
+    EXPECT_TRUE(options_.consumer_helps || options_.max_calls == 0) << "a call in the consumer's thread";
   }
 
   void EndCall() { calls_.Add(-1); }
@@ -353,10 +337,8 @@ class Watchdog {
     // The clock of the system: older sanitizers do not know waits by another.
     const auto end = std::chrono::system_clock::now() + kLimit;
     if (over_.wait_until(lock, end, [this] { return is_over_; })) return;
-    const testing::TestInfo* const test =
-        testing::UnitTest::GetInstance()->current_test_info();
-    std::fprintf(stderr, "%s.%s hangs: a wake-up is lost\n",
-                 test->test_suite_name(), test->name());
+    const testing::TestInfo* const test = testing::UnitTest::GetInstance()->current_test_info();
+    std::fprintf(stderr, "%s.%s hangs: a wake-up is lost\n", test->test_suite_name(), test->name());
     std::abort();
   }
 
@@ -386,16 +368,13 @@ inline std::vector<int> UpTo(int count) {
 }
 
 // All kinds of workers: max_calls, whether the consumer helps, and in order.
-class AllWorkersTest
-    : public testing::TestWithParam<std::tuple<int, bool, bool>> {
+class AllWorkersTest : public testing::TestWithParam<std::tuple<int, bool, bool>> {
  protected:
   Options options() const {
-    return MakeOptions(std::get<0>(GetParam()), std::get<1>(GetParam()),
-                       std::get<2>(GetParam()));
+    return MakeOptions(std::get<0>(GetParam()), std::get<1>(GetParam()), std::get<2>(GetParam()));
   }
 
-  void ExpectResults(std::vector<int> results,
-                     const std::vector<int>& expected) const {
+  void ExpectResults(std::vector<int> results, const std::vector<int>& expected) const {
     if (!options().in_order) std::sort(results.begin(), results.end());
     EXPECT_EQ(results, expected);
   }
@@ -404,15 +383,10 @@ class AllWorkersTest
   Watchdog watchdog_;
 };
 
-inline auto AllKinds() {
-  return testing::Combine(testing::Values(0, 1, 2, 4, 16), testing::Bool(),
-                          testing::Bool());
-}
+inline auto AllKinds() { return testing::Combine(testing::Values(0, 1, 2, 4, 16), testing::Bool(), testing::Bool()); }
 
-inline std::string NameOfKind(
-    const testing::TestParamInfo<AllWorkersTest::ParamType>& info) {
-  return std::to_string(std::get<0>(info.param)) + "Calls" +
-         (std::get<1>(info.param) ? "Helped" : "") +
+inline std::string NameOfKind(const testing::TestParamInfo<AllWorkersTest::ParamType>& info) {
+  return std::to_string(std::get<0>(info.param)) + "Calls" + (std::get<1>(info.param) ? "Helped" : "") +
          (std::get<2>(info.param) ? "InOrder" : "AsTheyCome");
 }
 

@@ -21,9 +21,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
     Counter gate;
     Counter blocked;  // Its number and one.
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/false));
-    workers.claim = [](int number) {
-      return number == kPieces ? Claimed::kEnd : Claimed::kRun;
-    };
+    workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kRun; };
     workers.run = [&](int number) {
       if (workers.is_consumer()) {
         Await([&] { return blocked > 0; });
@@ -48,9 +46,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
 TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/3, helps, /*in_order=*/true));
-    workers.claim = [](int number) {
-      return number == 50 ? Claimed::kEnd : Claimed::kFetch;
-    };
+    workers.claim = [](int number) { return number == 50 ? Claimed::kEnd : Claimed::kFetch; };
     workers.fetch = [&](int number) {
       if (number == 0) {
         Await([&] { return workers.all_others_asleep(); });
@@ -70,9 +66,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceIsWaitedForInOrder) {
   constexpr int kPieces = 16;
   for (const bool helps : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, helps, /*in_order=*/true));
-    workers.claim = [](int number) {
-      return number == kPieces ? Claimed::kEnd : Claimed::kRun;
-    };
+    workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kRun; };
     workers.run = [&](int number) {
       if (number == 0) Await([&] { return workers.num_runs() == kPieces; });
       return Outcome::kDone;
@@ -113,9 +107,7 @@ TEST_F(OrderedWorkersTest, WithoutCallsTheConsumerDoesEverything) {
 TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/true, in_order));
-    workers.claim = [](int number) {
-      return number == 8 ? Claimed::kEnd : Claimed::kRun;
-    };
+    workers.claim = [](int number) { return number == 8 ? Claimed::kEnd : Claimed::kRun; };
     // The first piece of the thread lasts until the consumer has done three.
     workers.run = [&](int) {
       if (workers.is_consumer()) {
@@ -132,13 +124,11 @@ TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
 }
 
 TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
-  constexpr int kPieces = 3000;
+  constexpr int kPieces = 1000;
   for (const bool helps : {false, true}) {
     const Options options = MakeOptions(/*max_calls=*/3, helps, true);
     Workers workers(options);
-    const auto needs_work = [](int number) {
-      return number < 10 || number >= kPieces;
-    };
+    const auto needs_work = [](int number) { return number < 10 || number >= kPieces; };
     workers.claim = [&](int number) {
       if (number == kPieces + 100) return Claimed::kEnd;
       return needs_work(number) ? Claimed::kRun : Claimed::kDone;
@@ -227,18 +217,14 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
           Await([&] { return workers.num_runs() == 3; });
         }
         if (number > 0) return Outcome::kDone;
-        Await([&] {
-          return workers.consumer_asleep() && workers.all_others_asleep();
-        });
+        Await([&] { return workers.consumer_asleep() && workers.all_others_asleep(); });
         EXPECT_EQ(workers.num_not_now(), 1);
         gate.Set(1);
         return outcome;
       };
       std::vector<int> results = workers.TakeAll();
       std::sort(results.begin(), results.end());
-      EXPECT_EQ(results, outcome == Outcome::kDone
-                             ? std::vector<int>({0, 1, 2})
-                             : std::vector<int>({1, 2}));
+      EXPECT_EQ(results, outcome == Outcome::kDone ? std::vector<int>({0, 1, 2}) : std::vector<int>({1, 2}));
     }
   }
 }
@@ -249,11 +235,8 @@ TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
   for (const int max_calls : {0, 1, 3}) {
     for (const Claimed claimed : {Claimed::kDone, Claimed::kRun}) {
       for (const int before : {0, 1, 2}) {
-        Workers workers(
-            MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true));
-        workers.claim = [&](int number) {
-          return number < before ? claimed : Claimed::kNotNow;
-        };
+        Workers workers(MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true));
+        workers.claim = [&](int number) { return number < before ? claimed : Claimed::kNotNow; };
         for (int i = 0; i < before; ++i) EXPECT_EQ(workers.Take(), i);
         EXPECT_EQ(workers.Take(), kStuck);
         EXPECT_EQ(workers.Take(), kStuck);
@@ -273,9 +256,7 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
     };
     // The one at its place is dropped when there is nothing else any more.
     workers.run = [&](int number) {
-      Await([&] {
-        return workers.consumer_asleep() && (number == 1 || ended);
-      });
+      Await([&] { return workers.consumer_asleep() && (number == 1 || ended); });
       return Outcome::kDropped;
     };
     EXPECT_TRUE(workers.TakeAll().empty());
@@ -291,8 +272,7 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongAResultWasNotReady) {
     Await([&] { return workers.consumer_asleep(); });
     const auto begin = std::chrono::steady_clock::now();
     Await([&] {
-      nanos = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin)
-                  .count();
+      nanos = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
       return nanos > 1'000'000;
     });
     return Outcome::kDone;
@@ -314,9 +294,7 @@ TEST_F(OrderedWorkersTest, WhatTheConsumerDoesItselfWasNotReady) {
       if (number > 0) return Outcome::kDone;
       const auto begin = std::chrono::steady_clock::now();
       Await([&] {
-        nanos =
-            std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin)
-                .count();
+        nanos = std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
         return nanos > 1'000'000;
       });
       return Outcome::kDone;

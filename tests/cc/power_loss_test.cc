@@ -5,9 +5,7 @@
 // be in, if the power fails between two of them, is made and opened.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -20,7 +18,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
@@ -50,14 +47,11 @@ class PowerLossTest : public StoreDirectoryTest {
 
   // Of the same size for each seed, so that in a new store a record is where there
   // was one of the same sample in the old one.
-  static const std::string& ContentOf(const std::string& seed, uint64_t i,
-                                      Generation generation) {
-    static auto* const contents =
-        new std::map<std::tuple<std::string, uint64_t, Generation>, std::string>;
+  static const std::string& ContentOf(const std::string& seed, uint64_t i, Generation generation) {
+    static auto* const contents = new std::map<std::tuple<std::string, uint64_t, Generation>, std::string>;
     std::string& content = (*contents)[{seed, i, generation}];
     if (content.empty()) {
-      const size_t size =
-          (i == kLarge ? kLargeRecord : 300 + 170 * i) + 3 * generation;
+      const size_t size = (i == kLarge ? kLargeRecord : 300 + 170 * i) + 3 * generation;
       content = Content(i + 100 * std::stoi(seed), generation, size);
     }
     return content;
@@ -70,23 +64,8 @@ class PowerLossTest : public StoreDirectoryTest {
   };
 
   // In memory, as thousands of stores are made.
-  PowerLossTest()
-      : StoreDirectoryTest(access("/dev/shm", W_OK) == 0
-                               ? fs::path("/dev/shm")
-                               : fs::temp_directory_path()),
-        run_(directory_ + "/run"),
-        crashed_(directory_ + "/crashed") {
+  PowerLossTest() : StoreDirectoryTest(InMemory()), run_(directory_ + "/run"), crashed_(directory_ + "/crashed") {
     fs::create_directory(crashed_);
-    // Warnings of damage are no news here.
-    stderr_ = dup(STDERR_FILENO);
-    const int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    dup2(null, STDERR_FILENO);
-    close(null);
-  }
-
-  ~PowerLossTest() override {
-    dup2(stderr_, STDERR_FILENO);
-    close(stderr_);
   }
 
   std::unique_ptr<DiskStore> OpenRun(bool overwrite) {
@@ -106,11 +85,9 @@ class PowerLossTest : public StoreDirectoryTest {
     promises_.push_back({env_.Now(), store.settings()});
   }
 
-  void PutAll(DiskStore& store, const std::string& seed,
-              const std::vector<uint64_t>& samples, Generation generation) {
+  void PutAll(DiskStore& store, const std::string& seed, const std::vector<uint64_t>& samples, Generation generation) {
     for (const uint64_t i : samples) {
-      ASSERT_EQ(Put(store, IndexOf(i), generation, ContentOf(seed, i, generation)),
-                PutResult::kStored);
+      ASSERT_EQ(Put(store, IndexOf(i), generation, ContentOf(seed, i, generation)), PutResult::kStored);
     }
     store.Flush();
     ASSERT_EQ(store.Stats().failed_writes, 0);
@@ -155,25 +132,12 @@ class PowerLossTest : public StoreDirectoryTest {
       if (state.count(entry.path().filename()) == 0) fs::remove(entry.path());
     }
     for (const auto& [name, image] : state) {
-      const int fd = open((crashed_ + "/" + name).c_str(),
-                          O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-      ASSERT_EQ(pwrite(fd, image.data.data(), image.data.size(), 0),
-                static_cast<ssize_t>(image.data.size()));
+      const int fd = open((crashed_ + "/" + name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+      ASSERT_EQ(pwrite(fd, image.data.data(), image.data.size(), 0), static_cast<ssize_t>(image.data.size()));
       // All beyond the page of a mapped file is zeros already.
       ASSERT_EQ(ftruncate(fd, image.size), 0);
       close(fd);
     }
-  }
-
-  State Read() const {
-    State state;
-    for (const auto& entry : fs::directory_iterator(crashed_)) {
-      Image& image = state[entry.path().filename()];
-      std::ifstream file(entry.path(), std::ios::binary);
-      image.data.assign(std::istreambuf_iterator<char>(file), {});
-      image.size = image.data.size();
-    }
-    return state;
   }
 
   absl::StatusOr<std::unique_ptr<DiskStore>> OpenCrashed() const {
@@ -194,22 +158,19 @@ class PowerLossTest : public StoreDirectoryTest {
       all += name + ' ' + std::to_string(image.size) + ' ' + image.data;
     }
     if (!examined_.insert(std::hash<std::string>()(all)).second) return -1;
-    SCOPED_TRACE("power lost after " + std::to_string(done) + " operations, " +
-                 what);
+    SCOPED_TRACE("power lost after " + std::to_string(done) + " operations, " + what);
     Write(state);
     auto opened = OpenCrashed();
     EXPECT_TRUE(opened.ok()) << opened.status().ToString();
     if (!opened.ok()) return 0;
     DiskStore& store = **opened;
     const Settings settings = store.settings();
-    EXPECT_TRUE(std::includes(settings.begin(), settings.end(),
-                              promised.settings.begin(), promised.settings.end()))
+    EXPECT_TRUE(std::includes(settings.begin(), settings.end(), promised.settings.begin(), promised.settings.end()))
         << "what was agreed on is not what the store says";
     const auto seed = settings.find("seed");
     int present = 0;
     for (uint64_t i = 0; i < kSamples; ++i) {
-      present += ExpectRightOrAbsent(store, i,
-                                     seed == settings.end() ? "" : seed->second);
+      present += ExpectRightOrAbsent(store, i, seed == settings.end() ? "" : seed->second);
     }
     if (seed != settings.end()) present_[seed->second] += present;
     if (examined_.size() % kUseEvery == 0) {
@@ -220,12 +181,11 @@ class PowerLossTest : public StoreDirectoryTest {
 
   // Without a seed it is not known what is right: nothing.
   bool ExpectRightOrAbsent(DiskStore& store, uint64_t i, const std::string& seed) {
-    static const std::vector<GenerationRange> ranges = {
-        {1, 1}, kAny, {0, 0}, {2, 2}, AtLeast(1), AtLeast(kGenerations)};
+    static const std::vector<GenerationRange> ranges = {{1, 1}, kAny,       {0, 0},
+                                                        {2, 2}, AtLeast(1), AtLeast(kGenerations)};
     bool present = false;
     for (size_t k = 0; k < ranges.size(); ++k) {
-      const GenerationRange& wanted =
-          ranges[(k + examined_.size()) % ranges.size()];
+      const GenerationRange& wanted = ranges[(k + examined_.size()) % ranges.size()];
       RecordBuffer record;
       if (!store.Get(IndexOf(i), wanted, &record)) continue;
       present = true;
@@ -234,10 +194,8 @@ class PowerLossTest : public StoreDirectoryTest {
       EXPECT_FALSE(seed.empty()) << "sample " << i << " is of nobody knows what";
       if (seed.empty() || generation >= kGenerations) continue;
       // Not the bytes, which say little.
-      EXPECT_TRUE(std::string(record.payload(), record.payload_size()) ==
-                  ContentOf(seed, i, generation))
-          << "sample " << i << " of generation " << generation
-          << " is wrong for seed " << seed;
+      EXPECT_TRUE(std::string(record.payload(), record.payload_size()) == ContentOf(seed, i, generation))
+          << "sample " << i << " of generation " << generation << " is wrong for seed " << seed;
     }
     return present;
   }
@@ -246,9 +204,7 @@ class PowerLossTest : public StoreDirectoryTest {
   void UseFurther(DiskStore& store, const std::string& seed) const {
     EXPECT_TRUE(store.Agree({{"seed", seed}}).ok());
     for (uint64_t i = 0; i < kSamples; ++i) {
-      EXPECT_EQ(Put(store, IndexOf(i), kGenerations,
-                    ContentOf(seed, i, kGenerations)),
-                PutResult::kStored);
+      EXPECT_EQ(Put(store, IndexOf(i), kGenerations, ContentOf(seed, i, kGenerations)), PutResult::kStored);
     }
     store.Flush();
     store.Compact();
@@ -264,7 +220,7 @@ class PowerLossTest : public StoreDirectoryTest {
   RecordingEnv env_;
   const std::string run_;
   const std::string crashed_;
-  int stderr_ = -1;
+  const Quiet quiet_;  // Warnings of damage are no news here.
   std::vector<Promise> promises_;
   std::unordered_set<size_t> examined_;
   std::map<std::string, int64_t> present_;  // Samples, by seed.
@@ -275,8 +231,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
   ASSERT_NO_FATAL_FAILURE(Use(/*overwrite=*/true, "2"));
   const auto& log = env_.log();
   const PowerLoss disk(&env_);
-  EXPECT_EQ(Examine(disk.Make(log.size(), {}, nullptr), log.size(), "nothing lost"),
-            kSamples);
+  EXPECT_EQ(Examine(disk.Make(log.size(), {}, nullptr), log.size(), "nothing lost"), kSamples);
   std::mt19937 random(1);
   for (size_t done = 0; done <= log.size() && !HasFailure(); ++done) {
     const std::vector<size_t> unknown = disk.Unknown(done);
@@ -285,12 +240,10 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
     for (const size_t i : unknown) {
       Fate fate;
       fate.lost = true;
-      Examine(disk.Make(done, {{i, fate}}, nullptr), done,
-              "without the one after " + std::to_string(i));
+      Examine(disk.Make(done, {{i, fate}}, nullptr), done, "without the one after " + std::to_string(i));
       if (log[i].kind != Operation::kWrite) continue;
       fate = {false, log[i].offset, log[i].end(), true, true};
-      Examine(disk.Make(done, {{i, fate}}, nullptr), done,
-              "without the bytes of the one after " + std::to_string(i));
+      Examine(disk.Make(done, {{i, fate}}, nullptr), done, "without the bytes of the one after " + std::to_string(i));
     }
     if (unknown.size() <= most_for_all_) {
       for (uint32_t lost = 0; lost < 1u << unknown.size(); ++lost) {
@@ -298,8 +251,7 @@ TEST_F(PowerLossTest, WhateverReachedTheDiskSamplesAreRightOrAbsent) {
         for (size_t k = 0; k < unknown.size(); ++k) {
           fates[unknown[k]].lost = lost >> k & 1;
         }
-        Examine(disk.Make(done, fates, nullptr), done,
-                "part " + std::to_string(lost));
+        Examine(disk.Make(done, fates, nullptr), done, "part " + std::to_string(lost));
       }
     }
     // With parts of writes, and of what is mapped.

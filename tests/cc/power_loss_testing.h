@@ -98,13 +98,11 @@ class RecordingEnv : public StoreEnv {
     return found == stale_.end() ? "" : found->second;
   }
 
-  absl::StatusOr<int> Open(int directory, const std::string& name,
-                           int flags) override {
+  absl::StatusOr<int> Open(int directory, const std::string& name, int flags) override {
     std::lock_guard<std::mutex> lock(mu_);
     // A segment has a random number. Here a new store takes the names of the one
     // that was there.
-    if (Segments::IsSegmentName(name) && (flags & O_EXCL) != 0 &&
-        std::stoi(name.substr(6)) != segments_) {
+    if (Segments::IsSegmentName(name) && (flags & O_EXCL) != 0 && std::stoi(name.substr(6)) != segments_) {
       return absl::AlreadyExistsError(name);
     }
     const bool is_new = faccessat(directory, name.c_str(), F_OK, 0) != 0;
@@ -133,12 +131,9 @@ class RecordingEnv : public StoreEnv {
     for (const iovec& part : parts) {
       bytes.append(static_cast<const char*>(part.iov_base), part.iov_len);
     }
-    const bool fits =
-        !full_ || offset + bytes.size() <=
-                      static_cast<uint64_t>(StatusOf(fd).st_size);
+    const bool fits = !full_ || offset + bytes.size() <= static_cast<uint64_t>(StatusOf(fd).st_size);
     if (!fits) bytes.resize(bytes.size() / 2);
-    absl::Status written =
-        StoreEnv::Write(fd, offset, {{bytes.data(), bytes.size()}});
+    absl::Status written = StoreEnv::Write(fd, offset, {{bytes.data(), bytes.size()}});
     Log(Operation::kWrite, FileOf(fd), "", offset, bytes.size(), bytes);
     return fits ? written : absl::ResourceExhaustedError("no space");
   }
@@ -173,8 +168,7 @@ class RecordingEnv : public StoreEnv {
     return absl::OkStatus();
   }
 
-  absl::Status Rename(int directory, const std::string& from,
-                      const std::string& to) override {
+  absl::Status Rename(int directory, const std::string& from, const std::string& to) override {
     std::lock_guard<std::mutex> lock(mu_);
     const int file = FileNamed(directory, from);
     Keep(directory, to);
@@ -194,16 +188,14 @@ class RecordingEnv : public StoreEnv {
 
  private:
   static struct stat StatusOf(int fd) {
-    struct stat status {};
+    struct stat status{};
     fstat(fd, &status);
     return status;
   }
   int FileOf(int fd) const { return files_.at(StatusOf(fd).st_ino); }
   int FileNamed(int directory, const std::string& name) const {
     struct stat status;
-    return fstatat(directory, name.c_str(), &status, 0) != 0
-               ? -1
-               : files_.at(status.st_ino);
+    return fstatat(directory, name.c_str(), &status, 0) != 0 ? -1 : files_.at(status.st_ino);
   }
 
   // Keeps what is in a file that is about to go.
@@ -219,16 +211,15 @@ class RecordingEnv : public StoreEnv {
   void LookAtMapped() {
     for (auto& [file, mapped] : mapped_) {
       std::string page(kPage, '\0');
-      if (pread(mapped.fd, page.data(), kPage, 0) < 0 ||
-          page == mapped.versions.back().second) {
+      if (pread(mapped.fd, page.data(), kPage, 0) < 0 || page == mapped.versions.back().second) {
         continue;
       }
       mapped.versions.emplace_back(log_.size(), std::move(page));
     }
   }
 
-  void Log(Operation::Kind kind, int file = -1, const std::string& name = "",
-           uint64_t offset = 0, uint64_t size = 0, const std::string& bytes = "") {
+  void Log(Operation::Kind kind, int file = -1, const std::string& name = "", uint64_t offset = 0, uint64_t size = 0,
+           const std::string& bytes = "") {
     LookAtMapped();
     log_.push_back({kind, file, name, offset, size, bytes});
   }
@@ -246,9 +237,7 @@ class RecordingEnv : public StoreEnv {
 
 // A file on the disk; beyond its data it is zeros.
 struct Image {
-  bool operator==(const Image& other) const {
-    return data == other.data && size == other.size;
-  }
+  bool operator==(const Image& other) const { return data == other.data && size == other.size; }
   void Grow(uint64_t end) {
     size = std::max(size, end);
     if (data.size() < end) data.resize(end);
@@ -289,8 +278,7 @@ class PowerLoss {
       if (log[i].kind == Operation::kSync) synced.insert(log[i].file);
       names_synced |= log[i].kind == Operation::kSyncNames;
       if (log[i].OfNames() && !names_synced) reachable.insert(log[i].file);
-      if (log[i].OfNames() ? !names_synced
-                           : log[i].OfAFile() && synced.count(log[i].file) == 0) {
+      if (log[i].OfNames() ? !names_synced : log[i].OfAFile() && synced.count(log[i].file) == 0) {
         unknown.push_back(i);
       }
     }
@@ -302,26 +290,21 @@ class PowerLoss {
       SetName(log[i], &names);
     }
     for (const auto& [name, file] : names) reachable.insert(file);
-    unknown.erase(std::remove_if(unknown.begin(), unknown.end(),
-                                 [&](size_t i) {
-                                   return reachable.count(log[i].file) == 0;
-                                 }),
-                  unknown.end());
+    unknown.erase(
+        std::remove_if(unknown.begin(), unknown.end(), [&](size_t i) { return reachable.count(log[i].file) == 0; }),
+        unknown.end());
     return unknown;
   }
 
   // Lost in so many of 16 cases, and now and then in part.
-  static Fate RandomFate(const Operation& operation, uint32_t lost_of_16,
-                         std::mt19937* random) {
+  static Fate RandomFate(const Operation& operation, uint32_t lost_of_16, std::mt19937* random) {
     Fate fate;
     fate.lost = (*random)() % 16 < lost_of_16;
     if (operation.kind != Operation::kWrite || (*random)() % 4 != 0) return fate;
     const uint64_t first = operation.offset / kSector;
     const uint64_t end = (operation.end() + kSector - 1) / kSector;
     fate.from = (first + (*random)() % (end - first)) * kSector;
-    fate.to = (*random)() % 2 == 0 ? end * kSector
-                                   : fate.from + kSector +
-                                         (*random)() % (end * kSector - fate.from);
+    fate.to = (*random)() % 2 == 0 ? end * kSector : fate.from + kSector + (*random)() % (end * kSector - fate.from);
     fate.to = fate.to / kSector * kSector;
     fate.longer = (*random)() % 2 == 0;
     fate.stale = (*random)() % 2 == 0;
@@ -329,8 +312,7 @@ class PowerLoss {
   }
 
   // What is on the disk. Without `random` what is mapped is as it was last.
-  State Make(size_t done, const std::map<size_t, Fate>& fates,
-             std::mt19937* random) const {
+  State Make(size_t done, const std::map<size_t, Fate>& fates, std::mt19937* random) const {
     std::map<std::string, int> names;
     std::map<int, Image> images;
     for (size_t i = 0; i < done; ++i) {
@@ -353,8 +335,7 @@ class PowerLoss {
 
  private:
   // A file has one name, and a name is of one file.
-  static void SetName(const Operation& operation,
-                      std::map<std::string, int>* names) {
+  static void SetName(const Operation& operation, std::map<std::string, int>* names) {
     for (auto name = names->begin(); name != names->end();) {
       name = name->second == operation.file ? names->erase(name) : std::next(name);
     }
@@ -371,16 +352,13 @@ class PowerLoss {
         const uint64_t from = std::clamp(fate.from, operation.offset, end);
         const uint64_t to = std::clamp(fate.to, operation.offset, end);
         image->Grow(to == end && !fate.longer ? from : end);
-        image->data.replace(operation.offset, from - operation.offset,
-                            operation.bytes, 0, from - operation.offset);
+        image->data.replace(operation.offset, from - operation.offset, operation.bytes, 0, from - operation.offset);
         if (to < end) {
-          image->data.replace(to, end - to, operation.bytes, to - operation.offset,
-                              end - to);
+          image->data.replace(to, end - to, operation.bytes, to - operation.offset, end - to);
         }
         if (!fate.stale) break;
         const std::string stale = env_->Stale(operation.file);
-        for (uint64_t i = std::max(from, size);
-             i < std::min<uint64_t>({to, stale.size(), image->data.size()}); ++i) {
+        for (uint64_t i = std::max(from, size); i < std::min<uint64_t>({to, stale.size(), image->data.size()}); ++i) {
           image->data[i] = stale[i];
         }
         break;
@@ -393,8 +371,7 @@ class PowerLoss {
         image->data.resize(std::min(image->data.size(), image->size));
         break;
       case Operation::kFree:
-        for (uint64_t i = operation.offset;
-             i < std::min(operation.end(), image->data.size()); ++i) {
+        for (uint64_t i = operation.offset; i < std::min(operation.end(), image->data.size()); ++i) {
           image->data[i] = '\0';
         }
         break;
@@ -413,8 +390,7 @@ class PowerLoss {
     for (uint64_t sector = 0; sector < kPage; sector += kSector) {
       if ((*random)() % 2 == 0) continue;
       const size_t version = (*random)() % (count + 1);
-      std::string other = version < count ? versions[version].second
-                                          : env_->Stale(file).substr(0, kPage);
+      std::string other = version < count ? versions[version].second : env_->Stale(file).substr(0, kPage);
       other.resize(kPage);
       page.replace(sector, kSector, other, sector, kSector);
     }

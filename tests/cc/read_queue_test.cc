@@ -18,7 +18,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr size_t kFileSize = 5'000'003;
+constexpr size_t kFileSize = 500'003;
 constexpr int kDepth = 8;
 
 class ReadQueueTest : public testing::Test {
@@ -32,8 +32,7 @@ class ReadQueueTest : public testing::Test {
     content_.resize(kFileSize);
     std::mt19937 random(1);
     for (char& c : content_) c = static_cast<char>(random());
-    ASSERT_EQ(pwrite(fd_, content_.data(), kFileSize, 0),
-              static_cast<ssize_t>(kFileSize));
+    ASSERT_EQ(pwrite(fd_, content_.data(), kFileSize, 0), static_cast<ssize_t>(kFileSize));
   }
 
   void TearDown() override {
@@ -73,30 +72,22 @@ class Reads {
     for (size_t i = 0; i < size(); ++i) {
       const size_t size = (*random)() % max_size;
       const bool at_end = (*random)() % 8 == 0;
-      Set(i, fd,
-          at_end ? kFileSize - size / 2 + (*random)() % (size + 1)
-                 : (*random)() % kFileSize,
-          size);
+      Set(i, fd, at_end ? kFileSize - size / 2 + (*random)() % (size + 1) : (*random)() % kFileSize, size);
     }
   }
 
-  void Start(ReadQueue* queue) {
-    queue->Start(pointers_.data(), pointers_.size());
-  }
+  void Start(ReadQueue* queue) { queue->Start(pointers_.data(), pointers_.size()); }
 
   void WaitAndCheck(ReadQueue* queue, size_t i, const std::string& content) {
     const Read& read = reads_[i];
     const int64_t bytes = queue->Wait(&reads_[i]);
-    const size_t there =
-        read.offset < content.size() ? content.size() - read.offset : 0;
+    const size_t there = read.offset < content.size() ? content.size() - read.offset : 0;
     const size_t expected = std::min(read.size, there);
     ASSERT_EQ(bytes, static_cast<int64_t>(expected)) << read.offset;
     if (expected > 0) {
-      EXPECT_EQ(
-          std::memcmp(read.data, content.data() + read.offset, expected), 0);
+      EXPECT_EQ(std::memcmp(read.data, content.data() + read.offset, expected), 0);
     }
-    EXPECT_EQ(buffers_[i].substr(expected),
-              std::string(buffers_[i].size() - expected, kUntouched));
+    EXPECT_EQ(buffers_[i].substr(expected), std::string(buffers_[i].size() - expected, kUntouched));
   }
 
  private:
@@ -112,7 +103,7 @@ TEST_F(ReadQueueTest, ReadsWhatIsInTheFile) {
   std::mt19937 random(2);
   for (const bool cold : {false, true}) {
     Reads reads(kDepth);
-    for (int round = 0; round < 50; ++round) {
+    for (int round = 0; round < 10; ++round) {
       if (cold) DropCache();
       reads.SetRandom(fd_, &random, round % 2 == 0 ? 5'000 : 300'000);
       reads.Start(queue_.get());
@@ -222,7 +213,7 @@ TEST_F(ReadQueueTest, TakesMoreReadsThanItsDepth) {
 
 TEST_F(ReadQueueTest, WaitsInAnyOrder) {
   std::mt19937 random(4);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 8; ++round) {
     DropCache();
     Reads reads(3 * kDepth);
     reads.SetRandom(fd_, &random, 20'000);
@@ -239,7 +230,7 @@ TEST_F(ReadQueueTest, ServesSeveralThreads) {
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([this, thread] {
       std::mt19937 random(10 + thread);
-      for (int round = 0; round < 60; ++round) {
+      for (int round = 0; round < 20; ++round) {
         if (round % 4 == thread) DropCache();
         Reads reads(1 + random() % (2 * kDepth));
         reads.SetRandom(fd_, &random, 40'000);
@@ -255,7 +246,7 @@ TEST_F(ReadQueueTest, ServesSeveralThreads) {
 
 TEST_F(ReadQueueTest, ThreadsMayWaitForWhatAnotherStarted) {
   std::mt19937 random(5);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 8; ++round) {
     DropCache();
     Reads reads(4 * kDepth);
     reads.SetRandom(fd_, &random, 40'000);
@@ -275,7 +266,7 @@ TEST_F(ReadQueueTest, ThreadsMayWaitForWhatAnotherStarted) {
 // The kernel gives up what it reads for a thread that exits.
 TEST_F(ReadQueueTest, ReadsOutliveTheThreadThatStartedThem) {
   std::mt19937 random(6);
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 8; ++round) {
     DropCache();
     Reads reads(2 * kDepth);
     reads.SetRandom(fd_, &random, 300'000);

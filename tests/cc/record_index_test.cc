@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/sources/open_files.h"
 #include "refurbish_tf/cc/sources/record_format.h"
@@ -21,17 +20,17 @@
 namespace refurbish_tf {
 namespace {
 
-using ::testing::HasSubstr;
+std::string AsText(const void* data, size_t size) { return std::string(static_cast<const char*>(data), size); }
 
-std::string Bytes(const void* data, size_t size) {
-  return std::string(static_cast<const char*>(data), size);
+void ExpectSays(const absl::Status& status, const std::string& part) {
+  EXPECT_PRED_FORMAT2(testing::IsSubstring, part, std::string(status.message()));
 }
 
 std::string Frame(const std::string& record) {
   const uint64_t length = record.size();
   const uint32_t length_crc = MaskedCrc(&length, sizeof(length));
   const uint32_t crc = MaskedCrc(record.data(), record.size());
-  return Bytes(&length, 8) + Bytes(&length_crc, 4) + record + Bytes(&crc, 4);
+  return AsText(&length, 8) + AsText(&length_crc, 4) + record + AsText(&crc, 4);
 }
 
 std::string FileOf(const std::vector<std::string>& records) {
@@ -61,14 +60,12 @@ class FakeFiles : public FileAccess {
   bool small_reads() const override { return small_reads_; }
   int64_t identity_nanos() const override { return nanos; }
 
-  absl::StatusOr<std::unique_ptr<RandomFile>> Open(
-      const std::string& path) override {
+  absl::StatusOr<std::unique_ptr<RandomFile>> Open(const std::string& path) override {
     if (files.count(path) == 0) return absl::NotFoundError(path);
     ++num_opened;
     return std::make_unique<Opened>(this, path, files[path]);
   }
-  absl::Status WriteWhole(const std::string& path, const std::string& content,
-                          bool) override {
+  absl::Status WriteWhole(const std::string& path, const std::string& content, bool) override {
     if (!writable) return absl::PermissionDeniedError(path);
     ++num_written;
     Put(path, content);
@@ -96,17 +93,14 @@ class FakeFiles : public FileAccess {
     }
     ~Opened() override { --files_->num_open; }
 
-    absl::StatusOr<size_t> Read(uint64_t offset, size_t size,
-                                char* to) override {
+    absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override {
       ++files_->num_reads;
       const size_t read = file_->text.copy(to, size, offset);
       files_->num_bytes += read;
       return read;
     }
-    absl::StatusOr<size_t> ReadFramed(uint64_t offset, char* head,
-                                      size_t head_size, char* body,
-                                      size_t body_size, char* tail,
-                                      size_t tail_size) override {
+    absl::StatusOr<size_t> ReadFramed(uint64_t offset, char* head, size_t head_size, char* body, size_t body_size,
+                                      char* tail, size_t tail_size) override {
       std::string all(head_size + body_size + tail_size, '\0');
       absl::StatusOr<size_t> read = Read(offset, all.size(), all.data());
       all.copy(head, head_size);
@@ -135,8 +129,7 @@ class FakeFiles : public FileAccess {
 
 using Index = std::shared_ptr<const RecordIndex>;
 
-absl::StatusOr<Index> Make(FileAccess* files,
-                           const std::vector<std::string>& paths,
+absl::StatusOr<Index> Make(FileAccess* files, const std::vector<std::string>& paths,
                            const std::string& directory = "") {
   IndexOptions options;
   options.directory = directory;
@@ -144,14 +137,12 @@ absl::StatusOr<Index> Make(FileAccess* files,
   return LoadOrMakeIndex(paths, options);
 }
 
-absl::StatusOr<std::string> Read(OpenFiles* open, const Index& index,
-                                 int64_t record, int64_t since = 0) {
+absl::StatusOr<std::string> Read(OpenFiles* open, const Index& index, int64_t record, int64_t since = 0) {
   std::string text;
-  absl::Status status =
-      ReadRecord(open, index->At(record), since, [&text](size_t length) {
-        text.resize(length);
-        return text.data();
-      });
+  absl::Status status = ReadRecord(open, index->At(record), since, [&text](size_t length) {
+    text.resize(length);
+    return text.data();
+  });
   if (!status.ok()) return status;
   return text;
 }
@@ -162,13 +153,12 @@ OpenFiles NewOpenFiles(size_t most = 8) {
 
 std::string Record(std::mt19937* random) {
   static constexpr size_t kSizes[] = {0, 1, 11, 100, 5000, 70000};
-  return std::string((*random)() % (kSizes[(*random)() % 6] + 1),
-                     static_cast<char>((*random)()));
+  return std::string((*random)() % (kSizes[(*random)() % 6] + 1), static_cast<char>((*random)()));
 }
 
 TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
   std::mt19937 random(1);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     FakeFiles files(/*small_reads=*/round % 2 == 0);
     std::vector<std::string> paths, records;
     for (int i = 0; i < 1 + round % 5; ++i) {
@@ -199,10 +189,10 @@ TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
 
 TEST(RecordIndexTest, ReadsHeadersOnly) {
   FakeFiles files;
-  files.Put("d/a", FileOf(std::vector<std::string>(1000, std::string(20000, 'x'))));
+  files.Put("d/a", FileOf(std::vector<std::string>(100, std::string(20000, 'x'))));
   ASSERT_TRUE(Make(&files, {"d/a"}).ok());
-  EXPECT_LE(files.num_reads, 1001);
-  EXPECT_LE(files.num_bytes, 1000 * kHeaderSize + (1 << 16));
+  EXPECT_LE(files.num_reads, 101);
+  EXPECT_LE(files.num_bytes, 100 * kHeaderSize + (1 << 16));
 }
 
 TEST(RecordIndexTest, FarFilesAreReadInBlocks) {
@@ -276,8 +266,7 @@ TEST(RecordIndexTest, AnIndexThatWasMadeUpYieldsErrorsOnly) {
   for (uint32_t length : {3, 3}) shorter.Add(length);
   for (uint32_t length : {3, 3, 1 << 30}) longer.Add(length);
   for (const FileIndex& wrong : {shorter, longer}) {
-    EXPECT_FALSE(
-        FileIndex::Parse(wrong.Serialize(identity), identity).has_value());
+    EXPECT_FALSE(FileIndex::Parse(wrong.Serialize(identity), identity).has_value());
   }
 }
 
@@ -300,10 +289,8 @@ TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
       }
       ++num_damaged;
       EXPECT_TRUE(absl::IsDataLoss(read.status()));
-      EXPECT_THAT(
-          read.status().message(),
-          HasSubstr(absl::StrCat("(record ", record, " at offset ",
-                                 (*index)->At(record).in_file.offset, ")")));
+      ExpectSays(read.status(),
+                 absl::StrCat("(record ", record, " at offset ", (*index)->At(record).in_file.offset, ")"));
     }
     EXPECT_EQ(num_damaged, 1) << i;
   }
@@ -314,24 +301,23 @@ TEST(RecordIndexTest, WhatIsNoRecordFileIsSaidAtOnceWithItsOffset) {
   struct Case {
     std::string text, message;
   };
-  for (const Case& wrong : std::vector<Case>{
-           {"0123456789abcdef0123456789", "(record 0 at offset 0)"},
-           {"short", "(record 0 at offset 0)"},
-           {right + "x", "(record 2 at offset 38)"},
-           {right + right.substr(0, 17), "(record 2 at offset 38)"},
-           {right.substr(0, 30), "(record 1 at offset 19)"}}) {
+  for (const Case& wrong : std::vector<Case>{{"0123456789abcdef0123456789", "(record 0 at offset 0)"},
+                                             {"short", "(record 0 at offset 0)"},
+                                             {right + "x", "(record 2 at offset 38)"},
+                                             {right + right.substr(0, 17), "(record 2 at offset 38)"},
+                                             {right.substr(0, 30), "(record 1 at offset 19)"}}) {
     FakeFiles files;
     files.Put("d/a", wrong.text);
     absl::Status status = Make(&files, {"d/a"}).status();
     EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-    EXPECT_THAT(status.message(), HasSubstr(wrong.message));
+    ExpectSays(status, wrong.message);
     EXPECT_EQ(files.num_written, 0);
   }
   // A length that has its checksum, of which no memory must be asked for.
   const uint64_t length = uint64_t{1} << 60;
   const uint32_t crc = MaskedCrc(&length, 8);
   FakeFiles files;
-  files.Put("d/a", Bytes(&length, 8) + Bytes(&crc, 4) + std::string(20, 'x'));
+  files.Put("d/a", AsText(&length, 8) + AsText(&crc, 4) + std::string(20, 'x'));
   EXPECT_TRUE(absl::IsDataLoss(Make(&files, {"d/a"}).status()));
 }
 
@@ -341,7 +327,7 @@ TEST(RecordIndexTest, CompressedFilesAreRefused) {
     files.Put("d/a", start + std::string(40, 'x'));
     absl::Status status = Make(&files, {"d/a"}).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_THAT(status.message(), HasSubstr("compressed"));
+    ExpectSays(status, "compressed");
   }
   // Records may have any length.
   FakeFiles files;
@@ -365,16 +351,15 @@ TEST(RecordIndexTest, AFileThatVanishesMeanwhileIsSaidToHave) {
     files.looks_left = looks;
     absl::Status status = Make(&files, {"d/a"}).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    EXPECT_THAT(status.message(), HasSubstr("d/a was changed or removed"));
+    ExpectSays(status, "d/a was changed or removed");
     EXPECT_EQ(files.num_written, 0);
   }
 }
 
 TEST(RecordIndexTest, FilesOfTheSameNameHaveIndicesOfTheirOwn) {
   std::set<std::string> paths;
-  for (const std::string& path :
-       {std::string("a/x"), std::string("b/x"), "a/" + std::string(255, 'x'),
-        "a/" + std::string(254, 'x'), "b/" + std::string(255, 'x')}) {
+  for (const std::string& path : {std::string("a/x"), std::string("b/x"), "a/" + std::string(255, 'x'),
+                                  "a/" + std::string(254, 'x'), "b/" + std::string(255, 'x')}) {
     for (const std::string directory : {"", "i"}) {
       const std::string kept = IndexPath(path, directory);
       EXPECT_TRUE(paths.insert(kept).second) << kept;
@@ -416,22 +401,19 @@ TEST(OpenFilesTest, ASlowFileSystemIsAskedNowAndThen) {
   files.Put("d/a", FileOf({"ONE", "TWO"}));
   EXPECT_EQ(*Read(&open, *index, 1), "two");
   // An iterator that began since does not believe it.
-  EXPECT_TRUE(
-      absl::IsFailedPrecondition(Read(&open, *index, 1, 1050).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, 1, 1050).status()));
   now = 1100;
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(&open, *index, 1).status()));
 }
 
 TEST(OpenFilesTest, ManyThreads) {
-  const std::string directory =
-      absl::StrCat(::testing::TempDir(), "/record_index_test.", getpid());
+  const std::string directory = absl::StrCat(::testing::TempDir(), "/record_index_test.", getpid());
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   std::vector<std::string> paths;
   for (int i = 0; i < 6; ++i) {
     paths.push_back(absl::StrCat(directory, "/", i));
     ASSERT_TRUE(LocalFiles()
-                    .WriteWhole(paths.back(),
-                                FileOf({absl::StrCat("record ", i), "", "x"}),
+                    .WriteWhole(paths.back(), FileOf({absl::StrCat("record ", i), "", "x"}),
                                 /*follow=*/false)
                     .ok());
   }
@@ -458,31 +440,22 @@ TEST(OpenFilesTest, ManyThreads) {
 }
 
 TEST(LocalFilesTest, OnlyPlainFilesAreOpened) {
-  const std::string directory =
-      absl::StrCat(::testing::TempDir(), "/local_files_test.", getpid());
+  const std::string directory = absl::StrCat(::testing::TempDir(), "/local_files_test.", getpid());
   ASSERT_EQ(mkdir(directory.c_str(), 0777), 0);
   const std::string pipe = directory + "/pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
   // Would wait for ever for somebody who writes.
   EXPECT_TRUE(absl::IsInvalidArgument(LocalFiles().Open(pipe).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(LocalFiles().Open(directory).status()));
-  EXPECT_TRUE(
-      absl::IsNotFound(LocalFiles().Open(directory + "/none").status()));
-  EXPECT_TRUE(LocalFiles()
-                  .WriteWhole(directory + "/new/file", "text", false)
-                  .ok());
-  EXPECT_EQ(*LocalFiles().ReadWhole("file://" + directory + "/new/file", 4),
-            "text");
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
-  EXPECT_FALSE(
-      LocalFiles().WriteWhole(directory + "/no/such/file", "", true).ok());
+  EXPECT_TRUE(absl::IsNotFound(LocalFiles().Open(directory + "/none").status()));
+  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "text", false).ok());
+  EXPECT_EQ(*LocalFiles().ReadWhole("file://" + directory + "/new/file", 4), "text");
+  EXPECT_TRUE(absl::IsResourceExhausted(LocalFiles().ReadWhole(directory + "/new/file", 3).status()));
+  EXPECT_FALSE(LocalFiles().WriteWhole(directory + "/no/such/file", "", true).ok());
   // Another file of the same name is none of the one that is open.
-  absl::StatusOr<std::unique_ptr<RandomFile>> file =
-      LocalFiles().Open(directory + "/new/file");
+  absl::StatusOr<std::unique_ptr<RandomFile>> file = LocalFiles().Open(directory + "/new/file");
   EXPECT_EQ((*file)->Identity()->size, 4u);
-  EXPECT_TRUE(
-      LocalFiles().WriteWhole(directory + "/new/file", "TEXT", true).ok());
+  EXPECT_TRUE(LocalFiles().WriteWhole(directory + "/new/file", "TEXT", true).ok());
   EXPECT_TRUE(absl::IsNotFound((*file)->Identity().status()));
   // Nothing is written through a link, but where that is wanted.
   const std::string link = directory + "/link";

@@ -16,13 +16,11 @@ namespace {
 using Object = std::shared_ptr<std::string>;
 using Objects = Registry<std::string>;
 
-constexpr std::chrono::seconds kLimit(30);
+constexpr std::chrono::seconds kLongest(30);
 // For threads that are to wait, and that would not be seen if they did not.
 constexpr std::chrono::milliseconds kAWhile(50);
 
-Object Make(const std::string& text) {
-  return std::make_shared<std::string>(text);
-}
+Object Make(const std::string& text) { return std::make_shared<std::string>(text); }
 
 Object Unwanted() {
   ADD_FAILURE() << "It was there.";
@@ -100,7 +98,7 @@ TEST(RegistryTest, OthersGoOnWhileOneIsMade) {
     // Nobody can have it yet.
     EXPECT_EQ(objects.Find("slow"), nullptr);
   });
-  EXPECT_EQ(rest.wait_for(kLimit), std::future_status::ready);
+  EXPECT_EQ(rest.wait_for(kLongest), std::future_status::ready);
   const Object slow = maker.Finish();
   EXPECT_EQ(*slow, "slow");
   EXPECT_EQ(objects.Find("slow"), slow);
@@ -112,9 +110,7 @@ TEST(RegistryTest, WhoeverAsksForWhatIsBeingMadeGetsIt) {
   Maker maker(&objects, "a", made);
   std::vector<std::future<Object>> waiting;
   for (int i = 0; i < 4; ++i) {
-    waiting.push_back(std::async(std::launch::async, [&] {
-      return objects.GetOrCreate("a", Unwanted);
-    }));
+    waiting.push_back(std::async(std::launch::async, [&] { return objects.GetOrCreate("a", Unwanted); }));
   }
   for (std::future<Object>& one : waiting) {
     EXPECT_EQ(one.wait_for(kAWhile), std::future_status::timeout);
@@ -131,9 +127,7 @@ TEST(RegistryTest, OneOfThoseWhoWaitTriesAgain) {
   for (int i = 0; i < 4; ++i) {
     waiting.push_back(std::async(std::launch::async, [&] {
       // The next one fails, too.
-      return objects.GetOrCreate("a", [&] {
-        return tries.fetch_add(1) == 0 ? nullptr : Make("a");
-      });
+      return objects.GetOrCreate("a", [&] { return tries.fetch_add(1) == 0 ? nullptr : Make("a"); });
     }));
   }
   for (std::future<Object>& one : waiting) {

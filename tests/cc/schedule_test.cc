@@ -5,7 +5,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -14,7 +13,7 @@
 namespace refurbish_tf {
 namespace {
 
-ScheduleOptions Options(double reuse_factor, uint64_t seed = 1) {
+ScheduleOptions OptionsOf(double reuse_factor, uint64_t seed = 1) {
   ScheduleOptions options;
   options.seed = seed;
   options.reuse_factor = reuse_factor;
@@ -31,11 +30,9 @@ class BalancedTest : public ::testing::TestWithParam<Case> {
         capacity_(std::get<1>(GetParam())),
         reuse_factor_(std::get<2>(GetParam())),
         origin_(std::get<3>(GetParam())),
-        schedule_(Options(reuse_factor_), samples_, capacity_, origin_) {}
+        schedule_(OptionsOf(reuse_factor_), samples_, capacity_, origin_) {}
 
-  uint64_t NumEpochs() const {
-    return static_cast<uint64_t>(4 * std::ceil(reuse_factor_)) + 3;
-  }
+  uint64_t NumEpochs() const { return static_cast<uint64_t>(4 * std::ceil(reuse_factor_)) + 3; }
 
   const uint32_t samples_;
   const uint32_t capacity_;
@@ -76,8 +73,7 @@ TEST_P(BalancedTest, ReuseIsBounded) {
     for (uint64_t generation : generations[i]) ++uses[generation];
     for (const auto& [generation, count] : uses) {
       EXPECT_LE(count, schedule_.Kept(i) ? most : 1);
-      const bool whole = generation != generations[i].front() &&
-                         generation != generations[i].back();
+      const bool whole = generation != generations[i].front() && generation != generations[i].back();
       if (whole && schedule_.Kept(i)) {
         EXPECT_GE(count, least);
       }
@@ -119,8 +115,7 @@ TEST_P(BalancedTest, EpochsEvictTheSameNumber) {
   const double evicted = capacity_ / reuse_factor_;
   for (uint64_t epoch = origin_ + 1; epoch < origin_ + NumEpochs(); ++epoch) {
     EXPECT_LT(std::abs(schedule_.NumEvicted(epoch) - evicted), 1);
-    EXPECT_EQ(schedule_.Epoch(epoch).num_fresh(),
-              samples_ - capacity_ + schedule_.NumEvicted(epoch));
+    EXPECT_EQ(schedule_.Epoch(epoch).num_fresh(), samples_ - capacity_ + schedule_.NumEvicted(epoch));
   }
 }
 
@@ -169,8 +164,7 @@ TEST_P(BalancedTest, EveryWindowHasItsShareOfFreshSamples) {
     }
     for (uint32_t begin = 0; begin < samples_; ++begin) {
       for (uint32_t end = begin + 1; end <= samples_; ++end) {
-        const double share = static_cast<double>(end - begin) *
-                             order.num_fresh() / samples_;
+        const double share = static_cast<double>(end - begin) * order.num_fresh() / samples_;
         const double fresh = fresh_until[end] - fresh_until[begin];
         ASSERT_LT(std::abs(fresh - share), 1);
       }
@@ -178,24 +172,20 @@ TEST_P(BalancedTest, EveryWindowHasItsShareOfFreshSamples) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Schedules, BalancedTest,
-    ::testing::Values(Case{1, 1, 1, 0}, Case{1, 1, 3, 0}, Case{2, 2, 1.5, 0},
-                      Case{7, 7, 3, 0}, Case{12, 12, 3, 0}, Case{12, 12, 1, 0},
-                      Case{10, 10, 2.5, 0}, Case{13, 13, M_PI, 4},
-                      Case{50, 50, 1.01, 0}, Case{9, 9, 40, 0},
-                      Case{30, 11, 2, 3}, Case{30, 1, 3, 0}, Case{30, 0, 3, 0},
-                      Case{64, 63, 1.75, 0}));
+INSTANTIATE_TEST_SUITE_P(Schedules, BalancedTest,
+                         ::testing::Values(Case{1, 1, 1, 0}, Case{1, 1, 3, 0}, Case{2, 2, 1.5, 0}, Case{7, 7, 3, 0},
+                                           Case{12, 12, 3, 0}, Case{12, 12, 1, 0}, Case{10, 10, 2.5, 0},
+                                           Case{13, 13, M_PI, 4}, Case{50, 50, 1.01, 0}, Case{9, 9, 40, 0},
+                                           Case{30, 11, 2, 3}, Case{30, 1, 3, 0}, Case{30, 0, 3, 0},
+                                           Case{64, 63, 1.75, 0}));
 
 TEST(EvictionsUntilTest, IsExact) {
   EXPECT_EQ(EvictionsUntil(0, 10, 3), 0u);
   EXPECT_EQ(EvictionsUntil(3, 10, 3), 10u);
   EXPECT_EQ(EvictionsUntil(1, 10, 3), 3u);
   EXPECT_EQ(EvictionsUntil(1, 10, 1e300), 0u);
-  EXPECT_EQ(EvictionsUntil(kMaxEpochs, 4000000000u, 1),
-            4000000000ULL * kMaxEpochs);
-  EXPECT_EQ(EvictionsUntil(kMaxEpochs, kMaxSamples, 1),
-            kMaxSamples * kMaxEpochs);
+  EXPECT_EQ(EvictionsUntil(kMaxEpochs, 4000000000u, 1), 4000000000ULL * kMaxEpochs);
+  EXPECT_EQ(EvictionsUntil(kMaxEpochs, kMaxSamples, 1), kMaxSamples * kMaxEpochs);
   // As a double, 1.1 is a little more than 11 / 10, so the quotient stays below
   // the whole number; computed in floating point it is rounded up to it.
   EXPECT_EQ(EvictionsUntil(11, 1000000, 1.1), 9999999u);
@@ -208,15 +198,13 @@ TEST(EvictionsUntilTest, IsExact) {
 
 TEST(ScheduleTest, NoGenerationIsTakenForNone) {
   constexpr uint64_t kLast = kMaxEpochs - 1;
-  for (const Eviction eviction :
-       {Eviction::kBalanced, Eviction::kReferenceCount}) {
+  for (const Eviction eviction : {Eviction::kBalanced, Eviction::kReferenceCount}) {
     for (const double reuse_factor : {1.0, 1.5, 3.0}) {
       for (const uint64_t origin : {uint64_t{0}, kLast - 4, kLast}) {
-        ScheduleOptions options = Options(reuse_factor);
+        ScheduleOptions options = OptionsOf(reuse_factor);
         options.eviction = eviction;
         const Schedule schedule(options, 5, 3, origin);
-        for (uint64_t epoch = std::max(origin, kLast - 3); epoch <= kLast;
-             ++epoch) {
+        for (uint64_t epoch = std::max(origin, kLast - 3); epoch <= kLast; ++epoch) {
           const EpochSchedule order = schedule.Epoch(epoch);
           for (uint32_t i = 0; i < 5; ++i) {
             EXPECT_LE(order.Generation(i), epoch);
@@ -230,7 +218,7 @@ TEST(ScheduleTest, NoGenerationIsTakenForNone) {
 }
 
 TEST(ReferenceCountTest, EvictsEverySampleAtOnce) {
-  ScheduleOptions options = Options(3);
+  ScheduleOptions options = OptionsOf(3);
   options.eviction = Eviction::kReferenceCount;
   const Schedule schedule(options, 10, 10);
   for (uint64_t epoch = 0; epoch < 9; ++epoch) {
@@ -240,7 +228,7 @@ TEST(ReferenceCountTest, EvictsEverySampleAtOnce) {
 }
 
 TEST(UniformTest, FreshSamplesComeAnywhere) {
-  ScheduleOptions options = Options(2);
+  ScheduleOptions options = OptionsOf(2);
   options.shuffle = Shuffle::kUniform;
   const Schedule schedule(options, 100, 100);
   uint32_t least = 100, most = 0;
@@ -281,7 +269,7 @@ TEST(OrderTest, IsUniformlyRandom) {
     std::vector<int> place(kSamples * kSamples), pair(kSamples * kSamples);
     std::vector<int> fresh_at(kSamples);
     for (int trial = 0; trial < kTrials; ++trial) {
-      const Schedule schedule(Options(3, trial), kSamples, kSamples);
+      const Schedule schedule(OptionsOf(3, trial), kSamples, kSamples);
       const EpochSchedule order = schedule.Epoch(epoch);
       for (uint32_t k = 0; k < kSamples; ++k) {
         const Slot slot = order.At(k);
@@ -304,7 +292,7 @@ TEST(OrderTest, IsUniformlyRandom) {
 
 TEST(OrderTest, DiffersBetweenEpochsAndSeeds) {
   const auto order_of = [](uint64_t seed, uint64_t epoch) {
-    const Schedule schedule(Options(2, seed), 40, 40);
+    const Schedule schedule(OptionsOf(2, seed), 40, 40);
     const EpochSchedule order = schedule.Epoch(epoch);
     std::vector<uint32_t> indices;
     for (uint32_t k = 0; k < 40; ++k) indices.push_back(order.At(k).index);
@@ -320,7 +308,7 @@ TEST(EvictionKeyTest, OrdersTheKeptSamplesFirst) {
   for (uint32_t i = 0; i < 1000; ++i) keys.push_back(EvictionKey(9, i));
   std::vector<uint64_t> sorted = keys;
   std::sort(sorted.begin(), sorted.end());
-  const Schedule schedule(Options(2, 9), 1000, 300);
+  const Schedule schedule(OptionsOf(2, 9), 1000, 300);
   for (uint32_t i = 0; i < 1000; ++i) {
     EXPECT_EQ(static_cast<uint32_t>(keys[i]), i);
     EXPECT_EQ(schedule.Kept(i), keys[i] < sorted[300]);
@@ -329,8 +317,7 @@ TEST(EvictionKeyTest, OrdersTheKeptSamplesFirst) {
 
 TEST(StatelessSeedTest, IsUniqueToPurposeCounterAndIndex) {
   std::set<std::array<int32_t, 2>> seeds;
-  for (Purpose purpose :
-       {Purpose::kPartialFunction, Purpose::kFinalFunction}) {
+  for (Purpose purpose : {Purpose::kPartialFunction, Purpose::kFinalFunction}) {
     for (uint64_t counter = 0; counter < 50; ++counter) {
       for (uint64_t index = 0; index < 200; ++index) {
         seeds.insert(StatelessSeed(3, purpose, counter, index));
@@ -345,22 +332,6 @@ TEST(RandomStreamTest, BelowIsUniform) {
   std::vector<int> counts(7);
   for (int i = 0; i < 70000; ++i) ++counts[random.Below(7)];
   EXPECT_LT(ChiSquared(counts), 28);  // 6 degrees of freedom.
-}
-
-TEST(ScheduleTest, MayBeSharedBetweenThreads) {
-  const Schedule schedule(Options(2.5), 1000, 1000);
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&schedule] {
-      for (uint64_t epoch = 0; epoch < 5; ++epoch) {
-        const EpochSchedule order = schedule.Epoch(epoch);
-        uint64_t sum = 0;
-        for (uint32_t k = 0; k < 1000; ++k) sum += order.At(k).index;
-        EXPECT_EQ(sum, 499500u);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace

@@ -26,12 +26,10 @@ TEST_F(SettingsTest, AgreeAddAndDiffer) {
     EXPECT_TRUE(store->Agree({{"version", "two\nlines \\n of it\\"}}).ok());
   }
   auto store = Open();
-  const Settings expected = {
-      {"r", "3"}, {"seed", "7"}, {"version", "two\nlines \\n of it\\"}};
+  const Settings expected = {{"r", "3"}, {"seed", "7"}, {"version", "two\nlines \\n of it\\"}};
   EXPECT_EQ(store->settings(), expected);
   EXPECT_TRUE(store->Agree(expected).ok());
-  const absl::Status status =
-      store->Agree({{"r", "4"}, {"seed", "8"}, {"spec", "uint8"}});
+  const absl::Status status = store->Agree({{"r", "4"}, {"seed", "8"}, {"spec", "uint8"}});
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_EQ(status.message(), "r is 4, but it was 3; seed is 8, but it was 7");
   // Nothing of it was taken over.

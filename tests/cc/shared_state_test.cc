@@ -96,7 +96,9 @@ TEST_F(SharedStateTest, AJobBeginsWhereTheFurthestLivingOneIs) {
 
 TEST_F(SharedStateTest, AJobThatHasBegunNoEpochDoesNotCount) {
   auto state = OpenState();
-  { JoinState(*state)->BeginFirstEpoch(); }
+  {
+    JoinState(*state)->BeginFirstEpoch();
+  }
   auto idle = JoinState(*state);
   EXPECT_EQ(JoinState(*state)->BeginFirstEpoch(), 1);
   EXPECT_EQ(idle->BeginFirstEpoch(), 2);

@@ -71,8 +71,7 @@ class SlowEnv : public StoreEnv {
 
 class WriterTest : public StoreDirectoryTest {
  protected:
-  std::unique_ptr<DiskStore> OpenSlow(size_t write_buffer = 256 << 10,
-                                      int64_t write_delay_ms = 1) {
+  std::unique_ptr<DiskStore> OpenSlow(size_t write_buffer = 256 << 10, int64_t write_delay_ms = 1) {
     DiskStoreOptions options;
     options.env = &env_;
     options.write_buffer = write_buffer;
@@ -202,12 +201,12 @@ using OthersTest = StoreDirectoryTest;
 // The space of a very large record is more than what is in it.
 TEST_F(OthersTest, WhatWasLeftIsGoneOnWithBehindItsLastRecord) {
   constexpr size_t kSize = (5 << 20) + 100;
-  Put(*Open(), 1, 0, Content(1, 0, kSize));
+  Put(*Open(), 1, 0, std::string(kSize, '1'));
   auto store = Open();
-  Put(*store, 2, 0, Content(2, 0, kSize));
+  Put(*store, 2, 0, std::string(kSize, '2'));
   store->Flush();
   store->Remove(1, /*evict=*/true);
-  EXPECT_EQ(Get(*store, 2), Content(2, 0, kSize));
+  EXPECT_EQ(Get(*store, 2), std::string(kSize, '2'));
   EXPECT_EQ(store->Stats().corrupt, 0);
 }
 
@@ -249,8 +248,7 @@ TEST_F(OthersTest, AnIndexThatIsWrittenOverIsNoticed) {
     EXPECT_EQ(Put(*store, i, 0, Content(i, 0, 1'000)), PutResult::kStored);
   }
   store.reset();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("90 samples"),
-            std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("90 samples"), std::string::npos);
 }
 
 // It has no writer, and waits for none.
