@@ -38,8 +38,7 @@ def make_model(**options):
   """A model with all that has a state: an optimizer with moments, dropout, a metric."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
-  y = keras.layers.Dense(8, "relu")(Recorder()(x, indices))
-  y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(y))
+  y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
   model = keras.Model({"index": indices, "x": x}, y)
   model.compile(**{"optimizer": "adam", "loss": "mse", "metrics": ["mae"], **options})
   return model
