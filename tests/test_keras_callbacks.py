@@ -20,6 +20,31 @@ from support import cases
 from support.fits import EPOCHS, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, seen, train, two_stages
 
 
+@pytest.fixture(scope="module", name="unbroken")
+def fixture_unbroken(tmp_path_factory):
+  """What a fit without a break is trained on, its history and its weights; from wherever and however its data are read."""
+  trained = {}
+  history, weights = train(tmp_path_factory.mktemp("unbroken") / "none", trained)
+  assert_epochs_whole(trained)
+  return trained, history, weights
+
+
+@pytest.fixture(scope="module", name="interrupted_fit")
+def fixture_interrupted_fit(tmp_path_factory):
+  return interrupted(tmp_path_factory.mktemp("interrupted"), stop=9)
+
+
+@pytest.fixture(name="backup")
+def fixture_backup(interrupted_fit, tmp_path):
+  """Of a fit that was stopped before the last step of its second epoch."""
+  return shutil.copytree(interrupted_fit, tmp_path / "backup")
+
+
+def assert_same(weights, others):
+  for a, b in zip(weights, others, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Of a stream that Keras knows no length of.
 @pytest.mark.parametrize("how", [
     {"save_freq": "epoch"}, {"save_freq": 2, "symbolic": True}, {"save_freq": 3, "steps": 5, "repeat": True},
@@ -28,27 +53,23 @@ from support.fits import EPOCHS, Steps, assert_epochs_whole, interrupted, make_d
     *(pytest.param(how, marks=cases.only_exhaustive) for how in (
         {"save_freq": 1}, {"save_freq": 1, "symbolic": True}, {"save_freq": 2, "kind": "stream of known length"},
         {"save_freq": 1, "steps": 5, "repeat": True, "symbolic": True}))], ids=str)
-def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, how):
-  unbroken = {}
-  expected, weights = train(tmp_path / "none", unbroken, **how)
-  assert_epochs_whole(unbroken)
+def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
+  expected, history, weights = unbroken
   # Counted in executions, of which an epoch has one where it is one of five steps.
   for stops in cases.some([[1], [2, 1]] if "compiled" in how else [[1], [5, 1, 1, 8], [7, 3], [7]], 1):
     backup, trained = tmp_path / "backup", {}
     for stop in stops:
-      history, _ = train(backup, trained, stop, **how)
-      assert history is None
-    history, resumed = train(backup, trained, **how)
+      assert train(backup, trained, stop, **how)[0] is None
+    found, resumed = train(backup, trained, **how)
     assert_epochs_whole(trained)
     assert not backup.exists()
     if "kind" in how:
       # Of a stream, which of the fresh samples comes when depends on what is in the store.
       continue
-    assert trained == unbroken
-    for a, b in zip(weights, resumed):
-      np.testing.assert_array_equal(a, b)
-    for name, values in history.items():
-      assert values == expected[name][-len(values):]
+    assert list(itertools.chain(*trained.values())) == list(itertools.chain(*expected.values()))
+    assert_same(resumed, weights)
+    for name, values in found.items():
+      assert values == history[name][-len(values):]
 
 
 def evicted(dataset):
@@ -56,44 +77,35 @@ def evicted(dataset):
 
 
 @pytest.mark.parametrize("kind, on_disk", [("range", False), ("range", True), ("stream", False)])
-def test_a_backup_knows_the_schedule_when_all_of_its_epoch_had_been_read(tmp_path, kind, on_disk):
-  how = {"kind": kind, "ahead": True}
-  unbroken, trained = {}, {}
-  expected = make_dataset(**how)
-  train(tmp_path / "none", unbroken, dataset=expected)
-  store = tmp_path / "store" if on_disk else None
-  train(tmp_path / "backup", trained, 8, save_freq=1, dataset=make_dataset(**how, store=store))
-  resumed = make_dataset(**how, store=store)
+def test_a_backup_knows_the_schedule_when_all_of_its_epoch_had_been_read(tmp_path, unbroken, kind, on_disk):
+  expected = make_dataset(kind, ahead=True)
+  for _ in range(EPOCHS):
+    list(expected)
+  how, trained = {"kind": kind, "ahead": True, "store": tmp_path / "store" if on_disk else None}, {}
+  train(tmp_path / "backup", trained, 8, save_freq=1, **how)
+  resumed = make_dataset(**how)
   train(tmp_path / "backup", trained, dataset=resumed)
   # What was left of the second epoch is in the backup.
   assert evicted(resumed) == evicted(expected)[2:]
   assert_epochs_whole(trained)
   if kind == "range":
-    assert trained == unbroken
+    assert trained == unbroken[0]
 
 
-def test_a_backup_knows_the_seed_when_all_of_its_epoch_had_been_read(tmp_path):
+def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read(tmp_path):
   def drawn(number):
     tf.random.set_seed(number)
-    return make_dataset(seed=None, ahead=True)
+    return two_stages(seed=None)
 
-  def seed_of(dataset):
-    return int(re.search(r"\bseed (-?\d+)", rtf.describe(dataset))[1])
+  def seeds_of(dataset):
+    return [int(seed) for seed in re.findall(r"\bseed (-?\d+)", rtf.describe(dataset))]
 
   first, second, trained, unbroken = drawn(1), drawn(2), {}, {}
-  assert seed_of(first) != seed_of(second)
+  assert not set(seeds_of(first)) & set(seeds_of(second)) and len(set(seeds_of(first))) == 2
   train(tmp_path / "backup", trained, 8, save_freq=1, dataset=first)
   train(tmp_path / "backup", trained, dataset=second)
-  assert seed_of(first) == seed_of(second)
-  train(tmp_path / "none", unbroken, seed=seed_of(first))
-  assert trained == unbroken
-
-
-def test_a_backup_knows_each_stage_when_all_of_its_epoch_had_been_read(tmp_path):
-  unbroken, trained = {}, {}
-  train(tmp_path / "none", unbroken, dataset=two_stages())
-  train(tmp_path / "backup", trained, 8, save_freq=1, dataset=two_stages())
-  train(tmp_path / "backup", trained, dataset=two_stages())
+  assert seeds_of(first) == seeds_of(second)
+  train(tmp_path / "none", unbroken, dataset=drawn(1))
   assert trained == unbroken
 
 
@@ -170,8 +182,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
   expected, weights = run(1000, tmp_path / "none")
   assert run(8, tmp_path / "backup") == (None, None)
   history, resumed = run(1000, tmp_path / "backup")
-  for a, b in zip(weights, resumed):
-    np.testing.assert_array_equal(a, b)
+  assert_same(resumed, weights)
   assert history["mean"][-1] == expected["mean"][-1]
 
 
@@ -185,7 +196,7 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
     model = Own([keras.Input([4]), keras.layers.Dense(1)])
     model.compile("adam", "mse", metrics=["mae"])
     dataset = make_dataset().map(lambda x, y: (x["x"], y, y, y))
-    return model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=[
+    return model.fit(dataset, epochs=2, verbose=0, callbacks=[
         rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=1), *callbacks]).history
 
   def stop(batch, logs):
@@ -196,45 +207,38 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
   with pytest.raises(KeyboardInterrupt):
     fit(keras.callbacks.LambdaCallback(on_train_batch_end=stop))
   with pytest.warns(UserWarning, match="count from the break on, as Keras cannot make them before its first step: ValueError"):
-    assert len(fit()["mae"]) == EPOCHS
+    assert len(fit()["mae"]) == 2
 
 
-def test_other_metrics_count_from_the_break_on(tmp_path):
-  backup = interrupted(tmp_path)
-  model = make_model(metrics=["mse"])
-  history = model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)]).history
-  assert set(history) == {"loss", "mse"} and len(history["loss"]) == EPOCHS - 1
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-def test_with_the_logger_the_order_of_the_callbacks_is_the_same(tmp_path, reverse):
-  """Steps that are not run because they were done before are no steps that waited for nothing."""
-  backup = interrupted(tmp_path, stop=9)
+@pytest.mark.parametrize("reverse, metrics", [(False, ["mae"]), (True, ["mse"])])
+def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse, metrics):
+  """Steps that are not run because they were done before are no steps that waited for nothing. Other metrics count anew."""
   dataset = make_dataset()
-  logger = rtf.keras.RefurbishLogger(dataset)
-  callbacks = [rtf.keras.RestoreDataset(backup), logger]
-  model = make_model()
-  history = model.fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
+  callbacks = [rtf.keras.RestoreDataset(backup), rtf.keras.RefurbishLogger(dataset)]
+  history = make_model(metrics=metrics).fit(
+      dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
   assert history["input_wait_p50"][0] > 0  # Of the resumed epoch one step was left.
-  assert len(history["refurbish_fresh"]) == EPOCHS - 1
+  for name in ("loss", "refurbish_fresh", *metrics):
+    assert len(history[name]) == EPOCHS - 1
 
 
-def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path):
+def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken):
   """As by a handler of SIGTERM; it may be a machine that is taken away."""
   class Stop(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
       if self.model.optimizer.iterations >= 8:
         self.model.stop_training = True
 
-  unbroken, trained = {}, {}
-  _, weights = train(tmp_path / "none", unbroken)
+  trained = {}
   make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
       rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=3), Steps(trained), Stop()])
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
+  (tmp_path / "backup" / "mine").mkdir()
   _, resumed = train(tmp_path / "backup", trained)
-  assert trained == unbroken
-  for a, b in zip(weights, resumed):
-    np.testing.assert_array_equal(a, b)
+  assert trained == unbroken[0]
+  assert_same(resumed, unbroken[2])
+  # Files of others in the directory stay.
+  assert [path.name for path in (tmp_path / "backup").iterdir()] == ["mine"]
 
 
 def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
@@ -251,8 +255,7 @@ def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
 
 
-def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(tmp_path, monkeypatch):
-  backup = interrupted(tmp_path)
+def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(backup, tmp_path, monkeypatch):
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   left = 0
 
@@ -281,18 +284,10 @@ def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(tmp
   assert number > len(files) and not copy.exists()
 
 
-def test_files_of_others_in_the_directory_stay(tmp_path):
-  (tmp_path / "latest").mkdir()
-  train(tmp_path, {}, save_freq=1)
-  assert [path.name for path in tmp_path.iterdir()] == ["latest"]
-
-
-def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(tmp_path):
-  interrupted(tmp_path, stop=12)
+def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(backup):
   model = make_model()
   with pytest.raises(KeyboardInterrupt):
-    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
-        rtf.keras.RestoreDataset(tmp_path / "backup"), Steps({}, stop=1)])
+    model.fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup), Steps({}, stop=1)])
   assert len(model.fit(make_dataset(), epochs=2, verbose=0).history["loss"]) == 2
 
 
@@ -340,16 +335,14 @@ def train_until_killed(directory, kind, events, store):
 
 
 @pytest.mark.parametrize("kind, on_disk, kills, most", [
-    ("range", False, 20 if cases.exhaustive else 3, 12), ("stream", True, 5 if cases.exhaustive else 1, 25)])
-def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills, most):
+    ("range", False, 20 if cases.exhaustive else 2, 12), pytest.param("stream", True, 5, 25, marks=cases.only_exhaustive)])
+def test_killed_training_ends_as_an_unbroken_one(tmp_path, unbroken, kind, on_disk, kills, most):
   """SIGKILL at random steps, and amid the writing of a backup: epochs are whole, and weights the same bit for bit."""
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf", "keras"])
-  store = tmp_path / "store" if on_disk else None
 
-  def run(directory, events):
-    directory.mkdir(exist_ok=True)
-    process = context.Process(target=train_until_killed, args=(directory, kind, events, store))
+  def run(events):
+    process = context.Process(target=train_until_killed, args=(tmp_path, kind, events, tmp_path / "store" if on_disk else None))
     process.start()
     process.join(300)
     assert not process.is_alive()
@@ -357,15 +350,14 @@ def test_killed_training_ends_as_an_unbroken_one(tmp_path, kind, on_disk, kills,
 
   numbers = random.Random(1)
   for _ in range(kills):
-    assert run(tmp_path / "killed", numbers.randint(1, most)) == -signal.SIGKILL
-    assert not (tmp_path / "killed" / "weights.npz").exists()
-  assert run(tmp_path / "killed", 10**6) == 0
+    assert run(numbers.randint(1, most)) == -signal.SIGKILL
+    assert not (tmp_path / "weights.npz").exists()
+  assert run(10**6) == 0
   # The steps since the last backup were done twice.
   trained = {(epoch, batch): indices for epoch, batch, indices in map(
-      json.loads, (tmp_path / "killed" / "trained").read_text().splitlines())}
+      json.loads, (tmp_path / "trained").read_text().splitlines())}
   assert_epochs_whole(trained)
   if kind == "range":
-    assert run(tmp_path / "unbroken", 10**6) == 0
-    with np.load(tmp_path / "killed" / "weights.npz") as killed, np.load(tmp_path / "unbroken" / "weights.npz") as unbroken:
-      for name in unbroken.files:
-        np.testing.assert_array_equal(killed[name], unbroken[name])
+    assert trained == unbroken[0]
+    with np.load(tmp_path / "weights.npz") as killed:
+      assert_same(killed.values(), unbroken[2])
