@@ -310,11 +310,3 @@ def test_killed_worker_begins_its_share_anew(tmp_path):
     assert_refurbished(made[2], shares[2])
     assert sorted({*shares[1], *shares[2]}) == list(range(n))
     assert len(shares[1]) == len(shares[2]) == (n if policy == Policy.OFF else n // 2)
-
-
-@cases.only_exhaustive  # What it is told is TensorFlow's own.
-def test_worker_without_the_package_is_told_of_it(tmp_path):
-  with killed_at_the_end() as processes:
-    workers = Service(tmp_path, processes, num_workers=1, package="")
-    with pytest.raises(tf.errors.NotFoundError, match="Op type not registered 'RefurbishTf>"):
-      workers.read(Policy.OFF, refurbish(tf.data.Dataset.range(N)))

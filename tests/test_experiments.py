@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -208,12 +209,14 @@ def test_a_table_knows_its_rows(tmp_path):
   assert results.read(path)[0]["accuracies"] == "0.1 0.2"
 
 
-def test_a_table_survives_a_kill(tmp_path):
+def test_a_table_survives_a_kill(tmp_path, monkeypatch):
   """A row that was not written to its end is as if it had not been; the next ones are whole."""
   path = tmp_path / "some.csv"
   results.Table(path, ("seed",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
   content = path.read_bytes()
   whole = content.split(b"\n")
+  provenance = results._provenance()
+  monkeypatch.setattr(results, "_provenance", lambda: provenance)  # It asks git.
   for end in range(len(content)):
     path.write_bytes(content[:end])
     table = results.Table(path, ("seed",))
@@ -247,7 +250,9 @@ def test_provenance_is_no_number(tmp_path):
   assert row["seed"] == 1 and row["commit"] == "1e12345" and row["python"] == "3.11"
 
 
-def test_fresh_samples_to_the_target(shapes):
+def test_fresh_samples_to_the_target(shapes, monkeypatch):
+  monkeypatch.setattr(training, "small_cnn", lambda images: keras.Sequential([
+      keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]))
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
   found = echoing.fresh_samples_to_target(shapes, "after_batch", 2, **how, target=1e-9)
   assert (found["fresh"], found["steps"]) == (128, 4)
@@ -277,6 +282,7 @@ def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
   monkeypatch.setattr(accuracy, "MORE_SETTINGS", {})
   monkeypatch.setattr(accuracy, "AUGMENTATIONS", cases.some(reversed(accuracy.AUGMENTATIONS), 1))
   monkeypatch.setattr(accuracy, "SETTINGS", dict(cases.some(accuracy.SETTINGS.items(), 3)))
+  monkeypatch.setattr(speed, "LEAST_IMAGES", 768)
   path = tmp_path / "speed.csv"
   arguments = ["--dataset", "shapes", "--images", "768", "--rounds", "1", "--output", str(path)]
   speed.main(arguments)
