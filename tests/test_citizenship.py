@@ -15,7 +15,7 @@ from tensorflow.python.data.ops import dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf import native
 from support import cases
-from support.datasets import OPTIONS, CallsAtOnce, call_in_python, fresh, resident, stream
+from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream
 
 Dataset = tf.data.Dataset
 N = 12
@@ -25,48 +25,7 @@ def flat(dataset):
   return np.concatenate([np.ravel(element) for element in dataset.as_numpy_iterator()]).tolist()
 
 
-class Calls:
-  """A function of a dataset that counts its calls."""
-
-  def __init__(self):
-    self.number = 0
-
-  @tf.autograph.experimental.do_not_convert
-  def __call__(self, x):
-    return call_in_python(self._count, x)
-
-  def _count(self, x):
-    self.number += 1
-    return x
-
-  def taken(self):
-    number, self.number = self.number, 0
-    return number
-
-
 # Options. ---------------------------------------------------------------------------------------------------------------
-
-TOGETHER = {
-    "reproducible": ["deterministic", "warm start", "private thread pool"],
-    "bounded": ["ram budget", "private thread pool", "one intra-op thread", "warm start"],
-    "as written": ["no autotune", "no optimizations", "deterministic"],
-}
-
-
-@cases.each_value
-@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
-@pytest.mark.parametrize("source", [Dataset.range, stream], ids=["range", "stream"])
-def test_options_together(names, source):
-  """N calls of partial_fn and then N / r, counted in the function itself; N of final_fn in every epoch."""
-  options = tf.data.Options()
-  for name in names:
-    OPTIONS[name](options)
-  partial_fn, final_fn = Calls(), Calls()
-  dataset = source(N).refurbish(partial_fn, final_fn, r=3, seed=1).batch(5).prefetch(tf.data.AUTOTUNE).with_options(options)
-  for calls in (N, N // 3, N // 3, N // 3):
-    assert sorted(flat(dataset)) == list(range(N))
-    assert partial_fn.taken() == calls and final_fn.taken() == N
-
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_echo(name):

@@ -22,9 +22,8 @@ R, EPOCHS = 2, 4
 WORKER = """
 import pathlib, sys
 import tensorflow as tf
-dispatcher, name, port, package = sys.argv[1:]
-if package:
-  __import__(package)
+import refurbish_tf
+dispatcher, name, port = sys.argv[1:]
 pathlib.Path("name").write_text(name)
 worker = tf.data.experimental.service.WorkerServer(tf.data.experimental.service.WorkerConfig(
     dispatcher_address=dispatcher, port=int(port), heartbeat_interval_ms=500))
@@ -70,10 +69,9 @@ def to_list(dataset):
 class Service:
   """A dispatcher in this process, and workers that are processes of their own."""
 
-  def __init__(self, directory, processes, num_workers=2, package="refurbish_tf"):
+  def __init__(self, directory, processes, num_workers=2):
     self.directory = directory
     self.processes = processes
-    self.package = package
     # Static sharding wants to know the workers beforehand; that of each is filled in when it comes.
     self.dispatcher = service.DispatchServer(service.DispatcherConfig(
         worker_addresses=["localhost:%port%"] * num_workers, worker_timeout_ms=2000))
@@ -84,7 +82,7 @@ class Service:
     directory = self.directory / f"worker {name}"
     directory.mkdir(parents=True)
     process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], str(name), str(port), self.package],
+        [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], str(name), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, env=environment(), text=True)
     self.processes.append(process)
     return process

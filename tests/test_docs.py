@@ -112,15 +112,11 @@ def test_examples_run(page, photographs, few_and_small, request):
     next(iter(names["train"]))
 
 
-def test_keras_example_takes_three_statements(photographs):
+def test_keras_example_takes_three_statements():
   """Beside what the example of Keras' documentation has imported already."""
   page = ROOT / "docs" / "photographs.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3
-  names = dict(KERAS_EXAMPLE)
-  exec(example, names)  # pylint: disable=exec-used
-  images, labels = next(iter(names["train_ds"]))
-  assert images.shape[1:] == [180, 180, 3] and images.shape[0] == labels.shape[0]
 
 
 def test_examples_are_python_and_few_are_not_run():

@@ -178,17 +178,17 @@ def test_saved_between_epochs(tmp_path):
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):
-  """No contents of the store, whichever elements were yielded."""
+  """No contents of the store, whichever elements were yielded: a bit for each, not the indices of the 160,000."""
   n = 1_281_167
   for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = symbolic
     iterator = iter(dataset.with_options(options))
-    for _ in range(n // 1024 // 4):
+    for _ in range(n // 1024 // 8):
       next(iterator)
     path = save(iterator, tmp_path)
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 320_000
     restored = restore(dataset.with_options(options), path)
     np.testing.assert_array_equal(next(restored), next(iterator))
 
