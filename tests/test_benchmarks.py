@@ -81,18 +81,6 @@ def test_peers_that_do_not_run_are_marked(tmp_path):
       assert row["values"] or "not installed" in row["name"]
 
 
-@cases.only_exhaustive
-def test_photographs_are_generated_where_there_are_none(tmp_path):
-  script = "import samples; files, whence = samples.photographs(100); print(len(files), whence)"
-  done = subprocess.run(
-      [sys.executable, "-c", script], capture_output=True, text=True, timeout=300,
-      env={**os.environ, "TFDS_DATA_DIR": str(tmp_path),
-           "PYTHONPATH": os.pathsep.join([str(RUN.parent), os.environ.get("PYTHONPATH", "")])})
-  assert done.returncode == 0, done.stderr
-  assert "none of tf_flowers" in done.stderr and "tfds build tf_flowers" in done.stderr
-  assert done.stdout.startswith("100 100 generated pictures")
-
-
 def test_all_run_one_after_the_other(tmp_path, monkeypatch, capsys):
   monkeypatch.syspath_prepend(str(RUN.parent))
   import run  # pylint: disable=import-outside-toplevel

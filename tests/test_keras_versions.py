@@ -59,18 +59,14 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
     make(tmp_path)
 
 
-def test_a_method_that_is_gone_is_missed(tmp_path, monkeypatch):
+def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
+  fit = keras.Model.fit
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # As those do that log experiments.
+  make_restore(tmp_path)
   owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")
   with pytest.raises(RuntimeError, match="It knows Keras"):
     make_restore(tmp_path)
-
-
-def test_a_fit_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
-  """As those do that log experiments."""
-  fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))
-  make_restore(tmp_path)
 
 
 @cases.only_exhaustive
