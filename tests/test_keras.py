@@ -2,6 +2,7 @@
 import contextlib
 import logging
 import re
+import types
 import warnings
 
 import keras
@@ -28,17 +29,10 @@ def harmful(messages):
   return [message for message in messages if not any(known in message for known in HARMLESS)]
 
 
-class Output:
-  """What was printed, and every warning: of Python, of Python's loggers and of the C++ log."""
-
-  def __init__(self):
-    self.printed = ""
-    self.warnings = []
-
-
 @contextlib.contextmanager
 def recorded(capfd):
-  output = Output()
+  """What was printed, and every warning: of Python, of Python's loggers and of the C++ log."""
+  output = types.SimpleNamespace(printed="", warnings=[])
   handler = logging.Handler(logging.WARNING)
   handler.emit = lambda record: output.warnings.append(record.getMessage())
   loggers = [logging.getLogger(name) for name in ("", "absl", "tensorflow")]

@@ -2,7 +2,6 @@
 import itertools
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -252,21 +251,26 @@ def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
 
 
+def before_each_change(happen, setattr=setattr):
+  """`happen` is called before Python renames or removes a file or a directory."""
+  for name in ("rename", "unlink", "rmdir"):
+    def change(*args, function=getattr(os, name), **how):
+      happen()
+      return function(*args, **how)
+    setattr(os, name, change)
+
+
 def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(backup, tmp_path, monkeypatch):
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   left = 0
 
-  def killed_at_the_last(function):
-    def call(*args, **how):
-      nonlocal left
-      left -= 1
-      if left == 0:
-        raise KeyboardInterrupt
-      return function(*args, **how)
-    return call
+  def happen():
+    nonlocal left
+    left -= 1
+    if left == 0:
+      raise KeyboardInterrupt
 
-  for name in ("rename", "unlink", "rmdir"):
-    monkeypatch.setattr(os, name, killed_at_the_last(getattr(os, name)))
+  before_each_change(happen, monkeypatch.setattr)
   for number in itertools.count(1):
     copy = tmp_path / f"copy {number}"
     shutil.copytree(backup, copy)
@@ -301,19 +305,6 @@ def train_until_killed(directory, kind, events, store):
     if left == 0:
       os.kill(os.getpid(), signal.SIGKILL)
 
-  rename, rmtree = pathlib.Path.rename, shutil.rmtree
-
-  def renamed(path, target):
-    happen()
-    return rename(path, target)
-
-  def removed(path, **how):
-    happen()
-    for child in path.iterdir() if path.is_dir() else ():
-      child.unlink()
-      happen()
-    return rmtree(path, **how)
-
   class Log(Steps):
     def on_train_batch_end(self, batch, logs=None):
       super().on_train_batch_end(batch, logs)
@@ -323,7 +314,7 @@ def train_until_killed(directory, kind, events, store):
         file.write(json.dumps([self.epoch, batch, self.trained[self.epoch, batch]]) + "\n")
       happen()
 
-  pathlib.Path.rename, shutil.rmtree = renamed, removed
+  before_each_change(happen)
   model = make_model()
   model.fit(make_dataset(kind, store=store), epochs=EPOCHS, verbose=0,
             callbacks=[rtf.keras.RestoreDataset(directory / "backup", save_freq=3), Log({})])

@@ -4,14 +4,10 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 
-from absl.testing import parameterized
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.data.kernel_tests import checkpoint_test_base
-from tensorflow.python.framework import combinations
 
 import refurbish_tf as rtf
 from support import cases
@@ -60,32 +56,6 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
     path = save(iterator, tmp_path)
     iterator = restore(make(**how), path)
   assert elements == take(iter(make(**how)))
-
-
-class RefurbishCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own verifiers: breaks, multiple breaks, saving before the first element, restoring in an iterator in use."""
-
-  @combinations.generate(combinations.times(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1),
-                           kind=cases.some(["mapped", "stream of known length", "stream"], 1),
-                           on_disk=cases.some([True, False], 1)) +
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), kind="range",
-                           on_disk=cases.some([False, True], 1)),
-      checkpoint_test_base.default_test_combinations()))
-  def test_core(self, verify_fn, symbolic, kind, on_disk):
-    # Of a stream the order of fresh samples depends on what is in the store, and in the shuffle buffer; where all are fresh
-    # and there is no buffer, it does not.
-    r = 1 if "stream" in kind else 2
-
-    def build():
-      store = None
-      if on_disk:
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        store = directory.name
-      return make(kind, 4, r, symbolic=symbolic, epochs=2, store=store, buffer=1)
-
-    verify_fn(self, build, num_outputs=8)
 
 
 def test_goes_on_with_damaged_records(tmp_path):

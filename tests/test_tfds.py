@@ -61,17 +61,6 @@ def test_cifar10_as_source(cifar10, capfd):
   assert "did not fully read" not in errors and "cache" not in errors, errors
 
 
-def test_cifar10_is_decoded_as_by_tfds(cifar10):
-  """What comes out of the store is the image that went in."""
-  tfds = pytest.importorskip("tensorflow_datasets")
-  expected = tfds.load("cifar10", split="train[:50]", as_supervised=True, download=False)
-  expected = sorted((image.tobytes(), label) for image, label in expected.as_numpy_iterator())
-  source = cifar10(as_supervised=True).take(50)
-  train = source.refurbish(lambda image, label: (tf.io.decode_png(image, channels=3), label), r=3, seed=1)
-  for _ in range(3):
-    assert sorted((image.tobytes(), label) for image, label in train.as_numpy_iterator()) == expected
-
-
 def test_cifar10_with_shuffled_files_is_refused(cifar10):
   """shuffle_files=True lets the order change between epochs, and the message names it."""
   with pytest.raises(ValueError, match="shuffle_files=False"):
@@ -107,11 +96,3 @@ def test_sorted_data_give_mixed_batches():
   assert min(classes_per_batch(half)[:5]) >= 5
   # The cached samples come in uniformly random order whatever the source.
   assert min(classes_per_batch(half)) >= 6
-
-
-def test_sorted_stream_gives_sorted_batches_without_a_shuffle_buffer():
-  """What the buffer is for: the first epoch comes as the stream does, and the docstring says so."""
-  train = sorted_by_class().filter(lambda label: True).refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=1)
-  assert classes_per_batch(train) == [1] * CLASSES
-  assert min(classes_per_batch(train)) >= 6
-  assert "sorted by class" in tf.data.Dataset.refurbish.__doc__
