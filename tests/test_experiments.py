@@ -159,18 +159,6 @@ def test_whole_batches():
   assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == 768
 
 
-@cases.only_exhaustive  # Of the table: test_a_table_survives_a_kill. Of what is trained: test_what_a_setting_is.
-def test_accuracy_is_trained_once(tmp_path):
-  path, fresh = tmp_path / "accuracy.csv", {"standard": 1536, "echo batches e=2": 768, "refurbish r=3": 768 + 256}
-  for _ in range(2):
-    accuracy.main(["--dataset", "shapes", "--images", "768", "--epochs", "2", "--width", "2", "--augmentations", "RandAugment",
-                   "--output", str(path), "--seeds", "1", "--settings", *fresh])
-    rows = results.read(path)
-    assert {row["setting"]: row["fresh"] for row in rows} == fresh and len(rows) == len(fresh)
-  assert {row["steps"] for row in rows} == {12}
-  assert all(0 <= row["accuracy"] <= 1 and len(row["accuracies"].split()) == 2 for row in rows)
-
-
 @pytest.mark.parametrize("content", [
     b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
 def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):

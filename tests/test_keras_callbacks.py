@@ -109,22 +109,6 @@ def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_r
   assert trained == unbroken
 
 
-def test_with_the_backup_of_keras_itself_the_data_begin_anew(tmp_path):
-  """As docs/restart.md says: with the data of the first epoch. Epochs are whole, and samples reused from the next one on."""
-  trained = {}
-  for stop in (7, None):
-    dataset = make_dataset()
-    callbacks = [keras.callbacks.BackupAndRestore(str(tmp_path / "backup")), Steps(trained, stop)]
-    try:
-      make_model().fit(dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks)
-    except KeyboardInterrupt:
-      assert (1, 1) in trained
-      first = dict(trained)
-  assert_epochs_whole(trained)
-  assert [trained[1, step] for step in range(5)] == [first[0, step] for step in range(5)]
-  assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 6, 7]
-
-
 def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   """The next fit, with another callback or none, is not followed by the one that was interrupted."""
   model, trained = make_model(), {}
@@ -218,16 +202,20 @@ def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse,
     assert len(history[name]) == EPOCHS - 1
 
 
-def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken):
-  """As by a handler of SIGTERM; it may be a machine that is taken away."""
+def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeypatch):
+  """As by a handler of SIGTERM; it may be a machine that is taken away. And the program may change its directory."""
   class Stop(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+      os.chdir("/")
+
     def on_train_batch_end(self, batch, logs=None):
       if self.model.optimizer.iterations >= 8:
         self.model.stop_training = True
 
   trained = {}
+  monkeypatch.chdir(tmp_path)
   make_model().fit(make_dataset(), epochs=EPOCHS, verbose=0, callbacks=[
-      rtf.keras.RestoreDataset(tmp_path / "backup", save_freq=3), Steps(trained), Stop()])
+      rtf.keras.RestoreDataset("backup", save_freq=3), Steps(trained), Stop()])
   assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
   (tmp_path / "backup" / "mine").mkdir()
   _, resumed = train(tmp_path / "backup", trained)
@@ -235,20 +223,6 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken):
   assert_same(resumed, unbroken[2])
   # Files of others in the directory stay.
   assert [path.name for path in (tmp_path / "backup").iterdir()] == ["mine"]
-
-
-def test_the_program_may_change_its_directory(tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-
-  class Leave(keras.callbacks.Callback):
-    def on_train_begin(self, logs=None):
-      (tmp_path / "elsewhere").mkdir()
-      os.chdir(tmp_path / "elsewhere")
-
-  with pytest.raises(KeyboardInterrupt):
-    make_model().fit(make_dataset(), epochs=2, verbose=0, callbacks=[
-        rtf.keras.RestoreDataset("backup", save_freq=1), Leave(), Steps({}, stop=3)])
-  assert (tmp_path / "backup" / "refurbish_tf_backup").is_dir()
 
 
 def before_each_change(happen, setattr=setattr):

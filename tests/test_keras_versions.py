@@ -32,12 +32,6 @@ def make_logger(_):
   return rtf.keras.RefurbishLogger(make_dataset())
 
 
-def replace(monkeypatch, cls, method, function):
-  for base in cls.__mro__:
-    if method in vars(base):
-      monkeypatch.setattr(base, method, function)
-
-
 def steps_only(self):
   return self.train_function
 
@@ -53,7 +47,9 @@ def no_batch(self, iterator=None):
     (make_logger, keras.Model, "fit", no_batch, "train_function")])
 def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, method, function, missing):
   make(tmp_path)
-  replace(monkeypatch, cls, method, function)
+  for base in cls.__mro__:
+    if method in vars(base):
+      monkeypatch.setattr(base, method, function)
   with pytest.raises(RuntimeError, match=rf"{cls.__name__}\.{method} of Keras to use {missing}, and that of Keras "
                                          rf"{keras.__version__} does not\. It knows Keras {OLDEST} to {NEWEST}:"):
     make(tmp_path)

@@ -87,6 +87,8 @@ def test_unbounded_outcomes():
   assert found.best.split == 1
   flip, = (row.diversity for row in found.predictions if (row.split, row.r) == (2, 3))
   assert flip == pytest.approx(rtf.diversity.normalized_unique_samples(1e15, 2, 90, 3))
+  alone = recommend([("noise", 500, math.inf)])
+  assert alone.r == 1 and alone.final_fn is None and alone.warnings
 
 
 def test_reading():
@@ -335,6 +337,8 @@ def test_text_and_ragged():
     return tf.strings.reduce_join(
         tf.boolean_mask(words, tf.random.stateless_uniform(tf.shape(words), seed) < 0.7), separator=" ")
 
+  found = rtf.recommend_split([tf.strings.lower, drop_words], texts, **{**QUICK, "epochs": 1})
+  assert {row.r for row in found.predictions} == {1}
   found = rtf.recommend_split([tf.strings.lower, drop_words], texts, **QUICK)
   assert found.layers[0].num_outcomes == 1 and 2 <= found.layers[1].num_outcomes <= 8
   assert len(list(texts.refurbish(**found))) == 2
@@ -387,9 +391,3 @@ def test_bad_input(changes, error, message):
   given = {"layers": [flip], "dataset": IMAGES, **QUICK, **changes}
   with pytest.raises(error, match=f"(?s){message}"):
     rtf.recommend_split(given.pop("layers"), given.pop("dataset"), **given)
-
-
-def test_one_layer_and_one_epoch():
-  found = rtf.recommend_split([noise], IMAGES, **QUICK)
-  assert found.r == 1 and found.final_fn is None and found.warnings
-  assert {row.r for row in rtf.recommend_split([flip], IMAGES, **{**QUICK, "epochs": 1}).predictions} == {1}
