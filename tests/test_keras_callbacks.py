@@ -65,6 +65,7 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     if "kind" in how:
       # Of a stream, which of the fresh samples comes when depends on what is in the store.
       continue
+    assert trained == expected or "compiled" in how
     assert list(itertools.chain(*trained.values())) == list(itertools.chain(*expected.values()))
     assert_same(resumed, weights)
     for name, values in found.items():
