@@ -45,18 +45,17 @@ def test_what_it_names_of_the_package_is_there(path):
 
 # How small they can be, and other values of what they can be given.
 OTHER = [
-    ("data_echoing", {"IMAGES": "64", "TARGET": "0.01", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"}),
+    ("data_echoing", {"IMAGES": "256", "TARGET": "0.05", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"}),
     ("data_refurbishing", {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"}),
     ("quickstart", {"IMAGES": "20", "EPOCHS": "2", "SEEDS": "1"}),
     ("split_policy", {"IMAGES": "64", "EPOCHS": "2", "R": "2", "SEEDS": "1"}),
 ]
 
 
-@pytest.mark.alone  # data_echoing asserts how long it takes what it sleeps.
+@cases.only_exhaustive
 @pytest.mark.parametrize("path, parameters", [
-    *(pytest.param(path, {}, marks=cases.only_exhaustive) for path in NOTEBOOKS),
-    *(pytest.param(next(path for path in NOTEBOOKS if path.stem == name), parameters,
-                   marks=() if name == "data_echoing" else cases.only_exhaustive) for name, parameters in OTHER)],
+    *((path, {}) for path in NOTEBOOKS),
+    *((next(path for path in NOTEBOOKS if path.stem == name), parameters) for name, parameters in OTHER)],
     ids=lambda value: value.stem if isinstance(value, pathlib.Path) else ", ".join(value) or "as they are")
 def test_runs(path, parameters):
   notebook = execute(path, **parameters)
