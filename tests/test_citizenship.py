@@ -15,7 +15,7 @@ from tensorflow.python.data.ops import dataset_ops
 import refurbish_tf as rtf
 from refurbish_tf import native
 from support import cases
-from support.datasets import OPTIONS, CallsAtOnce, call_in_python, fresh, resident, stream
+from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream
 
 Dataset = tf.data.Dataset
 N = 12
@@ -25,48 +25,7 @@ def flat(dataset):
   return np.concatenate([np.ravel(element) for element in dataset.as_numpy_iterator()]).tolist()
 
 
-class Calls:
-  """A function of a dataset that counts its calls."""
-
-  def __init__(self):
-    self.number = 0
-
-  @tf.autograph.experimental.do_not_convert
-  def __call__(self, x):
-    return call_in_python(self._count, x)
-
-  def _count(self, x):
-    self.number += 1
-    return x
-
-  def taken(self):
-    number, self.number = self.number, 0
-    return number
-
-
 # Options. ---------------------------------------------------------------------------------------------------------------
-
-TOGETHER = {
-    "reproducible": ["deterministic", "warm start", "private thread pool"],
-    "bounded": ["ram budget", "private thread pool", "one intra-op thread", "warm start"],
-    "as written": ["no autotune", "no optimizations", "deterministic"],
-}
-
-
-@cases.each_value
-@pytest.mark.parametrize("names", TOGETHER.values(), ids=TOGETHER)
-@pytest.mark.parametrize("source", [Dataset.range, stream], ids=["range", "stream"])
-def test_options_together(names, source):
-  """N calls of partial_fn and then N / r, counted in the function itself; N of final_fn in every epoch."""
-  options = tf.data.Options()
-  for name in names:
-    OPTIONS[name](options)
-  partial_fn, final_fn = Calls(), Calls()
-  dataset = source(N).refurbish(partial_fn, final_fn, r=3, seed=1).batch(5).prefetch(tf.data.AUTOTUNE).with_options(options)
-  for calls in (N, N // 3, N // 3, N // 3):
-    assert sorted(flat(dataset)) == list(range(N))
-    assert partial_fn.taken() == calls and final_fn.taken() == N
-
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_of_echo(name):
@@ -151,7 +110,7 @@ def test_around_echo(name):
 
 
 def test_several_stages_side_by_side():
-  """Each keeps its own epochs, whoever takes turns between them; one that is read twice at once is in two epochs."""
+  """Each keeps its own epochs, whoever takes turns between them."""
   stages = [Dataset.range(begin, begin + N).refurbish(lambda x: x, r=2, seed=begin) for begin in (0, N, 2 * N)]
   everything = list(range(3 * N))
   mixed = [
@@ -164,18 +123,6 @@ def test_several_stages_side_by_side():
     assert sorted(flat(dataset)) == everything
   for stage in stages:
     assert fresh(stage) == [N] + [N // 2] * 3
-  twice = list(Dataset.zip(stages[0], stages[0]).as_numpy_iterator())
-  assert [sorted(side) for side in zip(*twice)] == [list(range(N))] * 2
-  assert len(fresh(stages[0])) == 6
-
-
-def test_a_stage_of_another_version():
-  """Sources of TensorFlow 1, and iterators of it."""
-  dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
-  for _ in range(2):
-    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
-    assert sorted(int(iterator.get_next()) for _ in range(N)) == list(range(N))
-  assert fresh(dataset) == [N, N // 2]
 
 
 FREEZE = {
@@ -252,6 +199,12 @@ def test_iterators_in_functions():
     assert int(total(dataset)) == N * (N - 1) // 2
   assert len(traces) == 2
   assert fresh(dataset) == [N] + 4 * [N // 2]
+  # The same of TensorFlow 1.
+  dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
+  for _ in range(2):
+    iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
+    assert sorted(int(iterator.get_next()) for _ in range(N)) == list(range(N))
+  assert fresh(dataset) == [N, N // 2]
 
 
 # Nothing is left. -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Many workers: what each of the recipes of docs/workers.md for the tf.data service keeps, with processes of their own."""
 import collections
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -9,7 +8,6 @@ import threading
 import pytest
 import tensorflow as tf
 
-from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 service = tf.data.experimental.service
@@ -22,13 +20,12 @@ R, EPOCHS = 2, 4
 WORKER = """
 import pathlib, sys
 import tensorflow as tf
-dispatcher, name, port, package = sys.argv[1:]
-if package:
-  __import__(package)
+import refurbish_tf
+dispatcher, name = sys.argv[1:]
 pathlib.Path("name").write_text(name)
 worker = tf.data.experimental.service.WorkerServer(tf.data.experimental.service.WorkerConfig(
-    dispatcher_address=dispatcher, port=int(port), heartbeat_interval_ms=500))
-print("ready", worker._address, flush=True)
+    dispatcher_address=dispatcher, heartbeat_interval_ms=500))
+print("ready", flush=True)
 sys.stdin.read()
 """
 
@@ -70,30 +67,17 @@ def to_list(dataset):
 class Service:
   """A dispatcher in this process, and workers that are processes of their own."""
 
-  def __init__(self, directory, processes, num_workers=2, package="refurbish_tf"):
-    self.directory = directory
-    self.processes = processes
-    self.package = package
+  def __init__(self, directory, processes):
     # Static sharding wants to know the workers beforehand; that of each is filled in when it comes.
     self.dispatcher = service.DispatchServer(service.DispatcherConfig(
-        worker_addresses=["localhost:%port%"] * num_workers, worker_timeout_ms=2000))
-    self.started = [self.start(name) for name in range(num_workers)]
-    self.ports = [within_timeout(self.port, process) for process in self.started]
-
-  def start(self, name, port=0):
-    directory = self.directory / f"worker {name}"
-    directory.mkdir(parents=True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], str(name), str(port), self.package],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=directory, env=environment(), text=True)
-    self.processes.append(process)
-    return process
-
-  @staticmethod
-  def port(process):
-    ready, address = process.stdout.readline().split()
-    assert ready == "ready"
-    return int(address.split(":")[1])
+        worker_addresses=["localhost:%port%"] * 2, worker_timeout_ms=2000))
+    for name in "01":
+      (directory / name).mkdir()
+      processes.append(subprocess.Popen(
+          [sys.executable, "-c", WORKER, self.dispatcher.target.split("://")[1], name], stdin=subprocess.PIPE,
+          stdout=subprocess.PIPE, cwd=directory / name, env=environment(), text=True))
+    for process in processes:
+      assert within_timeout(process.stdout.readline) == "ready\n"
 
   def distribute(self, policy, dataset, **options):
     return dataset.apply(service.distribute(policy, self.dispatcher.target, **options))
@@ -270,51 +254,3 @@ def test_shares_cannot_have_one_process():
   with pytest.raises(tf.errors.FailedPreconditionError, match="Let each worker .* be a process of its own"):
     within_timeout(lambda: list(dataset))
   del workers
-
-
-@cases.only_exhaustive  # By default: a job that is read anew begins anew.
-def test_killed_worker_begins_its_share_anew(tmp_path):
-  """The job ends when the worker is back at its address. Every element came at least once; of others none too many."""
-  n = 200
-  sources = {
-      Policy.OFF: tf.data.Dataset.range(n), Policy.HINT: tf.data.Dataset.range(n).shard(SHARD_HINT, SHARD_HINT)}
-  elements = {policy: [] for policy in sources}
-  with killed_at_the_end() as processes:
-    workers = Service(tmp_path, processes)
-    # Batches of one element and few of them under way, so that much is left when the worker is killed.
-    iterators = {
-        policy: iter(workers.distribute(
-            policy, refurbish(source, num_parallel_calls=1).repeat(EPOCHS).batch(1), max_outstanding_requests=2))
-        for policy, source in sources.items()}
-
-    def read_until_it_has_begun(policy):
-      while len(by_worker(elements[policy])[0]) < n // 10:
-        elements[policy] += next(iterators[policy]).numpy().tolist()
-
-    def read_to_the_end(policy):
-      for batch in iterators[policy]:
-        elements[policy] += batch.numpy().tolist()
-
-    for policy in sources:
-      within_timeout(read_until_it_has_begun, policy)
-    workers.started[0].send_signal(signal.SIGKILL)
-    workers.started[0].wait()
-    within_timeout(workers.port, workers.start(2, workers.ports[0]))
-    for policy in sources:
-      within_timeout(read_to_the_end, policy)
-  for policy in sources:
-    made = by_worker(elements[policy])
-    shares = {worker: sorted({index for index, _ in made[worker]}) for worker in (1, 2)}
-    assert len(made[0]) < EPOCHS * len(shares[2])
-    assert_refurbished(made[1], shares[1])
-    assert_refurbished(made[2], shares[2])
-    assert sorted({*shares[1], *shares[2]}) == list(range(n))
-    assert len(shares[1]) == len(shares[2]) == (n if policy == Policy.OFF else n // 2)
-
-
-@cases.only_exhaustive  # What it is told is TensorFlow's own.
-def test_worker_without_the_package_is_told_of_it(tmp_path):
-  with killed_at_the_end() as processes:
-    workers = Service(tmp_path, processes, num_workers=1, package="")
-    with pytest.raises(tf.errors.NotFoundError, match="Op type not registered 'RefurbishTf>"):
-      workers.read(Policy.OFF, refurbish(tf.data.Dataset.range(N)))

@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import time
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,8 +14,7 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, speed, training
 from support import cases
-
-SETTINGS = [*accuracy.SETTINGS, *accuracy.MORE_SETTINGS]
+from support.quick import without_rand_augment
 
 
 @pytest.fixture(scope="module")
@@ -22,10 +22,15 @@ def shapes():
   return images.shapes(768)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+  without_rand_augment(monkeypatch)
+
+
 @pytest.mark.parametrize("augmentation, setting", [
     (augmentation, setting) for augmentation in cases.some(reversed(accuracy.AUGMENTATIONS), 1)
     for setting in cases.some(accuracy.settings(augmentation), 4)])
-def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
+def test_every_setting_has_the_same_steps(shapes, quick, augmentation, setting):
   """The samples of an epoch: as many steps for all, whole batches, and each label as often as it is to be."""
   pipeline = accuracy.pipeline(shapes, augmentation, setting, seed=1)
   assert pipeline.element_spec[0].shape.as_list() == [None, 32, 32, 3]
@@ -69,7 +74,7 @@ def test_what_a_setting_is(shapes):
   assert "balanced eviction, uniform shuffle" in described
 
 
-def test_seeds_are_other_trainings(shapes):
+def test_seeds_are_other_trainings(shapes, quick):
   orders = [np.concatenate([labels.numpy() for _, labels in accuracy.pipeline(shapes, "RandAugment", setting, seed)]).tobytes()
             for setting in ("standard", "refurbish r=3", "echo augmented e=3") for seed in (0, 1)]
   assert len(set(orders)) == len(orders)
@@ -128,10 +133,13 @@ def test_measuring_takes_no_time_of_others():
   seen = []
 
   def on_turn(number, name):
-    time.sleep(0.3)
+    time.sleep(0.1)
     seen.append((number, name, int(calls)))
 
-  pipelines.measure_input({"counting": counting, "idle": tf.data.Dataset.range(8).batch(2)}, 4, on_turn=on_turn)
+  measured = pipelines.measure_input({"counting": counting, "idle": tf.data.Dataset.range(8).batch(2)}, 3, on_turn=on_turn)
+  assert [number for number, *_ in seen] == [0, 0, 1, 1, 2, 2]
+  assert all({name for _, name, _ in seen[k:k + 2]} == {"counting", "idle"} for k in (0, 2, 4))
+  assert {name: len(epochs) for name, epochs in measured.items()} == {"counting": 3, "idle": 3}
   at_beginning = {number: count for number, name, count in seen if name == "counting"}
   # The buffer of prefetch and no more.
   assert all(count <= 64 * number + 3 * 8 for number, count in at_beginning.items())
@@ -151,44 +159,10 @@ def test_whole_batches():
   assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == 768
 
 
-@cases.only_exhaustive  # Of the table: test_a_table_survives_a_kill. Of what is trained: test_what_a_setting_is.
-def test_accuracy_goes_on_where_it_was_stopped(tmp_path, capsys, monkeypatch):
-  path = tmp_path / "accuracy.csv"
-  fresh = dict(cases.some({"standard": 1536, "echo batches e=2": 768, "refurbish r=3": 768 + 256}.items(), 2))
-  arguments = ["--dataset", "shapes", "--images", "768", "--epochs", "2", "--width", "2", "--augmentations",
-               "RandAugment", "--output", str(path), "--settings", *fresh]
-  accuracy.main([*arguments, "--seeds", "1"])
-  rows = results.read(path)
-  assert {row["setting"]: row["fresh"] for row in rows} == fresh and len(rows) == len(fresh)
-  assert {row["steps"] for row in rows} == {12}
-  assert all(0 <= row["accuracy"] <= 1 and row["tensorflow"] == tf.__version__ for row in rows)
-  assert all(len(row["accuracies"].split()) == 2 for row in rows)
-  before = path.read_text(encoding="utf-8")
-  ran = []
-  monkeypatch.setattr(accuracy, "run", lambda **row: ran.append(row) or {
-      name: rows[0][name] for name in list(rows[0])[len(accuracy.KEY):-len(results.PROVENANCE)]})
-  accuracy.main([*arguments, "--seeds", "1"])
-  assert not ran and path.read_text(encoding="utf-8") == before
-  assert f"{len(fresh)} of {len(fresh)} trainings are in" in capsys.readouterr().out
-  accuracy.main([*arguments, "--seeds", "2"])
-  assert [row["seed"] for row in ran] == [1] * len(fresh)
-  assert path.read_text(encoding="utf-8").startswith(before)
-
-
-def test_a_table_of_other_columns_is_left_alone(tmp_path):
-  path = tmp_path / "some.csv"
-  results.Table(path, ("seed",)).add([{"seed": 1, "accuracy": 0.5}])
-  before = path.read_text(encoding="utf-8")
-  with pytest.raises(ValueError, match="has the columns .seed, accuracy.*Give another --output"):
-    results.Table(path, ("seed",)).add([{"seed": 2, "loss": 0.5}])
-  # Before anything is trained.
-  with pytest.raises(ValueError, match="Give another --output"):
-    results.Table(path, ("seed", "r"))
-  assert path.read_text(encoding="utf-8") == before
-
-
-@pytest.mark.parametrize("content", [b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
-def test_a_file_that_is_no_table_is_left_alone(tmp_path, content):
+@pytest.mark.parametrize("content", [
+    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
+def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
+  """Which is said before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
   with pytest.raises(ValueError, match="notes.txt has the columns.*they must be, or begin with, seed, r.*another --output"):
@@ -199,21 +173,30 @@ def test_a_file_that_is_no_table_is_left_alone(tmp_path, content):
 def test_a_table_knows_its_rows(tmp_path):
   """In the next process, too, and whatever way a number was written."""
   path = tmp_path / "some.csv"
-  results.Table(path, ("rate", "setting")).add([
-      {"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"}])
+  table = results.Table(path, ("rate", "setting"))
+  table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # Which are no numbers.
+  table.add([{"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"}])
   for rate in (1, 1.0):
     assert results.Table(path, ("rate", "setting")).has({"rate": rate, "setting": "standard"})
   for other in ({"rate": 2, "setting": "standard"}, {"rate": 1, "setting": "echo"}):
     assert not results.Table(path, ("rate", "setting")).has(other)
-  assert results.read(path)[0]["accuracies"] == "0.1 0.2"
+  row, = results.read(path)
+  assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
+  # What other columns a row has is said before anything of it is written.
+  before = path.read_bytes()
+  with pytest.raises(ValueError, match="Give another --output"):
+    results.Table(path, ("rate", "setting")).add([{"rate": 2, "setting": "standard", "loss": 0.5}])
+  assert path.read_bytes() == before
 
 
-def test_a_table_survives_a_kill(tmp_path):
+def test_a_table_survives_a_kill(tmp_path, monkeypatch):
   """A row that was not written to its end is as if it had not been; the next ones are whole."""
   path = tmp_path / "some.csv"
   results.Table(path, ("seed",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
   content = path.read_bytes()
   whole = content.split(b"\n")
+  provenance = results._provenance()
+  monkeypatch.setattr(results, "_provenance", lambda: provenance)  # It asks git.
   for end in range(len(content)):
     path.write_bytes(content[:end])
     table = results.Table(path, ("seed",))
@@ -238,19 +221,10 @@ def test_what_another_process_has_added_is_not_done_again(tmp_path):
   assert [row["seed"] for row in results.read(tmp_path / "some.csv")] == [1, 0, 2]
 
 
-def test_provenance_is_no_number(tmp_path):
-  path = tmp_path / "some.csv"
-  table = results.Table(path, ("seed",))
-  table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}
-  table.add([{"seed": 1}])
-  row, = results.read(path)
-  assert row["seed"] == 1 and row["commit"] == "1e12345" and row["python"] == "3.11"
-
-
-def test_fresh_samples_to_the_target(shapes):
+def test_fresh_samples_to_the_target(shapes, monkeypatch):
+  monkeypatch.setattr(training, "small_cnn", lambda images: keras.Sequential([
+      keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]))
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
-  found = echoing.fresh_samples_to_target(shapes, "after_batch", 2, **how, target=1e-9)
-  assert (found["fresh"], found["steps"]) == (128, 4)
   # Whatever the size of a batch, what is counted is what the optimizer did.
   found = echoing.fresh_samples_to_target(shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, target=1e-9)
   assert (found["fresh"], found["steps"]) == (400, 8)
@@ -273,10 +247,11 @@ def test_echoing_settings_and_figures():
           other[column] == setting[column] for column in ("batch_size", "shuffle_buffer_size")) for other in of_figure)
 
 
-def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
+def test_speed_measures_all_or_nothing(tmp_path, quick, monkeypatch):
   monkeypatch.setattr(accuracy, "MORE_SETTINGS", {})
   monkeypatch.setattr(accuracy, "AUGMENTATIONS", cases.some(reversed(accuracy.AUGMENTATIONS), 1))
   monkeypatch.setattr(accuracy, "SETTINGS", dict(cases.some(accuracy.SETTINGS.items(), 3)))
+  monkeypatch.setattr(speed, "LEAST_IMAGES", 768)
   path = tmp_path / "speed.csv"
   arguments = ["--dataset", "shapes", "--images", "768", "--rounds", "1", "--output", str(path)]
   speed.main(arguments)
@@ -337,12 +312,3 @@ def test_networks(shapes):
   resnet, cnn = training.small_resnet(shapes), training.small_cnn(shapes)
   assert sum("conv" in layer.name for layer in resnet.layers) == 9  # Two of them on short cuts.
   assert resnet.output_shape == cnn.output_shape == (None, 10)
-
-
-def test_measuring_takes_turns():
-  order = []
-  measured = pipelines.measure_input(
-      {name: tf.data.Dataset.range(4).batch(2) for name in "ab"}, 3, on_turn=lambda number, name: order.append((number, name)))
-  assert [number for number, _ in order] == [0, 0, 1, 1, 2, 2]
-  assert all({name for _, name in order[k:k + 2]} == {"a", "b"} for k in (0, 2, 4))
-  assert {name: len(epochs) for name, epochs in measured.items()} == {"a": 3, "b": 3}

@@ -17,6 +17,16 @@ import refurbish_tf as rtf
 from support.fits import BATCH, EPOCHS, N, make_dataset
 
 
+def labelled(x, *_):
+  return tf.cast([x], tf.float32), 1.0
+
+
+def make_model(**how):
+  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  model.compile("sgd", "mse", **how)
+  return model
+
+
 def test_history_agrees_with_counters_in_the_functions(tmp_path):
   calls = collections.Counter()
 
@@ -30,9 +40,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
     return tf.data.Dataset.range(n).refurbish(count(f"{name} partial"), count(f"{name} final"), r, seed=1, name=name)
 
   stages = tf.data.Dataset.zip(counted("first", N, 2), counted("second", N, 5), counted("second", N, 1))
-  dataset = stages.map(lambda x, *_: (tf.cast([x], tf.float32), 1.0)).batch(BATCH)
-  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-  model.compile("sgd", "mse")
+  dataset = stages.map(labelled).batch(BATCH)
   by_epoch = []
 
   class Epochs(keras.callbacks.Callback):
@@ -41,7 +49,7 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
       calls.clear()
 
   validation = tf.data.Dataset.from_tensors((tf.zeros([1, 1]), tf.zeros([1])))
-  history = model.fit(
+  history = make_model().fit(
       dataset, epochs=EPOCHS, verbose=0, validation_data=validation,
       callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]).history
   assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
@@ -87,10 +95,8 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
       ended.set()
 
   dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
-      lambda x: (tf.cast([x], tf.float32), 1.0)).batch(1)
-  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-  model.compile("sgd", "mse", steps_per_execution=steps_per_execution)
-  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[
+      labelled).batch(1)
+  history = make_model(steps_per_execution=steps_per_execution).fit(dataset, epochs=2, verbose=0, callbacks=[
       rtf.keras.RefurbishLogger(dataset), keras.callbacks.LambdaCallback(on_train_batch_end=on_train_batch_end)]).history
   for epoch in range(2):
     assert history["input_wait_max"][epoch] > 0.25
@@ -121,12 +127,10 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
       clock.now += 1000
       clock.waited += 500
 
-  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
-  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-  model.compile("sgd", "mse")
+  dataset = tf.data.Dataset.range(8).map(labelled).batch(2)
   logger = rtf.keras.RefurbishLogger(dataset)
   assert logger.verdict is None
-  history = model.fit(dataset, epochs=3, verbose=verbose, validation_data=dataset, callbacks=[
+  history = make_model().fit(dataset, epochs=3, verbose=verbose, validation_data=dataset, callbacks=[
       logger, Time(), keras.callbacks.CSVLogger(tmp_path / "log.csv")]).history
   assert history["input_wait_fraction"] == [0.5, 0.25, 0.05]
   assert history["input_wait_p50"] == [0, 0, 0]
@@ -140,10 +144,8 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Another number of batches in each epoch.
 def test_the_echoing_factor_of_each_epoch():
-  dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2).echo(rtf.AUTOTUNE)
-  model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
-  model.compile("sgd", "mse")
-  history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
+  dataset = tf.data.Dataset.range(8).map(labelled).batch(2).echo(rtf.AUTOTUNE)
+  history = make_model().fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
   # Keras takes the number of steps of the first epoch for that of all.
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
@@ -165,7 +167,8 @@ model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
 # With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early: of what the next one has cached
-# two to eight were prepared in it.
+# two to eight were prepared in it. Each epoch of training is whole.
+assert [a + b for a, b in zip(history["refurbish_fresh"], history["refurbish_cached"])] == [8, 8, 8], history
 assert 4 <= history["refurbish_fresh"][0] <= 6 and history["refurbish_fresh"][1:] == [4, 4], history
 assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1
 try:

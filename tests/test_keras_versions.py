@@ -32,12 +32,6 @@ def make_logger(_):
   return rtf.keras.RefurbishLogger(make_dataset())
 
 
-def replace(monkeypatch, cls, method, function):
-  for base in cls.__mro__:
-    if method in vars(base):
-      monkeypatch.setattr(base, method, function)
-
-
 def steps_only(self):
   return self.train_function
 
@@ -53,24 +47,22 @@ def no_batch(self, iterator=None):
     (make_logger, keras.Model, "fit", no_batch, "train_function")])
 def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, method, function, missing):
   make(tmp_path)
-  replace(monkeypatch, cls, method, function)
+  for base in cls.__mro__:
+    if method in vars(base):
+      monkeypatch.setattr(base, method, function)
   with pytest.raises(RuntimeError, match=rf"{cls.__name__}\.{method} of Keras to use {missing}, and that of Keras "
                                          rf"{keras.__version__} does not\. It knows Keras {OLDEST} to {NEWEST}:"):
     make(tmp_path)
 
 
-def test_a_method_that_is_gone_is_missed(tmp_path, monkeypatch):
+def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
+  fit = keras.Model.fit
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # As those do that log experiments.
+  make_restore(tmp_path)
   owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")
   with pytest.raises(RuntimeError, match="It knows Keras"):
     make_restore(tmp_path)
-
-
-def test_a_fit_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
-  """As those do that log experiments."""
-  fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))
-  make_restore(tmp_path)
 
 
 @cases.only_exhaustive

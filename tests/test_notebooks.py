@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 
-import nbclient
 import nbformat
 import pytest
 
@@ -75,18 +74,6 @@ def test_runs(path, parameters):
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 
-@cases.only_exhaustive  # By default test_demo.py's test_falls_back_at_once_without_a_network.
-def test_runs_without_a_network(tmp_path, monkeypatch):
-  """On drawn shapes, which is said at once."""
-  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-  # A proxy that nobody is.
-  for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-    monkeypatch.setenv(name, "http://127.0.0.1:9")
-  notebook = execute(next(path for path in NOTEBOOKS if path.stem == "split_policy"), IMAGES="64", EPOCHS="2", SEEDS="1")
-  said = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
-  assert "nor can it be downloaded" in said and "using the built-in shapes instead" in said, said
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_parameters_are_checked_before_anything_is_done(path):
   """What `check_parameters` is called with is each parameter that is a number of something, by its name."""
@@ -115,20 +102,6 @@ def test_check_parameters(value, said):
     experiments.check_parameters(EPOCHS=(1, 1), IMAGES=(value, 2))
 
 
-@cases.only_exhaustive
-@pytest.mark.parametrize("name, parameters, error", [
-    ("split_policy", {"R": "0.5"}, "r, the reuse factor, must be a finite number of at least 1, got 0.5"),
-    ("quickstart", {"EPOCHS": "0"}, "EPOCHS = 0; it must be a whole number of at least 2"),
-    ("data_echoing", {"TARGET": "40"}, "target=40; it must be an accuracy"),
-    ("data_echoing", {"E": "0"}, "E = 0; it must be a whole number of at least 1"),
-    ("data_refurbishing", {"IMAGES": "7.5"}, "IMAGES = 7.5; it must be a whole number"),
-    ("split_policy", {"SEEDS": "-1"}, "SEEDS = -1; it must be a whole number of at least 1"),
-])
-def test_a_parameter_out_of_range(name, parameters, error):
-  with pytest.raises(nbclient.exceptions.CellExecutionError, match=error):
-    execute(next(path for path in NOTEBOOKS if path.stem == name), **parameters)
-
-
 def test_form():
   """TensorFlow's: license, buttons that lead to this very notebook. And outputs, for those who only read."""
   paths = [str(path.relative_to(path.parent.parent)) for path in NOTEBOOKS]
@@ -143,6 +116,7 @@ def test_form():
   for path in NOTEBOOKS:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
+    assert path.stem != "quickstart" or len(notebook.cells) <= 15
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     # In one run from the first to the last.
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -154,8 +128,3 @@ def test_form():
     assert str(pathlib.Path.home()) not in said and "/tmp/" not in said
     assert sum("%pip install" in cell.source for cell in code) == 1
     assert f"git+https://github.com/{REPOSITORY}" in "".join(cell.source for cell in code)
-
-
-def test_quickstart_is_short():
-  path = next(path for path in NOTEBOOKS if path.stem == "quickstart")
-  assert len(nbformat.read(path, as_version=4).cells) <= 15

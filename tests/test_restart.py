@@ -1,23 +1,19 @@
 """G7: a checkpointed iterator goes on where it stopped, in a new process too, without the contents of the cache store."""
 import gc
-import pathlib
+import json
+import os
 import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 
-from absl.testing import parameterized
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.data.kernel_tests import checkpoint_test_base
-from tensorflow.python.framework import combinations
 
 import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import EPOCHS, assert_epochs, make, restore, save, take
 from support.pipelines import RANDOM_ACCESS, STREAMS
+from support.processes import run_forked
 
 
 @cases.each_value
@@ -28,7 +24,7 @@ def test_restores_at_every_step(tmp_path, kind, symbolic, parallel, buffer, on_d
   n = 7
   how = {"kind": kind, "n": n, "symbolic": symbolic, "parallel": parallel, "buffer": buffer}
   expected = take(iter(make(**how)))
-  for step in cases.some(range(EPOCHS * n + 1), 11):
+  for step in cases.some(range(EPOCHS * n + 1), 6):
     if on_disk:
       # Warm or empty by turns.
       how["store"] = tmp_path / f"store {step}"
@@ -54,56 +50,12 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
   how = {"kind": kind, "n": 10, "r": r, "symbolic": symbolic}
   elements, iterator = [], iter(make(**how))
   for number in range(1, 100):
-    elements += take(iterator, number % 4)
+    elements += take(iterator, number % 6)
     if len(elements) == EPOCHS * 10:
       break
     path = save(iterator, tmp_path)
     iterator = restore(make(**how), path)
   assert elements == take(iter(make(**how)))
-
-
-class RefurbishCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.TestCase):
-  """TensorFlow's own verifiers: breaks, multiple breaks, saving before the first element, restoring in an iterator in use."""
-
-  @combinations.generate(combinations.times(
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([False, True], 1),
-                           kind=cases.some(["mapped", "stream of known length", "stream"], 2),
-                           on_disk=cases.some([True, False], 1)) +
-      combinations.combine(tf_api_version=2, mode="eager", symbolic=cases.some([True, False], 1), kind="range",
-                           on_disk=cases.some([False, True], 1)),
-      checkpoint_test_base.default_test_combinations()))
-  def test_core(self, verify_fn, symbolic, kind, on_disk):
-    # Of a stream the order of fresh samples depends on what is in the store, and in the shuffle buffer; where all are fresh
-    # and there is no buffer, it does not.
-    r = 1 if "stream" in kind else 2
-
-    def build():
-      store = None
-      if on_disk:
-        directory = tempfile.TemporaryDirectory()
-        self.addCleanup(directory.cleanup)
-        store = directory.name
-      return make(kind, 6, r, symbolic=symbolic, epochs=3, store=store, buffer=1)
-
-    verify_fn(self, build, num_outputs=18)
-
-
-@pytest.mark.parametrize("kind", ["range", "stream of known length"])
-@pytest.mark.parametrize("warm", [False, True])
-def test_goes_on_with_a_store_on_disk(tmp_path, kind, warm):
-  n = 30
-  expected = take(iter(make(kind, n)))
-  how = {"kind": kind, "n": n}
-  iterator = iter(make(**how, store=tmp_path / "store"))
-  elements = take(iterator, 40)
-  path = save(iterator, tmp_path)
-  del iterator
-  store = tmp_path / ("store" if warm else "another store")
-  dataset = make(**how, store=store)
-  elements += take(restore(dataset, path))
-  assert_epochs(elements, n)
-  if kind == "range":
-    assert elements == expected
 
 
 def test_goes_on_with_damaged_records(tmp_path):
@@ -196,17 +148,17 @@ def test_saved_between_epochs(tmp_path):
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):
-  """No contents of the store, whichever elements were yielded."""
+  """No contents of the store, whichever elements were yielded: a bit for each, not the indices of the 160,000."""
   n = 1_281_167
   for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
     options = tf.data.Options()
     options.experimental_symbolic_checkpoint = symbolic
     iterator = iter(dataset.with_options(options))
-    for _ in range(n // 1024 // 4):
+    for _ in range(n // 1024 // 8):
       next(iterator)
     path = save(iterator, tmp_path)
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 320_000
     restored = restore(dataset.with_options(options), path)
     np.testing.assert_array_equal(next(restored), next(iterator))
 
@@ -258,56 +210,34 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
     restore(make(**change), path)
 
 
-def test_damaged_checkpoint(tmp_path):
-  iterator = iter(make())
-  next(iterator)
-  path = save(iterator, tmp_path)
-  for file in tmp_path.glob("checkpoint.data*"):
-    file.write_bytes(file.read_bytes()[:-20])
-  with pytest.raises((tf.errors.OpError, IndexError)):
-    restore(make(), path)
-
-
-TRAINING = """
-import json, os, sys
-sys.path[:0] = sys.argv[3:]
-import tensorflow as tf
-from support.checkpoints import make
-
-directory, kind = sys.argv[1:3]
-iterator = iter(make(kind, 50, 3, parallel=3))
-checkpoint = tf.train.Checkpoint(iterator=iterator, step=tf.Variable(0, dtype=tf.int64))
-manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=2)
-if manager.latest_checkpoint:
-  checkpoint.restore(manager.latest_checkpoint)
-print("ready", flush=True)
-for element in iterator:
-  step = int(checkpoint.step.assign_add(1))
-  print(json.dumps([step, *element.numpy().tolist()]), flush=True)
-  if step % 9 == 0:
-    manager.save()
-"""
+def train_until_killed(directory, kind, stop):
+  """In a process of its own, which kills itself at the step `stop`."""
+  iterator = iter(make(kind, 50, 3, parallel=3))
+  checkpoint = tf.train.Checkpoint(iterator=iterator, step=tf.Variable(0, dtype=tf.int64))
+  manager = tf.train.CheckpointManager(checkpoint, directory / "checkpoints", max_to_keep=2)
+  if manager.latest_checkpoint:
+    checkpoint.restore(manager.latest_checkpoint)
+  for element in iterator:
+    step = int(checkpoint.step.assign_add(1))
+    with open(directory / "seen", "a") as file:
+      file.write(json.dumps([step, *element.numpy().tolist()]) + "\n")
+    if step == stop:
+      os.kill(os.getpid(), signal.SIGKILL)
+    if step % 9 == 0:
+      manager.save()
 
 
 @pytest.mark.parametrize("kind", ["range", pytest.param("stream", marks=cases.only_exhaustive)])
 def test_killed_and_restarted_training_sees_what_an_unbroken_one_sees(tmp_path, kind):
   expected = take(iter(make(kind, 50, 3, parallel=3)))
+  for stop in cases.some((30, 70), 1):
+    assert run_forked(train_until_killed, tmp_path, kind, stop) == -signal.SIGKILL
+  assert run_forked(train_until_killed, tmp_path, kind, None) == 0
   seen = {}
-  for stop in cases.some((30, 70), 1) + [None]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", TRAINING, str(tmp_path), kind, str(pathlib.Path(__file__).parent)], stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True)
-    for line in process.stdout:
-      if line.startswith("["):
-        step, *element = [int(number) for number in line[1:line.index("]")].split(",")]
-        # Some steps come twice: those after the last checkpoint.
-        assert kind == "stream" or seen.get(step, element) == element
-        seen[step] = element
-        if stop is not None and step >= stop:
-          process.send_signal(signal.SIGKILL)
-          break
-    process.communicate()
-    assert process.returncode == (-signal.SIGKILL if stop is not None else 0)
+  for step, *element in map(json.loads, (tmp_path / "seen").read_text().splitlines()):
+    # Some steps come twice: those after the last checkpoint.
+    assert kind == "stream" or seen.get(step, element) == element
+    seen[step] = element
   elements = [seen[step] for step in sorted(seen)]
   assert sorted(seen) == list(range(1, EPOCHS * 50 + 1))
   if kind == "range":

@@ -31,18 +31,12 @@ class Decoder:
     return {"number": number, "image": tf.io.decode_png(element["image"], channels=3), "label": element["label"]}
 
 
-def op_types(dataset):
-  graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
-  return {node.op for node in graph.node}
-
-
-@pytest.mark.parametrize("shuffle_buffer_size", [None, 200])
-def test_cifar10_as_source(cifar10, capfd, shuffle_buffer_size):
+def test_cifar10_as_source(cifar10, capfd):
   """Decoding runs for fresh samples alone, epochs are whole, and the cache() that TFDS puts there is not complained of."""
   source = cifar10()
-  assert "CacheDatasetV2" in op_types(source)  # Else there is nothing to be seen here.
+  assert b"CacheDatasetV2" in source._as_serialized_graph().numpy()  # Else there is nothing to be seen here.
   decode = Decoder()
-  train = source.refurbish(decode, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size).batch(125)
+  train = source.refurbish(decode, r=2, seed=1).batch(125)
   expected = sorted((int(element["id"][len("train_"):]), element["label"]) for element in source.as_numpy_iterator())
   capfd.readouterr()
   calls = 0
@@ -60,17 +54,6 @@ def test_cifar10_as_source(cifar10, capfd, shuffle_buffer_size):
   assert set(tf.gather(decode.calls, [number for number, _ in expected]).numpy()) == {2}
   errors = capfd.readouterr().err
   assert "did not fully read" not in errors and "cache" not in errors, errors
-
-
-def test_cifar10_is_decoded_as_by_tfds(cifar10):
-  """What comes out of the store is the image that went in."""
-  tfds = pytest.importorskip("tensorflow_datasets")
-  expected = tfds.load("cifar10", split="train[:50]", as_supervised=True, download=False)
-  expected = sorted((image.tobytes(), label) for image, label in expected.as_numpy_iterator())
-  source = cifar10(as_supervised=True).take(50)
-  train = source.refurbish(lambda image, label: (tf.io.decode_png(image, channels=3), label), r=3, seed=1)
-  for _ in range(3):
-    assert sorted((image.tobytes(), label) for image, label in train.as_numpy_iterator()) == expected
 
 
 def test_cifar10_with_shuffled_files_is_refused(cifar10):
@@ -93,33 +76,18 @@ def classes_per_batch(dataset):
   return [len(set(batch)) for batch in batches]
 
 
-def test_sorted_random_access_gives_mixed_batches():
-  """From the first epoch on: fresh samples are asked for in random order."""
-  train = sorted_by_class().map(tf.identity).refurbish(tf.identity, r=3, seed=1)
-  for _ in range(5):
-    # That a batch of 100 random samples has fewer than 8 of 10 classes happens once in a million.
-    assert min(classes_per_batch(train)) >= 8
+def test_sorted_data_give_mixed_batches():
+  """From the first epoch on: by index fresh samples are asked for in random order, of a stream drawn from the shuffle buffer.
 
-
-def test_sorted_stream_gives_mixed_batches_with_a_shuffle_buffer():
-  """The samples to be prepared are then drawn from that many; all ten classes need a buffer as large as the source.
-
-  So the default is here.
+  All ten classes need a buffer as large as the source, and so the default is here.
   """
   stream = sorted_by_class().filter(lambda label: True)
-  train = stream.refurbish(tf.identity, r=3, seed=1)
-  for _ in range(3):
-    assert min(classes_per_batch(train)) >= 8
+  for source in (sorted_by_class().map(tf.identity), stream):
+    train = source.refurbish(tf.identity, r=3, seed=1)
+    for _ in range(3):
+      # That a batch of 100 random samples has fewer than 8 of 10 classes happens once in a million.
+      assert min(classes_per_batch(train)) >= 8
   half = stream.refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=CLASSES * OF_EACH // 2)
-  first = classes_per_batch(half)
-  assert min(first[:5]) >= 5
+  assert min(classes_per_batch(half)[:5]) >= 5
   # The cached samples come in uniformly random order whatever the source.
   assert min(classes_per_batch(half)) >= 6
-
-
-def test_sorted_stream_gives_sorted_batches_without_a_shuffle_buffer():
-  """What the buffer is for: the first epoch comes as the stream does, and the docstring says so."""
-  train = sorted_by_class().filter(lambda label: True).refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=1)
-  assert classes_per_batch(train) == [1] * CLASSES
-  assert min(classes_per_batch(train)) >= 6
-  assert "sorted by class" in tf.data.Dataset.refurbish.__doc__

@@ -1,5 +1,6 @@
 """Workers that are processes of their own, and the files they read."""
 import contextlib
+import multiprocessing
 import os
 import pathlib
 
@@ -27,6 +28,17 @@ def killed_at_the_end():
     for process in processes:
       process.kill()
       process.communicate()
+
+
+def run_forked(function, *args):
+  """Runs it in a process of its own, for which TensorFlow is imported already. Returns the exit status."""
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["refurbish_tf", "keras"])
+  process = context.Process(target=function, args=args)
+  process.start()
+  process.join(TIMEOUT)
+  assert not process.is_alive()
+  return process.exitcode
 
 
 def write_files(tmp_path_factory):

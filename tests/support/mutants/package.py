@@ -35,7 +35,7 @@ MUTANTS = [
            "  best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)",
            "  best = min(predictions, key=lambda row: row.time)", "tests/test_recommend_split.py::test_the_floor_decides"),
     Mutant("an interrupted command looks like a finished one", "refurbish_tf/cli/startup.py",
-           "    return INTERRUPTED\n", "    return 0\n", "tests/test_cli.py::test_exceptions_become_exit_statuses"),
+           "    return INTERRUPTED\n", "    return 0\n", "tests/test_cli.py::test_interrupted"),
     Mutant("a damaged store is no failure", "refurbish_tf/cli/store.py", "  return 1 if damaged else 0", "  return 0",
            "tests/test_cli.py::test_prints_what_is_in_a_store"),
     Mutant("what an import writes is not held back", "refurbish_tf/cli/startup.py",
