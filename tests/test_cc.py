@@ -4,10 +4,9 @@ The tests of a program are linked with the sources they need and no others: thos
 directly or through them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes
 with TensorFlow's library, they may use `absl::Status` and strings.
 
-Most of the time goes into compiling the same headers. So there are two programs, that of the store on disk and that of the
-rest, and the files of each are compiled as two: its tests, and the sources they need. Names that two tests of a program
-have in common must differ, therefore. Each file's tests are a process of their own, as some fork, die of signals or lower
-limits.
+Most of the time goes into compiling the same headers. So there are two programs, that of the store on disk and that of
+the rest, and the files of each are compiled as two: its tests, whose names must differ therefore, and the sources they
+need. Each file's tests are a process of their own, as some fork, die of signals or lower limits.
 """
 import fcntl
 import functools
@@ -30,8 +29,9 @@ for _path in sorted(CC.glob("*_test.cc")):
 # Warnings are errors, but not beside the checks of addresses, which mislead the compiler into false ones.
 VARIANTS = {
     "plain": ["-Werror"],
-    # What finds null pointers and wrong types is half of the time to compile. The former the processor finds, too.
-    "address_undefined": ["-fsanitize=address,undefined", "-fno-sanitize=null,alignment,vptr", "-fno-sanitize-recover=all"],
+    # What looks at each pointer is nearly half of the time to compile. One that is null the processor finds, too.
+    "address_undefined": [
+        "-fsanitize=address,undefined", "-fno-sanitize=null,alignment,vptr", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread", "-Werror"],
 }
 # Of tests that go on at random, in the exhaustive run.
@@ -116,8 +116,8 @@ class Builder:
 
   def _link(self, variant, objects, target):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
-    # GoogleTest is not what is examined, and comes last: of a function of the standard library that several have, the linker
-    # takes the first, and a sanitizer sees nothing of those that are compiled without it.
+    # GoogleTest is not what is examined, and comes last: of a function of the standard library that several have, the
+    # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
     self._run([
         *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
         *tf.sysconfig.get_link_flags(), f"-Wl,-rpath,{library}"])

@@ -32,8 +32,8 @@ class DiskDamageTest : public StoreDirectoryTest {
   static constexpr uint64_t kAbsent = 3;  // Never put.
   static constexpr uint64_t kLarge = 5;
   static constexpr uint64_t kSamples = 8;
-  // From one bit or length to the next, and in the midst of large files. Opening a store is dear to the sanitizers, so that
-  // of the exhaustive run's builds the plain one sees each bit, the others each byte with one bit damaged.
+  // From one bit or length to the next, and in the midst of large files. Opening a store is dear to the sanitizers, so
+  // that of the exhaustive run's builds the plain one sees each bit, the other one each byte with one bit damaged.
   const size_t kStep = Rounds(0) == 0 ? 41 : Rounds(0) < 100 ? 7 : 1;
   const size_t kLargeStep = Rounds(0) == 0 ? 10'007 : 509;
 
