@@ -1,4 +1,5 @@
 """Builds the C++ part with the very function that rebuilds it after a change of TensorFlow; the rest is in setup.cfg."""
+import fcntl
 import importlib.util
 import pathlib
 import sys
@@ -20,11 +21,12 @@ class BuildNative(build_ext):
     import tensorflow as tf
 
     directory = self._directory("refurbish_tf" if self.inplace else f"{self.build_lib}/refurbish_tf")
-    # As .ci/run and who works on the sources have it, before they install.
-    if native.is_built(directory, tf.__version__, native.fingerprint()) and not self.force:
-      return
     try:
-      print(native.build(directory), end="")
+      # Who comes second waits, and finds it built; so does who works on the sources and installs then.
+      with open(__file__, encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if self.force or not native.is_built(directory, tf.__version__, native.fingerprint()):
+          print(native.build(directory), end="")
     except native.NoCompilerError as error:
       sys.exit(f"refurbish_tf cannot be built because {error}.")
     except native.BuildError as error:
