@@ -182,5 +182,5 @@ def test_processes_share_and_one_is_killed(root):
   assert done.returncode == 0, done.stderr
   results = [json.loads(line) for line in done.stdout.split("\n") if line]
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
-  # What the one that was killed had prepared and not written is prepared again.
-  assert sum(calls for calls, _ in results) <= 1.1 * (n + (epochs - 1) * n / 2)
+  # What one prepares alone, and again what the one that was killed had prepared and not written; each by itself: twice.
+  assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)

@@ -235,8 +235,11 @@ def before_each_change(happen, setattr=setattr):
     setattr(os, name, change)
 
 
-def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(backup, tmp_path, monkeypatch):
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(backup, tmp_path, monkeypatch, saves):
+  """Or none, when it deletes it."""
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
+  model, iterator = make_model(), iter(make_dataset())
   left = 0
 
   def happen():
@@ -251,13 +254,17 @@ def test_a_fit_killed_while_it_deletes_its_backup_leaves_a_whole_one_or_none(bac
     shutil.copytree(backup, copy)
     left = number
     try:
-      Backup(copy).delete()
+      if saves:
+        Backup(copy).save(model, iterator, {})
+      else:
+        Backup(copy).delete()
       break
     except KeyboardInterrupt:
       left = 0
-      if Backup(copy).state() is not None:
-        assert {path.name for path in (copy / "refurbish_tf_backup").iterdir()} == files
-  assert number > len(files) and not copy.exists()
+      path = Backup(copy)._path()
+      if saves or path is not None:
+        assert {file.name for file in path.iterdir()} == files
+  assert number > len(files) and copy.exists() == saves
 
 
 def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(backup):

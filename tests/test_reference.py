@@ -30,6 +30,8 @@ epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.boolean
        parallel=st.sampled_from([None, 3, tf.data.AUTOTUNE]))
 @example(n=12, r=2.7, seed=1, order_seed=3, capacity=7, eviction="balanced", shuffle="cache_aware", parallel=3,
          history=[(None, False), (None, False), (5, False), (None, True), (None, False)])
+@example(n=12, r=2, seed=1, order_seed=None, capacity=None, eviction="balanced", shuffle="uniform", parallel=None,
+         history=2 * [(None, False)])
 def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, eviction, shuffle, history, parallel):
   source = tf.data.Dataset.range(100, 100 + n).map(tf.identity)
   how = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
