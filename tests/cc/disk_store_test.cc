@@ -187,7 +187,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
 // Four jobs, each in an order of its own, each putting what the others have not
 // yet put.
 TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
-  constexpr size_t kSamples = 3'000;
+  constexpr size_t kSamples = 8'000;
   constexpr size_t kSize = 3'000;
   struct Process {
     std::unique_ptr<DiskStore> store;
