@@ -360,12 +360,11 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
     if len(final) < count:
       found += [(reordered(final, r), final) for r in reuse_factors if r > 1]
   found = [(row, final) for row, final in found if row.diversity >= min_diversity]
-  # The last ones, as they stand, are the order that is there; what it gains by the sum of its layers no other one brings.
-  others = [(row, final) for row, final in found if min(final) != count - len(final)]
-  if not others:
+  if not found:
     return []
-  row, final = min(others, key=lambda pair: pair[0].time)
-  same = [row.gain for row, final in found if min(final) == count - len(final)]
+  row, final = min(found, key=lambda pair: pair[0].time)
+  # The last ones, as they stand, are the order that is there: what it gains by the sum of its layers no other one brings.
+  same = [each.gain for each, last in found if min(last) == count - len(last)]
   if row.gain < LEAST_GAIN_OF_ORDER * max([best.gain, *same]):
     return []
   arranged = [i for i in range(count) if i not in final] + sorted(final)

@@ -270,7 +270,10 @@ def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
   store = rtf.CacheStore()
   array = arrays.make(1)
   store.put(0, array[arrays.PART])
-  store.put(1, arrays.tensor(tf.constant(2, tf.uint8))[arrays.PART])
+  whole = tf.fill([arrays.SIZE], tf.constant(2, tf.uint8))
+  part = whole[arrays.PART]
+  store.put(1, part)
+  assert address(part) - address(whole) == 256 and address(store.get(1)) != address(part)
   texts = rtf.CacheStore()
   texts.put(0, tf.constant(["a", "b", "c" * 100, "d"])[1:3])
   array[:] = 7

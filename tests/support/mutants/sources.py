@@ -55,8 +55,6 @@ MUTANTS = [
            "tests/test_tfrecord.py::test_what_is_not_asked_for_is_not_read"),
     Mutant("tfrecord: a restored iterator by a mapper begins anew", RECORDS, "    num_requests_ = num_requests;\n  ", "  ",
            "tests/test_tfrecord.py::TfrecordCheckpointTest"),
-    Mutant("tfrecord: who hands out waits for the mapper", RECORDS, "    options.consumer_helps = !work_->may_wait();\n", "",
-           "tests/test_tfrecord.py::test_who_reads_ahead_waits_and_nobody_else"),
     Mutant("a rewritten source keeps the random access that it has lost", "refurbish_tf/cc/stage/stage.cc",
            """  options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;

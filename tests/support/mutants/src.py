@@ -44,6 +44,6 @@ MUTANTS = [
            "contents.file_lists.count(input.substr(0, input.find(':'))) > 0", "!contents.file_lists.empty()",
            "tests/test_mistakes_in_sources.py::test_a_shuffle_of_records_is_not_told_of_list_files"),
     Mutant("the order that is there is recommended as another one", "refurbish_tf/recommend_split.py",
-           "for row, final in found if min(final) != count - len(final)]", "for row, final in found]",
+           "max([best.gain, *same])", "best.gain",
            "tests/test_recommend_split.py::test_another_order_is_another_one"),
 ]
