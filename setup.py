@@ -9,7 +9,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 # By path: importing the package would load the very library that is to be built.
-spec = importlib.util.spec_from_file_location("native", pathlib.Path(__file__).parent / "refurbish_tf" / "native.py")
+spec = importlib.util.spec_from_file_location(
+    "native", pathlib.Path(__file__).parent / "refurbish_tf" / "_internal" / "native.py")
 native = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(native)
 

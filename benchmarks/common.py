@@ -19,14 +19,14 @@ import time
 import matplotlib
 import tensorflow as tf
 
-from refurbish_tf import arguments
+from refurbish_tf._internal import dataset_graph
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # pylint: disable=wrong-import-position
 
 WIDTH = 120
 # The best that tf.data's own map can do.
-PARALLEL_CALLS = arguments.PLAIN_MAP_CALLS
+PARALLEL_CALLS = dataset_graph.PLAIN_MAP_CALLS
 # Of a limit, in percent.
 MOST_DRAWN = 300
 
@@ -211,7 +211,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
   """
-  datasets = {name: arguments.without_autotuner(dataset) for name, dataset in datasets.items()}
+  datasets = {name: dataset_graph.without_autotuner(dataset) for name, dataset in datasets.items()}
   costs = {name: [] for name in datasets}
   for counted in [False] + [True] * rounds:
     cost = dict.fromkeys(datasets, 0.0)

@@ -14,7 +14,7 @@ import common
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import native
+from refurbish_tf._internal import native
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # As often as training ever uses a sample: from the second epoch on all are hits.

@@ -10,8 +10,8 @@ import final_peers
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf import arguments
 from refurbish_tf import augment
+from refurbish_tf._internal import dataset_graph
 
 # By side: how many images a batch has. Less than 32 MB as float32: larger blocks malloc has from the system each time
 # anew, and then it is page faults that all but DALI, which keeps its blocks, are measured by.
@@ -126,7 +126,7 @@ def _reader(images, function, *, batched, times):
   steps = len(source)
   stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
   # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
-  iterator = iter(arguments.without_autotuner(stage.repeat().shard(steps, steps - 1)))
+  iterator = iter(dataset_graph.without_autotuner(stage.repeat().shard(steps, steps - 1)))
   return lambda: next(iterator)
 
 

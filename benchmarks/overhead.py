@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import arguments
+from refurbish_tf._internal import dataset_graph
 
 # The training samples of ImageNet.
 IMAGENET = 1_281_167
@@ -91,7 +91,7 @@ def mapped_source(quick):
       lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []), calls, deterministic=True)
   seconds = {"alone": [], "behind": []}
   for _ in range(common.rounds(quick, 5)):
-    for name, dataset in (("alone", arguments.without_autotuner(source)), ("behind", source.refurbish(plus_one, plus_one, r=1))):
+    for name, dataset in (("alone", dataset_graph.without_autotuner(source)), ("behind", source.refurbish(plus_one, plus_one, r=1))):
       began = time.perf_counter()
       for _ in dataset.batch(50):
         pass
@@ -161,7 +161,7 @@ def first_element(quick):
   """Time to the first element"""
   count = 20_000 if quick else IMAGENET
   source = tf.data.Dataset.range(count)
-  datasets = {"baseline": arguments.without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
+  datasets = {"baseline": dataset_graph.without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
   waits = {name: [] for name in datasets}
   # Not in turns: what the baseline frees at its end takes longer than the other's beginning.
   for name, dataset in reversed(datasets.items()):

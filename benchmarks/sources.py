@@ -19,8 +19,8 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 
 import common
 import refurbish_tf as rtf
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import native
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FACTORS = (1, 2, 3, 5)
@@ -326,7 +326,7 @@ def _resident_for(path):
 def drain(dataset):
   """Seconds of an epoch in which nothing is done with the elements."""
   # `reduce` costs more for an element than reading it.
-  dataset = arguments.without_autotuner(dataset.batch(64))
+  dataset = dataset_graph.without_autotuner(dataset.batch(64))
   began = time.perf_counter()
   dataset.reduce(np.int64(0), lambda count, _: count + 1)
   return time.perf_counter() - began

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import arguments
+from refurbish_tf._internal import dataset_graph
 
 BATCH = 128
 SIDE = 224
@@ -26,7 +26,7 @@ PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 # The bars: a stage against the sum of its parts, each and in the median; and against standard, by r, with two processors
 # and with more.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
-MOST_OF_STANDARD = {1: 0.80, 2: 0.52, 3: 0.30} if arguments.PROCESSORS <= 2 else {1: 0.85, 2: 0.60, 3: 0.52}
+MOST_OF_STANDARD = {1: 0.80, 2: 0.52, 3: 0.30} if dataset_graph.PROCESSORS <= 2 else {1: 0.85, 2: 0.60, 3: 0.52}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,7 +315,7 @@ def _measure(datasets, rounds):
   for name, dataset in datasets.items():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
-    repeated = arguments.without_autotuner(dataset.repeat()).with_options(options)
+    repeated = dataset_graph.without_autotuner(dataset.repeat()).with_options(options)
     # The first of all has its graph optimised and functions made that others have in common.
     for _ in range(2):
       began = time.process_time()

@@ -14,22 +14,23 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf import diversity
 from refurbish_tf import keras
-from refurbish_tf import native
 from refurbish_tf import sources
+from refurbish_tf._internal import native
+from refurbish_tf._internal.mistakes import PipelineWarning
+from refurbish_tf._internal.version import VERSION as __version__
+from refurbish_tf.advice.recommend_echo_factor import EchoPrediction
+from refurbish_tf.advice.recommend_echo_factor import EchoRecommendation
+from refurbish_tf.advice.recommend_echo_factor import recommend_echo_factor
+from refurbish_tf.advice.recommend_split import SplitLayer
+from refurbish_tf.advice.recommend_split import SplitPrediction
+from refurbish_tf.advice.recommend_split import SplitRecommendation
+from refurbish_tf.advice.recommend_split import recommend_split
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import _echo
 from refurbish_tf.echo_op import echo
-from refurbish_tf.mistakes import PipelineWarning
-from refurbish_tf.recommend import EchoPrediction
-from refurbish_tf.recommend import EchoRecommendation
-from refurbish_tf.recommend import recommend_echo_factor
-from refurbish_tf.recommend_split import SplitLayer
-from refurbish_tf.recommend_split import SplitPrediction
-from refurbish_tf.recommend_split import SplitRecommendation
-from refurbish_tf.recommend_split import recommend_split
 from refurbish_tf.refurbish_op import _refurbish
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats
@@ -37,8 +38,6 @@ from refurbish_tf.stats import EpochStats
 from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
-# setup.cfg and `refurbish-tf --version` read it from here, without importing it.
-__version__ = "0.1.0"
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
     "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",

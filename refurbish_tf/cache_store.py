@@ -12,8 +12,8 @@ from tensorflow.core.protobuf import struct_pb2
 from tensorflow.python.data.util import structure
 from tensorflow.python.saved_model import nested_structure_coder
 
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import native
 
 UNLIMITED = 2**63 - 1
 
@@ -122,7 +122,7 @@ class CacheStore:
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
     # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
     # traced must outlive the tracing.
-    with tf.init_scope(), arguments.build_errors():
+    with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
           store=self._id, max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,
           mode="overwrite" if overwrite else "open")
@@ -253,7 +253,7 @@ class CacheStore:
 
   def _agree(self, settings, replace=False):
     """Adds settings to those of a store on disk and returns all. Where one differs: ValueError, unless it is to be replaced."""
-    with tf.init_scope(), arguments.build_errors():
+    with tf.init_scope(), checks.build_errors():
       names, values = native.ops().refurbish_tf_cache_store_agree(
           store=self._id, names=list(settings), values=list(settings.values()), replace=replace)
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}

@@ -5,8 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf import arguments
 from refurbish_tf import stats
+from refurbish_tf._internal import dataset_graph
 
 
 def describe(dataset: tf.data.Dataset[Any]) -> str:
@@ -50,12 +50,12 @@ def _described(stage, dataset):
 def _behind(stage, dataset):
   """What `dataset` is made of `stage` by, in order: names of methods, with the number of elements where there is one."""
   found, behind = [], {id(stage)}
-  for each in arguments.upstream_first(dataset):
+  for each in dataset_graph.upstream_first(dataset):
     if behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access
       continue
     behind.add(id(each))
     if type(each).__name__ != "_OptionsDataset":
       size = getattr(each, "_count", getattr(each, "_batch_size", None))
       size = None if size is None else tf.get_static_value(size)
-      found.append(arguments.method_name(type(each).__name__) + ("" if size is None or size < 0 else f"({size})"))
+      found.append(dataset_graph.method_name(type(each).__name__) + ("" if size is None or size < 0 else f"({size})"))
   return found

@@ -33,7 +33,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from refurbish_tf import arguments
+from refurbish_tf._internal import checks
 from refurbish_tf.refurbish_op import Eviction
 
 # Time grows with the epochs times the schedules that samples can have, of which there are up to as many as epochs.
@@ -207,7 +207,7 @@ def sample_diversity_variance(
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
   """The average over the samples of `function`, which is called once for all numbers of one schedule."""
-  arguments.check_choice("eviction", eviction, get_args(Eviction))
+  checks.check_choice("eviction", eviction, get_args(Eviction))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
     here = (epochs == schedule[0]) & (r == schedule[1])

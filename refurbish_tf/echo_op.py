@@ -8,8 +8,10 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import config
 
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import native
+from refurbish_tf._internal import tracing
 
 AUTOTUNE: int = tf.data.AUTOTUNE
 Where = Literal["before_augment", "after_augment", "after_batch"]
@@ -131,7 +133,7 @@ def _echo(
     Errors of the input: when it runs, once and not repeated. The iterator goes on with the next element.
   """
   e = _check_echoing_factor(e)
-  arguments.check_whole_number("max_e", max_e, 1)
+  checks.check_whole_number("max_e", max_e, 1)
   if e == AUTOTUNE:
     _check_not_deterministic(self)
   pipeline = {
@@ -139,8 +141,8 @@ def _echo(
       "shuffle_buffer_size": shuffle_buffer_size}
   _check_where(where, pipeline)
   if seed is not None:
-    arguments.check_whole_number("seed", seed, -2**63)
-  stage_seed = arguments.stage_seed(seed)
+    checks.check_whole_number("seed", seed, -2**63)
+  stage_seed = checks.stage_seed(seed)
 
   def repeat(dataset):
     if e == AUTOTUNE:
@@ -148,21 +150,21 @@ def _echo(
     return _EchoDataset(dataset, e, stage_seed, name)
 
   if where is None:
-    return repeat(arguments.without_autotuner(self))
-  arguments.check_callable("augment_fn", augment_fn)
-  arguments.check_whole_number("batch_size", batch_size, 1)
+    return repeat(dataset_graph.without_autotuner(self))
+  checks.check_callable("augment_fn", augment_fn)
+  checks.check_whole_number("batch_size", batch_size, 1)
   if shuffle_buffer_size is not None:
-    arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+    checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
-    function, element_spec = arguments.traceable(augment_fn), dataset.element_spec
-    with arguments.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
-      if not arguments.takes_seed(augment_fn, element_spec):
+    function, element_spec = tracing.traceable(augment_fn), dataset.element_spec
+    with tracing.parameters_explained("augment_fn", augment_fn, element_spec, "what it is to augment"):
+      if not tracing.takes_seed(augment_fn, element_spec):
         return AugmentDataset(dataset, function, name)
       seeds = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True, name=name).batch(2, drop_remainder=True)
       return AugmentDataset(
           tf.data.Dataset.zip(dataset, seeds, name=name),
-          lambda element, seed: arguments.call(function, element, seed=tf.cast(seed, tf.int32)), name)
+          lambda element, seed: tracing.call(function, element, seed=tf.cast(seed, tf.int32)), name)
 
   def shuffle(dataset):
     return dataset.shuffle(shuffle_buffer_size, seed=seed, name=name) if shuffle_buffer_size else dataset
@@ -175,7 +177,7 @@ def _echo(
       "after_augment": (augment, repeat, shuffle, batch),
       "after_batch": (shuffle, augment, batch, repeat),
   }
-  dataset = arguments.without_autotuner(self)
+  dataset = dataset_graph.without_autotuner(self)
   for stage in stages[where]:
     dataset = stage(dataset)
   return dataset
@@ -193,13 +195,13 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._input_dataset = input_dataset
     self._name = name
     self._e = e
-    with arguments.build_errors():
+    with checks.build_errors():
       variant = native.ops().refurbish_tf_echo_dataset(
           input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
-    return f"{arguments.stage_title('echo', self._name)}, e = {self._e:g}"
+    return f"{dataset_graph.stage_title('echo', self._name)}, e = {self._e:g}"
 
 
 class AugmentDataset(dataset_ops.UnaryDataset):
@@ -207,7 +209,7 @@ class AugmentDataset(dataset_ops.UnaryDataset):
 
   def __init__(self, input_dataset, function, name):
     self._name = name
-    self._wrapper = arguments.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
+    self._wrapper = tracing.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
     variant = native.ops().refurbish_tf_augment_dataset(
         input_dataset._variant_tensor, self._wrapper.function.captured_inputs,  # pylint: disable=protected-access
         f=self._wrapper.function, **self._common_args)
@@ -217,7 +219,7 @@ class AugmentDataset(dataset_ops.UnaryDataset):
     return [self._wrapper]
 
   def draws(self):
-    return arguments.draws(self._wrapper)
+    return tracing.draws(self._wrapper)
 
   @property
   def element_spec(self):
@@ -233,13 +235,13 @@ class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._max_e = max_e
     # As in refurbish: names the counts in whatever graph the op ends up.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
-    with arguments.build_errors():
+    with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(
           input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)  # pylint: disable=protected-access
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
-    title = arguments.stage_title("echo", self._name)
+    title = dataset_graph.stage_title("echo", self._name)
     return f"{title}, e = AUTOTUNE: while nothing fresh is ready, at most {self._max_e:,} times"
 
 
@@ -279,7 +281,7 @@ def _check_where(where, pipeline):
           f"of {', '.join(map(repr, get_args(Where)))} to have the rest of the pipeline built, or put map, shuffle and batch "
           "around echo yourself.")
     return
-  arguments.check_choice("where", where, (*get_args(Where), None))
+  checks.check_choice("where", where, (*get_args(Where), None))
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]
   if missing:
     raise ValueError(

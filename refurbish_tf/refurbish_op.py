@@ -11,11 +11,13 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
-from refurbish_tf import arguments
-from refurbish_tf import fingerprint
-from refurbish_tf import mistakes
-from refurbish_tf import native
 from refurbish_tf import stats
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import fingerprint
+from refurbish_tf._internal import mistakes
+from refurbish_tf._internal import native
+from refurbish_tf._internal import tracing
 from refurbish_tf.augment import layers
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
@@ -185,10 +187,10 @@ def _refurbish(
   any_seed = seed is None and (store is None or store.path is None)
   if seed is None and not any_seed:
     seed = _seed_of(store)
-  seed = arguments.stage_seed(seed)
+  seed = checks.stage_seed(seed)
   order_seed = seed if order_seed is None else int(order_seed)
   dataset = _RefurbishDataset(
-      arguments.without_autotuner(self), partial_fn, final_fn, r, store, {"seed": seed, "order_seed": order_seed, "any_seed": any_seed},
+      dataset_graph.without_autotuner(self), partial_fn, final_fn, r, store, {"seed": seed, "order_seed": order_seed, "any_seed": any_seed},
       {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
       0 if num_parallel_calls is None else num_parallel_calls,
       {True: "true", False: "false", None: "default"}[deterministic], name)
@@ -229,7 +231,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       # First, so that a store which is refused keeps nothing of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     functions = self._functions()
-    with arguments.build_errors():
+    with checks.build_errors():
       variant = native.ops().refurbish_tf_refurbish_dataset(
           input_dataset._variant_tensor, self._partial.function.captured_inputs,  # pylint: disable=protected-access
           [] if final_fn is None else self._final.function.captured_inputs,
@@ -256,7 +258,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
 
   def draws(self):
     """By which operations its functions draw random numbers of their own."""
-    return set().union(*map(arguments.draws, self._functions()))
+    return set().union(*map(tracing.draws, self._functions()))
 
   def saved_state(self):
     """Where the stage is between two epochs, as a dict for JSON."""
@@ -299,7 +301,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       # Old-style control flow, of tf.compat.v1.
       usual = " and ".join(name for name, is_inline in zip(("partial_fn", "final_fn"), inline) if not is_inline)
       rows.append(("calls", f"{usual} by TensorFlow's default executor, which costs more"))
-    title = f"{arguments.stage_title('refurbish', self._name)}, r = {self._r:g}"
+    title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
   def _describe_fresh(self, random_access):
@@ -321,7 +323,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       # To TensorFlow that is a flat_map of their names.
       stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
-    because = f", because of {arguments.method_name(stream)}" if stream else ""
+    because = f", because of {dataset_graph.method_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
@@ -344,21 +346,21 @@ def _check_arguments(
     partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
     deterministic, name):
   """Raises ValueError or TypeError for what is wrong whatever the source is."""
-  arguments.check_callable("partial_fn", partial_fn)
+  checks.check_callable("partial_fn", partial_fn)
   if final_fn is not None:
-    arguments.check_callable("final_fn", final_fn)
+    checks.check_callable("final_fn", final_fn)
   _check_reuse_factor(r)
   _check_store(store)
   for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
     if value is not None:
-      arguments.check_whole_number(seed_name, value, -2**63)
+      checks.check_whole_number(seed_name, value, -2**63)
   if shuffle_buffer_size is not None:
-    arguments.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
-  arguments.check_choice("eviction", eviction, get_args(Eviction))
-  arguments.check_choice("shuffle", shuffle, get_args(Shuffle))
+    checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+  checks.check_choice("eviction", eviction, get_args(Eviction))
+  checks.check_choice("shuffle", shuffle, get_args(Shuffle))
   if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
     if num_parallel_calls != tf.data.AUTOTUNE:
-      arguments.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
+      checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
   if not isinstance(deterministic, (bool, type(None))):
     raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
   if not isinstance(name, (str, type(None))):
@@ -367,14 +369,14 @@ def _check_arguments(
 
 def _trace(function, element_spec, what, of):
   """A function as `map` traces it, and whether it is given a seed behind the components of an element, which is `of`."""
-  with_seed = arguments.takes_seed(function, element_spec)
-  traceable = arguments.traceable(function)
+  with_seed = tracing.takes_seed(function, element_spec)
+  traceable = tracing.traceable(function)
   traced, input_structure = traceable, element_spec
   if with_seed:
-    traced = lambda element, seed: arguments.call(traceable, element, seed=seed)
+    traced = lambda element, seed: tracing.call(traceable, element, seed=seed)
     input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  with arguments.parameters_explained(what, function, element_spec, of):
-    return arguments.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
+  with tracing.parameters_explained(what, function, element_spec, of):
+    return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
 
 
 def _seed_of(store):
@@ -383,7 +385,7 @@ def _seed_of(store):
   settings = store._agree({})
   if "seed" not in settings:
     try:
-      settings = store._agree({"seed": str(arguments.stage_seed(None))})
+      settings = store._agree({"seed": str(checks.stage_seed(None))})
     except ValueError:
       settings = store._agree({})  # Another one was faster.
   return settings["seed"]

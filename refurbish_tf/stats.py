@@ -4,8 +4,8 @@ from typing import Any, List, Tuple
 
 import tensorflow as tf
 
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +164,7 @@ def datasets(function, dataset):
   if not tf.executing_eagerly():
     raise RuntimeError(
         f"{function} reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
-  found = arguments.upstream_first(dataset)
+  found = dataset_graph.upstream_first(dataset)
   for each in found:
     for kind in ("refurbish", "echo"):
       stage = getattr(each, f"{kind}_stage", None)

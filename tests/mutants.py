@@ -79,7 +79,7 @@ class Copy:
 
   def build(self):
     """The library, if the mutant is in C++: one that does not compile would turn every test red."""
-    return self.run("-c", "from refurbish_tf import native; native.ops()")
+    return self.run("-c", "from refurbish_tf._internal import native; native.ops()")
 
   def test(self, *tests):
     return self.run("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests)

@@ -18,7 +18,7 @@ import subprocess
 import pytest
 import tensorflow as tf
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from support import cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -163,24 +163,3 @@ def test_cc(builder, variant, name, test):
     done = run(["setarch", "-R", *command])
   if done.returncode != 0 or "[  PASSED  ] 0 tests" in done.stdout:
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
-
-
-# Which parts each part may include besides its own headers.
-MAY_INCLUDE = {
-    "schedule": (), "workers": (), "store": (), "image": (), "sources": ("store",), "stage": ("schedule", "store"),
-    "kernels": ("schedule", "workers", "store", "stage", "image", "sources"), "ops": ("image",)}
-
-
-def test_no_random_device():
-  """Some builds of the standard library open a file for it, and throw where the process has no descriptor left."""
-  for path in (ROOT / "refurbish_tf" / "cc").rglob("*.*"):
-    assert "#include <random>" not in path.read_text(), path
-
-
-def test_includes_run_downward_only():
-  parts = ROOT / "refurbish_tf" / "cc"
-  assert {path.name for path in parts.iterdir()} == set(MAY_INCLUDE)
-  for part, others in MAY_INCLUDE.items():
-    for path in (parts / part).rglob("*.*"):
-      used = {name.split("/")[2] for name in includes(path) if name.startswith("refurbish_tf/")}
-      assert used <= {part, *others}, path

@@ -13,7 +13,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 from tensorflow.python.data.ops import dataset_ops
 
 import refurbish_tf as rtf
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from support import cases
 from support.datasets import OPTIONS, CallsAtOnce, fresh, resident, stream
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 import refurbish_tf_launcher
+from refurbish_tf._internal import version
 from refurbish_tf.cli import startup
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,10 +29,12 @@ def launched(tmp_path):
   shutil.copy(refurbish_tf_launcher.__file__, tmp_path)
   package = tmp_path / "refurbish_tf"
   (package / "cli").mkdir(parents=True)
+  (package / "_internal").mkdir()
+  shutil.copy(version.__file__, package / "_internal")
   shutil.copy(startup.__file__, package / "cli")
 
   def launch(on_import, main, **options):
-    (package / "__init__.py").write_text(f'import os\n{on_import}\n__version__ = "0"\n', encoding="utf-8")
+    (package / "__init__.py").write_text(f"import os\n{on_import}\n", encoding="utf-8")
     (package / "cli" / "store.py").write_text(f"import os\ndef run(args):\n  {main}\n", encoding="utf-8")
     return subprocess.run(
         [sys.executable, "-c", LAUNCH, "store", "x"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, text=True,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from support import final_reference as reference
 from support.images import make_seeds
 

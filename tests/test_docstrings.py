@@ -19,7 +19,7 @@ MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name, monkeypatch):
-  if name == "refurbish_tf.recommend_split":
+  if name == "refurbish_tf.advice.recommend_split":
     without_rand_augment(monkeypatch)
   module = importlib.import_module(name)
   result = doctest.testmod(module, extraglobs={"tf": tf, "rtf": rtf}, optionflags=doctest.ELLIPSIS)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import fingerprint
+from refurbish_tf._internal import fingerprint
 from support import cases
 from support import processes
 from support import stores

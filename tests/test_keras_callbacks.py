@@ -13,7 +13,8 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.backup import Backup
+from refurbish_tf.keras import step
+from refurbish_tf.keras.backup import Backup
 from support import cases
 from support.fits import EPOCHS, Steps, assert_epochs_whole, interrupted, make_dataset, make_model, seen, train, two_stages
 from support.processes import run_forked
@@ -122,7 +123,7 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
   for callbacks in ([], [rtf.keras.RestoreDataset(tmp_path / "second", save_freq=1)], [logger], []):
     model.fit(make_dataset(), epochs=1, verbose=0, callbacks=callbacks)
     assert (tmp_path / "first" / "refurbish_tf_backup" / "state.json").read_text() == saved
-  assert not isinstance(model.train_function, rtf.keras._Step)
+  assert not isinstance(model.train_function, step._Step)
   assert not (tmp_path / "second").exists()
 
 

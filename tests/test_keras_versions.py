@@ -9,10 +9,11 @@ import keras
 import pytest
 
 import refurbish_tf as rtf
+from refurbish_tf.keras import step
 from support import cases
 from support.fits import make_dataset
 
-OLDEST, NEWEST = re.findall(r"[\d.]+", rtf.keras._KNOWN_VERSIONS)
+OLDEST, NEWEST = re.findall(r"[\d.]+", step.KNOWN_VERSIONS)
 MAJOR, MINOR = NEWEST.split(".")
 TESTS = ("test_keras_callbacks.py", "test_keras_bad_backup.py", "test_keras_logger.py")
 # Keras reads the environment before pytest does.

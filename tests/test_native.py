@@ -15,7 +15,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from support import cases
 
 VERSION = tf.__version__
@@ -41,7 +41,8 @@ class Package:
     self.source.parent.mkdir(parents=True)
     self.source.with_suffix(".h").write_text("int Answer();\n")
     self.source.write_text('#include "refurbish_tf/cc/kernels/answer.h"\nint Answer() { return 42; }\n')
-    shutil.copy(native.__file__, self.directory)
+    (self.directory / "_internal").mkdir()
+    shutil.copy(native.__file__, self.directory / "_internal")
     # Reading TensorFlow's libraries takes the linker most of its time, and nothing here is in them.
     self.compiler.write_text(
         f'#!/bin/sh\necho >> "{self.calls}"\n'
@@ -51,7 +52,7 @@ class Package:
 
   def native(self):
     """A newly loaded native.py of this package, as a new process has it."""
-    spec = importlib.util.spec_from_file_location("native_of_a_test", self.directory / "native.py")
+    spec = importlib.util.spec_from_file_location("native_of_a_test", self.directory / "_internal" / "native.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -116,7 +117,7 @@ def test_each_minor_has_a_directory():
   """As the wheel has them; what is between two numbers of releases is for one version alone."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):
     assert native.packaged_directory(version, "somewhere") == pathlib.Path("somewhere", "_native", name)
-  assert native.packaged_directory(VERSION).parent.parent == pathlib.Path(native.__file__).resolve().parent
+  assert native.packaged_directory(VERSION).parent.parent == ROOT / "refurbish_tf"
   # That of this session fits.
   assert json.loads(native.library(VERSION).with_name(native.RECORD).read_text())["sources"] == native.fingerprint()
 
@@ -205,7 +206,7 @@ def test_processes_at_once_compile_once(package):
   program = (
       "import sys, types; sys.modules['tensorflow'] = types.SimpleNamespace("  # It takes seconds to import.
       f"__version__={VERSION!r}, sysconfig=types.SimpleNamespace(get_compile_flags=list, get_link_flags=lambda: ['-l:x']))\n"
-      f"sys.path.insert(0, {str(package.directory)!r}); import native; print(native.library({VERSION!r}))")
+      f"sys.path.insert(0, {str(package.directory / '_internal')!r}); import native; print(native.library({VERSION!r}))")
   package.compiler.write_text(package.compiler.read_text().replace("exec", "sleep 1; exec"))
   processes = [
       subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -315,7 +316,7 @@ def test_installed_copy_has_all_sources(tmp_path):
   subprocess.run(
       [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)],
       cwd=ROOT, check=True)
-  spec = importlib.util.spec_from_file_location("installed", tmp_path / "refurbish_tf" / "native.py")
+  spec = importlib.util.spec_from_file_location("installed", tmp_path / "refurbish_tf" / "_internal" / "native.py")
   installed = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(installed)
   assert installed.fingerprint() == native.fingerprint()

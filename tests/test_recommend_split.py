@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import measure_split
+from refurbish_tf.advice import measure_split
 
 # The function of the same name hides it as an attribute of the package.
-module = importlib.import_module("refurbish_tf.recommend_split")
+module = importlib.import_module("refurbish_tf.advice.recommend_split")
 
 # What it advises against depends on how long the layers take here. Where it must, a test asks for it.
 pytestmark = pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")

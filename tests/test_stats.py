@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
-from refurbish_tf import arguments
+from refurbish_tf._internal import dataset_graph
 from support import cases
 
 
@@ -340,7 +340,7 @@ def test_each_dataset_is_visited_once():
   below = diamond = tf.data.Dataset.range(40).refurbish(lambda x: x)
   for _ in range(40):
     diamond = diamond.concatenate(diamond)
-  found = arguments.upstream_first(diamond)
+  found = dataset_graph.upstream_first(diamond)
   assert len(found) == len({id(each) for each in found}) and found[-1] is diamond
   assert found.index(below) < len(found) - 40
   assert len(rtf.stats(diamond)) == 1
@@ -348,7 +348,7 @@ def test_each_dataset_is_visited_once():
   # From left to right.
   left, right = tf.data.Dataset.range(3), tf.data.Dataset.range(4)
   first = tf.data.Dataset.zip(left, right)
-  found = arguments.upstream_first(tf.data.Dataset.zip(first, left, right.batch(2)))
+  found = dataset_graph.upstream_first(tf.data.Dataset.zip(first, left, right.batch(2)))
   assert found[:3] == [left, right, first]
   assert [type(each).__name__ for each in found[3:]] == ["_BatchDataset", "_ZipDataset"]
 

@@ -167,7 +167,7 @@ def public_functions():
 
 def is_public(kind, method):
   # The hooks of Keras are called by Keras alone.
-  if kind.__module__ == "refurbish_tf.keras":
+  if kind.__module__.startswith("refurbish_tf.keras."):
     return method == "__init__"
   return not method.startswith("_") or method in ("__init__", "__len__", "__contains__", "__getitem__", "__str__")
 

@@ -12,7 +12,7 @@ import zipfile
 
 import pytest
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from support import cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ import json, os, sys
 import keras
 import tensorflow as tf
 import refurbish_tf as rtf
-from refurbish_tf import native
+from refurbish_tf._internal import native
 
 images = tf.data.Dataset.range(256).map(lambda i: (tf.fill([8, 8, 3], tf.cast(i, tf.uint8)), i % 2))
 final_fn = rtf.augment.random_flip()

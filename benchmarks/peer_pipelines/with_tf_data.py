@@ -7,7 +7,7 @@ import common
 import epochs
 import refurbish_tf as rtf
 import throughput
-from refurbish_tf import arguments
+from refurbish_tf._internal import dataset_graph
 
 
 def small(images):
@@ -36,7 +36,7 @@ def _augmented(images, augment):
 
 def take_epochs(dataset, count):
   # One iterator, as the others have: to make it takes as long for any number of images.
-  iterator = iter(arguments.without_autotuner(dataset.repeat().prefetch(tf.data.AUTOTUNE)))
+  iterator = iter(dataset_graph.without_autotuner(dataset.repeat().prefetch(tf.data.AUTOTUNE)))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

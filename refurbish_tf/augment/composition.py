@@ -7,7 +7,7 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf import arguments
+from refurbish_tf._internal import tracing
 from .final_layers import MOST_LAYERS
 from .final_layers import FinalLayer
 from .final_layers import Run
@@ -89,7 +89,7 @@ def split(
 
 def compose_part(layers, start, stop):
   """Returns a function of what `layers[start:stop]` do. The others count, for the seeds not to depend on the split."""
-  taking_seed = [arguments.signature_with_seed(layer) is not None for layer in layers]
+  taking_seed = [tracing.signature_with_seed(layer) is not None for layer in layers]
   steps = _steps(layers, start, stop)
   # The seeds that have to be handed to a layer; a run makes its own.
   positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]

@@ -6,7 +6,7 @@ from typing import Callable, Sequence
 
 import tensorflow as tf
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from .final_layers import random_resized_crop
 from .layers import checked_range
 from .layers import checked_seed

@@ -14,7 +14,7 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from .layers import checked_padding
 from .layers import checked_range
 from .layers import checked_seed

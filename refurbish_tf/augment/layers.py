@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from refurbish_tf import native
+from refurbish_tf._internal import native
 from . import distortions
 
 # Which random numbers the layers draw from a seed, and what they do with them: raise it whenever a layer, or `compose`,

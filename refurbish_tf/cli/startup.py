@@ -90,8 +90,8 @@ def _parser():
 
 
 def _version():
-  package = pathlib.Path(__file__).resolve().parent.parent / "__init__.py"
-  return re.search('^__version__ = "(.*)"$', package.read_text(encoding="utf-8"), re.MULTILINE)[1]
+  file = pathlib.Path(__file__).resolve().parent.parent / "_internal" / "version.py"
+  return re.search('^VERSION = "(.*)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1]
 
 
 def _add_demo(commands):

@@ -4,9 +4,9 @@ import textwrap
 
 import tensorflow as tf
 
-from refurbish_tf import arguments
 from refurbish_tf import cache_store
-from refurbish_tf import native
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import native
 from refurbish_tf.cli.startup import stderr_held_back
 
 
@@ -26,7 +26,7 @@ def run(args):
     with stderr_held_back():
       tf.config.list_logical_devices()
     # Held for as long as it is looked at. A damaged store is left for whoever trains on it to begin anew.
-    with arguments.build_errors():
+    with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
           store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")
     store = cache_store.CacheStore(path)

@@ -6,7 +6,9 @@ import time
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf import arguments
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import tracing
 from refurbish_tf.experiments.images import Images
 
 BATCH_SIZE = 128
@@ -53,7 +55,7 @@ class Pipelines:
 
     The parts come in random order, all of them in `e` epochs, then in another one. The pipeline counts its epochs.
     """
-    arguments.check_whole_number("e", e, 1)
+    checks.check_whole_number("e", e, 1)
     # Every e-th image, and not a shuffled selection, so that the only shuffle is the echo's own.
     train, count = self.images.train, self._count // e
     if self._count % e:
@@ -108,11 +110,11 @@ class Pipelines:
 
   def _mapped(self, dataset, function):
     # A function that takes a stateless seed gets another one for every element and epoch, as from `refurbish`.
-    takes_seed = arguments.takes_seed(function, dataset.element_spec)
+    takes_seed = tracing.takes_seed(function, dataset.element_spec)
     seeds = tf.data.Dataset.random(self.seed, rerandomize_each_iteration=True).batch(2)
     return tf.data.Dataset.zip((dataset, seeds)).map(
         lambda element, seed: function(*element, **({"seed": seed} if takes_seed else {})),
-        num_parallel_calls=arguments.PLAIN_MAP_CALLS)
+        num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
 
   def _batched(self, dataset):
     return dataset.batch(self.batch_size).prefetch(tf.data.AUTOTUNE)
@@ -120,7 +122,7 @@ class Pipelines:
 
 def decoded(dataset, images):
   """The decoded images of `dataset`, which is a part of `images`, with their labels."""
-  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=arguments.PLAIN_MAP_CALLS)
+  return dataset.map(lambda record, label: (images.decode(record), label), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
 
 
 def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):

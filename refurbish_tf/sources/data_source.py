@@ -18,8 +18,8 @@ from tensorflow.python.ops import gen_script_ops
 from tensorflow.python.ops import script_ops
 from tensorflow.python.util import nest as util_nest
 
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import native
 
 # All components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
@@ -85,7 +85,7 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
       raise TypeError(
           f"data_source takes a source with __len__ and __getitem__, and {type(source).__name__} has no {method}. "
           "Streams are for tf.data.Dataset.from_generator.")
-  arguments.check_whole_number("batch_reads", batch_reads, 1)
+  checks.check_whole_number("batch_reads", batch_reads, 1)
   if isinstance(source, tf.data.Dataset):
     raise TypeError("data_source takes a source in Python, got a tf.data.Dataset, which is one already.")
   if element_spec is None:

@@ -8,8 +8,8 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf import arguments
-from refurbish_tf import fingerprint
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import fingerprint
 
 # Those that keras.utils.image_dataset_from_directory takes, and tf.io.decode_image decodes.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
@@ -76,7 +76,7 @@ def image_folder(
     labels += [label] * len(found)
   if not paths:
     raise ValueError(
-        f"There are no images below {arguments.printable_path(directory)}. Each class has a directory in it; the names of its files end in one of "
+        f"There are no images below {checks.printable_path(directory)}. Each class has a directory in it; the names of its files end in one of "
         f"{', '.join(FORMATS)}.")
   if seed is not None:
     places = list(range(len(paths)))
@@ -90,7 +90,7 @@ def image_folder(
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-          f"validation_split={validation_split} of the {len(paths):,} images below {arguments.printable_path(directory)} leaves "
+          f"validation_split={validation_split} of the {len(paths):,} images below {checks.printable_path(directory)} leaves "
           f"none for {name}.")
   datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
   return datasets if subset == "both" else datasets[0]
@@ -98,7 +98,7 @@ def image_folder(
 
 def _dataset(directory, paths, labels, class_names):
   # Names of files are bytes, whatever Python makes of those that are no text.
-  names = np.array([arguments.absolute_path("directory", os.fsencode(path)) for path in paths], object)
+  names = np.array([checks.absolute_path("directory", os.fsencode(path)) for path in paths], object)
   dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
@@ -136,7 +136,7 @@ def _checked_directory(directory):
   if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
     raise TypeError(f"directory must be a path, got {directory!r}.")
   directory = os.fspath(directory)
-  arguments.absolute_path("directory", os.fsencode(directory))
+  checks.absolute_path("directory", os.fsencode(directory))
   paths = tf.io.gfile if "://" in directory else os.path
   try:
     what = None if paths.isdir(directory) else "is no directory" if paths.exists(directory) else "is not there"
@@ -147,7 +147,7 @@ def _checked_directory(directory):
             "is on a web server is to be downloaded first, as by tf.keras.utils.get_file")
   if what:
     raise ValueError(
-        f"image_folder takes a directory that has one for each class, and {arguments.printable_path(directory)} {what}.")
+        f"image_folder takes a directory that has one for each class, and {checks.printable_path(directory)} {what}.")
   return directory
 
 
@@ -159,11 +159,11 @@ def _checked_classes(directory, class_names, files):
   if class_names is None:
     return found
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
-    raise TypeError(f"class_names must be a list of the names of directories in {arguments.printable_path(directory)}, got {class_names!r}.")
+    raise TypeError(f"class_names must be a list of the names of directories in {checks.printable_path(directory)}, got {class_names!r}.")
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-        f"class_names has {', '.join(map(repr, missing))}, and {arguments.printable_path(directory)} has the directories "
+        f"class_names has {', '.join(map(repr, missing))}, and {checks.printable_path(directory)} has the directories "
         f"{', '.join(map(repr, found)) or 'of no class'}.")
   if len(set(class_names)) != len(class_names):
     raise ValueError(f"class_names has a name more than once: {class_names!r}.")
@@ -172,7 +172,7 @@ def _checked_classes(directory, class_names, files):
 
 def _check_split(validation_split, subset, seed):
   if seed is not None:
-    arguments.check_whole_number("seed", seed, 0)
+    checks.check_whole_number("seed", seed, 0)
     if seed >= 2**32:
       raise ValueError(f"seed must be below 2**32, got {seed!r}.")
   if validation_split is None:
@@ -185,7 +185,7 @@ def _check_split(validation_split, subset, seed):
     raise ValueError(f"validation_split must be above 0 and below 1, got {validation_split!r}.")
   if subset is None:
     raise ValueError('With validation_split say which subset: "training", "validation" or "both".')
-  arguments.check_choice("subset", subset, SUBSETS)
+  checks.check_choice("subset", subset, SUBSETS)
   if seed is None:
     raise ValueError(
         "With validation_split give a seed, the same for both subsets: the files are shuffled by it before they are cut.")

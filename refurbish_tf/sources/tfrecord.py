@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from refurbish_tf import arguments
-from refurbish_tf import native
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import native
 
 # Beside the files; a glob of these finds it, too.
 INDEX_DIRECTORY = b".refurbish_tf"
@@ -83,7 +83,7 @@ def tfrecord(
         "could be read by themselves. Write the files without: tf.io.TFRecordWriter(path). What is in the records, as JPEG, "
         "may be compressed.")
   if num_parallel_reads != tf.data.AUTOTUNE:
-    arguments.check_whole_number("num_parallel_reads", num_parallel_reads, 1)
+    checks.check_whole_number("num_parallel_reads", num_parallel_reads, 1)
     if num_parallel_reads > MOST_READS:
       raise ValueError(f"num_parallel_reads must be tf.data.AUTOTUNE or at most {MOST_READS:,}, got {num_parallel_reads}.")
   return _TfrecordDataset(paths, b"" if index_dir is None else _path(index_dir, "index_dir"), int(num_parallel_reads))
@@ -94,7 +94,7 @@ class _TfrecordDataset(dataset_ops.DatasetSource):
 
   def __init__(self, paths, index_dir, num_parallel_reads):
     self._name = None
-    with arguments.build_errors():
+    with checks.build_errors():
       variant = native.ops().refurbish_tf_tfrecord_dataset(
           files=tf.constant(paths, tf.string), index_dir=index_dir, index=native.ops().refurbish_tf_stage_name(),
           num_parallel_reads=num_parallel_reads, **self._common_args)
@@ -141,4 +141,4 @@ def _path(path, name):
     kind = ValueError if isinstance(path, (str, bytes)) else TypeError
     raise kind(f"{name} must be made of paths, strings or os.PathLike, that are not empty, got {path!r}.")
   # A name need not be UTF-8; Python's own way to write such names leads back to their bytes.
-  return arguments.absolute_path(name, os.fsencode(path))
+  return checks.absolute_path(name, os.fsencode(path))

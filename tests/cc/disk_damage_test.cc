@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/record.h"

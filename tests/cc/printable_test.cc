@@ -1,5 +1,5 @@
 // What error messages have in place of bytes that are no text.
-#include "refurbish_tf/cc/store/printable.h"
+#include "refurbish_tf/cc/base/printable.h"
 
 #include <string>
 

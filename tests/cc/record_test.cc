@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/base/crc32c.h"
 #include "tests/cc/disk_store_testing.h"
 
 namespace refurbish_tf {

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/store/registry.h"
+#include "refurbish_tf/cc/base/registry.h"
 
 #include <atomic>
 #include <chrono>

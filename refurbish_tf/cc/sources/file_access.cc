@@ -10,8 +10,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/entropy.h"
 #include "refurbish_tf/cc/sources/file_access.h"
-#include "refurbish_tf/cc/store/entropy.h"
 
 namespace refurbish_tf {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/base/crc32c.h"
 
 namespace refurbish_tf {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
-#include "refurbish_tf/cc/stage/stopwatch.h"
 
 namespace refurbish_tf {
 namespace {

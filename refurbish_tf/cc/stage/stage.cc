@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/stage/agreed_settings.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/platform/logging.h"
 

@@ -1,7 +1,7 @@
 """Fingerprints of what samples are prepared with."""
 from support.mutants import Mutant
 
-FILE = "refurbish_tf/fingerprint.py"
+FILE = "refurbish_tf/_internal/fingerprint.py"
 TEST = "tests/test_fingerprint.py::"
 MUTANTS = [
     Mutant("fingerprint has tokens", FILE, '"shared_name", "token"})', '"shared_name"})', TEST + "test_same_in_other_processes"),

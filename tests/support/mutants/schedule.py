@@ -3,7 +3,7 @@ from support.mutants import Mutant
 
 SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
-WORK = "refurbish_tf/cc/kernels/sample_work.cc"
+WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
@@ -43,10 +43,10 @@ MUTANTS = [
     Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
            "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",
            "    return whole_ + (position < 0 && key_ < threshold_);", "tests/test_cc.py::test_cc[address_undefined-echo_test]"),
-    Mutant("max_e off by one", "refurbish_tf/cc/kernels/adaptive_echo_dataset_op.cc",
+    Mutant("max_e off by one", "refurbish_tf/cc/kernels/echo/adaptive_echo_dataset_op.cc",
            "num_yields_ < dataset()->max_factor_) {", "num_yields_ <= dataset()->max_factor_) {",
            "tests/test_adaptive_echo.py::test_adaptive_repeats_while_nothing_is_ready"),
-    Mutant("a repetition is lost by a checkpoint", "refurbish_tf/cc/kernels/echo_dataset_op.cc",
+    Mutant("a repetition is lost by a checkpoint", "refurbish_tf/cc/kernels/echo/echo_dataset_op.cc",
            "writer->WriteScalar(prefix(), kLeft, left_));", "writer->WriteScalar(prefix(), kLeft, int64_t{0}));",
            "tests/test_echo_checkpoint.py::EchoCheckpointTest"),
 ]

@@ -1,11 +1,11 @@
 """What a stage reads: by index and as a stream."""
 from support.mutants import Mutant
 
-ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
-WORK = "refurbish_tf/cc/kernels/sample_work.cc"
-SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
-DATA_SOURCE = "refurbish_tf/cc/kernels/data_source_dataset_op.cc"
-RECORDS = "refurbish_tf/cc/kernels/tfrecord_dataset_op.cc"
+ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
+WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
+SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
+DATA_SOURCE = "refurbish_tf/cc/kernels/sources/data_source_dataset_op.cc"
+RECORDS = "refurbish_tf/cc/kernels/sources/tfrecord_dataset_op.cc"
 OPEN_FILES = "refurbish_tf/cc/sources/open_files.cc"
 INDEX = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 
@@ -30,7 +30,7 @@ MUTANTS = [
     Mutant("a source that has grown is not noticed", SOURCE,
            '      if (failed_.ok() && !end) failed_ = OtherLength("more than");\n', "",
            "tests/test_dataset_sources.py::test_a_source_whose_length_changes"),
-    Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/check_source.cc",
+    Mutant("a source that is shuffled anew in each epoch is taken", "refurbish_tf/cc/kernels/refurbish/check_source.cc",
            'absl::StartsWith(op, "ShuffleDataset") ||', 'absl::StartsWith(op, "ShuffleDatasets") ||',
            "tests/test_dataset_sources.py::test_bad_sources"),
     Mutant("an error names another sample", SOURCE,
@@ -41,7 +41,7 @@ MUTANTS = [
     Mutant("a sample of another shape is taken", WORK,
            "  TF_RETURN_IF_ERROR(CheckShapes(*piece));\n", "",
            "tests/test_dataset_errors.py::test_partial_fn_changes_its_output_structure"),
-    Mutant("a decorator's word is taken for its parameters", "refurbish_tf/arguments.py",
+    Mutant("a decorator's word is taken for its parameters", "refurbish_tf/_internal/tracing.py",
            "      signature = inspect.signature(function, follow_wrapped=False)", "      signature = inspect.signature(function)",
            "tests/test_dataset_errors.py::test_decorated_functions"),
     Mutant("tfrecord: a record is read without its checksum", OPEN_FILES,

@@ -6,18 +6,18 @@ INDEX_TEST = "tests/test_cc.py::test_cc[address_undefined-record_index_test]"
 PRINTABLE_TEST = "tests/test_cc.py::test_cc[address_undefined-printable_test]"
 
 MUTANTS = [
-    Mutant("errors of records that no text can be made of", "refurbish_tf/cc/kernels/record_work.cc", "return Printable(status);",
+    Mutant("errors of records that no text can be made of", "refurbish_tf/cc/kernels/sources/record_work.cc", "return Printable(status);",
            "return status;", "tests/test_tfrecord.py::test_names_that_are_no_text_arrive_in_errors"),
-    Mutant("errors of indices that no text can be made of", "refurbish_tf/cc/kernels/tfrecord_dataset_op.cc",
+    Mutant("errors of indices that no text can be made of", "refurbish_tf/cc/kernels/sources/tfrecord_dataset_op.cc",
            "status = Printable(made.status());", "status = made.status();",
            "tests/test_tfrecord.py::test_names_that_are_no_text_arrive_in_errors"),
-    Mutant("errors of sources that no text can be made of", "refurbish_tf/cc/kernels/sample_work.cc",
+    Mutant("errors of sources that no text can be made of", "refurbish_tf/cc/kernels/refurbish/sample_work.cc",
            "  return Printable(absl::Status(\n      status.code(),", "  return (absl::Status(\n      status.code(),",
            "tests/test_image_folder.py::test_names_that_are_no_text"),
     Mutant("errors of stores that no text can be made of", "refurbish_tf/cc/store/samples/sample_store.cc",
            "Printable(disk.status().message())", "disk.status().message()",
            "tests/test_disk_store_bad_input.py::test_directory_of_others_is_left_untouched"),
-    Mutant("surrogates pass for text", "refurbish_tf/cc/store/printable.cc", "byte(1) > 0x9f", "false", PRINTABLE_TEST),
+    Mutant("surrogates pass for text", "refurbish_tf/cc/base/printable.cc", "byte(1) > 0x9f", "false", PRINTABLE_TEST),
     Mutant("a file that vanishes before its index is made", INDEX, """  if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
   if (!identity.ok()) return identity.status();
   file->identity = *identity;""", """  if (!identity.ok()) return identity.status();
@@ -32,18 +32,18 @@ MUTANTS = [
            "tests/test_tfrecord.py::test_a_planted_link_is_not_followed"),
     Mutant("a web server is taken for a file system", INDEX, "if (absl::IsUnimplemented(status))", "if (false)",
            "tests/test_tfrecord.py::test_bad_input"),
-    Mutant("a relative path is one of wherever the process works", "refurbish_tf/arguments.py",
+    Mutant("a relative path is one of wherever the process works", "refurbish_tf/_internal/checks.py",
            'return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)', "return path",
            "tests/test_tfrecord.py::test_a_relative_path_is_that_of_where_it_was_given"),
-    Mutant("a file is told of an element at another place", "refurbish_tf/cc/kernels/file_of.cc", '"TakeDataset",',
+    Mutant("a file is told of an element at another place", "refurbish_tf/cc/kernels/refurbish/file_of.cc", '"TakeDataset",',
            '"TakeDataset", "SkipDataset",', "tests/test_image_folder.py::test_the_error_of_a_damaged_photograph_names_its_file"),
-    Mutant("a text is taken for the name of a file", "refurbish_tf/cc/kernels/file_of.cc",
+    Mutant("a text is taken for the name of a file", "refurbish_tf/cc/kernels/refurbish/file_of.cc",
            "tensorflow::Env::Default()->FileExists(file).ok()", "true",
            "tests/test_image_folder.py::test_the_error_of_a_damaged_photograph_names_its_file"),
-    Mutant("list_files is told of where there is none", "refurbish_tf/cc/kernels/check_source.cc",
+    Mutant("list_files is told of where there is none", "refurbish_tf/cc/kernels/refurbish/check_source.cc",
            "contents.file_lists.count(input.substr(0, input.find(':'))) > 0", "!contents.file_lists.empty()",
            "tests/test_mistakes_in_sources.py::test_a_shuffle_of_records_is_not_told_of_list_files"),
-    Mutant("the order that is there is recommended as another one", "refurbish_tf/recommend_split.py",
+    Mutant("the order that is there is recommended as another one", "refurbish_tf/advice/recommend_split.py",
            "max([best.gain, *same])", "best.gain",
            "tests/test_recommend_split.py::test_another_order_is_another_one"),
 ]

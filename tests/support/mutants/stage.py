@@ -1,8 +1,8 @@
 """What a stage holds, what it says at an epoch's end, and what it takes for granted of its source and of graphs."""
 from support.mutants import Mutant
 
-ITERATOR = "refurbish_tf/cc/kernels/refurbish_iterator.cc"
-WORK = "refurbish_tf/cc/kernels/sample_work.cc"
+ITERATOR = "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.cc"
+WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 SAMPLES = "refurbish_tf/cc/store/samples/sample_store.cc"
 VIEW = "tests/test_cache_store_of_a_stage.py::test_a_view_is_not_kept_with_what_it_is_a_view_of"
 

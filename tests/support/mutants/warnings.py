@@ -1,31 +1,31 @@
 """Warnings, what is described, and the shuffle buffer of a stream."""
 from support.mutants import Mutant
 
-SOURCE = "refurbish_tf/cc/kernels/source_reader.cc"
+SOURCE = "refurbish_tf/cc/kernels/refurbish/source_reader.cc"
 SOURCES = "tests/test_dataset_sources.py::"
 MISTAKES = "tests/test_mistakes_in_sources.py::"
 
 MUTANTS = [
-    Mutant("what is made of batches is warned of", "refurbish_tf/mistakes.py",
+    Mutant("what is made of batches is warned of", "refurbish_tf/_internal/mistakes.py",
            'frozenset({"CacheDataset", ', 'frozenset({"_MapDataset", "CacheDataset", ',
            MISTAKES + "test_what_looks_like_a_batched_source"),
-    Mutant("a prefetch hides the batches", "refurbish_tf/mistakes.py",
+    Mutant("a prefetch hides the batches", "refurbish_tf/_internal/mistakes.py",
            '"_OptionsDataset", "_PrefetchDataset"})', '"_OptionsDataset"})', MISTAKES + "test_batched_source"),
-    Mutant("batches of one are warned of", "refurbish_tf/mistakes.py",
+    Mutant("batches of one are warned of", "refurbish_tf/_internal/mistakes.py",
            " and not _has_batches_of_one(source):", ":", MISTAKES + "test_what_looks_like_a_batched_source"),
-    Mutant("the warning has a line of TensorFlow's", "refurbish_tf/mistakes.py",
+    Mutant("the warning has a line of TensorFlow's", "refurbish_tf/_internal/mistakes.py",
            '("refurbish_tf", "tensorflow", "keras")', '("refurbish_tf",)', MISTAKES + "test_the_line_is_that_of_the_user"),
     Mutant("what is beside the stage is described as behind it", "refurbish_tf/describe.py",
            "    if behind.isdisjoint(map(id, each._inputs())):", "    if each is stage:",
            "tests/test_stats.py::test_description_of_what_is_behind"),
-    Mutant("a stream is not shuffled by default", "refurbish_tf/cc/kernels/source_reader.h",
+    Mutant("a stream is not shuffled by default", "refurbish_tf/cc/kernels/refurbish/source_reader.h",
            "    return {1000, 256'000'000};", "    return {1, 256'000'000};", SOURCES + "test_shuffle_buffer_size"),
     Mutant("a shuffle buffer holds any number of bytes", SOURCE,
            "         buffer_bytes_ < shuffle_buffer_.bytes &&\n", "",
            SOURCES + "test_shuffle_buffer_of_large_elements"),
     Mutant("what has left a shuffle buffer is counted on", SOURCE,
            "  buffer_bytes_ -= next.bytes;\n", "", SOURCES + "test_shuffle_buffer_of_large_elements"),
-    Mutant("a size that is given is bounded, too", "refurbish_tf/cc/kernels/source_reader.h",
+    Mutant("a size that is given is bounded, too", "refurbish_tf/cc/kernels/refurbish/source_reader.h",
            "return {elements, std::numeric_limits<int64_t>::max()};", "return {elements, 256'000'000};",
            SOURCES + "test_shuffle_buffer_of_large_elements"),
     Mutant("an error drops what was read before it", SOURCE,

@@ -28,7 +28,7 @@ MUTANTS = [
            "  while (!cancelled_ && !std::all_of(", "  while (cancelled_ && !std::all_of(", WORKERS_TEST),
     Mutant("work goes on while it is saved", "refurbish_tf/cc/workers/ordered_workers.h",
            "return !settling_ && !claims_ended_", "return !claims_ended_", WORKERS_TEST),
-    Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/augment_dataset_op.cc",
+    Mutant("what is under way is not saved", "refurbish_tf/cc/kernels/echo/augment_dataset_op.cc",
            "    for (const OrderedWorkers::Piece* piece : ready) {\n",
            "    for (const OrderedWorkers::Piece* piece : ready) {\n      if (num_ready == 1) break;\n",
            "tests/test_augment_stage.py::test_what_is_under_way_is_saved"),

@@ -12,8 +12,8 @@
 #include <sys/file.h>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/disk/crc32c.h"
-#include "refurbish_tf/cc/store/entropy.h"
+#include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/entropy.h"
 
 namespace refurbish_tf {
 namespace {

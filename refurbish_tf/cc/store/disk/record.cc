@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/base/crc32c.h"
 
 namespace refurbish_tf {
 namespace {

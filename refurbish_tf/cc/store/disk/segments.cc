@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "refurbish_tf/cc/store/entropy.h"
+#include "refurbish_tf/cc/base/entropy.h"
 
 namespace refurbish_tf {
 namespace {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/store/disk/crc32c.h"
+#include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 

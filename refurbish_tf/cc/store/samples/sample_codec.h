@@ -9,8 +9,8 @@
 #include <sys/uio.h>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
 

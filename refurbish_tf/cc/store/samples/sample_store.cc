@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/store/memory_store.h"
-#include "refurbish_tf/cc/store/printable.h"
-#include "refurbish_tf/cc/store/registry.h"
 #include "refurbish_tf/cc/store/samples/disk_samples.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/common_runtime/dma_helper.h"

@@ -1,0 +1,1 @@
+"""What the rooms of the package share, and no user imports."""

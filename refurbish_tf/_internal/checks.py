@@ -1,0 +1,77 @@
+"""Checks of arguments, with errors that say what was given and what is allowed."""
+import contextlib
+import numbers
+import os
+import re
+import uuid
+
+import tensorflow as tf
+from tensorflow.python.framework import random_seed
+
+
+@contextlib.contextmanager
+def build_errors():
+  """What the ops find wrong while the stage is built is an error of its arguments."""
+  try:
+    yield
+  except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
+    # TensorFlow puts the name of the op before and after.
+    message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
+    raise ValueError(re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)) from None
+
+
+def check_callable(name, function):
+  """Raises TypeError when `function` cannot be called."""
+  if not callable(function):
+    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
+
+
+def check_choice(name, value, choices):
+  """Raises ValueError when `value` is none of `choices`."""
+  # Of an array `in` would not give an answer.
+  if value is not None and not isinstance(value, str) or value not in choices:
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_whole_number(name, value, least):
+  """Raises TypeError or ValueError when `value` is not a whole number of at least `least`."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+  if not least <= value < 2**63:
+    raise ValueError(f"{name} must be a whole number below 2**63 and of at least {least}, got {value!r}.")
+
+
+def check_real(name, value, is_allowed, allowed):
+  """Raises TypeError or ValueError when `value` is not a real number of those that are allowed."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    raise TypeError(f"{name} must be {allowed}, got {value!r}.")
+  if not is_allowed(value):
+    raise ValueError(f"{name} must be {allowed}, got {value!r}.")
+
+
+def absolute_path(name, path):
+  """The path, as bytes, for whoever opens it later, when the process may work in another directory.
+
+  Raises:
+    ValueError: it has a null character in it.
+  """
+  if b"\0" in path:
+    raise ValueError(f"{name} must be made of paths, and one has a null character in it: {path!r}.")
+  # Where the path says it all, the working directory may be gone.
+  return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
+
+
+def printable_path(path):
+  """A path for a message, with what is not UTF-8 as \\xff."""
+  return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def stage_seed(seed):
+  """The seed of a stage: `seed`, or one derived from `tf.random.set_seed`, or a random one where that was not called."""
+  if seed is not None:
+    return int(seed)
+  global_seed, operation_seed = random_seed.get_seed(None)
+  if global_seed is None:
+    return int.from_bytes(uuid.uuid4().bytes[:7], "little")
+  # Both are 31-bit numbers.
+  return (global_seed << 31) ^ operation_seed

@@ -1,0 +1,229 @@
+"""Fingerprints of what samples are prepared with, for a store on disk to tell when that is another one.
+
+They are the same in another process, as the same code makes them. Where that is not certain there is none.
+"""
+import contextlib
+import hashlib
+import inspect
+import json
+import math
+import sys
+import types
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.ops import script_ops
+
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import mistakes
+from refurbish_tf._internal import version
+
+# The setting of a store on disk that says what its samples may have been prepared with, as JSON.
+PREPARED_WITH = "prepared_with"
+OTHER_FUNCTION = (
+    "The cache store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until its "
+    "turn comes to be prepared afresh. If that is not meant to be so, begin anew with "
+    f"store=rtf.CacheStore({{path!r}}, overwrite=True), or in another directory. If it is: {mistakes.SILENCE}.")
+OTHER_FILES = (
+    "The cache store {path} holds samples of other files or labels than image_folder finds now: files were added, removed, "
+    "renamed or put into another class. A sample is known by its position, so refurbish may take one file's for another's. "
+    "Begin anew with store=rtf.CacheStore({path!r}, overwrite=True), or in another directory. If that is not needed: "
+    f"{mistakes.SILENCE}.")
+
+# Attributes of operations that are another one each time, or on another machine, for the same code.
+_PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
+_CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+# Statistics that are computed anew in each run come out a bit different.
+_TOLERANCE = 1e-4
+# As many as a prime number, so that no shape has the period.
+_WEIGHTS = np.cos(np.arange(65_537.0))
+
+
+# Of one stage. --------------------------------------------------------------------------------------------------------------
+
+
+def of_stage(source, partial_fn):
+  """What the samples of a stage are prepared with, for JSON.
+
+  Args:
+    source: the dataset that the stage reads.
+    partial_fn: the `ConcreteFunction` that prepares its elements.
+
+  Returns:
+    A dict of `function` and `constants`, of `traced_by`, without which these cannot be compared, and of `files`; an empty
+    one of what is not known.
+  """
+  traced_by = {
+      "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
+      "python": "{}.{}".format(*sys.version_info), "refurbish_tf": version.VERSION,
+      "source": str(source.element_spec)}
+  try:
+    function, constants = _Functions().of(partial_fn)
+  except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
+    function, constants = "", []  # Control flow of version 1, tensors of a kind that NumPy does not have.
+  files = [each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")]
+  return {"traced_by": traced_by, "function": function, "constants": constants, "files": " ".join(files)}
+
+
+def of_strings(*strings):
+  """A fingerprint of bytes, of which none but the first has a null character."""
+  return hashlib.sha256(b"\0".join(strings)).hexdigest()
+
+
+class _Functions:
+  """Traced functions that call each other."""
+
+  def __init__(self):
+    self._by_name = {}
+
+  def of(self, function):
+    """A digest and the measures of the constants of a `ConcreteFunction`."""
+    digest, constants = hashlib.sha256(), []
+    for each in function.captured_inputs:
+      # Of a resource, as of a variable or a table, what it holds may be another one each time. So may be its name.
+      has_value = hasattr(each, "numpy") and each.dtype not in (tf.resource, tf.variant)
+      digest.update(_value(each.numpy(), constants) if has_value else each.dtype.name.encode())
+    inner, more = self._of_definition(function.function_def)
+    digest.update(inner)
+    return digest.hexdigest(), constants + more
+
+  def _of_definition(self, definition):
+    """A node is known by where it stands in the order in which results need each other, whatever its name is.
+
+    Control edges lead to what changes no sample, as `tf.print` and assertions, and their order is not always the same.
+    """
+    digest, constants = hashlib.sha256(), []
+    nodes = {node.name: node for node in definition.node_def}
+    places = {argument.name: place for place, argument in enumerate(definition.signature.input_arg)}
+    results = [_producer(definition.ret[result.name]) for result in definition.signature.output_arg]
+    waiting, entered = [name for name, _ in reversed(results)], set()
+    while waiting:
+      name = waiting[-1]
+      inputs = [] if name in places else [_producer(each) for each in nodes[name].input if not each.startswith("^")]
+      missing = [each for each, _ in inputs if each not in places]
+      if missing and name in entered:
+        raise ValueError("A loop.")
+      entered.add(name)
+      waiting += reversed(missing)
+      if missing:
+        continue
+      waiting.pop()
+      if name not in places:
+        places[name] = len(places)
+        digest.update(repr((nodes[name].op, [(places[each], output) for each, output in inputs])).encode())
+        digest.update(self._attributes(nodes[name], constants))
+    digest.update(repr([(places[name], output) for name, output in results]).encode())
+    return digest.digest(), constants
+
+  def _attributes(self, node, constants):
+    if node.op == "Const":
+      return _value(tf.make_ndarray(node.attr["value"].tensor), constants)
+    found = [_code_of(node.attr["token"].s)] if node.op in _CALLS_OF_PYTHON else []
+    for name in sorted(node.attr):
+      value = node.attr[name]
+      if name in _PASSING or name.startswith("_"):
+        continue
+      called = [value.func] if value.HasField("func") else value.list.func
+      found.append((name, [self._called(each.name, constants) for each in called] if called else
+                    value.SerializeToString(deterministic=True)))
+    return repr(found).encode()
+
+  def _called(self, name, constants):
+    if name not in self._by_name:
+      self._by_name[name] = self._of_definition(context.context().get_function_def(name))
+      constants += self._by_name[name][1]
+    return self._by_name[name][0]
+
+
+def _producer(name):
+  """The node of "node:output:0", and which of its outputs it is."""
+  node, _, output = name.partition(":")
+  return node, output
+
+
+def _value(array, constants):
+  """The digest of an array; of numbers that are not whole that of their shape, and their measures are added to `constants`."""
+  array = np.asarray(array)
+  kind = f"{array.dtype} {array.shape}".encode()
+  if array.dtype == object:
+    return kind + hashlib.sha256(repr(array.ravel().tolist()).encode()).digest()
+  if not tf.as_dtype(array.dtype).is_floating and not tf.as_dtype(array.dtype).is_complex:
+    return kind + hashlib.sha256(np.ascontiguousarray(array)).digest()
+  size = weighted = 0.0
+  flat = array.ravel()
+  for start in range(0, flat.size, len(_WEIGHTS) // 2):
+    part = flat[start:start + len(_WEIGHTS) // 2]
+    part = np.nan_to_num(part.astype(np.result_type(part, np.float64)).view(np.float64))
+    part = np.clip(part, -1e30, 1e30)  # For sums to be finite.
+    size += np.abs(part).sum()
+    weighted += part @ _WEIGHTS[:part.size]
+  constants += [float(f"{size:.7g}"), round(float(weighted / size), 7) if size else 0.0]
+  return kind
+
+
+def _code_of(token):
+  """What the function in Python is compiled to that an operation calls, as far as it can be seen: not what that calls."""
+  function = script_ops._py_funcs.get(token.decode())  # pylint: disable=protected-access
+  function = inspect.unwrap(getattr(function, "_func", function))  # That of `py_function` is wrapped once more.
+  code = getattr(function, "__code__", None)
+  return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
+
+
+def _described(code, doc=None):
+  constants = []
+  for each in code.co_consts:
+    if isinstance(each, types.CodeType):
+      each = _described(each)
+    elif isinstance(each, frozenset):
+      each = sorted(map(repr, each))
+    constants.append(None if isinstance(each, str) and each == doc else each)
+  return code.co_code, code.co_names, constants
+
+
+# Of a store. ----------------------------------------------------------------------------------------------------------------
+
+
+def check_store(store, r, stage):
+  """Writes down what the samples of a stage are prepared with, and warns where the store may have samples of another kind.
+
+  It is not known of each sample what it was prepared with, but of each epoch: all that is used in one was prepared in it or in
+  the last few.
+
+  Args:
+    store: the `CacheStore` on disk.
+    r: the reuse factor.
+    stage: what `of_stage` returns.
+  """
+  with tf.init_scope():
+    stats = store.stats()
+  settings = store._agree({})  # pylint: disable=protected-access
+  # By the epoch with which each began, in order.
+  before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
+  ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
+  # Nothing that was begun before is used any more, or nothing was prepared at all.
+  live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2]
+  if any(function_differs(what, stage) for _, what in live):
+    mistakes.warn(OTHER_FUNCTION.format(path=store.path))
+  if any(what["files"] and stage["files"] and what["files"] != stage["files"] for _, what in live):
+    mistakes.warn(OTHER_FILES.format(path=store.path))
+  if not live or live[-1][1] != stage:
+    live.append((stats.epochs, stage))
+  # On a full disk it is not written down.
+  if live != before:
+    with contextlib.suppress(ValueError):
+      store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)  # pylint: disable=protected-access
+
+
+def function_differs(one, other):
+  """Whether what `of_stage` returns is of two functions for certain."""
+  if not one["function"] or not other["function"] or one["traced_by"] != other["traced_by"]:
+    return False
+  if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
+    return True
+  # Of each constant its size, and how it lies in its array: from -1 to 1, and near 0 for a large one.
+  constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
+  (sizes, other_sizes), (places, other_places) = zip(*constants)
+  return not (np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8) and
+              np.allclose(places, other_places, rtol=0, atol=_TOLERANCE / 10))

@@ -1,0 +1,309 @@
+"""Finds, checks, builds and loads the C++ part; nothing else in the package knows of it.
+
+tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
+another with an "undefined symbol", or worse, loads. Hence the package has a library for each minor that it was built
+for, in `_native/<minor>/`: a wheel has several, `pip install .` makes the one of the installed TensorFlow. A record lies
+beside each library: which TensorFlow it was built against and from which sources. `library` compares it with what is
+installed *before* anything is loaded, and where no library fits builds the packaged sources once more, into a
+per-version directory of the user's cache.
+
+setup.py loads this file by path, where neither TensorFlow's ops nor the rest of the package may be imported: keep the
+top level free of both.
+"""
+import contextlib
+import fcntl
+import fnmatch
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent import futures
+
+LIBRARY = "library.so"
+RECORD = "record.json"
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+
+# -DNDEBUG as TensorFlow's wheel was built: it changes the layout of classes in its headers.
+# -fvisibility=hidden: kernels register themselves when the library is loaded, so nobody needs to see our symbols.
+COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+# -z defs: a function that TensorFlow's headers declare and its libraries lack is found here and not by the user.
+LINK_FLAGS = ("-shared", "-Wl,-z,defs")
+
+# The files that are compiled together, by their names, in whatever folder: each is of the first group that it fits.
+# TensorFlow's headers cost as much as fifty of our files, and are read once for each group: two keep two processors busy.
+GROUPS = ("[a-o]*", "*")
+# In the environment, for who works on the sources: each file by itself, so that only what has changed is compiled where
+# CXX is "ccache g++". It is the same library.
+SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
+# In GCC 12 warnings of what is inlined in TensorFlow's own headers are not held back.
+GROUP_HEAD = """\
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+"""
+
+
+class BuildError(Exception):
+  """The compiler refused; carries what it printed."""
+
+
+class NoCompilerError(Exception):
+  """There is nothing to build with; says why and what to do, as a part of a sentence."""
+
+
+@functools.lru_cache(maxsize=None)
+def ops():
+  """The generated Python functions of this package's C++ ops, as returned by `tf.load_op_library`.
+
+  Raises:
+    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; says how to mend it.
+  """
+  import tensorflow as tf
+
+  path = library(tf.__version__)
+  try:
+    return tf.load_op_library(str(path))
+  except tf.errors.NotFoundError as error:
+    raise ImportError(
+        f"refurbish_tf's library {path} fits TensorFlow {tf.__version__} by its record but cannot be loaded "
+        f"({error.message}): delete it and import again to have it rebuilt.") from error
+
+
+def library(version):
+  """The path of a library that fits TensorFlow `version`, built now if there is none yet.
+
+  Loads nothing.
+  """
+  sources = fingerprint()
+  directory = packaged_directory(version)
+  if is_built(directory, version, sources):
+    return directory / LIBRARY
+  root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "refurbish_tf"
+  directory = root / f"{_interface(version)}-{sources[:16]}"
+  # A finished directory only ever appears by rename, so the lock is for those who find none.
+  if is_built(directory, version, sources):
+    return directory / LIBRARY
+  try:
+    root.mkdir(parents=True, exist_ok=True)
+    with _locked(directory.with_name(directory.name + ".lock")):
+      if not is_built(directory, version, sources):
+        _rebuild(directory, version)
+  except OSError as error:
+    raise ImportError(
+        f"refurbish_tf {_mismatch(version)} and cannot be rebuilt in its cache {root} ({error}): "
+        "set XDG_CACHE_HOME to a directory that can be written and import again.") from error
+  return directory / LIBRARY
+
+
+def packaged_directory(version, package=PACKAGE):
+  """Where `package` has its library for TensorFlow `version`, whether or not there is one."""
+  return pathlib.Path(package) / "_native" / _interface(version)
+
+
+def is_built(directory, version, sources):
+  """Whether there is a library of these `sources`, a fingerprint, for TensorFlow `version` in `directory`."""
+  record = _read_record(directory)
+  return (record is not None and record["sources"] == sources and
+          _interface(record["tensorflow"]) == _interface(version))
+
+
+def build(directory):
+  """Compiles the packaged sources into `directory`: the library, then its record.
+
+  Both appear whole or not at all, the record last. Serves setup.py and the rebuild alike.
+
+  Returns:
+    The compiler's warnings.
+
+  Raises:
+    BuildError, NoCompilerError
+  """
+  import tensorflow as tf
+
+  command = compiler()
+  # -isystem: warnings are for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
+  # other packages' directories must not come before TensorFlow's headers.
+  compile_flags = [
+      *(re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()),
+      *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
+  # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
+  framework = tf.sysconfig.get_link_flags()
+  link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
+  # Taken first: a source edited while it is compiled must not pass for the one that was.
+  record = {"tensorflow": tf.__version__, "sources": fingerprint()}
+  directory = pathlib.Path(directory)
+  directory.mkdir(parents=True, exist_ok=True)
+  with tempfile.TemporaryDirectory(prefix=".build-", dir=directory) as scratch:
+    built = pathlib.Path(scratch)
+    units = _units(built)
+    objects = [str(built / f"{i}.o") for i in range(len(units))]
+    # Threads suffice: they wait for processes. The first failure cancels those not yet begun.
+    with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
+      warnings = list(pool.map(
+          lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects))
+    warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
+    (built / RECORD).write_text(json.dumps(record) + "\n")
+    # Without its record a library counts as none, so a crash between these lines costs a rebuild and nothing else.
+    with contextlib.suppress(FileNotFoundError):
+      (directory / RECORD).unlink()
+    os.replace(built / LIBRARY, directory / LIBRARY)
+    os.replace(built / RECORD, directory / RECORD)
+  return "".join(warnings)
+
+
+def compiler():
+  """The command of a C++ compiler: $CXX (which may be of several words, as in "ccache g++"), else g++ or clang++."""
+  chosen = shlex.split(os.environ.get("CXX", ""))
+  for command in [chosen] if chosen else [["g++"], ["clang++"]]:
+    if shutil.which(command[0]):
+      return command
+  raise NoCompilerError(
+      f"CXX names {chosen[0]}, which is not there: unset it or set it to a C++ compiler" if chosen else
+      "there is no C++ compiler: install one (`apt-get install g++`)")
+
+
+def fingerprint():
+  """A hash of everything but TensorFlow that decides what the library does: sources, our flags, the processor."""
+  digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, platform.machine())).encode())
+  for path in _sources():
+    content = path.read_bytes()
+    digest.update(f"{path.relative_to(PACKAGE).as_posix()} {len(content)}\n".encode() + content)
+  return digest.hexdigest()
+
+
+def _sources():
+  return sorted(path for path in (PACKAGE / "cc").rglob("*") if path.suffix in (".cc", ".h"))
+
+
+def groups():
+  """The .cc files as they are compiled together: those that take longest first."""
+  files = [path for path in _sources() if path.suffix == ".cc"]
+  if os.environ.get(SINGLE_FILES):
+    result = [[path] for path in files]
+  else:
+    result = [[] for _ in GROUPS]
+    for path in files:
+      result[next(i for i, names in enumerate(GROUPS) if fnmatch.fnmatchcase(path.name, names))].append(path)
+  return sorted(filter(None, result), key=lambda group: sum(path.stat().st_size for path in group), reverse=True)
+
+
+def _units(directory):
+  """What the compiler is called with: a file for each group, written into `directory` unless the group is of one."""
+  units = []
+  for i, group in enumerate(groups()):
+    unit = group[0] if len(group) == 1 else directory / f"{i}.cc"
+    if len(group) > 1:
+      names = (path.relative_to(PACKAGE.parent).as_posix() for path in group)
+      unit.write_text(GROUP_HEAD + "".join(f'#include "{name}"\n' for name in names), encoding="utf-8")
+    units.append(unit)
+  return units
+
+
+def _run(command):
+  result = subprocess.run(
+      command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+  if result.returncode:
+    raise BuildError(f"$ {shlex.join(command)}\n{result.stdout}\nexit status {result.returncode}\n")
+  return result.stdout
+
+
+def _interface(version):
+  """What two TensorFlow versions have in common when a library built against one works with the other.
+
+  Patch releases keep the binary interface; candidates, nightlies and vendors' builds promise nothing.
+  """
+  release = re.fullmatch(r"(\d+\.\d+)\.\d+", version)
+  return release[1] if release else version
+
+
+def _read_record(directory):
+  """The record of the library in `directory`, or None when there is no whole library with a record there."""
+  try:
+    record = json.loads((directory / RECORD).read_text())
+    if (directory / LIBRARY).is_file() and record.keys() >= {"tensorflow", "sources"}:
+      return record
+  except (OSError, ValueError, AttributeError):
+    pass
+  return None
+
+
+def _packaged_versions():
+  """The versions of TensorFlow that the package has a whole library for, the newest last."""
+  records = map(_read_record, sorted((PACKAGE / "_native").glob("*")))
+  return sorted((record["tensorflow"] for record in records if record), key=_numbers)
+
+
+def _numbers(version):
+  """For versions to be sorted as numbers: 2.9 before 2.20."""
+  return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def _mismatch(version):
+  """Why no packaged library can serve, as the middle of a sentence that begins with the package's name."""
+  record, versions = _read_record(packaged_directory(version)), _packaged_versions()
+  if not versions:
+    return f"has no library built yet (TensorFlow {version} is installed)"
+  if record is not None and _interface(record["tensorflow"]) == _interface(version):
+    return f"was built against TensorFlow {record['tensorflow']} from other C++ sources ({version} is installed)"
+  return f"was built against TensorFlow {' and '.join(versions)} but {version} is installed"
+
+
+def _way_back(version):
+  """The command that mends it without a compiler, where there is one, as the end of a sentence."""
+  versions = _packaged_versions()
+  if not versions or _interface(version) in map(_interface, versions):
+    return ""
+  return f", or take another TensorFlow with `pip install tensorflow=={versions[-1]}`"
+
+
+def _rebuild(directory, version):
+  """Builds into `directory` under a provisional name, then renames. The caller holds the lock."""
+  provisional = directory.with_name(directory.name + ".part")
+  log = directory.with_name(directory.name + ".log")
+  # Left by a process that was killed, or by a library that was deleted by hand.
+  for leftover in (provisional, directory):
+    shutil.rmtree(leftover, ignore_errors=True)
+  try:
+    compiler()
+    print(f"refurbish_tf {_mismatch(version)}: building it for {version} in {directory} ...",
+          end=" ", file=sys.stderr, flush=True)
+    began, outcome, warnings = time.monotonic(), "failed", ""
+    try:
+      warnings = build(provisional)
+      provisional.rename(directory)
+      outcome = "done"
+    finally:
+      print(f"{outcome} after {time.monotonic() - began:.0f} s.\n{warnings}", end="", file=sys.stderr)
+    log.unlink(missing_ok=True)
+  except NoCompilerError as error:
+    raise ImportError(
+        f"refurbish_tf {_mismatch(version)} and cannot be rebuilt because {error} and import again"
+        f"{_way_back(version)}.") from None
+  except BuildError as error:
+    log.write_text(str(error))
+    raise ImportError(
+        f"refurbish_tf {_mismatch(version)} and rebuilding it failed: read what the compiler said in {log}"
+        f"{_way_back(version)}.") from None
+  finally:
+    shutil.rmtree(provisional, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(path):
+  """Holds the lock on `path`; the kernel gives it back when the process ends, however it ends."""
+  with open(path, "w") as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      print("refurbish_tf: another process is building the C++ part; waiting for it.", file=sys.stderr)
+      fcntl.flock(file, fcntl.LOCK_EX)
+    yield

@@ -1,0 +1,153 @@
+"""Users' functions: traced and called as `Dataset.map` does, with or without a seed, and what they draw."""
+import contextlib
+import functools
+import inspect
+import re
+
+import tensorflow as tf
+from tensorflow.python.autograph.pyct import errors
+from tensorflow.python.autograph.pyct import inspect_utils
+from tensorflow.python.autograph.pyct import parser
+from tensorflow.python.data.ops import structured_function
+from tensorflow.python.framework import none_tensor
+
+# Around a function; what claims more is no decorator.
+MOST_DECORATORS = 100
+
+
+def call(function, element, **seed):
+  """What `function` returns for an element, called as `Dataset.map` does."""
+  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
+  # As `map` does with what its function returns.
+  return tuple(result) if isinstance(result, list) else result
+
+
+def traceable(function):
+  """`function`, or the same for AutoGraph to leave alone where it would fail to, with nine lines of complaint.
+
+  Of two lambdas in one line, with the same arguments, AutoGraph cannot tell which is which.
+  """
+  if not inspect_utils.islambda(function):
+    return function
+  try:
+    parser.parse_entity(function, ())
+  except errors.UnsupportedLanguageElementError:
+    return tf.autograph.experimental.do_not_convert(function)
+  except Exception:  # Whatever it is, AutoGraph tells it.  pylint: disable=broad-except
+    pass
+  return function
+
+
+def trace(function, name, what, **inputs):
+  """A function as `map` traces it.
+
+  Args:
+    function: what is traced.
+    name: of the function, for TensorFlow's names.
+    what: of the function, for error messages: the name of the argument that it is.
+    **inputs: `dataset` or `input_structure`, what it is a function of.
+
+  Raises:
+    TypeError: the function returns None.
+  """
+  wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
+  if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
+    raise TypeError(
+        f"{what} returned None. Let it return the sample, augmented: a function that ends without `return` returns None.")
+  return wrapper
+
+
+@contextlib.contextmanager
+def parameters_explained(what, function, element_spec, of):
+  """Where `function` has failed with a TypeError because of its parameters, the error says so.
+
+  Only then is its signature looked at: what decorators say of it may be wrong.
+
+  Args:
+    what: the name of the argument that the function is.
+    function: what `Dataset.map` could be given; it may also have a parameter `seed`.
+    element_spec: of what it is called with.
+    of: what that is, for the message.
+  """
+  try:
+    yield
+  except TypeError as failed:
+    seed = {"seed": None} if takes_seed(function, element_spec) else {}
+    is_tuple = type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
+    try:
+      inspect.signature(function, follow_wrapped=False).bind(*element_spec if is_tuple else (element_spec,), **seed)
+    except ValueError:  # Some built-in functions have no signature.
+      pass
+    except TypeError as error:
+      raise TypeError(
+          f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
+          + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
+          + ", and with a seed where it has a parameter of that name.") from failed
+    raise
+
+
+def takes_seed(function, element_spec):
+  """Whether `function` has a parameter `seed` that the components of an element leave free."""
+  signature = signature_with_seed(function)
+  if signature is None:
+    return False
+  components = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
+  try:
+    return "seed" not in signature.bind_partial(*components).arguments
+  except TypeError:  # Too many components; calling the function will say so.
+    return False
+
+
+def signature_with_seed(function):
+  """The signature in which `function` has a parameter `seed` that a keyword reaches, or None.
+
+  It is that of a decorator's wrapper and not of what is wrapped, unless the wrapper hands on any keyword.
+  """
+  if isinstance(function, functools.partial) and "seed" in function.keywords:
+    return None
+  outermost = None
+  for _ in range(MOST_DECORATORS):
+    try:
+      signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # Some built-in functions have none.
+      return None
+    parameter = signature.parameters.get("seed")
+    if parameter is not None:
+      named = parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+      return (outermost or signature) if named and not seeds_a_state(function, parameter) else None
+    kinds = {each.kind for each in signature.parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+      return None
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+      outermost = outermost or signature  # It is what takes the components.
+    # A decorated `__call__` has it at the method.
+    function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)
+  return None
+
+
+def seeds_a_state(function, parameter):
+  """Whether the parameter seeds a state of TensorFlow's or Keras' own: tf.image.random_flip_left_right(image, seed=None)."""
+  while isinstance(function, functools.partial):
+    function = function.func
+  module = getattr(function, "__module__", None) or ""
+  return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
+
+
+# Operations that draw from a state that no checkpoint of a dataset has.
+_DRAWS = re.compile(
+    "AllCandidateSampler|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal|RngReadAndSkip|TruncatedNormal|"
+    "Random(Crop|Gamma|Poisson|PoissonV2|Shuffle|StandardNormal|Uniform|UniformInt)|SampleDistortedBoundingBox(V2)?|"
+    "Stateful(RandomBinomial|StandardNormal|StandardNormalV2|TruncatedNormal|Uniform|UniformFullInt|UniformInt)|"
+    "(FixedUnigram|LearnedUnigram|LogUniform|ThreadUnsafeUnigram|Uniform)CandidateSampler")
+_DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameterized)?TruncatedNormal)")
+
+
+def draws(wrapper):
+  """By which operations a traced function draws random numbers of its own: then no run is like another."""
+  graph = wrapper.function.graph.as_graph_def()
+  names = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
+  found = {name for name in names if _DRAWS.fullmatch(name)}
+  # Random layers of Keras keep their seed in a variable, and assign it the next one.
+  if "AssignVariableOp" in names:
+    found |= {f"{name} with a seed from a variable" for name in names if _DRAWS_WITH_A_SEED.match(name)}
+  return found

@@ -1,0 +1,1 @@
+"""What to choose for a pipeline, measured on it."""

@@ -1,0 +1,445 @@
+"""Where to split an augmentation, and how often to use what is cached: `rtf.recommend_split`."""
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import warnings
+from typing import Any, Callable, Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import diversity
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import native
+from refurbish_tf.advice import measure_split
+from refurbish_tf.augment import composition
+
+# In place of infinity in Theorem 1, which is then exact to all digits that are printed.
+UNBOUNDED = 1e12
+# A gain over standard training that is worth a change of the pipeline, and more than measuring is wrong by.
+LEAST_GAIN = 1.1
+# What another order of the layers must gain on top to be worth a thought. It is a sum of the times of layers, which are
+# differences, and so less exact.
+LEAST_GAIN_OF_ORDER = 1.25
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitLayer:
+  """A layer and what was measured of it.
+
+  Attributes:
+    name: of the function.
+    time: CPU seconds per sample.
+    num_outcomes: how many different outputs it has for one input; `math.inf` where all that were drawn differ.
+    is_lower_bound: whether there may be more outcomes than that, as counting ended before all had come several times.
+    effective_outcomes: the number of equally likely outcomes of which two draws would be the same as often as two of these.
+      Diversity is predicted with it.
+    sample_bytes: of a sample behind this layer, all its components, as the cache store must hold it for a split here.
+  """
+  name: str
+  time: float
+  num_outcomes: float
+  is_lower_bound: bool
+  effective_outcomes: float
+  sample_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitPrediction:
+  """What one split and one reuse factor are predicted to cost, and to leave of the diversity.
+
+  Attributes:
+    split: how many layers are in the partial augmentation, as `at` of `rtf.augment.split`.
+    r: the reuse factor.
+    t_p: CPU seconds per sample of the partial augmentation.
+    t_f: CPU seconds per sample of the final augmentation and of taking a sample out of memory.
+    time: CPU seconds per sample that are predicted, t_p / r + t_f and reading.
+    gain: the CPU time of standard training over that.
+    diversity: the normalised diversity, of `rtf.diversity.normalized_unique_samples`.
+  """
+  split: int
+  r: float
+  t_p: float
+  t_f: float
+  time: float
+  gain: float
+  diversity: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SplitRecommendation:
+  """What `rtf.recommend_split` found. Prints as tables; `refurbish(**recommendation)` takes it.
+
+  Attributes:
+    layers: a tuple of `SplitLayer`.
+    predictions: a tuple of `SplitPrediction`, the fastest first. That of standard training has r = 1.
+    best: the one recommended, the fastest with enough diversity. Standard training where none is faster.
+    read_time: CPU seconds per sample for reading the dataset.
+    reads_all: whether all samples are read in every epoch (a stream) or just those that are prepared (random access).
+    num_samples: the number of samples, None if the dataset does not know it.
+    epochs: as given.
+    min_diversity: as given.
+    warnings: a tuple of strings: why there is little to gain, and which order of the layers would change that.
+    partial_fn: for `refurbish`.
+    final_fn: for `refurbish`.
+    r: the reuse factor recommended, for `refurbish`.
+  """
+  layers: tuple[SplitLayer, ...]
+  predictions: tuple[SplitPrediction, ...]
+  best: SplitPrediction
+  read_time: float
+  reads_all: bool
+  num_samples: int | None
+  epochs: int
+  min_diversity: float
+  warnings: tuple[str, ...]
+  partial_fn: Callable[..., Any] = dataclasses.field(repr=False)
+  final_fn: Callable[..., Any] | None = dataclasses.field(repr=False)
+
+  @property
+  def r(self) -> float:
+    return self.best.r
+
+  # These two are what ** asks for.
+  def keys(self) -> tuple[str, ...]:
+    return ("partial_fn", "final_fn", "r")
+
+  def __getitem__(self, name: str) -> Any:
+    if name not in self.keys():
+      raise KeyError(name)
+    return getattr(self, name)
+
+  def __str__(self) -> str:
+    return "\n".join([
+        self._headline(), "", *_table(self._layer_rows()), "", *_table(self._prediction_rows()), self._reading(),
+        *(f"Warning: {warning}" for warning in self.warnings)])
+
+  def _headline(self):
+    best = self.best
+    if best.r == 1:
+      return f"Standard training, r = 1: {_microseconds(best.time)} µs of CPU time per sample"
+    standard = best.time * best.gain
+    return (
+        f"Split behind layer {best.split} of {len(self.layers)}, r = {best.r:g}: {_microseconds(best.time)} µs of CPU "
+        f"time per sample, standard {_microseconds(standard)} µs: {best.gain:.2f}x, normalised diversity "
+        f"{best.diversity:.3f}")
+
+  def _layer_rows(self):
+    total = "" if self.num_samples is None else f"of {self.num_samples:,}"
+    unequal = any(layer.effective_outcomes != layer.num_outcomes for layer in self.layers)
+    rows = [["", "layer", "µs", "outcomes", "as if equally likely" if unequal else "", "bytes of a sample behind it", total]]
+    for position, layer in enumerate(self.layers, 1):
+      rows.append([
+          str(position), layer.name, _microseconds(layer.time), _outcomes(layer),
+          "" if layer.effective_outcomes == layer.num_outcomes else f"{layer.effective_outcomes:,.3g}",
+          f"{layer.sample_bytes:,.0f}",
+          "" if self.num_samples is None else _size(self.num_samples * layer.sample_bytes)])
+    return rows
+
+  def _prediction_rows(self):
+    rows = [["split", "r", "t_p µs", "t_f µs", "predicted µs", "gain", "normalised diversity", ""]]
+    for row in self.predictions:
+      note = ("<- recommended" if row == self.best else
+              f"below {self.min_diversity:g}" if row.diversity < self.min_diversity else "")
+      if row.r == 1:
+        note = f"standard {note}".rstrip()
+      rows.append([
+          "-" if row.r == 1 else str(row.split), f"{row.r:g}", _microseconds(row.t_p), _microseconds(row.t_f),
+          _microseconds(row.time), f"{row.gain:.2f}x", f"{row.diversity:.3f}", note])
+    return rows
+
+  def _reading(self):
+    which = "every sample in every epoch" if self.reads_all else "only what is prepared"
+    return f"Predicted: t_p / r + t_f, and {_microseconds(self.read_time)} µs for reading ({which})."
+
+
+def recommend_split(
+    layers: Sequence[Callable[..., Any]], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
+    reuse_factors: Iterable[float] | None = None, num_outcomes: Sequence[float | None] | None = None,
+    num_batched_outcomes: float = 1, num_samples: int = 256, max_seconds: float = 20) -> SplitRecommendation:
+  """Measures what each layer costs and brings, and recommends where to split and how often to use what is cached.
+
+  >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
+  >>> layers = [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
+  ...           rtf.augment.random_flip(), rtf.augment.random_crop(4)]
+  >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 2, 81], max_seconds=1)
+  >>> print(choice)  # doctest: +SKIP
+  Split behind layer 3 of 4, r = 4: 26 µs of CPU time per sample, standard 79 µs: 3.05x, normalised diversity 0.982
+  ...
+  >>> train = images.refurbish(**choice).batch(32)
+
+  Of all pairs of a split and a reuse factor that keep enough diversity, it recommends the one that takes the least CPU
+  time per sample, t_p / r + t_f. A good final augmentation gives many outcomes for little work (Lee et al., "Refurbish
+  Your Training Data", USENIX ATC 2021, section 4). Where the last layers are the expensive ones or have few outcomes,
+  no split does much; the result then warns, and says which order of the layers would help, if their order does not
+  matter. It never changes the order itself.
+
+  It measures the CPU time of all threads of this process, on the first samples of the dataset. The process should do
+  nothing else meanwhile. Every partial and every final augmentation runs by itself, and they take turns. Their times include
+  what the workers of `refurbish` cost; that of standard training includes what a parallel `map` of tf.data costs. The time
+  of a layer is a difference of two such times. Batching, shuffling and training come in addition, and are the same with and without
+  `refurbish`.
+
+  Args:
+    layers: a list or tuple of functions as for `rtf.augment.split`: `layer(image, seed)` or `layer(image)` of any
+      component, image or not. Other components of an element, such as a label, are passed through.
+    dataset: the `tf.data.Dataset` that `refurbish` would stand behind: unbatched, finite, with the same order in every
+      epoch. Only some of it is read.
+    epochs: for how many epochs will be trained, a whole number of up to 10,000. Diversity depends on it.
+    min_diversity: the least normalised diversity, a number above 0 and up to 1, that of standard training. With two
+      RandAugment layers, crop and flip, 90 epochs and r = 3, caching before crop and flip, as the paper does, leaves
+      0.99, caching before the flip alone 0.59.
+    reuse_factors: the reuse factors to choose from, real numbers from 1 to `epochs`. None for 2, 3 and 4, as far as
+      they are not above `epochs`: the paper takes 2 and 3, and calls those below five typical.
+    num_outcomes: how many different outputs each layer has for one input, a list of a number, of at least 1, or None
+      for each layer: `math.inf` for a continuous one, 1 for one without randomness. For None they are counted, with
+      many seeds on a few samples. The count is a lower bound where the result says so, and unbounded where no two outputs
+      were the same. Where some outcomes are likelier than others, diversity is predicted with how often two draws were the
+      same (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
+    num_batched_outcomes: how many outcomes an augmentation has that stands behind `refurbish`, on whole batches: 162 for
+      `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation; what it costs is
+      the same for every split and is not measured.
+    num_samples: how many samples to measure at most. There are fewer where they take too long or are too large.
+    max_seconds: about how long measuring may take, in seconds, and counting as long again. With very slow layers it
+      takes longer.
+
+  Returns:
+    A `SplitRecommendation`.
+
+  Raises:
+    ValueError: `layers` is empty, a layer fails or returns another structure than it was given, a number is out of
+      range, or `dataset` is empty, infinite or of changing order.
+    TypeError: an argument is of the wrong type.
+  """
+  layers = composition.checked_layers(layers, "recommend_split")
+  if not isinstance(dataset, tf.data.Dataset):
+    raise TypeError(f"dataset must be a tf.data.Dataset, what refurbish would stand behind, got {dataset!r}.")
+  _check_epochs(epochs)
+  checks.check_real(
+      "min_diversity", min_diversity, lambda value: 0 < value <= 1,
+      "a fraction of the unique samples of standard training, above 0 and up to 1")
+  reuse_factors = _checked_reuse_factors(reuse_factors, epochs)
+  num_outcomes = _checked_outcomes(num_outcomes, len(layers))
+  checks.check_real(
+      "num_batched_outcomes", num_batched_outcomes, lambda value: value >= 1, "a number of at least 1, or math.inf")
+  checks.check_whole_number("num_samples", num_samples, 1)
+  checks.check_real("max_seconds", max_seconds, lambda value: 0 < value < math.inf, "a positive number of seconds")
+
+  # The stage itself knows best what it can stand behind.
+  stage = dataset.refurbish(lambda *components: components if len(components) > 1 else components[0])
+  length, _, random_access, *_ = native.ops().refurbish_tf_refurbish_description(
+      stage=stage.refurbish_stage).numpy().tolist()
+  specs = measure_split.specs_of(layers, dataset)
+  measurement = measure_split.Measurement(layers, dataset, num_samples, max_seconds)
+  costs = measurement.costs()
+  outcomes = [
+      (given, False, given) if given is not None else measurement.count_outcomes(position)
+      for position, given in enumerate(num_outcomes)]
+  found = _recommend(
+      layers, costs, outcomes, num_batched_outcomes, specs, measurement.sample_bytes, None if length < 0 else length,
+      not random_access, epochs, min_diversity, reuse_factors)
+  # For those who pass it on without printing it.
+  for warning in found.warnings:
+    warnings.warn(f"recommend_split: {warning}", stacklevel=2)
+  return found
+
+
+def _recommend(
+    layers, costs, outcomes, batched_outcomes, specs, sample_bytes, num_samples, reads_all, epochs, min_diversity,
+    reuse_factors):
+  """Ranks, from what was measured. Outcomes are what `count_distinct` returns."""
+  names, times = [measure_split.layer_name(layer) for layer in layers], costs.layers()
+  described = tuple(
+      SplitLayer(name, seconds, *counted, size)
+      for name, seconds, counted, size in zip(names, times, outcomes, sample_bytes))
+  # Of the final augmentation it counts how often two draws are the same, of the partial one how many there are: taking
+  # rare ones there for fewer would make too much of what standard training loses by them.
+  # What stands behind all layers is in the final augmentation whatever the split.
+  partial_outcomes = [UNBOUNDED if layer.is_lower_bound else layer.num_outcomes for layer in described]
+  final_outcomes = [*(layer.effective_outcomes for layer in described), batched_outcomes]
+  count = len(layers)
+  standard = costs.standard + costs.memory + costs.read
+
+  def predict(split, r, t_p, t_f, final):
+    read = costs.read if reads_all else costs.read / r
+    seconds = t_p / r + t_f + read
+    kept = _diversity(partial_outcomes, final_outcomes, {*final, count}, epochs, r)
+    return SplitPrediction(split, r, t_p, t_f, seconds, standard / seconds, kept)
+
+  predictions = [predict(count, 1, costs.standard, costs.memory, range(count, count))]
+  # What is behind a split costs at least what it adds to what is before: a floor under two times measured one by one.
+  final = (*(max(seconds, costs.partial[-1] - costs.partial[i]) for i, seconds in enumerate(costs.final)), 0.0)
+  for split, r in itertools.product(range(1, count + 1), reuse_factors):
+    if r > 1:
+      predictions.append(
+          predict(split, r, costs.partial[split - 1], final[split - 1] + costs.memory, range(split, count)))
+  predictions.sort(key=lambda row: row.time)
+  best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)
+  partial_fn, final_fn = composition.split(layers, best.split)
+  reasons = _warnings(described, predictions, best, min_diversity)
+
+  def reordered(final, r):
+    t_p = costs.stage + sum(times[i] for i in range(count) if i not in final)
+    return predict(count - len(final), r, t_p, costs.memory + costs.stage + sum(times[i] for i in final), final)
+
+  reasons += _reordering(described, _units(layers), specs, best, min_diversity, reuse_factors, reordered)
+  return SplitRecommendation(
+      described, tuple(predictions), best, costs.read, reads_all, num_samples, epochs, min_diversity, tuple(reasons),
+      partial_fn, final_fn)
+
+
+def _diversity(partial_outcomes, final_outcomes, final, epochs, r):
+  """The normalised diversity with those layers in the final augmentation whose places are in `final`."""
+  if r == 1:
+    return 1.0
+  # Each part is limited by itself, for the whole to stay within what a float is exact for.
+  partial_outcomes = min(UNBOUNDED, math.prod(n for i, n in enumerate(partial_outcomes) if i not in final))
+  final_outcomes = min(UNBOUNDED, math.prod(final_outcomes[i] for i in final))
+  return min(1.0, diversity.normalized_unique_samples(partial_outcomes * final_outcomes, final_outcomes, epochs, r))
+
+
+def _warnings(layers, predictions, best, min_diversity):
+  """Why there is little to gain."""
+  if best.gain >= LEAST_GAIN:
+    return []
+  allowed = [row for row in predictions if row.r > 1 and row.diversity >= min_diversity]
+  if not allowed:
+    most = max((row for row in predictions if row.r > 1), key=lambda row: row.diversity, default=None)
+    if most is None:
+      return []
+    return [
+        f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
+        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or have layers "
+        "with more outcomes at the end."]
+  last = max(row.split for row in allowed)
+  behind, whole = sum(layer.time for layer in layers[last:]), sum(layer.time for layer in layers)
+  if behind > whole / 2:
+    return [
+        f"No split helps much: the last layers are the expensive ones. What is behind layer {last}, the last place for "
+        f"a split with enough diversity, takes {_microseconds(behind)} of the {_microseconds(whole)} µs of all layers."]
+  return [
+      f"No split helps much: the layers that can be cached with enough diversity take {_microseconds(whole - behind)} "
+      "µs, hardly more than what refurbish cannot save: its own work, and reading."]
+
+
+def _units(layers):
+  """The places of the layers, those together that stay together: AutoAugment's two."""
+  units = []
+  for position, layer in enumerate(layers):
+    if units and hasattr(layer, "takes_over"):
+      units[-1].append(position)
+    else:
+      units.append([position])
+  return units
+
+
+def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reordered):
+  """Which order of the layers would gain clearly more, if they are interchangeable."""
+  count = len(layers)
+
+  def can_pass(one, other):
+    return specs[one[0]] == specs[one[-1] + 1] == specs[other[0]] == specs[other[-1] + 1]
+
+  def cost_of_outcomes(unit):
+    outcomes = min(UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
+    return sum(layers[i].time for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
+
+  # Those that give the most outcomes for their time last.
+  costs = [cost_of_outcomes(unit) for unit in units]
+  order = sorted((u for u, cost in enumerate(costs) if cost < math.inf), key=costs.__getitem__)
+  found = []
+  for number in range(1, len(order) + 1):
+    behind = set(order[:number])
+    # What it cannot change places with goes with it.
+    for u, unit in enumerate(units):
+      if any(v in behind and not can_pass(units[v], unit) for v in range(u)):
+        behind.add(u)
+    final = {i for u in behind for i in units[u]}
+    if len(final) < count:
+      found += [(reordered(final, r), final) for r in reuse_factors if r > 1]
+  found = [(row, final) for row, final in found if row.diversity >= min_diversity]
+  if not found:
+    return []
+  row, final = min(found, key=lambda pair: pair[0].time)
+  # The last ones, as they stand, are the order that is there: what it gains by the sum of its layers no other one brings.
+  same = [each.gain for each, last in found if min(last) == count - len(last)]
+  if row.gain < LEAST_GAIN_OF_ORDER * max([best.gain, *same]):
+    return []
+  arranged = [i for i in range(count) if i not in final] + sorted(final)
+  named = ", ".join(f"{i + 1} {layers[i].name}" for i in arranged)
+  return [
+      f"Another order would help: {named}, split behind {layers[arranged[row.split - 1]].name} "
+      f"({arranged[row.split - 1] + 1}), r = {row.r:g}: about {_microseconds(row.time)} µs, {row.gain:.2f}x, "
+      f"normalised diversity {row.diversity:.3f}. It is for you to say whether the layers may change places, or "
+      "whether that makes little difference to what comes out (Lee et al., section 4)."]
+
+
+def _microseconds(seconds):
+  microseconds = 1e6 * seconds
+  return f"{microseconds:,.0f}" if microseconds >= 9.95 else f"{microseconds:.1f}"
+
+
+def _outcomes(layer):
+  if layer.num_outcomes == math.inf:
+    return "unbounded"
+  return f"{'at least ' if layer.is_lower_bound else ''}{layer.num_outcomes:,.12g}"
+
+
+def _size(number):
+  for unit in ("bytes", "kB", "MB", "GB"):
+    if number < 999.5:
+      return f"{number:.3g} {unit}"
+    number /= 1000
+  return f"{number:,.3g} TB"
+
+
+def _table(rows):
+  """Lines, numbers to the right and text to the left."""
+  columns = [column for column in zip(*rows) if any(column)]
+  text = [column[0] in ("layer", "") and not column[1].isdigit() for column in columns]
+  widths = [max(map(len, column)) for column in columns]
+  lines = []
+  for row in zip(*columns):
+    cells = (cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, text))
+    lines.append("  ".join(cells).rstrip())
+  return lines
+
+
+def _check_epochs(epochs):
+  checks.check_whole_number("epochs", epochs, 1)
+  if epochs > diversity.MAX_EPOCHS:
+    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. Diversity hardly changes beyond.")
+
+
+def _checked_reuse_factors(reuse_factors, epochs):
+  allowed = f"real numbers from 1 to epochs={epochs}, as a sample is used once in an epoch"
+  if reuse_factors is None:
+    return tuple(r for r in (2, 3, 4) if r <= epochs)
+  try:
+    factors = tuple(reuse_factors)
+  except TypeError:
+    raise TypeError(f"reuse_factors must be a list of {allowed}, such as [2, 3], got {reuse_factors!r}.") from None
+  if not factors:
+    raise ValueError(f"reuse_factors must be at least one of {allowed}, got none. Leave it out for 2, 3 and 4.")
+  for factor in factors:
+    checks.check_real("reuse_factors", factor, lambda value: 1 <= value <= epochs, allowed)
+  return tuple(sorted(set(factors)))
+
+
+def _checked_outcomes(num_outcomes, count):
+  if num_outcomes is None:
+    return [None] * count
+  allowed = "a number of at least 1, or None to have it counted, for each layer"
+  if not isinstance(num_outcomes, (list, tuple, np.ndarray)):
+    raise TypeError(f"num_outcomes must be a list of {allowed}, got {num_outcomes!r}.")
+  given = list(num_outcomes)
+  if len(given) != count:
+    raise ValueError(
+        f"num_outcomes must have {allowed}, got {len(given)} for {count} layers. Write None for those that are not "
+        "known.")
+  for value in given:
+    if value is not None:
+      checks.check_real("num_outcomes", value, lambda value: value >= 1, allowed)
+  return given

@@ -1,0 +1,26 @@
+// A number that no other process has.
+#ifndef REFURBISH_TF_CC_BASE_ENTROPY_H_
+#define REFURBISH_TF_CC_BASE_ENTROPY_H_
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace refurbish_tf {
+
+// Random. Takes no file descriptor, and throws nothing, as std::random_device may
+// where the process has no descriptor left.
+inline uint64_t NewNumber() {
+  uint64_t number;
+  if (getentropy(&number, sizeof(number)) == 0) return number;
+  // Only where the system's call is forbidden.
+  return static_cast<uint64_t>(
+             std::chrono::system_clock::now().time_since_epoch().count()) ^
+         static_cast<uint64_t>(getpid()) << 40;
+}
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_BASE_ENTROPY_H_

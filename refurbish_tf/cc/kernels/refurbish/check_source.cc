@@ -1,0 +1,232 @@
+#include "refurbish_tf/cc/kernels/refurbish/check_source.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/kernels/op_lists.h"
+#include "tensorflow/core/data/dataset_utils.h"
+#include "tensorflow/core/data/serialization_utils.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/framework/function.pb.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/node_def.pb.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::GraphDef;
+
+bool IsTrue(const NodeDef& node, const std::string& attr) {
+  const auto found = node.attr().find(attr);
+  return found != node.attr().end() && found->second.b();
+}
+
+std::string Text(const NodeDef& node, const std::string& attr) {
+  const auto found = node.attr().find(attr);
+  return found == node.attr().end() ? "" : found->second.s();
+}
+
+constexpr char kDeterministicWayOut[] =
+    "leave deterministic=False out of the stages and options before refurbish "
+    "and out of the options of the whole pipeline, and write it where the order "
+    "may change: as an argument of refurbish and of the stages behind it";
+
+bool AllowsReordering(const NodeDef& node) {
+  if (node.op() != "OptionsDataset") return false;
+  tensorflow::data::Options options;
+  return options.ParseFromString(Text(node, "serialized_options")) &&
+         options.optional_deterministic_case() ==
+             tensorflow::data::Options::kDeterministic &&
+         !options.deterministic();
+}
+
+// What there is in a source.
+struct Contents {
+  bool may_reorder = false;  // By an option that lets parallel stages do it.
+  std::set<std::string> file_lists;  // Of names, as list_files makes.
+  bool has_batches = false;
+  bool reads_files = false;  // Each as a whole, such as images.
+};
+
+Contents FindContents(const std::vector<const NodeDef*>& nodes) {
+  Contents contents;
+  for (const NodeDef* node : nodes) {
+    contents.may_reorder |= AllowsReordering(*node);
+    if (IsTrue(*node, "is_files")) contents.file_lists.insert(node->name());
+    contents.has_batches |= absl::StrContains(node->op(), "BatchDataset");
+    contents.reads_files |= node->op() == "ReadFile";
+  }
+  return contents;
+}
+
+std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
+  std::string way_out = "refurbish shuffles by itself in every epoch, so ";
+  // In a function the input is named with its output.
+  const std::string& input = shuffle.input(0);
+  if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
+    return absl::StrCat(way_out,
+                        "write list_files(..., shuffle=False) and no shuffle "
+                        "behind it; with TFDS, shuffle_files=False");
+  }
+  absl::StrAppend(&way_out, contents.has_batches
+                                ? "leave shuffle and batch out, put them behind "
+                                  "refurbish"
+                                : "leave the shuffle out, put it behind refurbish",
+                  ", or write reshuffle_each_iteration=False; with TFDS, "
+                  "shuffle_files=False");
+  if (contents.has_batches || contents.reads_files) {
+    absl::StrAppend(
+        &way_out,
+        ". If the source is keras.utils.image_dataset_from_directory, take "
+        "rtf.sources.image_folder, which has the same classes and the same "
+        "split. Without validation_split shuffle=False, batch_size=None will do, "
+        "too; with it Keras would split by class");
+  }
+  return way_out;
+}
+
+// What makes the stage change its order and what to do about it; empty when
+// nothing does.
+std::pair<std::string, std::string> Reason(const NodeDef& node,
+                                           const Contents& contents) {
+  const absl::string_view op = node.op();
+  if ((absl::StartsWith(op, "ShuffleDataset") ||
+       absl::StartsWith(op, "GlobalShuffleDataset") ||
+       absl::StartsWith(op, "ShuffleAndRepeatDataset")) &&
+      IsTrue(node, "reshuffle_each_iteration")) {
+    return {absl::StrCat(op, " with reshuffle_each_iteration, the default"),
+            NoShuffle(node, contents)};
+  }
+  if (absl::StartsWith(op, "DataServiceDataset")) {
+    return {"a tf.data service",
+            "put refurbish before distribute, so that each worker of the "
+            "service refurbishes what it prepares"};
+  }
+  if (op == "RefurbishTf>RefurbishDataset") {
+    return {"a refurbish stage",
+            "put both partial augmentations into one partial_fn"};
+  }
+  if (op == "RefurbishTf>AdaptiveEchoDataset") {
+    return {"echo(e=AUTOTUNE), which repeats by the clock",
+            "put it behind refurbish, or give echo a number"};
+  }
+  if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
+    return {"random numbers with rerandomize_each_iteration",
+            "write rerandomize_each_iteration=False and a seed"};
+  }
+  const bool is_augment = op == "RefurbishTf>AugmentDataset";
+  if (is_augment || absl::StrContains(op, "Parallel")) {
+    const std::string deterministic = Text(node, "deterministic");
+    if (deterministic == "false" ||
+        ((is_augment || deterministic == "default") &&
+         contents.may_reorder) ||
+        IsTrue(node, "sloppy")) {
+      return {absl::StrCat(op, " with deterministic=False"),
+              kDeterministicWayOut};
+    }
+  }
+  return {};
+}
+
+// Whether `dataset` goes on for ever. Of one that drops or multiplies elements
+// `Cardinality` says that it does not know, though no number of elements dropped
+// or multiplied puts an end to an infinite input.
+bool IsInfinite(const DatasetBase* dataset) {
+  const int64_t cardinality = dataset->Cardinality(CardinalityOptions());
+  if (cardinality != tensorflow::data::kUnknownCardinality) {
+    return cardinality == tensorflow::data::kInfiniteCardinality;
+  }
+  std::vector<const DatasetBase*> inputs;
+  if (!EndsOnlyWithInput(dataset->type_string()) ||
+      !dataset->InputDatasets(&inputs).ok()) {
+    return false;
+  }
+  return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
+}
+
+Shards FindShards(const GraphDef& graph) {
+  std::unordered_map<std::string, const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
+  const auto value = [&nodes](const NodeDef& node, int input) -> int64_t {
+    Tensor tensor;
+    const auto found = nodes.find(node.input(input));
+    if (found == nodes.end() || found->second->op() != "Const" ||
+        !tensor.FromProto(found->second->attr().at("value").tensor())) {
+      return 0;
+    }
+    return tensor.scalar<int64_t>()();
+  };
+  Shards shards;
+  std::multiset<std::string> names;
+  for (const NodeDef& node : graph.node()) {
+    if (node.op() != "ShardDataset") continue;
+    const int64_t num_shards = value(node, 1);
+    shards.hinted |= num_shards == tensorflow::data::kShardHint;
+    // `shard(1, 0)` is the whole, and tf.data takes it out.
+    if (num_shards == 1) continue;
+    names.insert(absl::StrCat(value(node, 2), " of ", num_shards));
+  }
+  if (!shards.hinted) shards.names = absl::StrJoin(names, ", ");
+  return shards;
+}
+
+absl::Status CheckLength(const DatasetBase* source) {
+  if (IsInfinite(source)) {
+    return absl::InvalidArgumentError(
+        "The source of refurbish is infinite, so it has no epochs. Put "
+        ".repeat() behind refurbish, or .take(n) before it.");
+  }
+  if (source->Cardinality(CardinalityOptions()) == 0) {
+    return absl::InvalidArgumentError(
+        "The source of refurbish has no elements. Check the file names, filters "
+        "and splits it is made from.");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
+                         Shards* shards) {
+  // As for a rewrite, so that no data is copied into the graph.
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  GraphDef graph;
+  std::string output_node;
+  // A source that cannot be made into a graph cannot be looked at either.
+  if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
+                                              &output_node)
+           .ok()) {
+    return CheckLength(source);
+  }
+  *shards = FindShards(graph);
+  if (!shards->hinted) {
+    absl::Status length = CheckLength(source);
+    if (!length.ok()) return length;
+  }
+  std::vector<const NodeDef*> nodes;
+  for (const NodeDef& node : graph.node()) nodes.push_back(&node);
+  for (const auto& function : graph.library().function()) {
+    for (const NodeDef& node : function.node_def()) nodes.push_back(&node);
+  }
+  const Contents contents = FindContents(nodes);
+  for (const NodeDef* node : nodes) {
+    const auto [what, way_out] = Reason(*node, contents);
+    if (what.empty()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source of refurbish changes its order from epoch to epoch (", what,
+        "), but a sample is known by its position in the source. Way out: ",
+        way_out, "."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

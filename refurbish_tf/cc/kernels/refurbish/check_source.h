@@ -1,0 +1,31 @@
+#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
+#define REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/names.h"
+
+namespace refurbish_tf {
+
+// Which part of itself a source is, by the `shard`s in it. tf.data itself fills in
+// those that were written with SHARD_HINT, in each worker another part.
+struct Shards {
+  bool hinted = false;  // Not filled in yet, so there is no length either.
+  std::string names;    // "0 of 2", by commas if several; empty for the whole.
+};
+
+// An error when `source` is known to have no elements or no end, or when its
+// order is known to change from one iteration to the next: a sample is known by
+// its position in the source.
+//
+// The order is looked up in the graph of the source. The arguments of some
+// stages are to be found nowhere else, nor are those within the functions of
+// `interleave` and `flat_map`, nor what an option of the whole pipeline has made
+// of them.
+absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
+                         Shards* shards);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_

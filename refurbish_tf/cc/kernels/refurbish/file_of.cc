@@ -1,0 +1,52 @@
+#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+
+#include <climits>
+#include <unordered_set>
+#include <vector>
+
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/tstring.h"
+
+namespace refurbish_tf {
+namespace {
+
+// Whose element at an index is made of that of their input at the same.
+bool KeepsPlaces(const std::string& dataset) {
+  static const auto* const kNames = new std::unordered_set<std::string>{
+      "CacheDataset",     "CacheDatasetV2",       "MapDataset",
+      "OptionsDataset",   "ParallelMapDatasetV2", "PrefetchDataset",
+      "TakeDataset",
+  };
+  return kNames->count(dataset) > 0;
+}
+
+}  // namespace
+
+std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
+                   int64_t index) {
+  while (KeepsPlaces(source->type_string())) {
+    std::vector<const DatasetBase*> inputs;
+    if (!source->InputDatasets(&inputs).ok() || inputs.size() != 1) return "";
+    source = inputs[0];
+  }
+  std::vector<Tensor> tensors;
+  if (source->type_string() != "TensorSliceDataset" ||
+      !source->Get(AnyContext(ctx), index, &tensors).ok()) {
+    return "";
+  }
+  std::string file;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.dtype() != tensorflow::DT_STRING) continue;
+    if (!file.empty() || tensor.dims() != 0) return "";
+    file = tensor.scalar<tstring>()();
+  }
+  // It may also be a text, or what is in a file.
+  return file.size() < PATH_MAX && file.find('\0') == std::string::npos &&
+                 tensorflow::Env::Default()->FileExists(file).ok()
+             ? file
+             : "";
+}
+
+}  // namespace refurbish_tf

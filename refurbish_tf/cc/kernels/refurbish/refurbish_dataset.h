@@ -1,0 +1,85 @@
+// The dataset of a refurbish stage and its iterator.
+#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
+#define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
+#include "refurbish_tf/cc/stage/stage.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// The arguments of the op that its graph is written with.
+struct RefurbishArguments {
+  std::string stage;
+  int64_t seed;
+  int64_t order_seed;
+  double reuse_factor;
+  std::string store;
+  int64_t max_bytes;
+  int64_t shuffle_buffer_size;  // 0 for the default.
+  int64_t num_parallel_calls;  // 0 for no thread at all.
+  std::string eviction;
+  std::string shuffle;
+  std::string deterministic;  // As `map` has it: "true", "false", "default".
+  bool any_seed;
+  bool partial_seed;
+  bool final_seed;
+  DataTypeVector sample_types;
+  std::vector<PartialTensorShape> sample_shapes;
+  DataTypeVector output_types;
+  std::vector<PartialTensorShape> output_shapes;
+};
+
+class RefurbishDataset : public UnaryDataset {
+ public:
+  // `hinted`: the source has a shard that is not filled in. `final` may be null.
+  RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
+                   RefurbishArguments arguments, std::shared_ptr<Stage> stage,
+                   std::unique_ptr<InlineFunction> partial,
+                   std::unique_ptr<InlineFunction> final, bool hinted);
+
+  const DataTypeVector& output_dtypes() const override {
+    return arguments_.output_types;
+  }
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    return arguments_.output_shapes;
+  }
+  int64_t CardinalityInternal(CardinalityOptions options) const override;
+  absl::Status Get(OpKernelContext*, int64_t,
+                   std::vector<Tensor>*) const override;
+  absl::Status Get(AnyContext, int64_t, std::vector<Tensor>*) const override;
+  absl::Status RandomIndexingCompatible() const override;
+  // Only dynamic sharding asks for them.
+  absl::Status MakeSplitProviders(
+      std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*)
+      const override;
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override;
+
+ private:
+  friend class RefurbishIterator;
+
+  const RefurbishArguments arguments_;
+  const std::shared_ptr<Stage> stage_;
+  const std::unique_ptr<InlineFunction> partial_;
+  const std::unique_ptr<InlineFunction> final_;
+  const bool hinted_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_

@@ -1,0 +1,266 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/refurbish/check_source.h"
+#include "refurbish_tf/cc/kernels/refurbish/random_access.h"
+#include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
+#include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kPartialFn[] = "partial_fn";
+constexpr char kFinalFn[] = "final_fn";
+constexpr char kPartialArguments[] = "partial_arguments";
+constexpr char kFinalArguments[] = "final_arguments";
+constexpr char kPartialArgumentTypes[] = "Tpartial";
+constexpr char kFinalArgumentTypes[] = "Tfinal";
+constexpr char kEviction[] = "eviction";
+constexpr char kShuffle[] = "shuffle";
+constexpr char kDeterministic[] = "deterministic";
+constexpr char kAnySeed[] = "any_seed";
+constexpr char kPartialSeed[] = "partial_seed";
+constexpr char kFinalSeed[] = "final_seed";
+constexpr char kSampleTypes[] = "sample_types";
+constexpr char kSampleShapes[] = "sample_shapes";
+
+absl::Status NoRandomAccess() {
+  return absl::UnimplementedError(
+      "refurbish yields its samples in another order in each epoch, so none of "
+      "them can be asked for by its place. It shuffles by itself; for single "
+      "samples ask its source.");
+}
+
+}  // namespace
+
+RefurbishDataset::RefurbishDataset(
+    OpKernelContext* ctx, const DatasetBase* input,
+    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
+    std::unique_ptr<InlineFunction> partial,
+    std::unique_ptr<InlineFunction> final, bool hinted)
+    : UnaryDataset(ctx, input, "Refurbish"),
+      arguments_(std::move(arguments)),
+      stage_(std::move(stage)),
+      partial_(std::move(partial)),
+      final_(std::move(final)),
+      hinted_(hinted) {}
+
+int64_t RefurbishDataset::CardinalityInternal(
+    CardinalityOptions options) const {
+  // What `shard` says of itself before it is filled in means nothing.
+  const int64_t cardinality = hinted_ ? tensorflow::data::kUnknownCardinality
+                                      : input_->Cardinality(options);
+  if (cardinality != tensorflow::data::kUnknownCardinality) {
+    return cardinality;
+  }
+  // Known after the first pass.
+  const int64_t num_samples = stage_->num_samples();
+  return num_samples == kUnknownSamples ? cardinality : num_samples;
+}
+
+absl::Status RefurbishDataset::Get(OpKernelContext*, int64_t,
+                                   std::vector<Tensor>*) const {
+  return NoRandomAccess();
+}
+
+absl::Status RefurbishDataset::Get(AnyContext, int64_t,
+                                   std::vector<Tensor>*) const {
+  return NoRandomAccess();
+}
+
+absl::Status RefurbishDataset::RandomIndexingCompatible() const {
+  return NoRandomAccess();
+}
+
+absl::Status RefurbishDataset::MakeSplitProviders(
+    std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*) const {
+  return absl::FailedPreconditionError(
+      "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") hands a "
+      "worker other parts of the source in every epoch, but refurbish knows a "
+      "sample by its position in the source. Use ShardingPolicy.OFF, with which "
+      "each worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
+      ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
+      "its share.");
+}
+
+std::unique_ptr<IteratorBase> RefurbishDataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<RefurbishIterator>(RefurbishIterator::Params{
+      this, IteratorPrefix(prefix)});
+}
+
+absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
+                                                  DatasetGraphDefBuilder* b,
+                                                  Node** output) const {
+  Node* input = nullptr;
+  TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
+  std::vector<Node*> partial_arguments, final_arguments;
+  DataTypeVector partial_types, final_types;
+  TF_RETURN_IF_ERROR(
+      partial_->AddToGraph(ctx, b, &partial_arguments, &partial_types));
+  AttrValue partial_fn, final_fn;
+  b->BuildAttrValue(partial_->as_traced().func(), &partial_fn);
+  final_fn.mutable_list();
+  if (final_ != nullptr) {
+    TF_RETURN_IF_ERROR(
+        final_->AddToGraph(ctx, b, &final_arguments, &final_types));
+    *final_fn.mutable_list()->add_func() = final_->as_traced().func();
+  }
+  std::vector<std::pair<size_t, Node*>> inputs = {{0, input}};
+  const auto add = [&](const auto& value) {
+    Node* node = nullptr;
+    absl::Status status = b->AddScalar(value, &node);
+    // Behind the input and the two lists of arguments.
+    inputs.push_back({inputs.size() + 2, node});
+    return status;
+  };
+  TF_RETURN_IF_ERROR(add(tstring(arguments_.stage)));
+  TF_RETURN_IF_ERROR(add(arguments_.seed));
+  TF_RETURN_IF_ERROR(add(arguments_.order_seed));
+  TF_RETURN_IF_ERROR(add(arguments_.reuse_factor));
+  TF_RETURN_IF_ERROR(add(tstring(arguments_.store)));
+  TF_RETURN_IF_ERROR(add(arguments_.max_bytes));
+  TF_RETURN_IF_ERROR(add(arguments_.shuffle_buffer_size));
+  TF_RETURN_IF_ERROR(add(arguments_.num_parallel_calls));
+  std::vector<std::pair<absl::string_view, AttrValue>> attrs = {
+      {kPartialFn, partial_fn}, {kFinalFn, final_fn}};
+  const auto attr = [&](const char* name, const auto& value) {
+    AttrValue built;
+    b->BuildAttrValue(value, &built);
+    attrs.push_back({name, built});
+  };
+  attr(kPartialArgumentTypes, partial_types);
+  attr(kFinalArgumentTypes, final_types);
+  attr(kEviction, arguments_.eviction);
+  attr(kShuffle, arguments_.shuffle);
+  attr(kDeterministic, arguments_.deterministic);
+  attr(kAnySeed, arguments_.any_seed);
+  attr(kPartialSeed, arguments_.partial_seed);
+  attr(kFinalSeed, arguments_.final_seed);
+  attr(kSampleTypes, arguments_.sample_types);
+  attr(kSampleShapes, arguments_.sample_shapes);
+  return b->AddDataset(this, inputs,
+                       {{1, partial_arguments}, {2, final_arguments}}, attrs,
+                       output);
+}
+
+namespace {
+
+class RefurbishDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  explicit RefurbishDatasetOp(OpKernelConstruction* ctx)
+      : UnaryDatasetOpKernel(ctx) {
+    NameAttrList partial;
+    std::vector<NameAttrList> final;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kPartialFn, &partial));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalFn, &final));
+    OP_REQUIRES(ctx, final.size() <= 1,
+                absl::InvalidArgumentError("There is one final_fn or none."));
+    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(partial),
+                                                       &partial_));
+    if (!final.empty()) {
+      OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(
+                              ctx, std::move(final.front()), &final_));
+    }
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kEviction, &attrs_.eviction));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kShuffle, &attrs_.shuffle));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kDeterministic, &attrs_.deterministic));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kAnySeed, &attrs_.any_seed));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kPartialSeed, &attrs_.partial_seed));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalSeed, &attrs_.final_seed));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleTypes, &attrs_.sample_types));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleShapes, &attrs_.sample_shapes));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &attrs_.output_types));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &attrs_.output_shapes));
+  }
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override {
+    RefurbishArguments arguments = attrs_;
+    OP_REQUIRES_OK(ctx, ReadScalars(ctx, &arguments));
+    Shards shards;
+    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards));
+    std::unique_ptr<InlineFunction> partial, final;
+    OP_REQUIRES_OK(
+        ctx, InlineFunction::Create(ctx, partial_, kPartialArguments, &partial));
+    if (final_ != nullptr) {
+      OP_REQUIRES_OK(
+          ctx, InlineFunction::Create(ctx, final_, kFinalArguments, &final));
+    }
+    StageOptions options;
+    options.schedule.seed = static_cast<uint64_t>(arguments.seed);
+    options.schedule.order_seed = static_cast<uint64_t>(arguments.order_seed);
+    options.schedule.reuse_factor = arguments.reuse_factor;
+    options.schedule.eviction = arguments.eviction == "balanced"
+                                    ? Eviction::kBalanced
+                                    : Eviction::kReferenceCount;
+    options.schedule.shuffle = arguments.shuffle == "cache_aware"
+                                   ? Shuffle::kCacheAware
+                                   : Shuffle::kUniform;
+    const int64_t cardinality = input->Cardinality(CardinalityOptions());
+    if (cardinality > 0 && !shards.hinted) options.num_samples = cardinality;
+    options.random_access = FirstStream(input) == nullptr;
+    options.any_seed = arguments.any_seed;
+    options.partial_inline = partial_->is_inline();
+    options.final_inline = final_ == nullptr || final_->is_inline();
+    absl::StatusOr<std::shared_ptr<SampleStore>> store =
+        SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
+    OP_REQUIRES_OK(ctx, store.status());
+    options.sample_bytes =
+        (*store)->FixedBytes(arguments.sample_types, arguments.sample_shapes);
+    std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
+    if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
+    OP_REQUIRES_OK(ctx, stage->Configure(options, *std::move(store),
+                                         arguments.sample_types));
+    *output = new RefurbishDataset(ctx, input, std::move(arguments),
+                                   std::move(stage), std::move(partial),
+                                   std::move(final), shards.hinted);
+  }
+
+ private:
+  static absl::Status ReadScalars(OpKernelContext* ctx,
+                                  RefurbishArguments* arguments) {
+    tstring text;
+    TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "stage", &text));
+    arguments->stage = text;
+    TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &text));
+    arguments->store = text;
+    for (const auto& [name, value] :
+         {std::pair<const char*, int64_t*>{"seed", &arguments->seed},
+          {"order_seed", &arguments->order_seed},
+          {"max_bytes", &arguments->max_bytes},
+          {"shuffle_buffer_size", &arguments->shuffle_buffer_size},
+          {"num_parallel_calls", &arguments->num_parallel_calls}}) {
+      TF_RETURN_IF_ERROR(ParseScalarArgument<int64_t>(ctx, name, value));
+    }
+    TF_RETURN_IF_ERROR(ParseScalarArgument<double>(ctx, "reuse_factor",
+                                                   &arguments->reuse_factor));
+    if (!(arguments->reuse_factor >= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("r must be a number of at least 1, got ",
+                       arguments->reuse_factor, "."));
+    }
+    if (arguments->shuffle_buffer_size < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shuffle_buffer_size must be at least 0, got ",
+                       arguments->shuffle_buffer_size, "."));
+    }
+    return CheckParallelCalls(arguments->num_parallel_calls);
+  }
+
+  std::shared_ptr<const InlineFunctionMetadata> partial_, final_;
+  RefurbishArguments attrs_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishDataset").Device(DEVICE_CPU),
+                        RefurbishDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,233 @@
+#include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+
+namespace refurbish_tf {
+namespace {
+
+// In checkpoints. Another version for whatever an older package could not read.
+constexpr int64_t kCheckpointVersion = 2;
+constexpr char kVersion[] = "version";
+constexpr char kSeed[] = "seed";
+constexpr char kOrderSeed[] = "order_seed";
+constexpr char kReuseFactor[] = "reuse_factor";
+constexpr char kNextEpoch[] = "next_epoch";
+constexpr char kEnded[] = "ended";
+constexpr char kBegun[] = "begun";
+constexpr char kNumber[] = "number";
+constexpr char kNumSamples[] = "num_samples";
+constexpr char kScheduled[] = "scheduled";
+constexpr char kNumKept[] = "num_kept";
+constexpr char kOrigin[] = "origin";
+constexpr char kYielded[] = "yielded";
+constexpr char kYieldedSince[] = "yielded_since";
+
+}  // namespace
+
+RefurbishIterator::~RefurbishIterator() {
+  workers_.Cancel();
+  workers_.Stop();
+  absl::MutexLock lock(&mu_);
+  running_.source.reset();
+}
+
+TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
+  TraceMeMetadata metadata = {
+      {"stage", dataset()->arguments_.stage},
+      {"r", absl::StrCat(dataset()->arguments_.reuse_factor)}};
+  // An iterator that waits holds the lock.
+  if (!mu_.TryLock()) return metadata;
+  if (epoch_ != nullptr) {
+    const double cached = epoch_->counters().cached;
+    const double all = epoch_->counters().fresh + cached;
+    metadata.push_back(
+        {"source", epoch_->random_access() ? "random access" : "stream"});
+    metadata.push_back({"epoch", absl::StrCat(epoch_->number())});
+    metadata.push_back({"hit_ratio", absl::StrCat(all > 0 ? cached / all : 0)});
+  }
+  mu_.Unlock();
+  return metadata;
+}
+
+// No epoch begins here: an iterator that is made but never read takes none.
+absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
+  TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+  const RefurbishArguments& arguments = dataset()->arguments_;
+  functions_.partial.with_seed = arguments.partial_seed;
+  functions_.final.with_seed = arguments.final_seed;
+  functions_.sample_types = arguments.sample_types;
+  functions_.sample_shapes = arguments.sample_shapes;
+  TF_RETURN_IF_ERROR(
+      dataset()->partial_->Instantiate(ctx, &functions_.partial.function));
+  if (dataset()->final_ == nullptr) return absl::OkStatus();
+  return dataset()->final_->Instantiate(ctx, &functions_.final.function);
+}
+
+void RefurbishIterator::Run(IteratorContext* ctx) {
+  const RefurbishDataset& stage = *dataset();
+  std::vector<const InlineFunction*> functions = {stage.partial_.get()};
+  if (stage.final_ != nullptr) functions.push_back(stage.final_.get());
+  const OrderedWorkers::Options options =
+      WorkerOptions(ctx, stage.arguments_.num_parallel_calls,
+                    stage.arguments_.deterministic, functions);
+  running_.contexts = std::make_unique<FunctionContexts>(
+      ctx, workers_.cancellation_manager(), options.max_calls);
+  running_.source = std::make_unique<SourceReader>(
+      stage.input_, this, prefix(), epoch_,
+      ShuffleBufferSize::FromArgument(stage.arguments_.shuffle_buffer_size),
+      stage.stage_->order_seed());
+  running_.work = std::make_unique<SampleWork>(
+      &functions_, running_.contexts.get(), stage.stage_.get(), epoch_,
+      running_.source.get());
+  workers_.Start(options, running_.work.get(), &running_.contexts->usual,
+                 [epoch = epoch_.get()] { epoch->Close(); });
+}
+
+absl::Status RefurbishIterator::GetNextInternal(
+    IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+    bool* end_of_sequence) {
+  absl::MutexLock lock(&mu_);
+  *end_of_sequence = false;
+  if (ended_) {
+    absl::Status status = std::exchange(end_status_, absl::OkStatus());
+    *end_of_sequence = status.ok();
+    return status;
+  }
+  if (epoch_ == nullptr) {
+    absl::StatusOr<std::shared_ptr<Epoch>> epoch =
+        dataset()->stage_->StartEpoch();
+    if (!epoch.ok()) return epoch.status();
+    epoch_ = *std::move(epoch);
+  }
+  if (workers_.get() == nullptr) Run(ctx);
+  int64_t waited_nanos;
+  RecordStop(ctx);
+  const OrderedWorkers::Next next =
+      workers_.get()->GetNext(&piece_, &waited_nanos);
+  RecordStart(ctx);
+  if (next == OrderedWorkers::Next::kEnd) {
+    absl::Status status = End();
+    *end_of_sequence = status.ok();
+    return status;
+  }
+  if (next != OrderedWorkers::Next::kPiece) {
+    return OrderedWorkers::ErrorOf(next);
+  }
+  auto& sample = static_cast<SamplePiece&>(*piece_);
+  EpochCounters& counters = epoch_->counters();
+  if (sample.fresh) counters.fresh_wait_nanos += waited_nanos;
+  // An element that fails as it is cancelled with its iterator is not lost.
+  if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
+    return sample.status;
+  }
+  told_ |= absl::IsDataLoss(sample.status);
+  const bool last = epoch_->HandedOut(sample.index);
+  if (!sample.status.ok()) return sample.status;
+  ++(sample.fresh ? counters.fresh : counters.cached);
+  if (sample.place.absent) ++counters.absent;
+  *out_tensors = std::move(sample.tensors);
+  // Now, and not when the end is asked for: whoever knows the number of elements,
+  // as Keras does, never asks.
+  if (last) end_status_ = End();
+  if (!end_status_.ok() && !told_ && !absl::IsCancelled(end_status_) &&
+      !workers_.cancellation_manager()->IsCancelled()) {
+    dataset()->stage_->KeepEndError(end_status_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RefurbishIterator::End() {
+  ended_ = true;
+  workers_.Stop();
+  absl::Status status =
+      running_.source->ReadToEnd(&running_.contexts->usual);
+  running_.source.reset();
+  status.Update(running_.work->TakeLateError());
+  running_ = Running();
+  const std::shared_ptr<Epoch> epoch = std::move(epoch_);
+  status.Update(dataset()->stage_->EndEpoch(*epoch));
+  return status;
+}
+
+std::shared_ptr<tensorflow::data::model::Node> RefurbishIterator::CreateNode(
+    IteratorContext*, tensorflow::data::model::Node::Args args) const {
+  return tensorflow::data::model::MakeAsyncUnknownRatioNode(std::move(args),
+                                                            {});
+}
+
+absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
+                                             IteratorStateWriter* writer) {
+  absl::MutexLock lock(&mu_);
+  const auto write = [&](const char* key, int64_t value) {
+    return writer->WriteScalar(prefix(), key, value);
+  };
+  SavedEpoch saved = dataset()->stage_->Save();
+  TF_RETURN_IF_ERROR(write(kVersion, kCheckpointVersion));
+  TF_RETURN_IF_ERROR(write(kSeed, saved.seed));
+  TF_RETURN_IF_ERROR(write(kOrderSeed, saved.order_seed));
+  TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kReuseFactor,
+                                         Tensor(saved.reuse_factor)));
+  TF_RETURN_IF_ERROR(write(kNextEpoch, saved.next_epoch));
+  TF_RETURN_IF_ERROR(write(kEnded, ended_));
+  if (epoch_ != nullptr) saved = epoch_->Save();
+  TF_RETURN_IF_ERROR(write(kBegun, saved.begun));
+  TF_RETURN_IF_ERROR(write(kNumber, saved.number));
+  TF_RETURN_IF_ERROR(write(kNumSamples, saved.num_samples));
+  TF_RETURN_IF_ERROR(write(kScheduled, saved.scheduled));
+  TF_RETURN_IF_ERROR(write(kNumKept, saved.num_kept));
+  TF_RETURN_IF_ERROR(write(kOrigin, saved.origin));
+  TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kYielded, saved.yielded));
+  return writer->WriteTensor(prefix(), kYieldedSince, saved.yielded_since);
+}
+
+absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
+                                                IteratorStateReader* reader) {
+  absl::MutexLock lock(&mu_);
+  const CheckpointReader checkpoint("refurbish", prefix(), ctx, reader);
+  int64_t version = 0;
+  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kVersion, &version));
+  if (version != kCheckpointVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The checkpoint of refurbish has version ", version,
+        ", but this refurbish_tf knows version ", kCheckpointVersion,
+        ". Use the refurbish_tf that saved it."));
+  }
+  SavedEpoch saved;
+  bool ended = false;
+  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kReuseFactor, &saved.reuse_factor));
+  const auto read = [&](const char* key, auto* field) {
+    int64_t value = 0;
+    absl::Status status = checkpoint.ReadScalar(key, &value);
+    *field = value;
+    return status;
+  };
+  TF_RETURN_IF_ERROR(read(kSeed, &saved.seed));
+  TF_RETURN_IF_ERROR(read(kOrderSeed, &saved.order_seed));
+  TF_RETURN_IF_ERROR(read(kNextEpoch, &saved.next_epoch));
+  TF_RETURN_IF_ERROR(read(kEnded, &ended));
+  TF_RETURN_IF_ERROR(read(kBegun, &saved.begun));
+  TF_RETURN_IF_ERROR(read(kNumber, &saved.number));
+  TF_RETURN_IF_ERROR(read(kNumSamples, &saved.num_samples));
+  TF_RETURN_IF_ERROR(read(kScheduled, &saved.scheduled));
+  TF_RETURN_IF_ERROR(read(kNumKept, &saved.num_kept));
+  TF_RETURN_IF_ERROR(read(kOrigin, &saved.origin));
+  TF_RETURN_IF_ERROR(checkpoint.Read(kYielded, &saved.yielded));
+  TF_RETURN_IF_ERROR(checkpoint.Read(kYieldedSince, &saved.yielded_since));
+  absl::StatusOr<std::shared_ptr<Epoch>> epoch =
+      dataset()->stage_->Restore(saved);
+  if (!epoch.ok()) return epoch.status();
+  workers_.Stop();
+  running_.source.reset();
+  running_ = Running();
+  epoch_ = *std::move(epoch);
+  ended_ = ended;
+  told_ = false;
+  end_status_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

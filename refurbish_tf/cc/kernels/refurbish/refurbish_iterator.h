@@ -1,0 +1,85 @@
+#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
+#define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
+#include "refurbish_tf/cc/kernels/refurbish/sample_work.h"
+#include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
+
+namespace refurbish_tf {
+
+// Every sample of an epoch once, as the workers make it.
+//
+// Lock order: `mu_`, then what the workers lock.
+class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
+ public:
+  explicit RefurbishIterator(const Params& params)
+      : DatasetIterator<RefurbishDataset>(params) {}
+  ~RefurbishIterator() override;
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+  // For the profiler.
+  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ protected:
+  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+      IteratorContext*,
+      tensorflow::data::model::Node::Args args) const override;
+  // The position and nothing that is under way; neither what the store holds nor
+  // the state of the source, which is read anew for what is still to come.
+  absl::Status SaveInternal(SerializationContext*,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  // An epoch and what works on it. What comes first outlives what comes after.
+  struct Running {
+    std::unique_ptr<FunctionContexts> contexts;
+    std::unique_ptr<SourceReader> source;
+    std::unique_ptr<SampleWork> work;
+  };
+
+  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The error of the epoch's end, if there is one.
+  absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Set when the iterator is made.
+  SampleWork::Functions functions_;
+
+  mutable absl::Mutex mu_;
+  // Null until an element is asked for, and again after the end.
+  std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
+  Running running_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  // Whether an element was the error of a source that has changed.
+  bool told_ ABSL_GUARDED_BY(mu_) = false;
+  // What went wrong when the end was reached, to be told once.
+  absl::Status end_status_ ABSL_GUARDED_BY(mu_);
+
+  // The one handed out last, to be used again.
+  std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+
+  // They use what is `running_`. Changed with `mu_`.
+  IteratorWorkers workers_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_

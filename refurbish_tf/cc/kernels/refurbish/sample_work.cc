@@ -1,0 +1,166 @@
+#include "refurbish_tf/cc/kernels/refurbish/sample_work.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+#include "refurbish_tf/cc/schedule/random.h"
+
+namespace refurbish_tf {
+namespace {
+
+Tensor SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
+                  uint32_t index) {
+  Tensor tensor(tensorflow::DT_INT32, TensorShape({2}));
+  const auto values = StatelessSeed(seed, purpose, time, index);
+  tensor.vec<int32_t>()(0) = values[0];
+  tensor.vec<int32_t>()(1) = values[1];
+  return tensor;
+}
+
+}  // namespace
+
+OrderedWorkers::Claimed SampleWork::Claim(
+    std::unique_ptr<OrderedWorkers::Piece>* piece) {
+  if (*piece == nullptr) *piece = std::make_unique<SamplePiece>();
+  auto& sample = static_cast<SamplePiece&>(**piece);
+  switch (epoch_->Next(&sample.place)) {
+    case Epoch::Step::kEnd:
+      return OrderedWorkers::Claimed::kEnd;
+    case Epoch::Step::kNotNow:
+      return OrderedWorkers::Claimed::kNotNow;
+    case Epoch::Step::kPlace:
+      break;
+  }
+  sample.status = absl::OkStatus();
+  sample.tensors.clear();
+  sample.keep = true;
+  sample.fresh = sample.place.from == Place::From::kSource;
+  if (sample.fresh) {
+    sample.index.reset();
+    return OrderedWorkers::Claimed::kFetch;
+  }
+  sample.index = sample.place.index;
+  if (sample.place.from == Place::From::kReading) {
+    return OrderedWorkers::Claimed::kRun;
+  }
+  sample.tensors = std::move(sample.place.sample);
+  return functions_.final.function == nullptr ? OrderedWorkers::Claimed::kDone
+                                              : OrderedWorkers::Claimed::kRun;
+}
+
+OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
+  epoch_->StartReads();
+  auto& sample = static_cast<SamplePiece&>(*piece);
+  if (sample.place.new_input) {
+    absl::Status status = source_.BeginAnew(&contexts_.usual);
+    absl::MutexLock lock(&mu_);
+    late_error_.Update(status);
+  }
+  sample.status =
+      source_.Read(&contexts_.usual, &sample.tensors, &sample.index);
+  sample.keep = source_.index_known();
+  if (!sample.status.ok()) {
+    sample.status =
+        sample.index.has_value()
+            ? WithSample(sample.status, "Preparing", *sample.index,
+                         "the source of refurbish")
+            : Printable(sample.status);
+    return OrderedWorkers::Outcome::kDone;
+  }
+  if (sample.index.has_value()) return OrderedWorkers::Outcome::kRun;
+  if (epoch_->num_samples_known()) {
+    sample.status =
+        absl::InternalError("A sample that was asked for did not arrive.");
+    return OrderedWorkers::Outcome::kDone;
+  }
+  epoch_->ArrivalsEnded();
+  return OrderedWorkers::Outcome::kDropped;
+}
+
+OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
+  epoch_->StartReads();
+  auto& sample = static_cast<SamplePiece&>(*piece);
+  if (sample.place.from == Place::From::kReading) {
+    if (!epoch_->Read(&sample.place)) return OrderedWorkers::Outcome::kDropped;
+    sample.tensors = std::move(sample.place.sample);
+  }
+  if (sample.fresh) sample.status = Prepare(&sample);
+  if (sample.status.ok()) sample.status = Finish(&sample);
+  return OrderedWorkers::Outcome::kDone;
+}
+
+int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
+  return SampleBytes(static_cast<const SamplePiece&>(piece).tensors);
+}
+
+absl::Status SampleWork::Prepare(SamplePiece* piece) {
+  const uint32_t index = *piece->index;
+  std::vector<Tensor> arguments = std::move(piece->tensors);
+  if (functions_.partial.with_seed) {
+    arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kPartialFunction,
+                                   epoch_->PreparedGeneration(index), index));
+  }
+  absl::Status status = functions_.partial.function->Run(
+      &contexts_, std::move(arguments), &piece->tensors);
+  if (!status.ok()) {
+    return WithSample(status, "Preparing", index, "the source of refurbish");
+  }
+  TF_RETURN_IF_ERROR(CheckShapes(*piece));
+  OwnBuffers(&piece->tensors);
+  if (!piece->keep) return absl::OkStatus();
+  return stage_.Keep(*epoch_, index, piece->tensors);
+}
+
+absl::Status SampleWork::Finish(SamplePiece* piece) {
+  if (functions_.final.function == nullptr) return absl::OkStatus();
+  const uint32_t index = *piece->index;
+  std::vector<Tensor> arguments = std::move(piece->tensors);
+  if (functions_.final.with_seed) {
+    arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
+                                   epoch_->number(), index));
+  }
+  absl::Status status = functions_.final.function->Run(
+      &contexts_, std::move(arguments), &piece->tensors);
+  if (status.ok()) OwnBuffers(&piece->tensors);
+  return WithSample(status, "The final augmentation of", index, "refurbish");
+}
+
+absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
+  for (size_t i = 0; i < functions_.sample_types.size(); ++i) {
+    const Tensor& tensor = piece.tensors[i];
+    if (tensor.dtype() != functions_.sample_types[i] ||
+        !functions_.sample_shapes[i].IsCompatibleWith(tensor.shape())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "partial_fn changed its output structure: component ", i,
+          " of sample ", *piece.index, " is ",
+          tensorflow::DataTypeString(tensor.dtype()),
+          tensor.shape().DebugString(), ", but its element_spec says ",
+          tensorflow::DataTypeString(functions_.sample_types[i]),
+          functions_.sample_shapes[i].DebugString(),
+          ". Let it return the same structure for every sample."));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SampleWork::WithSample(const absl::Status& status,
+                                    const char* what, uint32_t index,
+                                    const char* of) {
+  if (status.ok()) return status;
+  const std::string file =
+      FileOf(source_.source(), &contexts_.usual, index);
+  return Printable(absl::Status(
+      status.code(),
+      absl::StrCat(what, " sample ", index, " of ", of,
+                   file.empty() ? "" : absl::StrCat(", the file ", file, ","),
+                   " failed: ", status.message())));
+}
+
+absl::Status SampleWork::TakeLateError() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(late_error_, absl::OkStatus());
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,89 @@
+// What the workers of a refurbish stage do, place by place.
+#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
+#define REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
+#include "refurbish_tf/cc/stage/epoch.h"
+#include "refurbish_tf/cc/stage/stage.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/framework/partial_tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// A function of a stage, ready to run, and whether it takes a seed.
+struct StageFunction {
+  std::unique_ptr<InstantiatedInlineFunction> function;
+  bool with_seed = false;
+};
+
+struct SamplePiece : OrderedWorkers::Piece {
+  Place place;
+  // Of the sample, when it is known.
+  std::optional<uint32_t> index;
+  bool fresh = false;
+  bool keep = true;
+  // What comes: the sample as far as it has come, or what went wrong.
+  std::vector<Tensor> tensors;
+  absl::Status status;
+};
+
+// Place of the order -> store or source -> partial -> put -> final.
+class SampleWork : public OrderedWorkers::Work {
+ public:
+  // What all epochs have in common.
+  struct Functions {
+    StageFunction partial;
+    StageFunction final;  // None when `function` is null.
+    // Of what the partial function returns.
+    DataTypeVector sample_types;
+    std::vector<PartialTensorShape> sample_shapes;
+  };
+
+  SampleWork(const Functions* functions, FunctionContexts* contexts,
+             Stage* stage, std::shared_ptr<Epoch> epoch, SourceReader* source)
+      : functions_(*functions),
+        contexts_(*contexts),
+        stage_(*stage),
+        epoch_(std::move(epoch)),
+        source_(*source) {}
+
+  OrderedWorkers::Claimed Claim(
+      std::unique_ptr<OrderedWorkers::Piece>* piece) override;
+  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
+  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
+  int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
+
+  // What reading the source to its end has brought to light.
+  absl::Status TakeLateError() ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  absl::Status Prepare(SamplePiece* piece);
+  absl::Status Finish(SamplePiece* piece);
+  absl::Status CheckShapes(const SamplePiece& piece) const;
+  // With the sample, and its file where that is known, before the message.
+  absl::Status WithSample(const absl::Status& status, const char* what,
+                          uint32_t index, const char* of);
+
+  const Functions& functions_;
+  FunctionContexts& contexts_;
+  Stage& stage_;
+  const std::shared_ptr<Epoch> epoch_;
+  SourceReader& source_;
+  absl::Mutex mu_;
+  absl::Status late_error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_

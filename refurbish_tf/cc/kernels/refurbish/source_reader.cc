@@ -1,0 +1,192 @@
+#include "refurbish_tf/cc/kernels/refurbish/source_reader.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
+
+namespace refurbish_tf {
+
+SourceReader::SourceReader(const DatasetBase* source,
+                           const tensorflow::data::DatasetBaseIterator* parent,
+                           std::string prefix, std::shared_ptr<Epoch> epoch,
+                           ShuffleBufferSize shuffle_buffer, uint64_t seed)
+    : source_(source),
+      parent_(parent),
+      prefix_(std::move(prefix)),
+      epoch_(std::move(epoch)),
+      shuffle_buffer_(shuffle_buffer),
+      random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
+
+SourceReader::~SourceReader() {
+  // A thread of the source may wait there.
+  epoch_->Close();
+}
+
+absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
+  IteratorContext::Params params(ctx);
+  // A thread of a random-access source must not begin to read before the first
+  // request comes with its index mapper.
+  if (epoch_->random_access()) params.warm_start = false;
+  IteratorContext input_ctx(std::move(params));
+  TF_RETURN_IF_ERROR(
+      source_->MakeIterator(&input_ctx, parent_, prefix_, &input_));
+  if (epoch_->random_access()) {
+    // Once, as copying a context takes as long as reading a small element.
+    IteratorContext::Params mapped(ctx);
+    mapped.index_mapper = [epoch = epoch_](size_t n) {
+      return epoch->Request(n);
+    };
+    mapped_.emplace(std::move(mapped));
+  }
+  epoch_->BeginInput(anew);
+  num_read_ = 0;
+  buffer_.clear();
+  buffer_bytes_ = 0;
+  stream_ended_ = false;
+  position_known_ = true;
+  failed_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
+  absl::Status status = ReadToEnd(ctx);
+  input_.reset();
+  // Whatever the old one says, so that its error comes once.
+  TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/true));
+  return status;
+}
+
+absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
+  if (input_ == nullptr) return absl::OkStatus();
+  std::vector<Tensor> past_the_end;
+  std::optional<uint32_t> index;
+  TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
+  if (!index.has_value()) return absl::OkStatus();
+  return absl::InternalError("A sample arrived that was not asked for.");
+}
+
+absl::Status SourceReader::Read(IteratorContext* ctx,
+                                std::vector<Tensor>* tensors,
+                                std::optional<uint32_t>* index) {
+  index->reset();
+  if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
+  return epoch_->random_access() ? ReadRequested(tensors, index)
+                                 : ReadShuffled(ctx, tensors, index);
+}
+
+absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
+                                         std::optional<uint32_t>* index) {
+  bool end = false;
+  absl::Status status = input_->GetNext(&*mapped_, tensors, &end);
+  if (status.ok() && end) return status;
+  *index = epoch_->Requested(num_read_);
+  if (index->has_value()) ++num_read_;
+  if (status.ok() && !index->has_value()) {
+    return absl::InternalError(absl::StrCat(
+        source_->DebugString(), " yields elements that were not asked for."));
+  }
+  return status;
+}
+
+absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
+                                        std::vector<Tensor>* tensors,
+                                        std::optional<uint32_t>* index) {
+  while (failed_.ok() && !stream_ended_ &&
+         buffer_bytes_ < shuffle_buffer_.bytes &&
+         static_cast<int64_t>(buffer_.size()) < shuffle_buffer_.elements) {
+    Element element;
+    std::optional<uint32_t> read;
+    absl::Status status = ReadStream(ctx, &element.tensors, &read);
+    // Told when what was read before has come.
+    if (!failed_.ok()) break;
+    if (!status.ok()) {
+      *index = read;
+      return status;
+    }
+    if (!read.has_value()) break;
+    element.index = *read;
+    element.index_known = position_known_;
+    OwnBuffers(&element.tensors);
+    element.bytes = SampleBytes(element.tensors);
+    buffer_bytes_ += element.bytes;
+    buffer_.push_back(std::move(element));
+  }
+  if (buffer_.empty()) return failed_;
+  std::swap(buffer_[random_.Below(buffer_.size())], buffer_.back());
+  Element& next = buffer_.back();
+  *tensors = std::move(next.tensors);
+  *index = next.index;
+  index_known_ = next.index_known;
+  buffer_bytes_ -= next.bytes;
+  buffer_.pop_back();
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    bool end = false;
+    int skipped = 0;
+    // One by one: after an error in a longer stretch it would be unknown how far
+    // the input has come.
+    absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
+    if (ctx->cancellation_manager()->IsCancelled()) return status;
+    // That an element which nobody wants fails is of no interest, but how many
+    // were lost with it is not known.
+    position_known_ = position_known_ && status.ok();
+    if (status.ok() && end) {
+      failed_ = OtherLength("fewer than");
+      return failed_;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::ReadStream(IteratorContext* ctx,
+                                      std::vector<Tensor>* tensors,
+                                      std::optional<uint32_t>* index) {
+  while (!stream_ended_) {
+    const Epoch::Advance advance = epoch_->AdvanceStream();
+    TF_RETURN_IF_ERROR(PassOver(ctx, advance.pass_over));
+    if (advance.wanted) {
+      bool end = false;
+      absl::Status status = input_->GetNext(ctx, tensors, &end);
+      if (!status.ok()) {
+        *index = advance.index;
+        position_known_ = false;
+        return status;
+      }
+      if (!end) {
+        *index = advance.index;
+        return absl::OkStatus();
+      }
+      stream_ended_ = true;
+      if (epoch_->num_samples() == kUnknownSamples) {
+        epoch_->StreamEnded();
+      } else {
+        failed_ = OtherLength("fewer than");
+      }
+      return failed_;
+    }
+    if (advance.at_end) {
+      // A `cache` upstream keeps its contents only when it is read to its end.
+      bool end = false;
+      std::vector<Tensor> past_the_end;
+      failed_ = input_->GetNext(ctx, &past_the_end, &end);
+      if (failed_.ok() && !end) failed_ = OtherLength("more than");
+      TF_RETURN_IF_ERROR(failed_);
+      stream_ended_ = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SourceReader::OtherLength(const char* comparison) const {
+  return absl::DataLossError(absl::StrCat(
+      "The source of refurbish yields ", comparison, " the ",
+      epoch_->num_samples(),
+      " elements it had before, so its samples cannot be told apart by "
+      "position. Use a source that is the same in every epoch."));
+}
+
+}  // namespace refurbish_tf

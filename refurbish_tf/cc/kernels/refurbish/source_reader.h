@@ -1,0 +1,104 @@
+// Reads from the source of a refurbish stage just the samples that have to be
+// prepared.
+#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
+#define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/stage/epoch.h"
+
+namespace refurbish_tf {
+
+// How many elements of a stream are held to come in random order. At a size of 1
+// it is read as it is.
+struct ShuffleBufferSize {
+  // What an argument of 0 stands for.
+  static ShuffleBufferSize FromArgument(int64_t elements) {
+    if (elements > 0) return {elements, std::numeric_limits<int64_t>::max()};
+    return {1000, 256'000'000};
+  }
+
+  int64_t elements;
+  // With so many no more elements are read, however few they are.
+  int64_t bytes;
+};
+
+// Of one epoch. For one thread at a time.
+class SourceReader {
+ public:
+  SourceReader(const DatasetBase* source,
+               const tensorflow::data::DatasetBaseIterator* parent,
+               std::string prefix, std::shared_ptr<Epoch> epoch,
+               ShuffleBufferSize shuffle_buffer, uint64_t seed);
+  ~SourceReader();
+  SourceReader(const SourceReader&) = delete;
+  SourceReader& operator=(const SourceReader&) = delete;
+
+  // Reads the next sample to prepare. `index` is empty at the end; with an error,
+  // it is that of the sample that failed, if there is one.
+  absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
+                    std::optional<uint32_t>* index);
+
+  // From its start, after its end was read.
+  absl::Status BeginAnew(IteratorContext* ctx);
+
+  // So that a `cache` upstream sees its end, and a source that has grown is
+  // noticed.
+  absl::Status ReadToEnd(IteratorContext* ctx);
+
+  const DatasetBase* source() const { return source_; }
+
+  // Whether it is known which sample was read last: after an error a stream may
+  // have lost more than one element.
+  bool index_known() const { return index_known_; }
+
+ private:
+  struct Element {
+    std::vector<Tensor> tensors;
+    uint32_t index;
+    bool index_known;
+    int64_t bytes;
+  };
+
+  absl::Status Begin(IteratorContext* ctx, bool anew);
+  absl::Status ReadRequested(std::vector<Tensor>* tensors,
+                             std::optional<uint32_t>* index);
+  absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
+                            std::optional<uint32_t>* index);
+  absl::Status ReadStream(IteratorContext* ctx, std::vector<Tensor>* tensors,
+                          std::optional<uint32_t>* index);
+  absl::Status PassOver(IteratorContext* ctx, int64_t count);
+  absl::Status OtherLength(const char* comparison) const;
+
+  const DatasetBase* const source_;
+  const tensorflow::data::DatasetBaseIterator* const parent_;
+  const std::string prefix_;
+  const std::shared_ptr<Epoch> epoch_;
+  const ShuffleBufferSize shuffle_buffer_;
+  RandomStream random_;
+  // In which a source with random access is read.
+  std::optional<IteratorContext> mapped_;
+  // Null until a sample has to be prepared.
+  std::unique_ptr<IteratorBase> input_;
+  size_t num_read_ = 0;
+  std::vector<Element> buffer_;
+  int64_t buffer_bytes_ = 0;
+  bool stream_ended_ = false;
+  // Of the stream; of what was read last.
+  bool position_known_ = true;
+  bool index_known_ = true;
+  // What ends the stream before its time, or after it.
+  absl::Status failed_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_

@@ -1,0 +1,105 @@
+#include "refurbish_tf/cc/kernels/sources/record_work.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/sources/open_files.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/tstring.h"
+
+namespace refurbish_tf {
+
+absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
+                        Tensor* tensor) {
+  Tensor read(tensorflow::DT_STRING, TensorShape({}));
+  tstring& text = read.scalar<tstring>()();
+  const absl::Status status =
+      ReadRecord(&OpenFiles::Global(), index.At(record), since,
+                 [&text](size_t length) {
+                   text.resize_uninitialized(length);
+                   return text.mdata();
+                 });
+  if (!status.ok()) return Printable(status);
+  *tensor = std::move(read);
+  return absl::OkStatus();
+}
+
+OrderedWorkers::Claimed RecordWork::Claim(
+    std::unique_ptr<OrderedWorkers::Piece>* piece) {
+  if (ended_) return OrderedWorkers::Claimed::kEnd;
+  *piece = std::make_unique<RecordPiece>();
+  return OrderedWorkers::Claimed::kFetch;
+}
+
+OrderedWorkers::Outcome RecordWork::Fetch(OrderedWorkers::Piece* piece) {
+  auto& record = static_cast<RecordPiece&>(*piece);
+  if (ended_ || !Decide(&record)) {
+    ended_ = true;
+    return OrderedWorkers::Outcome::kDropped;
+  }
+  return record.status.ok() ? OrderedWorkers::Outcome::kRun
+                            : OrderedWorkers::Outcome::kDone;
+}
+
+OrderedWorkers::Outcome RecordWork::Run(OrderedWorkers::Piece* piece) {
+  auto& record = static_cast<RecordPiece&>(*piece);
+  record.status = ReadTensor(*index_, record.index, since_, &record.tensor);
+  return OrderedWorkers::Outcome::kDone;
+}
+
+int64_t RecordWork::Bytes(const OrderedWorkers::Piece& piece) const {
+  const auto& record = static_cast<const RecordPiece&>(piece);
+  return record.status.ok() && record.index >= 0
+             ? index_->At(record.index).in_file.length
+             : 0;
+}
+
+OrderedWorkers::Claimed RecordsInOrder::Claim(
+    std::unique_ptr<OrderedWorkers::Piece>* piece) {
+  auto record = std::make_unique<RecordPiece>();
+  if (!Decide(record.get())) return OrderedWorkers::Claimed::kEnd;
+  *piece = std::move(record);
+  return OrderedWorkers::Claimed::kRun;
+}
+
+bool RecordsInOrder::Decide(RecordPiece* piece) {
+  if (next_ >= num_records()) return false;
+  piece->index = next_;
+  next_ += step_;
+  return true;
+}
+
+bool RequestedRecords::Decide(RecordPiece* piece) {
+  absl::StatusOr<size_t> index;
+  // What is not found is for another source, behind or before this one in
+  // `concatenate`.
+  do {
+    index = mapper_(static_cast<size_t>(num_requests_++));
+  } while (absl::IsNotFound(index.status()));
+  piece->num_requests = num_requests_;
+  if (absl::IsOutOfRange(index.status())) return false;
+  piece->status = index.status();
+  if (!index.ok()) return true;
+  if (*index >= static_cast<size_t>(num_records())) return false;
+  piece->index = static_cast<int64_t>(*index);
+  return true;
+}
+
+bool SplitRecords::Decide(RecordPiece* piece) {
+  Tensor split;
+  bool end = false;
+  piece->status = splits_->GetNext(&split, &end);
+  if (!piece->status.ok()) return true;
+  if (end) return false;
+  piece->index = split.scalar<int64_t>()();
+  if (piece->index < 0 || piece->index >= num_records()) {
+    piece->status = absl::DataLossError(absl::StrCat(
+        "A service hands out record ", piece->index, " of ", num_records(),
+        ": the files are not the same everywhere."));
+    piece->index = -1;
+  }
+  return true;
+}
+
+}  // namespace refurbish_tf

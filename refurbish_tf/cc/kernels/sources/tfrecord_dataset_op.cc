@@ -1,0 +1,456 @@
+// Records of TFRecord files, by index.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/sources/record_work.h"
+#include "refurbish_tf/cc/kernels/sources/tensorflow_files.h"
+#include "refurbish_tf/cc/sources/open_files.h"
+#include "refurbish_tf/cc/sources/record_index.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/data/name_utils.h"
+#include "tensorflow/core/data/split_utils.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+using tensorflow::data::ParseVectorArgument;
+using tensorflow::data::SplitProvider;
+
+constexpr char kTfrecordType[] = "Tfrecord";
+constexpr char kTfrecordStage[] = "rtf.sources.tfrecord";
+constexpr char kNumRequests[] = "num_requests";
+constexpr char kNumPending[] = "num_pending";
+constexpr char kPending[] = "pending";
+
+constexpr int64_t kMaxRequests = int64_t{1} << 62;
+// Far more than lies ready at any time.
+constexpr int64_t kMaxPending = 1 << 20;
+
+// How many reads are under way, or files looked at, where it is left to us: a disk
+// or a service has more to gain from that than there are processors.
+constexpr int64_t kAutotuneReads = 16;
+
+// With which `Skip` moves on past records that are under way, rather than begin
+// anew where it leads to.
+constexpr int64_t kMostPassed = 16;
+
+struct TfrecordArguments {
+  std::vector<tstring> files;
+  std::string index_dir;
+  // The same in every copy of the dataset.
+  std::string index;
+  int64_t num_parallel_reads = 0;
+};
+
+class TfrecordDataset : public DatasetBase {
+ public:
+  TfrecordDataset(OpKernelContext* ctx, TfrecordArguments arguments,
+                  std::shared_ptr<const RecordIndex> index)
+      : DatasetBase(DatasetContext(ctx)),
+        arguments_(std::move(arguments)),
+        index_(std::move(index)) {}
+
+  const DataTypeVector& output_dtypes() const override {
+    static const auto* const kTypes =
+        new DataTypeVector({tensorflow::DT_STRING});
+    return *kTypes;
+  }
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    static const auto* const kShapes =
+        new std::vector<PartialTensorShape>({PartialTensorShape({})});
+    return *kShapes;
+  }
+  std::string DebugString() const override {
+    return tensorflow::data::name_utils::DatasetDebugString(kTfrecordType);
+  }
+  int64_t CardinalityInternal(CardinalityOptions) const override {
+    return index_->num_records();
+  }
+  absl::Status InputDatasets(
+      std::vector<const DatasetBase*>* inputs) const override {
+    inputs->clear();
+    return absl::OkStatus();
+  }
+  absl::Status CheckExternalState() const override { return absl::OkStatus(); }
+  absl::Status RandomIndexingCompatible() const override {
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeSplitProviders(std::vector<std::unique_ptr<SplitProvider>>*
+                                      split_providers) const override {
+    split_providers->push_back(
+        std::make_unique<tensorflow::data::IndexSplitProvider>(
+            index_->num_records()));
+    return absl::OkStatus();
+  }
+
+  absl::Status Get(OpKernelContext*, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    return GetRecord(index, out_tensors);
+  }
+  absl::Status Get(AnyContext, int64_t index,
+                   std::vector<Tensor>* out_tensors) const override {
+    return GetRecord(index, out_tensors);
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext*,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    Node *files, *index_dir, *index, *num_parallel_reads;
+    TF_RETURN_IF_ERROR(b->AddVector(arguments_.files, &files));
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index_dir), &index_dir));
+    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index), &index));
+    TF_RETURN_IF_ERROR(
+        b->AddScalar(arguments_.num_parallel_reads, &num_parallel_reads));
+    return b->AddDataset(this, {files, index_dir, index, num_parallel_reads},
+                         output);
+  }
+
+ private:
+  class Iterator;
+
+  absl::Status GetRecord(int64_t index, std::vector<Tensor>* out_tensors) const {
+    TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
+    out_tensors->resize(1);
+    return ReadTensor(*index_, index, /*since=*/0, &out_tensors->front());
+  }
+
+  const TfrecordArguments arguments_;
+  const std::shared_ptr<const RecordIndex> index_;
+};
+
+// Which records come is decided in one of three ways, for the whole of an iterator's
+// life: one after the other; by the splits that a service hands out; or by an index
+// mapper, which all but the first element shows.
+//
+// Lock order: `mu_`, then what the workers lock.
+class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
+ public:
+  explicit Iterator(const Params& params)
+      : DatasetIterator<TfrecordDataset>(params),
+        num_records_(dataset()->index_->num_records()) {}
+
+  ~Iterator() override {
+    workers_.Cancel();
+    workers_.Stop();
+  }
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    since_ = OpenFiles::Global().Now();
+    TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+    if (ctx->split_providers().empty()) return absl::OkStatus();
+    TF_ASSIGN_OR_RETURN(splits_, GetSingleSplitProvider(ctx, dataset()));
+    return absl::OkStatus();
+  }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    if (ctx->index_mapper() != nullptr) {
+      if (workers_.get() == nullptr) {
+        Start(ctx, std::make_unique<RequestedRecords>(
+                       dataset()->index_, since_, ctx->index_mapper(),
+                       num_requests_));
+      }
+      return Next(ctx, out_tensors, end_of_sequence);
+    }
+    if (splits_ != nullptr) return NextSplit(ctx, out_tensors, end_of_sequence);
+    if (position_ >= num_records_) {
+      *end_of_sequence = true;
+      return absl::OkStatus();
+    }
+    const int64_t wanted = position_++;
+    Plan(ctx, wanted);
+    while (true) {
+      absl::Status status = Next(ctx, out_tensors, end_of_sequence);
+      if (last_read_ >= wanted || *end_of_sequence ||
+          absl::IsCancelled(status)) {
+        return status;
+      }
+    }
+  }
+
+ protected:
+  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
+      IteratorContext*,
+      tensorflow::data::model::Node::Args args) const override {
+    return tensorflow::data::model::MakeSourceNode(std::move(args));
+  }
+
+  absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
+                            bool* end_of_sequence, int* num_skipped) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (ctx->index_mapper() == nullptr && splits_ == nullptr) {
+        const int64_t skipped =
+            std::min<int64_t>(num_to_skip, num_records_ - position_);
+        position_ += skipped;
+        *num_skipped = static_cast<int>(skipped);
+        *end_of_sequence = skipped < num_to_skip;
+        return absl::OkStatus();
+      }
+    }
+    return DatasetIterator<TfrecordDataset>::SkipInternal(
+        ctx, num_to_skip, end_of_sequence, num_skipped);
+  }
+
+  // What is read ahead is read again after a restore.
+  absl::Status SaveInternal(SerializationContext*,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kPosition, position_));
+    TF_RETURN_IF_ERROR(
+        writer->WriteScalar(prefix(), kNumRequests, num_requests_));
+    if (splits_ == nullptr) return absl::OkStatus();
+    std::vector<const OrderedWorkers::Piece*> ready;
+    if (workers_.get() != nullptr && !workers_.get()->Settle(&ready)) {
+      return absl::CancelledError("Iteration was cancelled.");
+    }
+    absl::Status status = SaveSplits(writer, ready);
+    if (workers_.get() != nullptr) workers_.get()->Resume();
+    return status;
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    // All that can be refused is, before anything is changed.
+    const CheckpointReader saved(kTfrecordStage, prefix(), ctx, reader);
+    int64_t position = 0, num_requests = 0;
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, num_records_, &position));
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kNumRequests, 0, kMaxRequests, &num_requests));
+    if (splits_ != nullptr) {
+      int64_t num_pending = 0;
+      TF_RETURN_IF_ERROR(
+          saved.ReadNumber(kNumPending, 0, kMaxPending, &num_pending));
+      std::deque<int64_t> pending;
+      for (int64_t i = 0; i < num_pending; ++i) {
+        TF_RETURN_IF_ERROR(saved.ReadNumber(absl::StrCat(kPending, "_", i), 0,
+                                            num_records_ - 1,
+                                            &pending.emplace_back()));
+      }
+      TF_RETURN_IF_ERROR(splits_->Restore(
+          [this](const std::string& key) { return full_name(key); }, reader));
+      pending_ = std::move(pending);
+    }
+    position_ = position;
+    last_wanted_ = position - 1;
+    num_requests_ = num_requests;
+    return absl::OkStatus();
+  }
+
+ private:
+  void Start(IteratorContext* ctx, std::unique_ptr<RecordWork> work)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    workers_.Stop();
+    IteratorContext::Params params(ctx);
+    params.cancellation_manager = workers_.cancellation_manager();
+    // Would be kept for as long as the iterator lives.
+    params.index_mapper = nullptr;
+    workers_ctx_.emplace(std::move(params));
+    work_ = std::move(work);
+    OrderedWorkers::Options options = WorkerOptions(
+        ctx,
+        dataset()->arguments_.num_parallel_reads == kAutotuneCalls
+            ? kAutotuneReads
+            : dataset()->arguments_.num_parallel_reads,
+        "true", {});
+    // A mapper waits where too much was asked for ahead, until what was asked for
+    // before is taken: which is what the consumer is about to do.
+    options.consumer_helps = !work_->may_wait();
+    // A symbolic checkpoint is taken with each element, so nothing may be ahead.
+    if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
+    workers_.Start(options, work_.get(), &*workers_ctx_, nullptr);
+  }
+
+  // Has the workers read `wanted`, and what is likely to be wanted after it: `shard`
+  // skips the same number of records again and again.
+  void Plan(IteratorContext* ctx, int64_t wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const int64_t step = wanted - last_wanted_;
+    const bool regular = step == last_step_;
+    last_wanted_ = wanted;
+    last_step_ = step;
+    const int64_t ahead = wanted - last_read_ - plan_step_;
+    if (workers_.get() != nullptr && (!regular || step == plan_step_) &&
+        ahead >= 0 && ahead % plan_step_ == 0 &&
+        ahead / plan_step_ <= kMostPassed) {
+      return;
+    }
+    plan_step_ = regular ? step : 1;
+    last_read_ = wanted - plan_step_;
+    Start(ctx, std::make_unique<RecordsInOrder>(dataset()->index_, since_,
+                                                wanted, plan_step_));
+  }
+
+  absl::Status NextSplit(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                         bool* end_of_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!pending_.empty()) {
+      const int64_t record = pending_.front();
+      pending_.pop_front();
+      out_tensors->resize(1);
+      absl::Status status = ReadTensor(*dataset()->index_, record, since_,
+                                       &out_tensors->front());
+      if (!status.ok()) out_tensors->clear();
+      return status;
+    }
+    if (workers_.get() == nullptr) {
+      Start(ctx, std::make_unique<SplitRecords>(dataset()->index_, since_,
+                                                splits_));
+    }
+    return Next(ctx, out_tensors, end_of_sequence);
+  }
+
+  absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
+                    bool* end_of_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    out_tensors->clear();
+    std::unique_ptr<OrderedWorkers::Piece> piece;
+    int64_t waited_nanos;
+    RecordStop(ctx);
+    const OrderedWorkers::Next next =
+        workers_.get()->GetNext(&piece, &waited_nanos);
+    RecordStart(ctx);
+    if (next == OrderedWorkers::Next::kEnd) {
+      *end_of_sequence = true;
+      return absl::OkStatus();
+    }
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
+    }
+    auto& record = static_cast<RecordPiece&>(*piece);
+    last_read_ = record.index;
+    num_requests_ = record.num_requests;
+    if (record.status.ok()) out_tensors->push_back(std::move(record.tensor));
+    return record.status;
+  }
+
+  absl::Status SaveSplits(IteratorStateWriter* writer,
+                          const std::vector<const OrderedWorkers::Piece*>& ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<int64_t> pending(pending_.begin(), pending_.end());
+    for (const OrderedWorkers::Piece* piece : ready) {
+      const int64_t index = static_cast<const RecordPiece*>(piece)->index;
+      if (index >= 0) pending.push_back(index);
+    }
+    for (size_t i = 0; i < pending.size(); ++i) {
+      TF_RETURN_IF_ERROR(writer->WriteScalar(
+          prefix(), absl::StrCat(kPending, "_", i), pending[i]));
+    }
+    TF_RETURN_IF_ERROR(writer->WriteScalar(
+        prefix(), kNumPending, static_cast<int64_t>(pending.size())));
+    return splits_->Save(
+        [this](const std::string& key) { return full_name(key); }, writer);
+  }
+
+  const int64_t num_records_;
+
+  absl::Mutex mu_;
+  // When the iterator began.
+  int64_t since_ ABSL_GUARDED_BY(mu_) = 0;
+  // In order: the next one to be handed out.
+  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t last_wanted_ ABSL_GUARDED_BY(mu_) = -1;
+  int64_t last_step_ ABSL_GUARDED_BY(mu_) = 1;
+  int64_t plan_step_ ABSL_GUARDED_BY(mu_) = 1;
+  int64_t last_read_ ABSL_GUARDED_BY(mu_) = -1;
+  // By a mapper: how often it was asked until what was handed out last.
+  int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;
+  // By splits: null unless there are some; and those of a checkpoint that were not
+  // handed out.
+  std::shared_ptr<SplitProvider> splits_ ABSL_GUARDED_BY(mu_);
+  std::deque<int64_t> pending_ ABSL_GUARDED_BY(mu_);
+  std::optional<IteratorContext> workers_ctx_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<RecordWork> work_ ABSL_GUARDED_BY(mu_);
+  // They use all of these. Changed with `mu_`.
+  IteratorWorkers workers_;
+};
+
+std::unique_ptr<IteratorBase> TfrecordDataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<Iterator>(Iterator::Params{
+      this,
+      tensorflow::data::name_utils::IteratorPrefix(kTfrecordType, prefix)});
+}
+
+class TfrecordDatasetOp : public DatasetOpKernel {
+ public:
+  using DatasetOpKernel::DatasetOpKernel;
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
+    TfrecordArguments arguments;
+    OP_REQUIRES_OK(
+        ctx, ParseVectorArgument<tstring>(ctx, "files", &arguments.files));
+    tstring text;
+    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index_dir", &text));
+    arguments.index_dir = text;
+    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index", &text));
+    arguments.index = text;
+    OP_REQUIRES_OK(ctx,
+                   ParseScalarArgument<int64_t>(ctx, "num_parallel_reads",
+                                                &arguments.num_parallel_reads));
+    OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_reads));
+    IndexOptions options;
+    options.directory = arguments.index_dir;
+    options.num_threads = static_cast<int>(
+        arguments.num_parallel_reads == kAutotuneCalls
+            ? kAutotuneReads
+            : arguments.num_parallel_reads);
+    options.access = AccessTo;
+    options.progress = isatty(STDERR_FILENO) == 1;
+    absl::Status status;
+    // A rewrite of the graph makes the dataset anew, of the same files as before.
+    std::shared_ptr<const RecordIndex> index =
+        Registry<const RecordIndex>::Global().GetOrCreate(
+            arguments.index, [&]() -> std::shared_ptr<const RecordIndex> {
+              const std::vector<std::string> paths(arguments.files.begin(),
+                                                   arguments.files.end());
+              auto made = LoadOrMakeIndex(paths, options);
+              if (!made.ok()) status = Printable(made.status());
+              return made.ok() ? *std::move(made) : nullptr;
+            });
+    OP_REQUIRES_OK(ctx, status);
+    *output = new TfrecordDataset(ctx, std::move(arguments), std::move(index));
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>TfrecordDataset").Device(DEVICE_CPU),
+                        TfrecordDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,179 @@
+"""A log of what the reuse stages do, and how long training waits for them."""
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf._internal import native
+from refurbish_tf.keras.step import StepCallback
+from refurbish_tf.stats import EchoStats
+from refurbish_tf.stats import stats
+
+_SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
+
+
+class RefurbishLogger(StepCallback):
+  """Writes what the reuse stages did in each epoch, and how long training waited for input, to history and TensorBoard.
+
+  >>> import keras
+  >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
+  >>> model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+  >>> model.compile("sgd", "mse")
+  >>> history = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(train)])
+  >>> history.history["refurbish_fresh"]
+  [8, 4, 4]
+  >>> len(history.history["input_wait_fraction"])
+  3
+
+  The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
+
+  - `input_wait_fraction`: the time that training waited for its input, over the time of the epoch without validation. It
+    is in the `logs` of the epoch, for the progress bar and for callbacks that come later, such as `CSVLogger`. What it says
+    depends on where training runs, see `verdict`.
+  - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
+    that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
+    in bursts: a median near 0 does not say that the input keeps up.
+  - for each stage `refurbish` of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
+    `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in `rtf.EpochStats`;
+  - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
+    `rtf.EchoStats`.
+
+  The waits are what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum
+  over its devices, and the fraction their mean.
+
+  A stage with a `name` has it in place of `refurbish` or `echo`. With `log_dir` all are written for TensorBoard as well, as
+  `refurbish/fresh`, `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training. The
+  callback takes some 0.1 ms a step.
+
+  Attributes:
+    verdict: when `fit` is done, a sentence on what a faster input can save, which `fit` prints, too, unless its `verbose` is
+      0. It is of all epochs but the first, which is slower, where there are more. None before, and without a step.
+
+  Args:
+    dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.
+    log_dir: a directory for TensorBoard, a str or a `pathlib.Path`, or None for none.
+
+  Raises:
+    TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
+    RuntimeError: Keras is of a version whose internals are not those of the known ones.
+  """
+
+  verdict: str | None = None
+
+  def __init__(self, dataset: tf.data.Dataset[Any], log_dir: str | os.PathLike[str] | None = None) -> None:
+    super().__init__()
+    stats(dataset)  # Tells what is wrong with it, if anything.
+    if log_dir is not None and not isinstance(log_dir, (str, os.PathLike)):
+      raise TypeError(f"log_dir must be the path of a directory, or None for no TensorBoard, got {log_dir!r}.")
+    self._dataset = dataset
+    self._log_dir = log_dir
+    self._writer = None
+
+  def on_train_begin(self, logs=None):
+    if self._log_dir is not None:
+      self._writer = tf.summary.create_file_writer(os.path.join(os.fspath(self._log_dir), "train"))
+    self.verdict = None
+    self._times = []  # Of each epoch how long it was waited, and how long it took.
+    super().on_train_begin(logs)
+
+  def on_epoch_begin(self, epoch, logs=None):
+    super().on_epoch_begin(epoch, logs)
+    self._before = stats(self._dataset)
+    self._waits = []
+    self._waited = _waited()
+    self._began, self._ended = time.perf_counter(), None
+
+  def run_step(self, function, *args):
+    result = function(*args)
+    waited = _waited()
+    self._waits.append(waited - self._waited)
+    self._waited = waited
+    return result
+
+  def on_test_begin(self, logs=None):
+    # Of the validation in an epoch; `evaluate` by itself has no epoch.
+    if self._step is not None and self._ended is None:
+      self._ended = time.perf_counter()
+
+  def on_epoch_end(self, epoch, logs=None):
+    values = {}
+    if self._waits:
+      self._times.append((sum(self._waits) / _num_devices(self.model), (self._ended or time.perf_counter()) - self._began))
+      median, high = np.percentile(self._waits, [50, 95]).tolist()
+      values = {"input_wait": {"p50": median, "p95": high, "max": max(self._waits)}}
+      logs["input_wait_fraction"] = _fraction(self._times[-1:])
+    for before, after in zip(self._before, stats(self._dataset)):
+      values[_unused(after.name, values)] = _difference(before.total, after.total)
+    history = self.model.history.history
+    for group, scalars in values.items():
+      for name, value in scalars.items():
+        history.setdefault(f"{group}_{name}", []).append(value)
+    if self._waits:
+      values["input_wait"]["fraction"] = logs["input_wait_fraction"]  # Keras has it in the history.
+    if self._writer is not None:
+      with self._writer.as_default():
+        for group, scalars in values.items():
+          for name, value in scalars.items():
+            # What tf.summary.scalar writes, which needs TensorBoard to be installed where the training runs.
+            tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), step=epoch, metadata=_SCALAR)
+      self._writer.flush()
+
+  def on_train_end(self, logs=None):
+    super().on_train_end(logs)
+    if self._times:
+      self.verdict = _verdict(_fraction(self._times[1:] or self._times), _trains_on_processors(self.model))
+      if self.params["verbose"]:
+        print(self.verdict)
+    if self._writer is not None:
+      self._writer.close()
+      self._writer = None
+
+
+def _waited():
+  """The seconds that the pipelines of this process have been waited for."""
+  return float(native.ops().refurbish_tf_input_wait())
+
+
+def _num_devices(model):
+  """How many devices wait at the same time."""
+  return model.distribute_strategy.num_replicas_in_sync if keras.backend.backend() == "tensorflow" else 1
+
+
+def _trains_on_processors(model):
+  return all("cpu" in str(variable.value.device).lower() for variable in model.trainable_variables)
+
+
+def _fraction(times):
+  waited, took = map(sum, zip(*times))
+  return waited / took
+
+
+def _verdict(fraction, on_processors):
+  waited = f"Training waited for its input during {100 * fraction:.0f} % of its time"
+  if not on_processors:
+    return f"{waited}, which is about the most that a faster input can save."
+  return (f"{waited}, but it runs on the processors that prepare the input: a cheaper input may save more than that, "
+          "which only a trial of some epochs tells.")
+
+
+def _difference(before, after):
+  values = {name: value - getattr(before, name) for name, value in vars(after).items()}
+  if isinstance(after, EchoStats):
+    values["factor"] = EchoStats(**values).factor
+  else:
+    values["bytes"] = after.bytes  # Not a sum.
+  return values
+
+
+def _unused(name, names):
+  """`name`, with a number behind it if another stage has it."""
+  number, candidate = 1, name
+  while candidate in names:
+    number += 1
+    candidate = f"{name}_{number}"
+  return candidate
