@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.keras import logger
+from refurbish_tf.keras import logger as module
 from support.fits import BATCH, EPOCHS, N, make_dataset
 
 
@@ -110,10 +110,10 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
     (False, 1, "which is about the most that a faster input can save.")])
 def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatch, capsys, on_processors, verbose, said):
   clock = types.SimpleNamespace(now=100.0, waited=5.0)
-  monkeypatch.setattr(logger, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
-  monkeypatch.setattr(logger, "_waited", lambda: clock.waited)
+  monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
+  monkeypatch.setattr(module, "_waited", lambda: clock.waited)
   if not on_processors:
-    monkeypatch.setattr(logger, "_trains_on_processors", lambda model: False)
+    monkeypatch.setattr(module, "_trains_on_processors", lambda model: False)
   waits = [20, 10, 2]
 
   class Time(keras.callbacks.Callback):
@@ -163,7 +163,7 @@ def test_bad_arguments_of_the_logger():
 JAX = """
 import keras, tensorflow as tf
 import refurbish_tf as rtf
-from refurbish_tf.keras import logger
+from refurbish_tf.keras import logger as module
 dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=1).batch(2)
 model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
