@@ -1,5 +1,6 @@
 """A checkpoint that is damaged, foreign or newer is refused with what is wrong in it, and changes nothing."""
 import copy
+import os
 import pathlib
 import shutil
 import time
@@ -144,6 +145,18 @@ DAMAGE = [
 def test_nonsense_is_refused(state, changes, message):
   state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in changes.items()}
   assert_refused(state, f"The checkpoint of refurbish is damaged: its? .*{message}")
+
+
+def test_more_samples_than_memory_holds_are_refused():
+  """Before anything is made for them: of a source whose length is not known a checkpoint may say any."""
+  most = min(2**32 - 1, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") // 16)
+  dataset = make("stream", N, epochs=None)
+  state = state_of(iter(dataset))
+  state.values |= {"num_samples": np.int64(most + 1), "scheduled": np.int64(1)}
+  with pytest.raises(tf.errors.DataLossError, match=f"num_samples is {most + 1}"):
+    set_state(iter(dataset), state)
+  with pytest.raises(ValueError, match=f"has {most + 1} elements.* at most {most}"):
+    tf.data.Dataset.range(most + 1).refurbish(lambda x: x)
 
 
 @pytest.mark.parametrize("key", KEYS)

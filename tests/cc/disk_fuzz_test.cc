@@ -39,6 +39,8 @@ std::vector<std::string> Names(const std::string& directory) {
   return names;
 }
 
+constexpr off_t kHuge = off_t{1} << 30;
+
 // What tools and people do to files, of which they may have an older copy.
 class Injury {
  public:
@@ -79,10 +81,14 @@ class Injury {
       case 5:
         unlink(path.c_str());
         break;
-      case 6:  // mv, of two at once.
-        renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, (directory_ + "/" + names[random() % names.size()]).c_str(),
-                  RENAME_EXCHANGE);
+      case 6: {  // mv, of two at once, but no huge file for the index.
+        const std::string other = directory_ + "/" + names[random() % names.size()];
+        std::error_code error;
+        if (size < kHuge && static_cast<off_t>(fs::file_size(other, error)) < kHuge) {
+          renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE);
+        }
         break;
+      }
       case 7:
         copies_[name] = ReadStartOf(path);
         break;

@@ -1,5 +1,8 @@
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -8,6 +11,18 @@
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
+namespace {
+
+// What the schedule and an epoch take while they are made, measured.
+constexpr int64_t kBytesPerSample = 16;
+
+}  // namespace
+
+int64_t MostSamples() {
+  return std::min(static_cast<int64_t>(kMaxSamples),
+                  sysconf(_SC_PHYS_PAGES) *
+                      (sysconf(_SC_PAGESIZE) / kBytesPerSample));
+}
 
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved) {
@@ -38,10 +53,10 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
   }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
       (saved.num_samples <= 0 ||
-       saved.num_samples > static_cast<int64_t>(kMaxSamples))) {
+       saved.num_samples > MostSamples())) {
     return DamagedCheckpoint(absl::StrCat(
         "its num_samples is ", saved.num_samples, ", but must be at least 1 and "
-        "at most ", kMaxSamples));
+        "at most ", MostSamples(), ", as many as this machine has memory for"));
   }
   if (saved.scheduled &&
       (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {

@@ -14,6 +14,10 @@ namespace refurbish_tf {
 
 inline constexpr int64_t kUnknownSamples = -1;
 
+// The most samples of a stage: at most kMaxSamples, and as many as this machine
+// has memory to arrange.
+int64_t MostSamples();
+
 // The error of a checkpoint that does not fit.
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);

@@ -56,11 +56,11 @@ absl::Status Stage::Configure(const StageOptions& options,
   }
   const int64_t max_bytes = store->store().max_bytes();
   const bool limited = max_bytes != kUnlimited;
-  if (options.num_samples > static_cast<int64_t>(kMaxSamples)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("The source has ", options.num_samples,
-                     " elements; refurbish takes at most ", kMaxSamples,
-                     ". Shard it, one stage a shard."));
+  if (options.num_samples > MostSamples()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The source has ", options.num_samples,
+        " elements; refurbish takes at most ", MostSamples(),
+        ", as many as this machine has memory for. Shard it, one stage a shard."));
   }
   if (limited && options.sample_bytes > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
