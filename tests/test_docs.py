@@ -50,7 +50,7 @@ def test_no_address_is_invented():
   setup.read(ROOT / "setup.cfg")
   ours = setup.get("metadata", "url", fallback=None)
   address = r"(?:https?://|git@)?[\w.-]*git(?:hub|lab)[\w./:-]*/[\w.-]*refurbish[\w./-]*"
-  assert re.search(address, "git+https://github.com/refurbish/refurbish")
+  assert re.search(address, "git+https://gitlab.com/refurbish/refurbish")
   for path in [*LINKED, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "setup.cfg", ROOT / "setup.py", ROOT / "pyproject.toml",
                ROOT / "docs" / "conf.py", *(ROOT / "refurbish_tf").rglob("*.py")]:
     found = re.findall(address, path.read_text(encoding="utf-8"), re.IGNORECASE)
