@@ -2,11 +2,13 @@
 
     pip install -e '.[docs]' && sphinx-build -W -c docs . docs/_build
 
-The source directory is the root and not docs/, so that a link from one file to another is the same here and on GitHub, and
-the notebooks and the benchmarks' results need no copy.
+The source directory is the root and not docs/. So a link from one file to another works here and on GitHub, and the
+notebooks and the benchmarks' results need no copy.
 """
+import configparser
 import json
 import os
+import pathlib
 import re
 import sys
 
@@ -15,7 +17,7 @@ import tensorflow as tf  # pylint: disable=wrong-import-position
 
 import refurbish_tf as rtf  # pylint: disable=wrong-import-position
 
-# For autodoc to find the methods that importing the package attaches to tf.data.Dataset.
+# So that autodoc finds the methods that the package adds to tf.data.Dataset.
 sys.modules.setdefault("tensorflow.data", tf.data)
 
 project = "refurbish_tf"
@@ -30,31 +32,34 @@ html_theme = "furo"
 html_title = "refurbish_tf"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
-html_theme_options = {
-    "source_repository": "https://github.com/refurbish-tf/refurbish_tf/", "source_branch": "main",
-    "source_directory": ""}
+# Each page links to its source, once the repository has a public address.
+_setup = configparser.ConfigParser()
+_setup.read(pathlib.Path(__file__).parent.parent / "setup.cfg")
+if _setup.has_option("metadata", "url"):
+  html_theme_options = {
+      "source_repository": _setup["metadata"]["url"], "source_branch": "main", "source_directory": ""}
 
 # A heading has the anchor that GitHub gives it.
 myst_heading_anchors = 4
-# A notebook shows what it was committed with.
+# A notebook shows the outputs that it was committed with.
 nb_execution_mode = "off"
 # Its tables are Markdown.
 nb_render_markdown_format = "myst"
-# The license of a notebook stands above its title.
+# A notebook's license stands above its title.
 suppress_warnings = ["myst.header"]
 
-# What is not said to be Python is none: directories, and what programs print.
+# A block that is not marked as Python is a directory tree or the output of a program.
 highlight_language = "none"
 
 autodoc_member_order = "bysource"
-# The docstrings say the types, with shapes and units.
+# The docstrings name the types, with shapes and units.
 autodoc_typehints = "none"
 add_module_names = False
 napoleon_use_rtype = False
 
 
 def _without_license(app, name, source):  # pylint: disable=unused-argument
-  """A notebook's first heading is its copyright, which would be the title of its page; and nbfmt strips its language."""
+  """Drops a notebook's license, whose heading would be the page's title, and adds the language that nbfmt strips."""
   if not name.startswith("notebooks/"):
     return
   notebook = json.loads(source[0])
@@ -66,7 +71,7 @@ def _without_license(app, name, source):  # pylint: disable=unused-argument
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disable=unused-argument,too-many-arguments
-  """Docstrings are Markdown where they have `code`, tables and indented formulas; autodoc reads reStructuredText."""
+  """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc reads."""
   made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):
     indent = len(line) - len(line.lstrip())
@@ -88,9 +93,9 @@ def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disa
 
 
 def _prose(lines):
-  # Code may go on in the next line, and not in the next paragraph.
+  # Code may continue on the next line, but not in the next paragraph.
   text = re.sub(r"(?<!`)`((?:[^`\n]|\n(?! *\n))+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
-  # Such as |A|, which would be the name of a substitution.
+  # |A| would be read as a substitution.
   return re.sub(r"\|(\w+)\|", r"\\|\1\\|", text).split("\n") if lines else []
 
 
@@ -106,5 +111,5 @@ def _table(match):
 
 def setup(app):
   app.connect("source-read", _without_license)
-  # Before napoleon, which makes what it sees reStructuredText.
+  # Before napoleon, which writes reStructuredText.
   app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)

@@ -1,6 +1,8 @@
 """The README and the guides: their examples run, their links lead somewhere, and Sphinx has nothing to warn of."""
 import ast
+import configparser
 import functools
+import inspect
 import importlib.util
 import os
 import pathlib
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from support import cases
 from support.quick import without_rand_augment
 
@@ -39,6 +42,19 @@ def examples(page):
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
     before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
     yield text[:block.start()].count("\n") + 1, block[1], not before.startswith(NOT_RUN)
+
+
+def test_no_address_is_invented():
+  """Whoever registers an invented address decides what runs at `pip install git+...`. Ours is `url` in setup.cfg, if any."""
+  setup = configparser.ConfigParser()
+  setup.read(ROOT / "setup.cfg")
+  ours = setup.get("metadata", "url", fallback=None)
+  address = r"(?:https?://|git@)?[\w.-]*git(?:hub|lab)[\w./:-]*/[\w.-]*refurbish[\w./-]*"
+  assert re.search(address, "git+https://gitlab.com/refurbish/refurbish")
+  for path in [*LINKED, *(ROOT / "notebooks").glob("*.ipynb"), ROOT / "setup.cfg", ROOT / "setup.py", ROOT / "pyproject.toml",
+               ROOT / "docs" / "conf.py", *(ROOT / "refurbish_tf").rglob("*.py")]:
+    found = re.findall(address, path.read_text(encoding="utf-8"), re.IGNORECASE)
+    assert [each for each in found if ours is None or not each.startswith(ours)] == [], path
 
 
 # What the examples of Keras' documentation begin with: `from keras import layers`.
@@ -80,6 +96,29 @@ def few_and_small(monkeypatch):
 
 
 @pytest.fixture
+def final_augmentations(monkeypatch):
+  """The `final_fn` of each `rtf.augment.split` that is called."""
+  found, split = [], rtf.augment.split
+
+  def recorded(*args, **kwargs):
+    functions = split(*args, **kwargs)
+    found.append(functions[1])
+    return functions
+
+  monkeypatch.setattr(rtf.augment, "split", recorded)
+  return found
+
+
+def has_many_outcomes(final_fn):
+  """Whether it makes enough different images of one for `recommend_split` to rate r = 3 at 0.95 or more: about 20."""
+  image, made = np.random.default_rng(7).integers(0, 256, [64, 64, 3], np.uint8), set()
+  for number in range(64):
+    seed = {"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
+    made.add(final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes())
+  return len(made) >= 20
+
+
+@pytest.fixture
 def service():
   """The address of a tf.data service of one worker, in this process."""
   dispatcher = tf.data.experimental.service.DispatchServer(
@@ -95,7 +134,7 @@ def service():
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("page", [page for page in PAGES if any(is_run for _, _, is_run in examples(page))],
                          ids=lambda page: page.stem)
-def test_examples_run(page, photographs, few_and_small, request):
+def test_examples_run(page, photographs, few_and_small, final_augmentations, request):
   """All of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
   for line, example, is_run in examples(page):
@@ -107,6 +146,9 @@ def test_examples_run(page, photographs, few_and_small, request):
       example = example.replace(given, run_here)
     # With its place in the page, for a traceback to name it.
     exec(compile("\n" * line + example, str(page), "exec"), names)  # pylint: disable=exec-used
+    final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
+  # A flip alone, which has two outcomes, is no example.
+  assert all(map(has_many_outcomes, set(final_augmentations)))
   # What is built is read, too: much of what can be wrong shows only then.
   if "train" in names:
     next(iter(names["train"]))
