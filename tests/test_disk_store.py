@@ -180,7 +180,7 @@ def test_store_by_hand_is_there_in_the_next_run(root):
   assert store.verify() == (1, 0)
   with pytest.raises(tf.errors.NotFoundError, match="no sample at index 7"):
     store.get(7)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="^index"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"index .*2\*\*28"):
     store.put(2**28, {"a": tf.constant([4.0]), "b": "far"})
 
 
