@@ -20,8 +20,8 @@ namespace refurbish_tf {
 // If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
 // system would end processes that touch what was lost (SIGBUS). A signal
 // handler maps zeros there instead, until the writer calls `Mend`, which makes
-// the file as long as it was, with zeros where it was cut, and counts the
-// samples that were lost.
+// the file as long as it was, with zeros where it was cut. The writer then
+// counts the samples that were lost.
 //
 // Thread-safe.
 class MappedFile {
