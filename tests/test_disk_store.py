@@ -180,7 +180,7 @@ def test_store_by_hand_is_there_in_the_next_run(root):
   assert store.verify() == (1, 0)
   with pytest.raises(tf.errors.NotFoundError, match="no sample at index 7"):
     store.get(7)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=r"below 2\*\*28"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"index .*2\*\*28"):
     store.put(2**28, {"a": tf.constant([4.0]), "b": "far"})
 
 
@@ -265,7 +265,7 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
   for open_again in (
       lambda: rtf.CacheStore(path), lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=path),
       lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)):
-    with pytest.raises(ValueError, match="was deleted while the store was in use in this process. Drop the CacheStore"):
+    with pytest.raises(ValueError, match="deleted"):
       open_again()
   assert sorted(map(int, dataset)) == list(range(6))  # Who has it goes on.
   del store, dataset

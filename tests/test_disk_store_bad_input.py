@@ -71,7 +71,7 @@ def test_store_by_hand_has_no_layers(root, monkeypatch):
   path = new_path(root)
   store = rtf.CacheStore(path)
   store.put(0, tf.constant(1, tf.int64))
-  with pytest.raises(ValueError, match="put into it by hand"):
+  with pytest.raises(ValueError, match="by hand"):
     tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
   monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
   assert int(rtf.CacheStore(path).get(0)) == 1
@@ -83,14 +83,14 @@ def test_directory_of_others_is_left_untouched(root):
   path.mkdir()
   (path / "cat.jpeg").write_text("cat")
   for overwrite in (False, True):
-    with pytest.raises(ValueError, match="it holds cat.jpeg, which is not of a cache store"):
+    with pytest.raises(ValueError, match="cat.jpeg"):
       rtf.CacheStore(path, overwrite=overwrite)
   assert os.listdir(path) == ["cat.jpeg"]
   os.rename(path / "cat.jpeg", os.fsencode(path) + b"/caf\xe9")
-  with pytest.raises(ValueError, match=r"it holds caf\\xe9, which is not of a cache store"):
+  with pytest.raises(ValueError, match=r"caf\\xe9"):
     rtf.CacheStore(path)
   os.rename(os.fsencode(path) + b"/caf\xe9", path / "cat.jpeg")
-  with pytest.raises(ValueError, match="it is a file"):
+  with pytest.raises(ValueError, match="cat.jpeg"):
     rtf.CacheStore(path / "cat.jpeg")
 
 
@@ -101,7 +101,7 @@ def test_store_of_a_newer_format_is_left_untouched(root):
   body = text[:text.rindex("crc32c")]
   (path / "store").write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
   before = {file.name: file.read_bytes() for file in path.iterdir()}
-  with pytest.raises(ValueError, match="format 99.*formats up to 1"):
+  with pytest.raises(ValueError, match="format 99"):
     rtf.CacheStore(path)
   assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
@@ -118,12 +118,12 @@ def _crc32c(data):
 def test_in_use(root):
   path = new_path(root)
   store = rtf.CacheStore(path)
-  with pytest.raises(ValueError, match="in use in this process.*overwrite"):
+  with pytest.raises(ValueError, match="overwrite=True"):
     rtf.CacheStore(path, overwrite=True)
   with pytest.raises(ValueError, match="max_bytes=9223372036854775807, got 4096"):
     rtf.CacheStore(path, max_bytes=4096)
   store.put(0, 1)
-  with pytest.raises(ValueError, match="put into it by hand"):
+  with pytest.raises(ValueError, match="by hand"):
     tf.data.Dataset.range(3).refurbish(lambda x: tf.cast(x, tf.int32), store=store)
 
 

@@ -198,7 +198,7 @@ def test_a_file_that_changes_is_an_error(tmp_path, change, in_use):
     assert contents(records.take(1)) == [b"0/0"]
   change(path)
   assert set(read(records)) == {tf.errors.FailedPreconditionError}
-  with pytest.raises(tf.errors.FailedPreconditionError, match="changed or replaced"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match=re.escape(path)):
     tf.data.experimental.at(records, 3)
   if os.path.exists(path):
     assert contents(rtf.sources.tfrecord(path)) == contents(tf.data.TFRecordDataset(path))
@@ -249,15 +249,15 @@ def test_what_stands_in_the_place_of_an_index(tmp_path):
   path, = write_files(tmp_path, 3)
   place = tmp_path / ".refurbish_tf" / "0.tfrecord.index"
   place.mkdir(parents=True)
-  with pytest.raises(ValueError, match="is a directory.*Remove"):
+  with pytest.raises(ValueError, match=re.escape(str(place))):
     rtf.sources.tfrecord(path)
   place.rmdir()
   os.mkfifo(place)
-  with pytest.raises(ValueError, match="is not a file.*Remove"):
+  with pytest.raises(ValueError, match=re.escape(str(place))):
     rtf.sources.tfrecord(path)
   place.unlink()
   place.write_text("a letter")
-  with pytest.raises(ValueError, match="no index of refurbish_tf"):
+  with pytest.raises(ValueError, match=re.escape(str(place))):
     rtf.sources.tfrecord(path)
   assert place.read_text() == "a letter"
   place.unlink()
@@ -299,11 +299,11 @@ def test_names_that_are_no_text_arrive_in_errors(tmp_path):
   shutil.copy(write_files(tmp_path, 3)[0], directory + b"/a")
   records = rtf.sources.tfrecord(directory + b"/a")
   damage(os.fsdecode(directory + b"/a"), 13)
-  with pytest.raises(tf.errors.FailedPreconditionError, match=r"/caf\\xe9/a was changed"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match=r"/caf\\xe9/a "):
     contents(records)
   damaged = rtf.sources.tfrecord(directory + b"/a")
   for dataset in (damaged, damaged.refurbish(tf.identity)):
-    with pytest.raises(tf.errors.DataLossError, match=r"/caf\\xe9/a is damaged"):
+    with pytest.raises(tf.errors.DataLossError, match=r"/caf\\xe9/a "):
       contents(dataset)
   for given in ({"files": directory + b"/none"}, {"files": os.fsdecode(directory + b"/none")},
                 {"files": directory + b"/a", "index_dir": directory + b"/no/none"},
@@ -317,7 +317,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
   (tmp_path / "elsewhere").mkdir()
   path, = write_files(tmp_path / "data", 3)
   (tmp_path / "data" / ".refurbish_tf").symlink_to("../elsewhere")
-  with pytest.raises(ValueError, match=r"\.refurbish_tf is a link.*Remove it, or give index_dir"):
+  with pytest.raises(ValueError, match=r"\.refurbish_tf .*index_dir"):
     rtf.sources.tfrecord(path)
   assert not os.listdir(tmp_path / "elsewhere")
   # The user's own is another thing.
@@ -347,7 +347,7 @@ def test_bad_input(tmp_path):
       (TypeError, "sorted", lambda: rtf.sources.tfrecord(tf.data.Dataset.list_files(path))),
       (ValueError, "null character", lambda: rtf.sources.tfrecord(path + "\0b")),
       (ValueError, "index_dir.*null character", lambda: rtf.sources.tfrecord(path, index_dir="a\0b")),
-      (ValueError, "http://a/b.*downloaded first", lambda: rtf.sources.tfrecord("http://a/b")),
+      (ValueError, "http://a/b.*get_file", lambda: rtf.sources.tfrecord("http://a/b")),
       (ValueError, "No such file", lambda: rtf.sources.tfrecord(tmp_path / "none")),
       (ValueError, "is a directory", lambda: rtf.sources.tfrecord(tmp_path)),
       (ValueError, "is not a file", lambda: rtf.sources.tfrecord(pipe)),
@@ -358,8 +358,8 @@ def test_bad_input(tmp_path):
       (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=0)),
       (ValueError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=5000)),
       (TypeError, "num_parallel_reads", lambda: rtf.sources.tfrecord(path, num_parallel_reads=1.5)),
-      (tf.errors.DataLossError, r"no TFRecord file.*record 0 at offset 0", lambda: rtf.sources.tfrecord(letter)),
-      (tf.errors.DataLossError, r"ends within a record \(record 1 at offset 19\)", lambda: rtf.sources.tfrecord(cut)),
+      (tf.errors.DataLossError, r"/letter .*\(record 0 at offset 0\)", lambda: rtf.sources.tfrecord(letter)),
+      (tf.errors.DataLossError, r"/cut .*\(record 1 at offset 19\)", lambda: rtf.sources.tfrecord(cut)),
   ]:
     with pytest.raises(kind, match=message):
       build()

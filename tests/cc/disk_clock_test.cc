@@ -1,5 +1,5 @@
-// Rounds in which the clock of the machine jumps and jobs die that have claimed samples:
-// who claims a sample keeps it from the others while it lives, and not for long.
+// Rounds in which the machine's clock jumps and jobs that have claimed samples die: a claim keeps a
+// sample from the other jobs while its job lives, and only for a limited time.
 #include <cstdint>
 #include <csignal>
 #include <iterator>

@@ -1,5 +1,4 @@
-// Whatever becomes of the files or the disk: a sample comes out of the store right
-// or not at all.
+// Whatever happens to the files or the disk: a sample comes out of the store right or not at all.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -79,8 +78,8 @@ class DiskDamageTest : public StoreDirectoryTest {
     }
   }
 
-  // Nothing is known of what is there without the file that says so: nothing is
-  // changed, and the way out is named.
+  // Without the settings file the origin of the samples is unknown: nothing is changed, and the error says
+  // what to do.
   void ExpectRefused(const std::string& damage) {
     const auto before = ReadFiles(directory_);
     const absl::Status status = DiskStore::Open(directory_, {}).status();
@@ -234,7 +233,7 @@ TEST_F(DiskDamageTest, MissingFiles) {
   }
 }
 
-// What has been given to another sample, and records of another generation.
+// Records that another sample's word points to, and records of another generation.
 TEST_F(DiskDamageTest, WordsThatPointToOthersRecords) {
   Restore();
   std::string index = files_["index"];

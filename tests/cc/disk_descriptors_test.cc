@@ -1,4 +1,4 @@
-// However many segments there are, only so many are open. It lowers the limit of the
+// However many segments there are, the number of open files is bounded. Lowers the limit of the
 // process.
 #include <cstdint>
 #include <filesystem>
@@ -46,7 +46,7 @@ TEST_F(DiskDescriptorsTest, AreBoundedHoweverManySegmentsThereAre) {
     for (uint64_t i = 0; i < kSamples; ++i) {
       EXPECT_EQ(Get(*store, i), Content(i, generation, kSize)) << i;
     }
-    // All are its own: none that is dead stays.
+    // All segments are its own: none that is dead stays.
     store->Compact();
     EXPECT_LT(store->Stats().segments, int64_t{2 * kSamples});
     EXPECT_EQ(store->Stats().failed_writes, 0);

@@ -1,5 +1,5 @@
-// Directories that are none of ours are refused and left as they are, and
-// processes that are killed leave nothing wrong in ours.
+// Directories that are not a cache store are refused and left as they are, and killed processes
+// leave no damage in a store.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>

@@ -1,6 +1,6 @@
-// Rounds in which the files of a store are injured and replaced, and its disk is full
-// (disk_fuzz_testing.h). Each user has a store of its own; what
-// threads do to one, the thread sanitizer sees in disk_store_races_test.cc.
+// Rounds in which the files of a store are damaged and replaced, and its disk is full
+// (disk_fuzz_testing.h). Each user has a store object of its own; threads that share one are in
+// disk_store_races_test.cc, for the thread sanitizer.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -41,7 +41,7 @@ std::vector<std::string> Names(const std::string& directory) {
 
 constexpr off_t kHuge = off_t{1} << 30;
 
-// What tools and people do to files, of which they may have an older copy.
+// What tools and people do to files; they may have an older copy.
 class Injury {
  public:
   explicit Injury(std::string directory) : directory_(std::move(directory)) {}
@@ -229,7 +229,7 @@ class FullDiskEnv : public StoreEnv {
   absl::Status Allocate(int fd, uint64_t offset, uint64_t size) override {
     if (!is_full) return StoreEnv::Allocate(fd, offset, size);
     (void)StoreEnv::Allocate(fd, offset, size / 2);
-    return absl::ErrnoToStatus(ENOSPC, "cannot make a file longer");
+    return absl::ErrnoToStatus(ENOSPC, "cannot extend a file");
   }
 
   std::atomic<bool> is_full{false};

@@ -1,6 +1,6 @@
-// Rounds of what jobs do with a store, drawn at random, while somebody does harm to
-// its files, its disk or its clock. Whatever that is: what comes out of the store is
-// right, nobody waits for ever, nobody dies, and the store works afterwards.
+// Rounds of random operations of jobs on a store, while somebody damages its files, its disk or its
+// clock. In every case what comes out of the store is right, nobody waits for ever, nobody dies,
+// and the store works afterwards.
 #ifndef REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
 

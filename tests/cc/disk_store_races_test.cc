@@ -1,5 +1,5 @@
-// What others do to the cache store on disk between one step and the next, what
-// fails, and everything at once. They use std::thread.
+// Races and failures of the cache store on disk: what others do to it between two steps, failing
+// system calls, and everything at once. Uses std::thread.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>

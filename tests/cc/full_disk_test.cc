@@ -1,5 +1,4 @@
-// A disk that is full: what is there goes on being used, and room that comes back,
-// too.
+// A full disk: what is stored stays in use, and room that comes back is used.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -141,7 +140,7 @@ TEST_F(SmallDiskTest, GoesOnWhenItIsFullAndAgainWhenItIsNot) {
   EXPECT_EQ(CountRight(*store, tried), static_cast<int64_t>(tried / 2));
 }
 
-// What was written of a record that did not fit does not keep its space.
+// The written part of a record that did not fit takes no space.
 TEST_F(SmallDiskTest, GivesBackWhatDidNotFit) {
   auto store = Open();
   Put(*store, 0, 0, Content(0, 0, 20'000));
@@ -284,7 +283,7 @@ TEST_F(FullStoreTest, RoomThatComesBackIsUsed) {
   EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kSamples}, int64_t{0}));
 }
 
-// What is removed makes room, too, wherever it was.
+// Removed samples make room, too, wherever they were.
 TEST_F(FullStoreTest, WhatIsDeadIsWrittenOver) {
   PutAll(0);
   const std::set<uint64_t> stored = Stored(0);
@@ -294,7 +293,7 @@ TEST_F(FullStoreTest, WhatIsDeadIsWrittenOver) {
   EXPECT_EQ(store_->Verify(), std::make_pair(int64_t{kFit}, int64_t{0}));
 }
 
-// What is there goes on being used where nothing at all can be written.
+// The stored samples stay in use when nothing at all can be written.
 TEST_F(FullStoreTest, NothingMakesRoomWhereThatDoesNotHelp) {
   PutAll(0);
   const size_t stored = Stored(0).size();

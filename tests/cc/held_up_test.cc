@@ -1,5 +1,4 @@
-// A process that is stopped while it has a lock of a store, whichever, holds up
-// nobody. It forks.
+// A process that is suspended while it holds any lock of a store blocks no other. Forks.
 #include <chrono>
 #include <csignal>
 #include <string>

@@ -1,4 +1,4 @@
-// What layers draw, and what they make of images, against the plainest way to say it.
+// Draws and pixels of the layers, against the simplest implementation.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -51,7 +51,7 @@ LayerRun Parsed(const std::vector<std::string>& texts) {
   return *std::move(run);
 }
 
-// Each pixel by itself, from the definition of the layer.
+// Computes each pixel alone, from the definition of the layer.
 Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
   Image made = image;
   const int64_t height = image.height, width = image.width;
@@ -139,7 +139,7 @@ TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
   }
 }
 
-// Values of a type as float32, of which they are exact.
+// Converts values of a type to float32, exactly.
 float AsFloat(ValueType type, const uint8_t* bytes) {
   uint32_t bits;
   if (type == ValueType::kFloat32) {

@@ -71,7 +71,7 @@ TEST_F(MappedFileTest, WhatIsCutOffIsZeroUntilItIsMended) {
   }
 }
 
-// What a file system takes that cannot set space aside.
+// A file system that cannot set space aside.
 TEST_F(MappedFileTest, ZerosAreAppendedAndTakeNothingsPlace) {
   WriteFile(path(), "abc");
   const int fd = open(path().c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
@@ -105,7 +105,7 @@ TEST_F(MappedFileTest, IsUsedWhileItIsCut) {
   EXPECT_EQ(std::filesystem::file_size(path()), kChunk);
 }
 
-// What is not ours goes where it would have gone.
+// A fault outside our mappings goes to the handler that was there before.
 TEST_F(MappedFileTest, OtherBusErrorsAreNotOurs) {
   const auto touch_beyond_the_end = [&] {
     const int fd = open((directory_ + "/other").c_str(), O_RDWR | O_CREAT, 0600);

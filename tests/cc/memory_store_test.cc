@@ -40,7 +40,7 @@ TEST(MemoryStoreTest, WhatWillBeAskedForIsBroughtNearer) {
   const Sample two = MakeSample("two");
   store.Put(1, 0, one);
   store.Put(5000, 7, two);
-  // What is not there, and more than are brought at once, does no harm.
+  // Absent samples, and more than are prefetched at once, do no harm.
   std::vector<uint32_t> indices(100, 4'000'000'000);
   indices[3] = 5000;
   indices[9] = 1;

@@ -1,5 +1,5 @@
-// Workers that are cancelled or destroyed: at any moment, and nothing begins or is
-// handed out from then on. They use std::thread.
+// Workers that are cancelled or destroyed at any moment: nothing begins or is handed out
+// afterwards. Uses std::thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// How much the workers make in advance: no more than there is room for, and no
-// less. They use std::thread. ordered_workers_test.cc says with which kinds.
+// How far the workers run ahead: as far as there is room, and no further. Uses std::thread.
+// ordered_workers_test.cc lists the kinds of workers.
 #include <algorithm>
 #include <cstdint>
 

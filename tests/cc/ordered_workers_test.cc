@@ -1,5 +1,4 @@
-// Of all kinds of workers: each piece comes once, and no wake-up is lost.
-// They use std::thread.
+// For all kinds of workers: each piece comes once, and no wake-up is lost. Uses std::thread.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -277,7 +276,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
       results.push_back(number);
     }
   }
-  // What was claimed and not begun is given up, and nothing else.
+  // Pieces that were claimed and not begun are dropped, and nothing else.
   for (const int given_up : workers.never_fetched()) results.push_back(given_up);
   for (int i = 0; i < kPieces; ++i) {
     const bool dropped = Claimed(Draw(seed, i) % 3) != Claimed::kDone && Draw(seed + 1, i) % 5 == 0;

@@ -1,6 +1,5 @@
-// Who waits for what: neither the threads, nor the consumer, nor the input lie
-// idle without need, and no one is woken for nothing. They use
-// std::thread.
+// Who waits for what: threads, consumer and input are never idle without need, and nobody is woken
+// in vain. Uses std::thread.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

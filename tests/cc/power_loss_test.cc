@@ -1,8 +1,8 @@
-// Whatever of a store has reached the disk when the power fails: a sample comes out
-// right, under the settings that the store then says, or not at all.
+// Whatever part of a store has reached the disk when the power fails: a sample comes out right,
+// under the settings that the store then has, or not at all.
 //
-// A short run is written down, operation by operation. Each state that the disk may
-// be in, if the power fails between two of them, is made and opened.
+// A short run is recorded, operation by operation. For a loss of power between any two of them,
+// each state that the disk may be in is made and opened.
 #include <algorithm>
 #include <filesystem>
 #include <functional>

@@ -1,6 +1,6 @@
-// What may be on a disk after a loss of power: from what was done to the files and
-// what of that was synchronised, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey
-// (Mohan et al., OSDI 2018) find it out.
+// Computes what may be on a disk after a loss of power from the operations on the files and what
+// was synchronised of them, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI
+// 2018) do.
 #ifndef REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
 
@@ -266,7 +266,7 @@ class PowerLoss {
   // `env` must outlive it, and do nothing any more.
   explicit PowerLoss(const RecordingEnv* env) : env_(env) {}
 
-  // The operations of which it is not known what has become of them.
+  // The operations whose fate is unknown.
   std::vector<size_t> Unknown(size_t done) const {
     const auto& log = env_->log();
     std::vector<size_t> unknown;
@@ -380,7 +380,7 @@ class PowerLoss {
     }
   }
 
-  // A page that was mapped, of which each sector may be of any time.
+  // A mapped page, whose sectors may each be of any time.
   std::string PageOf(int file, size_t done, std::mt19937* random) const {
     const auto& versions = env_->mapped().at(file).versions;
     size_t count = 1;

@@ -1,4 +1,4 @@
-// What error messages have in place of bytes that are no text.
+// Error messages escape bytes that are not UTF-8.
 #include "refurbish_tf/cc/base/printable.h"
 
 #include <string>

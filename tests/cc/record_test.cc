@@ -47,7 +47,7 @@ TEST(RecordTest, ATagIsOfTheGenerationThatIsNearest) {
       ASSERT_EQ(NearestGeneration(TagOf(generation), to), generation) << to;
     }
   }
-  // None is before the first and none after the last.
+  // Generations neither begin before 0 nor go beyond the last.
   EXPECT_EQ(NearestGeneration(kNumTags - 1, 0), kNumTags - 1);
   EXPECT_EQ(NearestGeneration(TagOf(kNoGeneration), kNoGeneration - 1), kNoGeneration - kNumTags);
 }

@@ -208,7 +208,7 @@ TEST(ScheduleTest, NoGenerationIsTakenForNone) {
           const EpochSchedule order = schedule.Epoch(epoch);
           for (uint32_t i = 0; i < 5; ++i) {
             EXPECT_LE(order.Generation(i), epoch);
-            // The greatest number of the type says that there is none.
+            // The greatest number of the type means "none".
             EXPECT_LT(order.Generation(i), std::numeric_limits<uint32_t>::max());
           }
         }

@@ -1,4 +1,4 @@
-// What the sanitizers are to say nothing about: see thread_sanitizer.supp.
+// What the sanitizers must not report: see thread_sanitizer.supp.
 #include <atomic>
 #include <cerrno>
 #include <thread>

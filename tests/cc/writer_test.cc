@@ -1,4 +1,4 @@
-// Who puts and gets does not wait for the disk.
+// Puts and gets do not wait for the disk.
 #include "refurbish_tf/cc/store/disk/writer.h"
 
 #include <atomic>
@@ -80,7 +80,7 @@ class WriterTest : public StoreDirectoryTest {
     return Open(std::move(options));
   }
 
-  // Whether it comes to its end by itself.
+  // Whether it ends without help.
   template <class Body>
   static bool Ends(const Body& body, std::thread* thread) {
     std::packaged_task<void()> task(body);
@@ -248,10 +248,10 @@ TEST_F(OthersTest, AnIndexThatIsWrittenOverIsNoticed) {
     EXPECT_EQ(Put(*store, i, 0, Content(i, 0, 1'000)), PutResult::kStored);
   }
   store.reset();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("90 samples"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(" 90 "), std::string::npos);
 }
 
-// It has no writer, and waits for none.
+// A forked child has no writer, and does not wait for one.
 TEST_F(OthersTest, AForkedChildGetsAndEnds) {
   auto store = Open();
   Put(*store, 1, 0, "one");

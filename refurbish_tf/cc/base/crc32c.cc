@@ -53,11 +53,11 @@ uint32_t ExtendByTable(uint32_t crc, const uint8_t* data, size_t size) {
 
 #if defined(__x86_64__)
 
-// The instruction yields a result every cycle, but each only after three. So
-// three stretches are taken side by side and joined: the register is linear, and
-// that of a stretch is moved over those behind it as over as many zeros. (Carry-less
-// multiplication of 64 bytes at a time, AVX-512, took 2 to 10 % less of a read of
-// 150 KiB and nothing less of one of 3 KiB.)
+// The instruction has a throughput of one a cycle and a latency of three. So
+// three stretches are computed side by side and joined: the register is linear,
+// and moving the result of one stretch past the next is the same as feeding it
+// that many zeros. (Carry-less multiplication of 64 bytes at a time, AVX-512,
+// took 2 to 10 % less of a read of 150 KiB and nothing less of one of 3 KiB.)
 constexpr size_t kStretch = 512;
 
 // The register after `kStretch` zeros, by each of its bytes.
@@ -92,7 +92,7 @@ __attribute__((target("sse4.2"))) uint32_t ExtendByInstruction(
     for (; size >= 3 * kStretch; data += 3 * kStretch, size -= 3 * kStretch) {
       uint64_t second = 0;
       uint64_t third = 0;
-      // Three streams are more than the processor sees coming by itself.
+      // Three streams are more than the processor prefetches by itself.
       for (size_t i = 0; i < 3 * kStretch; i += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(data + 3 * kStretch + i),
                      _MM_HINT_T0);

@@ -7,14 +7,14 @@
 
 namespace refurbish_tf {
 
-// CRC-32C (Castagnoli), by the processor's own instructions where it has them:
-// every sample that is read is checked. (Abseil's, which comes with TensorFlow,
-// takes nearly ten times as long on processors that it does not know.)
-// `Crc32c(b, m, Crc32c(a, n))` is that of a and b in a row.
+// CRC-32C (Castagnoli), with the processor's own instruction where it has one:
+// every sample that is read is checked. (Abseil's version, which comes with
+// TensorFlow, takes nearly ten times as long on processors that it does not
+// know.) `Crc32c(b, m, Crc32c(a, n))` is the checksum of a followed by b.
 uint32_t Crc32c(const void* data, size_t size, uint32_t before = 0);
 
-// All the ways to compute it that this processor has, the fastest first, for the
-// test to compare.
+// All implementations that this processor can run, the fastest first. For the
+// test, which compares them.
 using Crc32cWay = uint32_t (*)(uint32_t reg, const uint8_t* data, size_t size);
 std::vector<Crc32cWay> Crc32cWays();
 

@@ -10,12 +10,12 @@
 
 namespace refurbish_tf {
 
-// Random. Takes no file descriptor, and throws nothing, as std::random_device may
-// where the process has no descriptor left.
+// A random number. Needs no file descriptor and never throws, unlike
+// std::random_device, which may where the process has no descriptor left.
 inline uint64_t NewNumber() {
   uint64_t number;
   if (getentropy(&number, sizeof(number)) == 0) return number;
-  // Only where the system's call is forbidden.
+  // Only where the system call is forbidden.
   return static_cast<uint64_t>(
              std::chrono::system_clock::now().time_since_epoch().count()) ^
          static_cast<uint64_t>(getpid()) << 40;

@@ -8,7 +8,7 @@
 namespace refurbish_tf {
 namespace {
 
-// How many bytes the character takes that `text` begins with; 0 where they are none.
+// The size of the UTF-8 character at the start of `text`; 0 if it is not valid.
 size_t CharacterSize(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -19,7 +19,7 @@ size_t CharacterSize(absl::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
   }
-  // What a shorter form would do for, surrogates, and what is beyond the last one.
+  // Overlong forms, surrogates, and code points above U+10FFFF.
   if ((first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) > 0x9f) ||
       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) > 0x8f)) {
     return 0;

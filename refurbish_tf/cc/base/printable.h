@@ -9,12 +9,12 @@
 
 namespace refurbish_tf {
 
-// The text with each byte that is not of UTF-8 written as Python's
-// "backslashreplace" does, \xff. The name of a file may be of any bytes, and Python
-// reads messages as UTF-8: an error that it cannot read never arrives.
+// Writes each byte that is not valid UTF-8 as an escape such as \xff, like
+// Python's "backslashreplace". A file name may hold any bytes, and Python
+// decodes messages as UTF-8: an error that it cannot decode is lost.
 std::string Printable(absl::string_view text);
 
-// The same of a message.
+// The same for the message of a status.
 absl::Status Printable(const absl::Status& status);
 
 }  // namespace refurbish_tf

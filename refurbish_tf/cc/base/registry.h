@@ -13,13 +13,13 @@
 
 namespace refurbish_tf {
 
-// Process-wide: finds what several ops share again by a string in their graph.
-// Rewriting a dataset graph makes new dataset objects with the same string, so
-// they find the same state. The registry keeps nothing alive: what is found
-// dies with the last object that uses it.
+// A process-wide table of objects that several ops share, found by a string in
+// their graph. Rewriting a dataset graph makes new dataset objects with the
+// same string, and they find the same state. The registry keeps nothing alive:
+// an object dies with the last shared_ptr to it.
 //
-// Thread-safe. The lock is not held while an object is made, which may take as
-// long as another process pleases: only who wants that very object waits.
+// Thread-safe. The lock is not held while an object is created, which may wait
+// for another process: only callers that want this very object wait.
 template <class T>
 class Registry {
  public:
@@ -28,8 +28,8 @@ class Registry {
     return *registry;
   }
 
-  // Null when `create` returns null; whoever waits for the same id then tries
-  // for itself. `create` must not ask for its own id.
+  // Null if `create` returns null; the next caller that waits for the same id
+  // then calls its own `create`. `create` must not ask for its own id.
   std::shared_ptr<T> GetOrCreate(
       const std::string& id, const std::function<std::shared_ptr<T>()>& create)
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -45,8 +45,8 @@ class Registry {
       making_.erase(id);
       if (object != nullptr) {
         entries_[id] = object;
-        // Forgets the dead now and then, so that a process that makes many
-        // pipelines does not grow.
+        // Removes expired entries now and then, so that the table of a process
+        // that makes many pipelines does not grow.
         if (entries_.size() > 2 * live_when_swept_ + 16) Sweep();
       }
     }
@@ -54,9 +54,9 @@ class Registry {
     return object;
   }
 
-  // Null when it is not there, as while it is still being made: who may ask for
-  // an object was given its id by somebody who has it, and none of these is to
-  // wait for a maker who may yet fail.
+  // Null if there is no such object, or while it is still being created: a
+  // caller got the id from a holder of the object, and must not wait for a
+  // creation that may yet fail.
   std::shared_ptr<T> Find(const std::string& id) ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     return Lookup(id);
@@ -77,7 +77,7 @@ class Registry {
   }
 
   std::mutex mu_;
-  std::condition_variable made_;  // Or given up.
+  std::condition_variable made_;  // Or its creation failed.
   std::unordered_map<std::string, std::weak_ptr<T>> entries_
       ABSL_GUARDED_BY(mu_);
   std::unordered_set<std::string> making_ ABSL_GUARDED_BY(mu_);

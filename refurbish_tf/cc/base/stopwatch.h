@@ -7,7 +7,7 @@
 
 namespace refurbish_tf {
 
-// Adds the time that it lives to a counter.
+// Adds its own lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(std::atomic<int64_t>* nanos) : nanos_(nanos) {}

@@ -4,7 +4,7 @@ namespace refurbish_tf {
 namespace {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
-// So that what a seed draws is independent of the seeds that are made of it.
+// Makes the draws of a seed independent of the seeds that are derived from it.
 constexpr uint64_t kWords = 0x6a09e667f3bcc909;
 
 // The finalizer of SplitMix64 (Steele et al., 2014).
@@ -18,7 +18,7 @@ inline int32_t Below(const ImageSeed& seed, uint64_t k, uint64_t end) {
   return static_cast<int32_t>((seed.Word(k) * end) >> 32);
 }
 
-// Of 1, in units of 2^-31.
+// A number in [0, 1), in units of 2^-31.
 inline int32_t Fraction(const ImageSeed& seed, uint64_t k) {
   return static_cast<int32_t>(seed.Word(k) >> 1);
 }

@@ -9,15 +9,21 @@
 
 namespace refurbish_tf {
 
-// A seed as for `tf.random.stateless_*`, hashed: all that is drawn is of the key.
+// A seed as for `tf.random.stateless_*`, hashed: all draws depend on the hash
+// alone.
+//
+// Image b of a batch has the seed `seed_at(seed, b)`, and a layer of `compose`
+// `seed_at(·, position)` of that: what is drawn does not depend on who draws
+// it.
 class ImageSeed {
  public:
   ImageSeed(int64_t first, int64_t second);
 
-  // The seed of image or layer `index` of many: int32, as it is handed out.
+  // The seed of image or layer `index`; `At` as the int32 numbers that
+  // `seed_at` returns in Python.
   std::array<int32_t, 2> At(uint64_t index) const;
   ImageSeed SeedAt(uint64_t index) const;
-  // Word k of those that this seed stands for.
+  // The k-th random word of this seed.
   uint32_t Word(uint64_t k) const;
 
  private:

@@ -47,7 +47,7 @@ uint32_t Bits(float value) {
 }  // namespace
 
 Pattern::Pattern(const Normalization& normalization, int64_t channels) {
-  // Without a division: for a small image, 24 of them take as long as its pixels.
+  // Without divisions: 24 of them take as long as the pixels of a small image.
   int64_t channel = 0;
   for (int i = 0; i < kPattern; ++i) {
     scale[i] = normalization.scale[channel];

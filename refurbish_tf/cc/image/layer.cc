@@ -12,11 +12,11 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kMaxPadding = 16383;
-// What a crop is resized to.
+// The longest side that a crop is resized to.
 constexpr int64_t kMaxResized = 65535;
 
-// The arguments of one layer, as they are written. Each is asked for once; what
-// was not asked for is an error, as what is missing or malformed is.
+// Parses the arguments of one layer. Each is asked for once; missing, malformed
+// and unknown arguments are errors.
 class Arguments {
  public:
   explicit Arguments(absl::string_view text) : text_(text) {
@@ -39,7 +39,7 @@ class Arguments {
         return argument.second;
       }
     }
-    Fail(absl::StrCat("it lacks ", key));
+    Fail(absl::StrCat(key, " is missing"));
     return "";
   }
 
@@ -71,8 +71,8 @@ class Arguments {
   std::array<double, 2> Range(absl::string_view key) {
     const std::vector<double> values = Numbers(key);
     if (values.size() != 2 || !(values[0] > 0) || values[1] < values[0]) {
-      Fail(absl::StrCat(
-          key, " must be two numbers above 0, the second not the smaller one"));
+      Fail(absl::StrCat(key,
+                        " must be two numbers above 0, the smaller one first"));
       return {1, 1};
     }
     return {values[0], values[1]};
@@ -81,12 +81,12 @@ class Arguments {
   void Fail(absl::string_view why) {
     if (status_.ok()) {
       status_ = absl::InvalidArgumentError(
-          absl::StrCat("The layer '", text_, "' is none: ", why, "."));
+          absl::StrCat("Invalid layer '", text_, "': ", why, "."));
     }
   }
 
   absl::Status Finish() {
-    if (num_asked_for_ + 1 != words_.size()) Fail("it has other arguments");
+    if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
     return status_;
   }
 
@@ -97,7 +97,8 @@ class Arguments {
   absl::Status status_;
 };
 
-// One text for each layer: only its first word has no value.
+// Joins the pieces to one text for each layer: only its first word has no
+// value.
 std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   std::vector<std::string> layers;
   for (const std::string& piece : pieces) {
@@ -143,8 +144,8 @@ Normalization ParseNormalization(Arguments& arguments) {
     parsed.offset[channel] = static_cast<float>(-mean[i] / std[i]);
     if (!(std[i] > 0) || !std::isfinite(parsed.scale[channel]) ||
         !std::isfinite(parsed.offset[channel])) {
-      arguments.Fail("std must be above 0, and not so small that 1 / std is no "
-                     "float32");
+      arguments.Fail(
+          "std must be above 0, and 1 / std must fit into a float32");
     }
   }
   return parsed;
@@ -203,7 +204,7 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
       layer.kind = LayerKind::kNormalize;
       run.normalization_ = ParseNormalization(arguments);
     } else {
-      arguments.Fail("there is no layer of that name");
+      arguments.Fail("unknown name");
     }
     if (absl::Status status = arguments.Finish(); !status.ok()) return status;
     run.num_draws_ += layer.NumDraws();

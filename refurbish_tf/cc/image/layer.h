@@ -1,4 +1,8 @@
 // The layers of a final augmentation, as the attributes of an op describe them.
+// Adjacent crops, flips, resized crops, cutouts and normalisations are one run
+// of layers and one op, which draws int32 numbers from the seed and applies
+// them to the image. Each half is an op of its own, too, so that draws can be
+// sent to where the pixels are.
 #ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
 #define REFURBISH_TF_CC_IMAGE_LAYER_H_
 
@@ -23,20 +27,21 @@ enum class LayerKind {
 enum class ValueType { kUint8, kFloat32, kBfloat16, kFloat16 };
 
 struct Layer {
-  // For the part of a random resized crop.
+  // How often a random resized crop tries to find its part of the image.
   static constexpr int kNumAttempts = 10;
 
   LayerKind kind;
-  // In `compose`, which seeds it; -1 for a layer that takes the seed as it is.
+  // The position in `compose`, from which the layer's seed is made; -1: it
+  // takes the seed as it is.
   int64_t position = -1;
-  // Of a random crop.
+  // For a random crop.
   int64_t padding = 0;
   bool reflects = false;
-  // Of a random resized crop.
+  // For a random resized crop.
   int64_t height = 0, width = 0;
   std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   bool antialias = false;
-  // Of a cutout.
+  // For a cutout.
   int64_t side = 0;
 
   int NumDraws() const;
@@ -45,7 +50,7 @@ struct Layer {
 // value * scale + offset, in float32, by channel.
 struct Normalization {
   ValueType type = ValueType::kUint8;
-  // How many of them were given: 1 for all channels, or as many as those.
+  // How many values were given: 1 for all channels, or one for each.
   int64_t num_channels = 1;
   std::array<float, 4> scale = {1, 1, 1, 1}, offset = {0, 0, 0, 0};
 };
@@ -54,7 +59,7 @@ struct ImageSize {
   int64_t height, width;
 };
 
-// Layers that follow each other, what is made of an image in one go.
+// Adjacent layers, which are applied to an image together.
 class LayerRun {
  public:
   // More than any augmentation has. A bit for each cutout fits in a word.
@@ -62,21 +67,21 @@ class LayerRun {
   static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
   static constexpr int64_t kUnknown = -1;
 
-  // A layer is text: its name, and `argument=value` for each argument, numbers
-  // by comma where there are several. It may come in pieces, cut at any space
+  // A layer is text: its name, then `argument=value` for each argument, where
+  // several numbers are separated by commas. The pieces may be cut at any space
   // and before any comma.
   static absl::StatusOr<LayerRun> Parse(const std::vector<std::string>& pieces);
 
-  // All but a normalization, which is the last layer.
+  // Without the normalization, which is the last layer.
   const std::vector<Layer>& layers() const { return layers_; }
   const Normalization& normalization() const { return normalization_; }
   int num_draws() const { return num_draws_; }
 
   absl::Status CheckChannels(int64_t channels) const;
-  // The size of what is made of an image of this size; either side may be
+  // The size of the output for an image of this size; either side may be
   // unknown.
   absl::StatusOr<ImageSize> SizeBehind(ImageSize size) const;
-  // Whether `draws`, of which there are `num_draws()`, can have been drawn.
+  // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
   absl::Status CheckDraws(const int32_t* draws) const;
 
  private:

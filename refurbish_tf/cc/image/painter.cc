@@ -25,7 +25,7 @@ int64_t BytesOf(ValueType type) {
   return 1;
 }
 
-// Columns of rows that lie in the same cutouts. In bytes.
+// Adjacent columns, in bytes, for rows that lie in the same cutouts.
 struct Piece {
   int64_t to, from, length, step;
 };
@@ -38,7 +38,7 @@ Pieces PiecesOf(const Stretches& columns, uint64_t cutouts, int64_t channels) {
   for (const Stretch& stretch : columns) {
     const int64_t length = stretch.length * channels;
     const int64_t step = (stretch.cutouts & cutouts) != 0 ? 0 : stretch.step;
-    // Where it is read from, the lowest.
+    // The lowest place that is read.
     const int64_t from =
         (stretch.from - (step < 0 ? stretch.length - 1 : 0)) * channels;
     pieces.push_back({to, from, length, step});
@@ -47,7 +47,7 @@ Pieces PiecesOf(const Stretches& columns, uint64_t cutouts, int64_t channels) {
   return pieces;
 }
 
-// In many rows, few bytes each: a call of memset would take longer.
+// For few bytes in each of many rows: a call of memset would take longer.
 inline void Clear(uint8_t* to, int64_t length) {
   if (length > 16) {
     std::memset(to, 0, length);
@@ -88,7 +88,7 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
     Box box = ResizedCropBox(layer, draws, size);
     std::vector<uint8_t> planned;
     if (!plan->changes_nothing()) {
-      // No more than is resized.
+      // Only the part that is resized.
       plan->Cut(box.y, box.height, box.x, box.width);
       planned.resize(box.height * box.width * channels_);
       Rows(from, *plan, 0, box.height, planned.data());
@@ -97,7 +97,7 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
       box.y = box.x = 0;
     }
     draws += layer.NumDraws();
-    // Flips that follow are a matter of where columns are put.
+    // Flips that follow only change where columns are put.
     bool mirrored = false;
     while (i + 1 < layers.size() &&
            layers[i + 1].kind == LayerKind::kRandomFlip) {
@@ -182,8 +182,8 @@ void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
     const uint8_t* const rows_from =
         from + (stretch.from + stretch.step * first) * from_row_bytes;
     const int64_t from_stride = stretch.step * from_row_bytes;
-    // Where all that is copied lies at one distance, rows are copied with what is
-    // between them, which is zero in the end.
+    // If all copied pieces move by the same distance, rows are copied whole,
+    // with what is between the pieces; that is cleared afterwards.
     const Piece* copied_first = nullptr;
     const Piece* copied_last = nullptr;
     bool at_one_distance = stretch.step == 1 && from_row_bytes == row_bytes;

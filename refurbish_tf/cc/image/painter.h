@@ -1,4 +1,10 @@
-// What a run of layers makes of an image.
+// Applies a run of layers to an image.
+//
+// Crops, flips and cutouts are composed (`Plan`) before a pixel is touched, so
+// each output byte is written once, by copying, mirroring or clearing parts of
+// rows; if a normalisation follows, a band at a time, which is converted while
+// it is in the nearest cache. A resized crop is made row by row in words with 7
+// fraction bits.
 #ifndef REFURBISH_TF_CC_IMAGE_PAINTER_H_
 #define REFURBISH_TF_CC_IMAGE_PAINTER_H_
 
@@ -11,25 +17,23 @@
 
 namespace refurbish_tf {
 
-// Not for several threads at once.
+// Not thread-safe.
 class Painter {
  public:
-  // `size` is one that `run.SizeBehind` takes, and `channels` a number that
-  // `run.CheckChannels` takes. `run` must outlive this.
+  // `run.SizeBehind` and `run.CheckChannels` must accept `size` and `channels`.
+  // `run` must outlive this.
   Painter(const LayerRun& run, ImageSize size, int64_t channels,
           const PixelKernels& kernels);
 
-  // `draws` must be such that `run.CheckDraws` takes them; `to` has the size of
-  // `run.SizeBehind` and the type of the normalization. The two images do not
-  // overlap.
+  // `run.CheckDraws` must accept `draws`; `to` has the size of `run.SizeBehind`
+  // and the type of the normalization. The two images must not overlap.
   void Paint(const uint8_t* from, const int32_t* draws, void* to);
 
  private:
-  // So many bytes are painted before they are converted: they stay in the
-  // nearest cache.
+  // The size of a band, in bytes.
   static constexpr int64_t kBand = 8192;
 
-  // Rows of what a plan makes of an image.
+  // Writes rows of the image that a plan makes.
   void Rows(const uint8_t* from, const Plan& plan, int64_t begin,
             int64_t count, uint8_t* to) const;
   template <class MakeRows>

@@ -1,4 +1,4 @@
-// The plain loops, which the vectors also end with.
+// The plain loops. The AVX2 loops use them for what is left at the end.
 #ifndef REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 #define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 
@@ -40,8 +40,8 @@ void Normalize(const uint8_t* from, int64_t begin, int64_t count,
                const Pattern& pattern, T* to) {
   for (int64_t i = begin; i < count;) {
     for (int k = 0; k < kPattern && i < count; ++k, ++i) {
-      // Exact before it is rounded, so that no compiler can make one operation
-      // that rounds once of this and the sum.
+      // A double holds the product exactly, so that no compiler can fuse it
+      // with the sum into one operation that rounds once.
       const double product = static_cast<double>(pattern.scale[k]) * from[i];
       Store(static_cast<float>(product) + pattern.offset[k], to + i);
     }

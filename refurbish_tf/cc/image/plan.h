@@ -10,8 +10,8 @@
 
 namespace refurbish_tf {
 
-// Places that follow each other: they take `from`, `from + step`, ... of the
-// input, or are zero where `step` is 0.
+// Consecutive places. They take `from`, `from + step`, ... of the input, or are
+// zero where `step` is 0.
 struct Stretch {
   int64_t length;
   int64_t from;
@@ -25,16 +25,16 @@ using Stretches = absl::InlinedVector<Stretch, 8>;
 // The rows, or the columns.
 class Axis {
  public:
-  // What is `size` places as they are.
+  // `size` places, unchanged.
   explicit Axis(int64_t size);
 
-  // Place i takes what was at i + distance. Beyond the ends are zeros, or what
-  // lies as far on this side of the end.
+  // Place i takes what was at i + distance. Places beyond the ends are zero, or
+  // reflected about the end.
   void Shift(int64_t distance, bool reflects);
   void Reverse();
-  // Marks the places from `begin` to below `end`, cut to those there are.
+  // Marks the places in [begin, end), as far as they exist.
   void CutOut(int64_t begin, int64_t end, int number);
-  // Leaves `length` places from `begin` on.
+  // Keeps `length` places from `begin` on.
   void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
@@ -50,23 +50,24 @@ class Axis {
   Stretches Take();
 
   int64_t size_;
-  // Shifts without reflection, and reversals, leave one stretch between zeros,
-  // which so many places of zeros precede. For small images a list of three would
-  // take as long as the pixels. Empty `stretches_` say that it is still so.
+  // Without reflections and cutouts, an axis is one stretch, `only_`, after
+  // `before_` zeros and before the rest of zeros. It is kept as such while
+  // `stretches_` is empty: a list of three would take as long as the pixels of
+  // a small image.
   int64_t before_ = 0;
   Stretch only_;
   Stretches stretches_;
 };
 
-// A place is zero where its row or its column is, and where both lie in the same
-// cutout.
+// Combines rows and columns: a pixel is zero if its row or column is, or if
+// both lie in the same cutout.
 struct Plan {
   Plan(int64_t height, int64_t width)
       : image_width(width), rows(height), columns(width) {}
 
   // Adds a crop, a flip or a cutout.
   void Add(const Layer& layer, const int32_t* draws);
-  // Leaves this part of what it makes.
+  // Crops the result to this part.
   void Cut(int64_t y, int64_t height, int64_t x, int64_t width);
   bool changes_nothing() const { return num_layers == 0; }
 

@@ -62,8 +62,8 @@ Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
 Blend::Blend(int64_t input, int64_t output, bool antialias) : start_(output) {
   const double step = static_cast<double>(input) / output;
   const double radius = antialias ? std::max(step, 1.0) : 1.0;
-  // A triangle of this radius, about the middle of each place. There are at most
-  // so many places within it.
+  // The filter is a triangle of this radius around the middle of each place.
+  // `most` is how many places it covers at most.
   const int64_t most =
       std::min<int64_t>(static_cast<int64_t>(std::ceil(2 * radius)), input);
   pairs_ = (most + 1) / 2;
@@ -82,8 +82,8 @@ Blend::Blend(int64_t input, int64_t output, bool antialias) : start_(output) {
     double total = 0;
     for (int64_t place = first; place <= last; ++place) total += weight(place);
     start_[i] = static_cast<int32_t>(first);
-    // What they add up to is rounded, and not each of them, for the weights to
-    // add up to one exactly.
+    // Rounds the running sum and not each weight, so that they add up to one
+    // exactly.
     double sum = 0;
     int64_t given = 0;
     for (int64_t place = first; place <= last; ++place) {
@@ -127,7 +127,7 @@ Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
       kernels_(kernels),
       rows_(box.height, layer.height, layer.antialias),
       columns_(box.width, layer.width, layer.antialias),
-      // Beyond the last pixel there are weights of 0 for some more.
+      // Pixels beyond the last are read, with weights of 0.
       blended_((box.width + 2 * columns_.pairs()) * channels + kWordsBeyond),
       sources_(2 * rows_.pairs()),
       weights_(2 * rows_.pairs()) {

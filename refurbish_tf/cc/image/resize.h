@@ -1,4 +1,4 @@
-// Bilinear resizing of a part of an image, as `tf.image.resize` has it.
+// Bilinear resizing of a part of an image, as `tf.image.resize` does it.
 #ifndef REFURBISH_TF_CC_IMAGE_RESIZE_H_
 #define REFURBISH_TF_CC_IMAGE_RESIZE_H_
 
@@ -17,18 +17,19 @@ struct Box {
 // The part of an image that a random resized crop takes.
 Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image);
 
-// How `output` places are made of `input` ones. In the form of PixelKernels.
+// The weights that make `output` places of `input` ones. In the form of
+// PixelKernels.
 class Blend {
  public:
   Blend(int64_t input, int64_t output, bool antialias);
 
-  // What is made comes in the opposite order.
+  // Reverses the order of the output.
   void Reverse();
 
   int64_t pairs() const { return pairs_; }
   const std::vector<int32_t>& start() const { return start_; }
   const std::vector<int16_t>& weights() const { return weights_; }
-  // Those of one place, pair after pair.
+  // The weights of one place, pair after pair.
   void WeightsOf(int64_t place, int16_t* weights) const;
 
  private:
@@ -40,7 +41,7 @@ class Blend {
 // Makes rows of the resized part.
 class Resizer {
  public:
-  // `image`: the rows of the whole, which must outlive this.
+  // `image` is the whole image, which must outlive this.
   Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
           const Box& box, const Layer& layer, bool mirrored,
           const PixelKernels& kernels);

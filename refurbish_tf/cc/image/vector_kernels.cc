@@ -1,6 +1,6 @@
-// In AVX2. A processor that has it, and F16C, is asked for when the program runs,
-// so it is these functions alone that are compiled for one. Without FMA, whatever
-// else is: it would round once where two operations round twice.
+// The loops in AVX2. Only these functions are compiled for it; whether the
+// processor has AVX2 and F16C is asked at run time. FMA is off, whatever else
+// is on: it would round once where two operations round twice.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
@@ -25,8 +25,9 @@ REFURBISH_TF_AVX2 inline void Store(void* to, __m128i value) {
   _mm_storeu_si128(static_cast<__m128i*>(to), value);
 }
 
-// memcpy takes an instruction for many bytes that is slow on some processors
-// where the addresses are not multiples of 32: 58 µs for 150 kB, and this 4.
+// memcpy uses an instruction for many bytes that is slow on some processors
+// where the addresses are not multiples of 32: 58 µs for 150 kB, and this takes
+// 4.
 REFURBISH_TF_AVX2 void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   if (bytes < 32) {
     std::memcpy(to, from, bytes);
@@ -60,8 +61,9 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
   Store(to + pixels - 16, _mm_shuffle_epi8(Load(from), order));
 }
 
-// Five pixels in a vector. Each but the last writes a byte too much, which the
-// next one writes over; it reads the byte before its pixels, too.
+// Five pixels in a vector. Each store but the last writes a byte too many,
+// which the next one overwrites; each load also reads the byte before its
+// pixels.
 REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
   if (pixels < 6) return plain::MirrorRow<3>(from, pixels, to);
@@ -185,7 +187,7 @@ REFURBISH_TF_AVX2 void BlendColumns(const int16_t* from, const int32_t* start,
           : _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
   const __m256i first_two = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
   const __m256i last_two = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
-  // The vector of four pixels of three channels is longer than these.
+  // A vector is longer than four pixels of three channels.
   const int64_t beyond = channels == 4 ? 0 : 2;
   int64_t i = 0;
   for (; i + 4 + beyond <= pixels; i += 4) {

@@ -22,7 +22,7 @@ enum class Shuffle { kCacheAware, kUniform };
 
 struct ScheduleOptions {
   uint64_t seed = 0;
-  // Of the order of an epoch, where it is not that of `seed`.
+  // Seeds the order of an epoch in place of `seed`.
   std::optional<uint64_t> order_seed;
   double reuse_factor = 1;  // Any real number >= 1.
   Eviction eviction = Eviction::kBalanced;
@@ -30,9 +30,9 @@ struct ScheduleOptions {
 };
 
 inline constexpr uint64_t kMaxSamples = std::numeric_limits<uint32_t>::max();
-// Epochs are numbered below it. A sample is evicted once an epoch at most, so a
-// generation is no more than the number of its epoch: both have 32 bits, and the
-// greatest of these is left to say that there is none.
+// Epoch numbers are below it. A sample is evicted at most once an epoch, so its
+// generation is at most its epoch's number: both have 32 bits, and the greatest
+// value is left to mean "none".
 inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 
 // floor(count * samples / reuse_factor), exactly. `count` must be at most
@@ -77,11 +77,11 @@ class EpochSchedule {
 
   uint64_t Generation(uint32_t index) const;
 
-  // Whether what is prepared of the sample in this epoch is used again in the
+  // Whether the content that the sample has in this epoch is used again in the
   // next one.
   bool Reused(uint32_t index) const;
 
-  // Whether the sample is one of those that are kept at all.
+  // Whether the sample is kept in the store at all.
   bool Kept(uint32_t index) const;
 
  private:
@@ -91,7 +91,7 @@ class EpochSchedule {
   void Arrange(const ScheduleOptions& options);
 
   uint64_t epoch_ = 0;
-  const Schedule* schedule_ = nullptr;  // Not owned; none when all are fresh.
+  const Schedule* schedule_ = nullptr;  // Not owned; null when all are fresh.
   EvictionHand now_;
   EvictionHand next_;
 
@@ -109,7 +109,9 @@ class EpochSchedule {
 //
 // The samples that are kept are the first `capacity` of one random permutation,
 // and balanced eviction goes round them in its order, capacity / r an epoch,
-// until training ends. The others are prepared in every epoch.
+// until training ends. After t epochs it has made floor(t * capacity / r)
+// evictions, exactly, which gives every generation in closed form. The other
+// samples are prepared in every epoch.
 //
 // The generation of a kept sample is `origin` plus how often it has been
 // evicted; of the others, the epoch. Two generations of a sample are two
@@ -125,8 +127,9 @@ class Schedule {
   uint32_t capacity() const { return capacity_; }
   uint64_t origin() const { return origin_; }
   bool Kept(uint32_t index) const { return position_[index] < capacity_; }
-  // Of those with the lowest ranks, however many they are, every epoch evicts about
-  // the same share: neighbours in the eviction order are far from each other.
+  // Of the samples with the lowest ranks, however many, every epoch evicts
+  // about the same share: neighbours in the eviction order have ranks far
+  // apart.
   uint32_t Rank(uint32_t index) const {
     return position_[index] * 2654435769u;  // 2^32 over the golden ratio.
   }

@@ -61,8 +61,8 @@ class LocalFile : public RandomFile {
 
   absl::StatusOr<FileIdentity> Identity() override {
     struct stat found;
-    if (fstat(descriptor_, &found) != 0) return SystemError("look at", path_);
-    // Times are not finer than the ticks of a clock; this is.
+    if (fstat(descriptor_, &found) != 0) return SystemError("stat", path_);
+    // Detects a replaced file even within one tick of the file system's clock.
     if (found.st_nlink == 0) {
       return absl::NotFoundError(absl::StrCat(path_, " is gone"));
     }
@@ -113,13 +113,13 @@ class LocalFileAccess : public FileAccess {
     const std::string local = LocalPath(path);
     int descriptor;
     do {
-      // Not to block on a pipe.
+      // O_NONBLOCK: opening a pipe would wait for a writer.
       descriptor = open(local.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     } while (descriptor < 0 && errno == EINTR);
     if (descriptor < 0) return SystemError("open", path);
     auto file = std::make_unique<LocalFile>(path, descriptor);
     struct stat found;
-    if (fstat(descriptor, &found) != 0) return SystemError("look at", path);
+    if (fstat(descriptor, &found) != 0) return SystemError("stat", path);
     if (!S_ISREG(found.st_mode)) {
       return absl::InvalidArgumentError(absl::StrCat(
           path, S_ISDIR(found.st_mode) ? " is a directory" : " is not a file"));
@@ -136,7 +136,7 @@ class LocalFileAccess : public FileAccess {
   absl::Status WriteWhole(const std::string& path, const std::string& content,
                           bool follow) override {
     static std::atomic<uint64_t> counter{0};
-    // Processes in containers have the same numbers.
+    // Processes in different containers may have the same id.
     static const uint64_t run = NewNumber();
     const std::string target = LocalPath(path);
     const size_t slash = target.rfind('/');
@@ -147,8 +147,8 @@ class LocalFileAccess : public FileAccess {
     const int place =
         open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC |
                                     (follow ? 0 : O_NOFOLLOW));
-    if (place < 0) return SystemError("write into", directory);
-    // Short, as the name of the target may be as long as names may be.
+    if (place < 0) return SystemError("write to", directory);
+    // Short: the target's name may have the greatest length allowed.
     const std::string provisional =
         absl::StrCat(".", absl::Hex(run), "-", counter++, ".part");
     absl::Status status = WriteAs(place, provisional, content, path);

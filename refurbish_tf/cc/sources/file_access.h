@@ -1,4 +1,4 @@
-// What sources ask of a file system.
+// The file system as sources use it.
 #ifndef REFURBISH_TF_CC_SOURCES_FILE_ACCESS_H_
 #define REFURBISH_TF_CC_SOURCES_FILE_ACCESS_H_
 
@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// What tells one file, or one state of it, from another. A file system that does
-// not know an inode or when an inode was changed says 0.
+// Tells one file, or one state of it, from another. `inode` and `ctime_nanos`
+// are 0 where a file system does not know them.
 struct FileIdentity {
   uint64_t size = 0;
   int64_t mtime_nanos = 0;
@@ -29,19 +29,20 @@ struct FileIdentity {
   }
 };
 
-// For many threads at once.
+// Thread-safe.
 class RandomFile {
  public:
   virtual ~RandomFile() = default;
   // Reads `size` bytes, or fewer where the file ends.
   virtual absl::StatusOr<size_t> Read(uint64_t offset, size_t size,
                                       char* to) = 0;
-  // Of what stands between `head` and `tail`, all three in a row.
+  // The same for `head`, `body` and `tail`, one behind the other.
   virtual absl::StatusOr<size_t> ReadFramed(uint64_t offset, char* head,
                                             size_t head_size, char* body,
                                             size_t body_size, char* tail,
                                             size_t tail_size) = 0;
-  // As it is now. NotFound when it has been removed, or another one has its name.
+  // Its present state. NotFound if it was removed, or another file has its
+  // name.
   virtual absl::StatusOr<FileIdentity> Identity() = 0;
 };
 
@@ -49,26 +50,27 @@ class FileAccess {
  public:
   virtual ~FileAccess() = default;
 
-  // Whether a small read costs a system call, and not a message over a network.
+  // Whether a small read costs a system call and no message over a network.
   virtual bool small_reads() const = 0;
-  // For how long what `Identity` said is believed.
+  // How long an answer of `Identity` is believed.
   virtual int64_t identity_nanos() const = 0;
 
-  // Opens a plain file. Does not wait for what is none, as a pipe.
+  // Opens a regular file. Does not block on anything else, such as a pipe.
   virtual absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) = 0;
-  // NotFound where there is none; ResourceExhausted beyond `most` bytes.
+  // NotFound if there is no such file; ResourceExhausted if it has more than
+  // `most` bytes.
   absl::StatusOr<std::string> ReadWhole(const std::string& path, uint64_t most);
-  // Under a provisional name first, so that it is there whole or not at all. Makes
-  // the directory it is in, and none above that. `follow`: whether that may be a
+  // Writes a file atomically, under a temporary name first. Makes its
+  // directory, and none above that. `follow`: whether the directory may be a
   // link.
   virtual absl::Status WriteWhole(const std::string& path,
                                   const std::string& content, bool follow) = 0;
-  // Whether it leads elsewhere.
+  // Whether `path` is a symbolic link.
   virtual bool IsLink(const std::string&) { return false; }
 };
 
-// Of this machine. A path may begin with "file://".
+// The files of this machine. A path may begin with "file://".
 FileAccess& LocalFiles();
 bool IsLocal(const std::string& path);
 

@@ -26,11 +26,11 @@ struct IndexHeader {
 };
 static_assert(sizeof(IndexHeader) == 48, "is written as it is in memory");
 
-// What is read at once to find headers. Where a message over a network is what a
-// read costs, it is worth reading what stands between them.
+// How much is read at once to find headers. Over a network reading what is
+// between the headers costs less than a message for each.
 constexpr size_t kRemoteBlock = 1 << 20;
 constexpr size_t kLocalBlock = 1 << 16;
-// From this length of a record on, a header is read by itself.
+// After a record of this length or more, a header is read alone.
 constexpr uint64_t kLongRecord = 4096;
 
 absl::string_view Compression(const char* start, uint64_t size) {
@@ -43,10 +43,11 @@ absl::string_view Compression(const char* start, uint64_t size) {
 
 absl::Status NoRecord(const std::string& path, uint64_t record, uint64_t offset,
                       absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      path, " is no TFRecord file, or is damaged: ", what, " (record ", record,
-      " at offset ", offset, "). What comes behind cannot be found. Write the "
-      "file anew."));
+  return absl::DataLossError(
+      absl::StrCat(path, " is not a TFRecord file, or is damaged: ", what,
+                   " (record ", record, " at offset ", offset,
+                   "). The records after it cannot be found. Write the file "
+                   "anew."));
 }
 
 // The part of a file that was read last.
@@ -146,8 +147,8 @@ std::optional<FileIndex> FileIndex::Parse(absl::string_view text,
   for (uint64_t i = 0; i < header.num_records; ++i) {
     index.Add(Load<uint32_t>(text.data() + sizeof(header) + 4 * i));
   }
-  // Whoever made it up can compute a checksum, but not have a record beyond the
-  // file's end.
+  // A forged index can have a right checksum, but no record beyond the file's
+  // end.
   if (index.end_ != identity.size) return std::nullopt;
   return index;
 }
@@ -189,21 +190,22 @@ absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
           record == 0 ? Compression(*header, size) : "";
       if (!compression.empty()) {
         return absl::InvalidArgumentError(absl::StrCat(
-            path, " is compressed (", compression, "), so its records have no "
-            "places that could be read by themselves. Write it without: "
-            "tf.io.TFRecordWriter(path), with no compression_type; what is in "
-            "the records, as JPEG, may be compressed."));
+            path, " is compressed (", compression,
+            "), so its records cannot be read one by one. Write it with "
+            "tf.io.TFRecordWriter(path), without compression_type; the "
+            "contents of records may be compressed, as JPEG is."));
       }
       return NoRecord(path, record, offset,
-                      "the length of a record does not have its checksum");
+                      "the checksum of a record's length is wrong");
     }
     if (length > size - offset - kFrameSize) {
       return NoRecord(path, record, offset, "it ends within a record");
     }
     if (length > std::numeric_limits<uint32_t>::max()) {
-      return absl::UnimplementedError(absl::StrCat(
-          path, " has a record of ", length, " bytes (record ", record,
-          " at offset ", offset, "); 4 GiB are the most that are read by index."));
+      return absl::UnimplementedError(
+          absl::StrCat(path, " has a record of ", length, " bytes (record ",
+                       record, " at offset ", offset,
+                       "); records must be below 4 GiB to be read by index."));
     }
     index.Add(static_cast<uint32_t>(length));
     offset += kFrameSize + length;

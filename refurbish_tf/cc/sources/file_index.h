@@ -14,7 +14,7 @@
 
 namespace refurbish_tf {
 
-// Records stand one behind the other from the file's start to its end, so their
+// Records lie one behind the other from the file's start to its end, so their
 // lengths say where they are. 4.5 bytes a record.
 class FileIndex {
  public:
@@ -27,15 +27,15 @@ class FileIndex {
   Place At(uint64_t record) const;
 
   void Add(uint32_t length);
-  // When all are added.
+  // To be called when all are added.
   void Trim();
 
-  // With a checksum, and with what it is the index of.
+  // With a checksum and the identity of the file.
   std::string Serialize(const FileIdentity& identity) const;
-  // Nothing unless `text` is a whole index of this very file.
+  // Nothing unless `text` is an intact index of the file in this state.
   static std::optional<FileIndex> Parse(absl::string_view text,
                                         const FileIdentity& identity);
-  // How long the index of a file of this size is at most.
+  // The most bytes that the index of a file of this size has.
   static uint64_t MostBytes(uint64_t file_size);
   // Whether `text` is, or may have been before a loss of power, an index.
   static bool LooksLikeOne(absl::string_view text);
@@ -52,9 +52,9 @@ class FileIndex {
 
 // Makes the index of a file of `size` bytes by reading its headers.
 //
-// InvalidArgument for a compressed file; DataLoss, with the offset, for one that is
-// no TFRecord file or is damaged where it says how long a record is: what comes
-// behind cannot be found then.
+// InvalidArgument for a compressed file. DataLoss, with the offset, if it is
+// not a TFRecord file or the length of a record is damaged: the records after
+// it cannot be found.
 absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
                                       bool small_reads,
                                       const std::string& path);

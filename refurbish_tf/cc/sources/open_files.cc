@@ -38,7 +38,7 @@ OpenFiles& OpenFiles::Global() {
 
 absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     const IndexedFile& file) {
-  // Files are closed when the lock is not held.
+  // Closed after the lock is released.
   std::vector<std::shared_ptr<OpenFile>> to_close;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -121,22 +121,22 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
       place.in_file.offset, header, sizeof(header), record, length, footer,
       sizeof(footer));
   if (!read.ok()) return read.status();
-  // That it has changed says more than that a checksum is wrong.
+  // First: that the file has changed says more than that a checksum is wrong.
   absl::Status unchanged = files->CheckUnchanged(file, open->get(), since);
   if (!unchanged.ok()) return unchanged;
   if (*read != length + kFrameSize) return Changed(file);
   uint64_t found;
   if (!ParseHeader(header, &found)) {
-    return DamagedRecord(place,
-                         "the length of a record does not have its checksum");
+    return DamagedRecord(place, "the checksum of a record's length is wrong");
   }
   if (found != length) {
-    return DamagedRecord(place, absl::StrCat(
-        "a record of ", found, " bytes is where its index has one of ", length,
-        "; if the file is right, remove its index"));
+    return DamagedRecord(
+        place,
+        absl::StrCat("a record has ", found, " bytes, but the index says ",
+                     length, "; if the file is right, remove its index"));
   }
   if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {
-    return DamagedRecord(place, "a record does not have its checksum");
+    return DamagedRecord(place, "the checksum of a record is wrong");
   }
   return absl::OkStatus();
 }

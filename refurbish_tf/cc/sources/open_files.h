@@ -1,4 +1,11 @@
-// Files that are kept open, within a bound for the whole process.
+// Open files, bounded for the whole process, and the reading of records from
+// them.
+//
+// The index is no authority: a record is handed out only if its header has the
+// index's length and both checksums are right. A local file is checked for
+// changes after each read, by its descriptor, which also tells when another
+// file has taken its name; a remote one when an iterator begins and every two
+// seconds.
 #ifndef REFURBISH_TF_CC_SOURCES_OPEN_FILES_H_
 #define REFURBISH_TF_CC_SOURCES_OPEN_FILES_H_
 
@@ -38,27 +45,27 @@ class OpenFile {
   std::atomic<int64_t> looked_at_;
 };
 
-// Thread-safe. No lock is held while a file is opened, closed or looked at.
+// Thread-safe. No lock is held while a file is opened, closed or checked.
 class OpenFiles {
  public:
   using Clock = std::function<int64_t()>;  // In nanoseconds.
 
-  // `most` are kept open; those being read may be more.
+  // Keeps `most` files open; those being read may be more.
   OpenFiles(size_t most, Clock clock) : most_(most), clock_(std::move(clock)) {}
 
-  // Of this process.
+  // The instance of this process.
   static OpenFiles& Global();
 
   int64_t Now() const { return clock_(); }
 
-  // The file in the state that its index was made of. FailedPrecondition when it is
-  // not in that state when it is opened.
+  // Opens the file, or finds it open. FailedPrecondition if it is not in the
+  // state that its index was made of.
   absl::StatusOr<std::shared_ptr<OpenFile>> Get(const IndexedFile& file)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // After a read: FailedPrecondition where the file has changed. A file system that
-  // is slow to answer is asked again when what it said is too old, or from before
-  // `since`.
+  // To be called after a read: FailedPrecondition if the file has changed. A
+  // slow file system is asked only if its last answer is too old, or from
+  // before `since`.
   absl::Status CheckUnchanged(const IndexedFile& file, OpenFile* open,
                               int64_t since);
 
@@ -73,7 +80,7 @@ class OpenFiles {
   const size_t most_;
   const Clock clock_;
   mutable std::mutex mu_;
-  std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // That used last is first.
+  std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // The last used first.
   std::unordered_map<std::string, std::list<Kept>::iterator> by_path_
       ABSL_GUARDED_BY(mu_);
 };
@@ -81,8 +88,8 @@ class OpenFiles {
 // Reads a record of a file into what `allocate` returns for its length, checks
 // both checksums, and that the file is still the one its index was made of.
 //
-// DataLoss, with file, record and offset, for one that is damaged; others are not
-// concerned. `since` as in `CheckUnchanged`.
+// DataLoss, with file, record and offset, if the record is damaged; others can
+// still be read. `since` as in `CheckUnchanged`.
 absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
                         int64_t since,
                         const std::function<char*(size_t)>& allocate);

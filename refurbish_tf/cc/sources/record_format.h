@@ -28,7 +28,7 @@ T Load(const char* from) {
   return value;
 }
 
-// False when the length does not have the checksum that stands behind it.
+// False if the checksum behind the length is wrong.
 inline bool ParseHeader(const char* header, uint64_t* length) {
   *length = Load<uint64_t>(header);
   return Load<uint32_t>(header + sizeof(*length)) ==

@@ -21,7 +21,7 @@ constexpr char kEnding[] = ".index";
 // Most file systems take names of 255 bytes.
 constexpr size_t kLongestFileName = 200;
 
-// FNV-1a: the same everywhere and always, as names of files are to be.
+// FNV-1a: the same on all machines and in all versions, as it names files.
 uint64_t Hash(const std::string& text) {
   uint64_t hash = 14695981039346656037u;
   for (const char c : text) {
@@ -30,8 +30,8 @@ uint64_t Hash(const std::string& text) {
   return hash;
 }
 
-// Says on stderr how many files are done, and takes it away in the end. Nothing in
-// the first second, after which a person begins to wonder.
+// Shows on stderr how many files are done, and erases it in the end. Shows
+// nothing in the first second.
 class Progress {
  public:
   Progress(bool wanted, size_t num_files)
@@ -64,28 +64,31 @@ class Progress {
 
 absl::Status ChangedMeanwhile(const std::string& path) {
   return absl::FailedPreconditionError(absl::StrCat(
-      path, " was changed or removed while its index was made. Make the dataset "
-      "when it is written to its end."));
+      path,
+      " was changed or removed while its index was made. Make the dataset "
+      "when the file is complete."));
 }
 
-// Of a file that cannot be opened: the paths that were given are wrong.
+// For a file that cannot be opened: the paths that were given are wrong.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
   if (absl::IsUnimplemented(status)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": ", status.message(), ". Give paths of this machine, or of a file "
-        "system that TensorFlow knows, as gs://; what is on a web server is to be "
-        "downloaded first, as by tf.keras.utils.get_file."));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", status.message(),
+                     ". Give paths of this machine, or of a file system that "
+                     "TensorFlow knows, such as gs://. Download files from a "
+                     "web server first, as with tf.keras.utils.get_file."));
   }
   if (!absl::IsNotFound(status) && !absl::IsPermissionDenied(status) &&
       !absl::IsFailedPrecondition(status)) {
     return status;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, ": ", status.message(), ". Give paths of files that are there and "
-      "can be read; a pattern is expanded by tf.io.gfile.glob."));
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": ", status.message(),
+                   ". Give paths of files that exist and can be read; expand "
+                   "patterns with tf.io.gfile.glob."));
 }
 
-// The index that is kept. Nothing where there is none that fits the file.
+// Reads the stored index. Nothing if there is none that fits the file.
 absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
                                                   const std::string& index_path,
                                                   bool is_beside,
@@ -94,7 +97,7 @@ absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
       index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
-  // Of a longer file; if it is no index at all, that is not to be found out.
+  // Of a longer file, or no index at all: too long to find out.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -103,8 +106,9 @@ absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
   }
   if (!FileIndex::LooksLikeOne(*text)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        index_path, " is no index of refurbish_tf, but stands where that of ",
-        file.path, " is kept. Remove it, or give another index_dir."));
+        index_path,
+        " is not an index of refurbish_tf, but has the name of the index of ",
+        file.path, ". Remove it, or give another index_dir."));
   }
   return FileIndex::Parse(*text, file.identity);
 }
@@ -125,9 +129,10 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   const std::string directory = index_path.substr(0, index_path.rfind('/'));
   if (is_beside && index_access->IsLink(directory)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory, " is a link, and indices are kept in a directory of this name "
-        "beside their files. Somebody else who can write there may have made it, "
-        "so it is not followed. Remove it, or give index_dir."));
+        directory,
+        " is a symbolic link. Indices are kept in a directory of this name "
+        "beside their files; anybody who can write there may have made the "
+        "link, so it is not followed. Remove it, or give index_dir."));
   }
   absl::StatusOr<std::optional<FileIndex>> kept =
       ReadKept(*index_access, index_path, is_beside, *file);
@@ -148,9 +153,9 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
   absl::Status written = index_access->WriteWhole(
       index_path, file->index.Serialize(file->identity), !is_beside);
   if (!written.ok() && !is_beside) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "index_dir cannot be used: ", written.message(), ". Give a directory "
-        "that can be written."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("index_dir cannot be used: ", written.message(),
+                     ". Give a directory that you can write to."));
   }
   return absl::OkStatus();
 }
@@ -167,7 +172,7 @@ RecordIndex::RecordIndex(std::vector<IndexedFile> files)
 }
 
 RecordIndex::Place RecordIndex::At(int64_t record) const {
-  // Empty files end where the one before them does.
+  // An empty file ends where the one before it does.
   const size_t file =
       std::upper_bound(ends_.begin(), ends_.end(), record) - ends_.begin();
   Place place;
@@ -184,7 +189,8 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
       slash == std::string::npos ? "." : path.substr(0, slash);
   std::string name =
       slash == std::string::npos ? path : path.substr(slash + 1);
-  // In one directory there are files from many; and long names need to be cut.
+  // index_dir may hold the indices of files from many directories; and long
+  // names must be cut.
   if (!directory.empty() || name.size() > kLongestFileName) {
     name = absl::StrCat(name.substr(0, kLongestFileName - 32), "-",
                         absl::Hex(Hash(path), absl::kZeroPad16));
@@ -197,7 +203,7 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
 absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options) {
   std::vector<IndexedFile> files(paths.size());
-  // The first in the order of the files is the one that is reported.
+  // The first error in the order of the files is returned.
   std::vector<absl::Status> statuses(paths.size());
   {
     Progress progress(options.progress, paths.size());

@@ -1,4 +1,5 @@
-// Where the records of many files are.
+// Where the records of many files are. A file has one index for each state of
+// it (`FileIdentity`).
 #ifndef REFURBISH_TF_CC_SOURCES_RECORD_INDEX_H_
 #define REFURBISH_TF_CC_SOURCES_RECORD_INDEX_H_
 
@@ -18,12 +19,12 @@ namespace refurbish_tf {
 struct IndexedFile {
   std::string path;
   FileAccess* access = nullptr;
-  // When the index was made: it is that of this state of the file.
+  // The state of the file that the index was made of.
   FileIdentity identity;
   FileIndex index;
 };
 
-// Never changed, for many threads at once.
+// Immutable, so thread-safe.
 class RecordIndex {
  public:
   explicit RecordIndex(std::vector<IndexedFile> files);
@@ -33,33 +34,34 @@ class RecordIndex {
 
   struct Place {
     const IndexedFile* file;
-    uint64_t record;  // Of the file's.
+    uint64_t record;  // Its number in the file.
     FileIndex::Place in_file;
   };
-  // Of a record from 0 to `num_records()` - 1, counted through all files.
+  // Finds a record, 0 to `num_records()` - 1, counted through all files.
   Place At(int64_t record) const;
 
  private:
   const std::vector<IndexedFile> files_;
-  std::vector<int64_t> ends_;  // By file: how many records are in it and before.
+  // By file: how many records are in it and before it.
+  std::vector<int64_t> ends_;
 };
 
 struct IndexOptions {
   // Where indices are kept; empty for a directory beside each file.
   std::string directory;
-  // How many files are looked at at once.
+  // How many files are indexed at once.
   int num_threads = 1;
-  // Of a path.
+  // The file system of a path.
   std::function<FileAccess*(const std::string&)> access;
-  // Whether to say on stderr how far it is.
+  // Whether to show the progress on stderr.
   bool progress = false;
 };
 
 // Where the index of a file is kept.
 std::string IndexPath(const std::string& path, const std::string& directory);
 
-// Reads the indices that are kept and fit their files, and makes the others. One that
-// cannot be kept beside its file is made all the same.
+// Reads the indices that exist and fit their files, and makes the others. An
+// index that cannot be written beside its file is used all the same.
 absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options);
 

@@ -12,8 +12,8 @@
 
 namespace refurbish_tf {
 
-// Four bytes, as there is one for every sample held: epochs are counted well
-// below 2^32.
+// Four bytes, as every stored sample has one: epochs are counted well below
+// 2^32.
 using Generation = uint32_t;
 inline constexpr Generation kNoGeneration =
     std::numeric_limits<Generation>::max();
@@ -32,47 +32,48 @@ struct CacheStoreStats {
   int64_t bytes = 0;
   int64_t hits = 0;
   int64_t misses = 0;
-  // Samples that had their last use, that a newer generation replaced or that
-  // made room for others. What a user removes or clears is not counted.
+  // Samples that left after their last use, were replaced by a newer generation
+  // or made room for others. Samples that a user removes or clears are not
+  // counted.
   int64_t evictions = 0;
 };
 
-// kNoRoom: the limit does not allow it. kFailed: it could not be written, or is of
-// a kind that is never kept.
+// kNoRoom: the limit of bytes does not allow it. kFailed: it could not be
+// written, or can never be kept.
 enum class PutResult { kStored, kNoRoom, kNewerKept, kFailed };
 
-// A sample to be read ahead, each with another ticket.
+// A sample to read ahead. Each has a ticket of its own.
 struct WantedSample {
   uint64_t ticket;
   uint64_t index;
   GenerationRange generations;
 };
 
-// Thread-safe. Does not lock anything but itself.
+// Thread-safe. Takes no lock but its own.
 template <class Sample>
 class CacheStore {
  public:
   virtual ~CacheStore() = default;
 
-  // The most bytes it holds.
+  // The limit on the bytes it holds.
   virtual int64_t max_bytes() const = 0;
 
-  // Whether others use it, too, perhaps in other epochs: then there may be newer
-  // generations than the caller has come to, for it to use.
+  // Whether other jobs use it, too, perhaps at other epochs. It may then hold
+  // newer generations than the caller has come to, which the caller may use.
   virtual bool shared() const { return false; }
 
-  // These are about to be asked for. Where they lie in memory, the processor
-  // brings what `Get` reads of them nearer, all at once and not one after another.
+  // Announces indices that `Get` is about to be called with. A store in memory
+  // prefetches what `Get` will read of them, for all at once, so that the
+  // processor's cache misses overlap.
   virtual void WillGet(const uint32_t* /*indices*/, size_t /*count*/) {}
 
-  // Copies the sample of `index` to `*sample` and its generation to `*found`
-  // when there is one of a generation that is wanted, and counts a hit or a
-  // miss.
+  // If the store has a wanted generation of the sample, copies it to `*sample`
+  // and its generation to `*found`. Counts a hit or a miss.
   virtual bool Get(uint64_t index, GenerationRange wanted, Sample* sample,
                    Generation* found) = 0;
 
-  // As `Get`, for the caller's last use of a sample. Unless the store is shared,
-  // it leaves it, and counts as evicted.
+  // As `Get`, for the caller's last use of a sample: unless the store is
+  // shared, the sample is removed and counts as evicted.
   virtual bool Take(uint64_t index, GenerationRange wanted, Sample* sample,
                     Generation* found) = 0;
 
@@ -83,12 +84,12 @@ class CacheStore {
   // The stored generation, or `kNoGeneration`. Counts nothing.
   virtual Generation StoredGeneration(uint64_t index) const = 0;
 
-  // The samples that are stored, for a store that is shared.
+  // The indices of the stored samples, for a store that is shared.
   virtual std::vector<uint64_t> Indices() const { return {}; }
 
-  // Keeps `sample` in place of an older generation or of the same. A sample for
-  // which there is no room takes nothing else's place, but the older generation
-  // it was to replace is gone.
+  // Stores `sample`, in place of an older or the same generation. If there is
+  // no room no other sample is removed, but the older generation of this one
+  // is.
   virtual PutResult Put(uint64_t index, Generation generation, Sample sample) = 0;
 
   // Removes the sample to make room, counting an eviction.
@@ -98,21 +99,21 @@ class CacheStore {
   virtual void Clear() = 0;
   virtual CacheStoreStats Stats() const = 0;
 
-  // Reads that are under way before they are got. Thread-safe.
+  // Reads that begin before their samples are asked for. Thread-safe.
   class ReadAhead {
    public:
     virtual ~ReadAhead() = default;
-    // How many more may be wanted; 0 while there are enough.
+    // How many more samples `Want` takes; 0 while there are enough.
     virtual size_t Room() const = 0;
-    // Notes them, and does no I/O.
+    // Queues them. Does no I/O.
     virtual void Want(const std::vector<WantedSample>& wanted) = 0;
-    // Begins to read what is wanted. Not for who holds a lock.
+    // Begins the queued reads. To be called with no lock held.
     virtual void Start() = 0;
-    // As the store's own, in any order, once for each that is wanted.
+    // As the store's `Get`, once for each wanted sample, in any order.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
                      Generation* found) = 0;
   };
-  // Null where reading takes no time. The store must outlive it.
+  // Null if a read takes no I/O. The store must outlive it.
   virtual std::unique_ptr<ReadAhead> MakeReadAhead() { return nullptr; }
 };
 

@@ -19,6 +19,11 @@ namespace refurbish_tf {
 // Holds the samples themselves: with a reference-counted `Sample` nothing is
 // copied. Beside them it takes sizeof(Sample) + 4 bytes an entry, in pages of
 // consecutive indices.
+//
+// A hit costs three misses of the processor's caches, one after the other: the
+// entry, its tensor, its buffer. So the epoch decides eight places at a time
+// and passes them to `WillGet`, which prefetches all of this for all eight at
+// once.
 template <class Sample>
 class MemoryStore : public CacheStore<Sample> {
  public:
@@ -26,7 +31,8 @@ class MemoryStore : public CacheStore<Sample> {
   using PrefetchFunction =
       std::function<void(const Sample* const* samples, size_t count)>;
 
-  // `prefetch`: what copying the samples reads beside themselves.
+  // `prefetch` is called with samples that are about to be copied, and
+  // prefetches the memory that they refer to.
   MemoryStore(int64_t max_bytes, SizeFunction size, PrefetchFunction prefetch)
       : max_bytes_(max_bytes),
         size_(std::move(size)),
@@ -156,7 +162,8 @@ class MemoryStore : public CacheStore<Sample> {
     return {page->second.get(), index % kPageSize};
   }
 
-  // Counts a miss when it is none. No generation wanted is `kNoGeneration`.
+  // Whether the entry has a wanted generation; counts a miss if not. An empty
+  // entry has `kNoGeneration`, which is never wanted.
   bool Hit(const Entry& entry, GenerationRange wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const bool hit = entry.page != nullptr && wanted.Contains(entry.generation());

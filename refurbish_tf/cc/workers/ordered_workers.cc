@@ -21,7 +21,8 @@ void Pause() {
 #endif
 }
 
-// What is held for some microseconds is not worth a sleep.
+// Spins first: the lock is held for microseconds, which is shorter than a
+// sleep.
 void Acquire(std::unique_lock<std::mutex>& lock) {
   for (int i = 0; i < kSpins; ++i) {
     if (lock.try_lock()) return;
@@ -32,7 +33,7 @@ void Acquire(std::unique_lock<std::mutex>& lock) {
 
 }  // namespace
 
-// One call is the consumer's, where it helps and there are others.
+// If the consumer helps, one of several calls is its own.
 OrderedWorkers::OrderedWorkers(const Options& options, Work* work,
                                StartThread start_thread)
     : options_(options),
@@ -118,7 +119,7 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     if (ring_.empty() && claims_ended_) {
       return stuck_ ? Next::kStuck : Next::kEnd;
     }
-    // Where nothing is under way there may be nothing to run either.
+    // If nothing is under way there may be nothing to run either.
     if (ring_.empty() && !claims_blocked_) {
       const Claimed claimed = work_->Claim(piece);
       if (claimed == Claimed::kDone) {
@@ -129,7 +130,8 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       Accept(lock, claimed, std::move(*piece), consumer_helps_);
       continue;
     }
-    // What is under way takes room, too: there may be threads that sleep.
+    // Pieces under way take room, too, so threads may sleep although nothing is
+    // ready.
     if (!waited && num_sleeping_ > 0 && HasWork()) WakeThreads();
     wait_begins();
     if (consumer_helps_ && Step(lock, /*may_run=*/true)) continue;
@@ -148,8 +150,8 @@ absl::Status OrderedWorkers::ErrorOf(Next next) {
     return absl::CancelledError("Iteration was cancelled.");
   }
   return absl::InternalError(
-      "There was to be more work when some of it is done, but none is under way. "
-      "This is a mistake in refurbish_tf.");
+      "The next piece of work waits for one that is under way, but none is. "
+      "This is a bug in refurbish_tf.");
 }
 
 void OrderedWorkers::SleepAsConsumer(Lock& lock) {
@@ -188,7 +190,8 @@ bool OrderedWorkers::HasRoom(int part) const {
   if (pieces < static_cast<size_t>(std::max(1, options_.max_calls / part))) {
     return true;
   }
-  // What is claimed will be fetched and run, whatever it then brings.
+  // Claimed pieces will be fetched and run, whatever their size turns out to
+  // be.
   if (!size_known_ &&
       to_fetch_.size() + 1 >= static_cast<size_t>(options_.max_calls)) {
     return false;
@@ -250,8 +253,8 @@ bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   }
   if (!MayClaim()) return false;
   if (may_run && !to_fetch_.empty() && short_fetches_) {
-    // The input is nearly free. Without this each thread would claim and leave to
-    // others what it could read in a moment, and be woken for it.
+    // The input is nearly free. Without this each thread would claim, leave to
+    // others what it could fetch in a moment, and be woken for it.
     lock.unlock();
     for (int i = 0; i < kSpins && fetching_; ++i) Pause();
     Acquire(lock);
@@ -269,11 +272,11 @@ bool OrderedWorkers::ClaimNext(Lock& lock, bool may_run) {
 
 bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
                             std::unique_ptr<Piece> piece, bool may_run) {
-  // Whoever waited for what is not under way would wait for ever.
+  // Waiting with nothing under way would never end.
   stuck_ = claimed == Claimed::kNotNow && !IsUnderWay();
   if (claimed == Claimed::kEnd || stuck_) {
     claims_ended_ = true;
-    // They end.
+    // The threads end.
     if (Ended()) WakeThreads();
     if (consumer_sleeps_) wake_consumer_.notify_one();
     return true;

@@ -18,14 +18,18 @@
 
 namespace refurbish_tf {
 
-// A piece of work goes through three steps. It is claimed: one at a time, which
-// decides its place among the results. Where it needs the input it is fetched: one
-// at a time, in the order of the claims. And it is run: many at once.
+// A piece of work goes through three steps. It is claimed, one at a time, which
+// decides its place among the results. If it needs the input it is fetched, one
+// at a time, in the order of the claims. And it is run, many at once. So a slow
+// source does not hold up pieces that need no input.
 //
-// A thread sleeps only when enough results lie ready, and is woken when half of
-// them are gone. It is started only when all others are at work. The consumer
-// sleeps only when the result at its place is not ready, and first does a piece
-// itself. Where claims find nothing to run no thread is asked: the consumer claims.
+// A thread sleeps only when enough results are ready, and is woken when half of
+// them are gone: waking a thread for each sample took half of the CPU time at
+// 32x32. A thread is started only when all others are at work. The consumer
+// sleeps only when its next result is not ready, and first does a piece itself.
+// While claims find nothing to run no thread is woken: the consumer claims. A
+// thread that finds the input busy with a short fetch, or the lock taken, spins
+// for some microseconds, which is shorter than a sleep.
 class OrderedWorkers {
  public:
   struct Piece {
@@ -36,27 +40,27 @@ class OrderedWorkers {
     kDone,    // A piece that needs no work.
     kRun,     // One to be run.
     kFetch,   // One to be fetched.
-    kNotNow,  // None until one of those under way is done: there is one.
-    kEnd,     // None any more.
+    kNotNow,  // None until one that is under way is done; there must be one.
+    kEnd,     // No more pieces.
   };
   enum class Outcome {
-    kRun,      // Of a fetch: to be run.
+    kRun,      // After a fetch: to be run.
     kDone,     // To be handed out.
-    kDropped,  // There is nothing to be handed out for it.
+    kDropped,  // It has no result.
   };
 
   class Work {
    public:
     virtual ~Work() = default;
-    // Takes the next piece, without waiting. `*piece` may hold one that was handed
-    // out, to be used again. Never called by two threads at once.
+    // Takes the next piece, without waiting. `*piece` may hold an earlier
+    // piece, to be used again. Never called by two threads at once.
     virtual Claimed Claim(std::unique_ptr<Piece>* piece) = 0;
     // May wait. Never called by two threads at once.
     virtual Outcome Fetch(Piece* piece) = 0;
     virtual Outcome Run(Piece* piece) = 0;
-    // What a piece that is done holds.
+    // The bytes that a finished piece holds.
     virtual int64_t Bytes(const Piece& piece) const = 0;
-    // A thread, or the consumer, is about to sleep, or has slept.
+    // A thread, or the consumer, is about to sleep (`begins`), or has woken.
     virtual void Sleeps(bool /*begins*/) {}
   };
 
@@ -68,12 +72,13 @@ class OrderedWorkers {
     bool in_order = true;
     // Whether the consumer does a piece itself before it sleeps.
     bool consumer_helps = true;
-    // What may lie ready or be under way. There is always room for `max_calls`.
+    // Limits on what is ready or under way. There is always room for
+    // `max_calls`.
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
   };
 
-  // Starts a thread; what is returned joins it when it is destroyed.
+  // Starts a thread. The destructor of what is returned joins it.
   using StartThread =
       std::function<std::shared_ptr<void>(std::function<void()>)>;
 
@@ -84,21 +89,21 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  // kStuck: `Claim` has said kNotNow and nothing was under way, so that nothing
+  // kStuck: `Claim` has returned kNotNow with nothing under way, so no result
   // would ever come.
   enum class Next { kPiece, kEnd, kCancelled, kStuck };
-  // The error of the last two.
+  // The error for the last two.
   static absl::Status ErrorOf(Next next);
-  // The next result. For one thread at a time. `*piece` may hold the one before,
-  // to be used again. `*waited_nanos` is how long it was not ready.
+  // The next result. For one thread at a time. `*piece` may hold an earlier
+  // one, to be used again. `*waited_nanos` is how long it was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // For a checkpoint: waits until what is fetched or run is done, and claims nothing
-  // until `Resume`. What is claimed and not yet fetched is given up, so it must be
-  // such as can be claimed anew. `*ready` is what is handed out next, in order, and
-  // belongs to this object. False when cancelled. For the thread that calls
-  // `GetNext`.
+  // For a checkpoint: waits until fetches and runs under way are done, and
+  // claims nothing until `Resume`. Pieces that are claimed and not yet fetched
+  // are dropped; it must be possible to claim them again. `*ready` are the next
+  // results, in order, which this object owns. False if cancelled. For the
+  // thread that calls `GetNext`.
   bool Settle(std::vector<const Piece*>* ready) ABSL_LOCKS_EXCLUDED(mu_);
   void Resume() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -115,7 +120,7 @@ class OrderedWorkers {
 
   using Lock = std::unique_lock<std::mutex>;
 
-  // Does one thing that can be done now. False if there is none. Lets go of the
+  // Does one step that can be done now; false if there is none. Releases the
   // lock meanwhile.
   bool Step(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -125,9 +130,10 @@ class OrderedWorkers {
   void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Finish(Slot* slot, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes those that are dropped from the front of the ring.
+  // Removes dropped slots from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The place in the ring of a result that can be handed out, or its size.
+  // The place in the ring of a result to hand out; the ring's size if there is
+  // none.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t ready = FindReady();
@@ -135,7 +141,7 @@ class OrderedWorkers {
   }
   // Whether a piece was claimed and is not done.
   bool IsUnderWay() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether a claim would have room, in a ring of the given part of its size.
+  // Whether a claim has room if all limits are divided by `part`.
   bool HasRoom(int part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayClaim() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return !settling_ && !claims_ended_ && !claims_blocked_ && HasRoom(1);
@@ -147,9 +153,10 @@ class OrderedWorkers {
   }
   void SleepAsConsumer(Lock& lock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WakeThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // One more where there is work and none sleeps, if there may be one more.
+  // Starts a thread if there is work for it, none sleeps, and there may be one
+  // more.
   void AddThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Wakes one, or starts it.
+  // Wakes or starts a thread.
   void AskThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -164,20 +171,21 @@ class OrderedWorkers {
   std::condition_variable wake_consumer_;
   // In the order of the claims.
   std::deque<std::unique_ptr<Slot>> ring_ ABSL_GUARDED_BY(mu_);
-  // Were in the ring, with pieces that were handed out. What the consumer frees
-  // was allocated by the threads: with the lock held, all would wait for malloc.
+  // Slots and pieces to use again. To free, with the lock held, what another
+  // thread has allocated would make all threads wait for malloc.
   std::vector<std::unique_ptr<Slot>> spares_ ABSL_GUARDED_BY(mu_);
-  // Of the ring: those that are still to be fetched, or run, in order.
+  // Slots of the ring that are still to be fetched, or run, in order.
   std::deque<Slot*> to_fetch_ ABSL_GUARDED_BY(mu_);
   std::deque<Slot*> to_run_ ABSL_GUARDED_BY(mu_);
-  // Changed with the lock; looked at without it, too.
+  // Written under the lock, read also without it.
   std::atomic<bool> fetching_{false};
   bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
-  // Of the ring: how many are done, what they hold, and what the largest held.
+  // How many slots of the ring are done, the bytes they hold, and the most that
+  // one ever held.
   size_t num_done_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;
-  // Whether any has been done.
+  // Whether any piece has ever been done.
   bool size_known_ ABSL_GUARDED_BY(mu_) = false;
   // Claims in a row that found nothing to run.
   size_t idle_claims_ ABSL_GUARDED_BY(mu_) = 0;

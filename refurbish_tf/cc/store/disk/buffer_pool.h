@@ -10,25 +10,25 @@
 
 namespace refurbish_tf {
 
-// Memory that is used again soon, one pool for the process. Samples come and go
-// by the thousand a second: memory that was just freed is still in the
-// processor's cache, and large blocks would otherwise go back to the system and
-// be asked for again, a page fault for every page. Without it reads of 3 KiB took 4
-// to 19 % more of the processor's time, and of 150 KiB 12 to 20 % where several
-// threads free what others have allocated and the C library has not yet learnt to
-// keep such blocks.
+// A process-wide pool of memory for reuse. Samples come and go by the thousand
+// a second: memory that was just freed is still in the processor's cache, and
+// malloc would give large blocks back to the system and ask for them again, a
+// page fault for every page. Without the pool reads of 3 KiB took 4 to 19 %
+// more of the processor's time, and of 150 KiB 12 to 20 % where several threads
+// free what others have allocated and the C library has not yet learnt to keep
+// such blocks.
 //
 // Thread-safe.
 class BufferPool {
  public:
   static constexpr size_t kAlignment = 64;
-  // So much is held for later at most.
+  // The most that is held for reuse.
   static constexpr size_t kMostHeld = 32 << 20;
 
   static BufferPool& Global();
 
   char* Allocate(size_t size) ABSL_LOCKS_EXCLUDED(mu_);
-  // `size` as it was allocated.
+  // `size` is that of `Allocate`.
   void Free(char* data, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kLeastChange = 1 << 20;
 constexpr int64_t kRunsOfLive = 16;
-// Segments are emptied when the sealed ones take more than this times what is live
-// in them. The share of a fresh segment and what is appended between two runs keep
-// the sum of all below twice what is live.
+// Segments are emptied while the sealed ones take more than this times their
+// live bytes. Small active segments, and frequent runs, keep the sum of all
+// segments below twice the live bytes.
 constexpr double kMostOverhead = 1.6;
 
 }  // namespace
@@ -20,7 +20,7 @@ constexpr double kMostOverhead = 1.6;
 bool Compaction::IsDue() const {
   SharedState& state = records_->state();
   const uint64_t changed = state.changed();
-  // It begins anew where the file is cut that it is in.
+  // The counter is 0 again if the file that holds it was cut.
   return changed < run_at_ ||
          changed - run_at_ >= static_cast<uint64_t>(std::max<int64_t>(
                                   kLeastChange, state.bytes() / kRunsOfLive));
@@ -75,7 +75,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
   records_->segments().Adopt();
   const std::set<SegmentKey> chosen = Choose();
   if (chosen.empty()) return;
-  // Nothing comes into them from here on.
+  // No record is written into them from here on.
   places_->Close(chosen);
   using Record = std::pair<uint64_t, uint64_t>;  // Its word and index.
   std::map<SegmentKey, std::vector<Record>> records;
@@ -87,7 +87,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     return true;
   });
   for (auto& [key, of_segment] : records) {
-    // In the order in which they are in the file.
+    // In file order.
     std::sort(of_segment.begin(), of_segment.end(),
               [](const Record& a, const Record& b) {
                 return DecodeLocation(a.first).offset <

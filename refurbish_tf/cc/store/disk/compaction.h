@@ -13,11 +13,12 @@
 
 namespace refurbish_tf {
 
-// Deletes the segments of our own in which nothing is live, and moves what is live
-// out of those in which little is, until all of them take not much more than what
-// is live in them.
+// Deletes this process's segments without live records, and empties those with
+// few by moving these to other segments, until the segments take not much more
+// space than their live records. (Dead large records give back their space
+// before that, by punched holes.)
 //
-// For one thread, but for its counts.
+// For one thread, except `IsDue` and the counts.
 class Compaction {
  public:
   Compaction(Records* records, Places* places)
@@ -25,15 +26,15 @@ class Compaction {
 
   // Whether enough has changed since the last run. Any thread may ask.
   bool IsDue() const;
-  // `go_on` is asked before each record is moved; its answer may end the run.
+  // `go_on` is called before each record is moved; false ends the run.
   void Run(const std::function<bool()>& go_on);
 
-  // Segments emptied, and bytes moved for that, ever.
+  // Segments emptied, and bytes moved to do so, so far.
   int64_t emptied() const { return emptied_; }
   int64_t bytes_moved() const { return bytes_moved_; }
 
  private:
-  // Those to be emptied.
+  // The segments to empty.
   std::set<SegmentKey> Choose();
   // Moves a record to another segment. False if it cannot.
   bool Move(uint64_t index, uint64_t word);

@@ -31,13 +31,13 @@ absl::Status Make(const std::string& path) {
   }
 }
 
-// Whoever can write into a directory can replace what is in it, unless it is
-// sticky: then only who owns a file can.
+// Who can write to a directory can replace the files in it, unless it is
+// sticky: then only their owners can.
 absl::Status CheckOwner(const std::string& path, const struct stat& status) {
   if (status.st_uid != geteuid()) {
     return UnusableDirectory(
         path, absl::StrCat("it belongs to user ", status.st_uid,
-                           ", and this process runs as user ", geteuid(),
+                           ", but this process runs as user ", geteuid(),
                            ". Give a directory of your own, such as a new one "
                            "below it."));
   }
@@ -46,11 +46,11 @@ absl::Status CheckOwner(const std::string& path, const struct stat& status) {
     char mode[8];
     std::snprintf(mode, sizeof(mode), "%04o", status.st_mode & 07777);
     return UnusableDirectory(
-        path, absl::StrCat("others than you can write into it (its mode is ",
-                           mode, "), and so replace what is cached. Take that "
-                           "away with `chmod go-w ", path,
-                           "`, or give another directory, such as a new one "
-                           "below it."));
+        path,
+        absl::StrCat("other users can write to it (its mode is ", mode,
+                     ") and replace what is cached. Run `chmod go-w ", path,
+                     "`, or give another directory, such as a new one below "
+                     "it."));
   }
   return absl::OkStatus();
 }
@@ -59,13 +59,13 @@ bool IsSame(const struct stat& a, const struct stat& b) {
   return a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
-// Why a file is none that the store takes, if so.
+// Why the store rejects this file; empty if it does not.
 std::string Objection(const struct stat& status) {
-  if (!S_ISREG(status.st_mode)) return "is not a plain file";
+  if (!S_ISREG(status.st_mode)) return "is not a regular file";
   if (status.st_uid != geteuid()) {
     return absl::StrCat("belongs to user ", status.st_uid);
   }
-  if (status.st_nlink > 1) return "has a second name elsewhere";
+  if (status.st_nlink > 1) return "has a second hard link";
   return "";
 }
 
@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
   if (!owned.ok()) return owned;
   if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
     return absl::ErrnoToStatus(
-        errno, absl::StrCat("Cannot write into ", path,
+        errno, absl::StrCat("Cannot write to ", path,
                             ", which a cache store needs. Give a directory of "
                             "your own"));
   }
@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
 Directory::~Directory() { close(fd_); }
 
 absl::StatusOr<std::vector<std::string>> Directory::List() const {
-  // Of its own, as reading moves on.
+  // A descriptor of its own: reading a directory moves its position.
   const int fd = openat(fd_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = fd < 0 ? nullptr : fdopendir(fd);
   if (listing == nullptr) {
@@ -129,7 +129,7 @@ absl::Status Directory::CheckFile(const std::string& name) const {
   struct stat status;
   if (fstatat(fd_, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return absl::OkStatus();  // Just deleted.
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   }
   const std::string objection = Objection(status);
   if (objection.empty()) return absl::OkStatus();
@@ -141,7 +141,7 @@ absl::Status Directory::CheckFile(const std::string& name) const {
 
 absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
     const std::string& name, int flags) const {
-  // Not blocking: to open a pipe would wait for who writes into it.
+  // O_NONBLOCK: opening a pipe would wait for a writer.
   absl::StatusOr<int> fd = env_->Open(
       fd_, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
   if (!fd.ok()) {
@@ -153,7 +153,7 @@ absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
   auto file = std::make_shared<File>(*fd);
   struct stat status;
   if (fstat(*fd, &status) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   }
   if (Objection(status).empty()) return file;
   absl::Status checked = CheckFile(name);

@@ -13,7 +13,7 @@
 
 namespace refurbish_tf {
 
-// A file descriptor, closed with the last reference to it.
+// Owns a file descriptor.
 class File {
  public:
   explicit File(int fd) : fd_(fd) {}
@@ -26,16 +26,16 @@ class File {
   const int fd_;
 };
 
-// The directory of a store, and nothing outside it: files are opened below an open
-// descriptor of it, links are not followed, and only plain files of this user's
-// own are taken. So it does not matter what somebody else plants in it, or makes
-// of the path.
+// The directory of a store. It is opened once; its files are opened below that
+// descriptor, without following links, and only regular files of this user with
+// a single name are accepted. So it does not matter what somebody else plants
+// in it, or does to its path.
 //
 // Thread-safe.
 class Directory {
  public:
-  // Makes the directory where there is none. Fails where it is another user's, or
-  // where others can replace what is in it.
+  // Opens the directory, or makes it. Fails if it is another user's, or if
+  // others can replace what is in it.
   static absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& path,
                                                          StoreEnv* env);
   ~Directory();
@@ -48,11 +48,12 @@ class Directory {
   // The names in it.
   absl::StatusOr<std::vector<std::string>> List() const;
 
-  // Whether `name` is a plain file of this user's own; else an error that names it.
+  // OK if `name` is a regular file of this user; else an error that names it.
   absl::Status CheckFile(const std::string& name) const;
 
-  // A file, to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (and not O_TRUNC:
-  // a file is looked at when it is open). NotFound where there is none.
+  // Opens a file to read and write. `flags`: O_CREAT, O_EXCL, O_APPEND (not
+  // O_TRUNC: the file is checked only once it is open). NotFound if there is
+  // none.
   absl::StatusOr<std::shared_ptr<File>> OpenFile(const std::string& name,
                                                  int flags = 0) const;
 
@@ -62,20 +63,20 @@ class Directory {
   absl::Status Delete(const std::string& name) const {
     return env_->Unlink(fd_, name);
   }
-  // Returns when names that were made and deleted are so on the disk.
+  // Returns when created and deleted names are on the disk.
   absl::Status Sync() const { return env_->Sync(fd_); }
 
-  // Whether `file` is the one of this name now.
+  // Whether `name` is still this file.
   bool IsNamed(const File& file, const std::string& name) const;
-  // The length of a file, and the bytes that it takes of the disk; 0 where there is
+  // The length of a file, and the space it takes on the disk; 0 if there is
   // none.
   uint64_t FileBytes(const std::string& name) const;
   uint64_t DiskBytes(const std::string& name) const;
 
-  // Whether it is what is found at its path now.
+  // Whether its path still leads to it.
   bool IsInPlace() const;
 
-  // The error of a directory that cannot be used, for a reason.
+  // The error that this directory cannot be used, and why.
   absl::Status Unusable(const std::string& why) const;
 
  private:

@@ -29,7 +29,7 @@ bool IsOwnName(const std::string& name) {
          SettingsFile::IsTemporaryName(name) || Segments::IsSegmentName(name);
 }
 
-// The names of the files of a store, or an error that names one which is none.
+// The names of the store's files, or an error that names a foreign one.
 absl::StatusOr<std::vector<std::string>> ListOwnFiles(const Directory& directory) {
   absl::StatusOr<std::vector<std::string>> names = directory.List();
   if (!names.ok()) return names;
@@ -37,8 +37,8 @@ absl::StatusOr<std::vector<std::string>> ListOwnFiles(const Directory& directory
     if (!IsOwnName(name)) {
       return directory.Unusable(
           absl::StrCat("it holds ", name,
-                       ", which is not of a cache store. Nothing was changed. "
-                       "Give an empty or new directory."));
+                       ", which is not a file of a cache store. Nothing was "
+                       "changed. Give an empty or new directory."));
     }
     absl::Status checked = directory.CheckFile(name);
     if (!checked.ok()) return checked;
@@ -46,8 +46,9 @@ absl::StatusOr<std::vector<std::string>> ListOwnFiles(const Directory& directory
   return names;
 }
 
-// What says how the samples were prepared goes when they are gone, from the disk,
-// too: else a loss of power may leave samples of which nothing is known.
+// The settings file, which says how the samples were prepared, goes last, when
+// the other deletions are on the disk: otherwise a loss of power could leave
+// samples of unknown origin.
 absl::Status DeleteFiles(const Directory& directory,
                          const std::vector<std::string>& names) {
   for (const std::string& name : names) {
@@ -75,8 +76,8 @@ bool LockWhole(int fd, int operation) {
   return true;
 }
 
-// As long as nobody has it locked alone. That may still be so for a moment, where
-// whoever opened the store was killed: its locks are freed one after another.
+// Takes a shared lock. Tries for a while: if the process that was opening the
+// store was killed, its locks are freed one after another.
 bool ShareWhole(int fd) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     if (LockWhole(fd, LOCK_SH | LOCK_NB)) return true;
@@ -87,8 +88,8 @@ bool ShareWhole(int fd) {
   return false;
 }
 
-// Of the lock file, for whoever is opening the store. The first byte is that of
-// the settings.
+// Locks the byte of the lock file that says that a process is opening the
+// store. The first byte is for the settings.
 bool LockOpening(int fd, short type) {
   struct flock lock {};
   lock.l_type = type;
@@ -104,24 +105,25 @@ bool LockOpening(int fd, short type) {
 absl::Status CannotLock(const Directory& directory) {
   if (errno == EWOULDBLOCK) {
     return directory.Unusable(absl::StrCat(
-        "its ", kLockFile, " is a file that is in use as something else, as after "
-        "files of it were renamed. Nothing was changed. Wait until those who have "
-        "it open end, or give another directory."));
+        "its ", kLockFile,
+        " is locked by a process that uses it as another file, as if files "
+        "had been renamed. Nothing was changed. End the processes that have "
+        "it open, or give another directory."));
   }
   return absl::ErrnoToStatus(
       errno, absl::StrCat("Cannot lock ", directory.path(), "/", kLockFile,
-                          ", which a cache store on disk needs; network file "
-                          "systems often cannot. Choose a directory on a local "
-                          "disk"));
+                          ". A cache store on disk needs locks, which network "
+                          "file systems often lack. Choose a directory on a "
+                          "local disk"));
 }
 
-// What the settings file says. Where there is none, or one that says nothing, a new
-// one is made, unless there is something to lose.
+// Reads the settings file. If it is missing or damaged a new store begins,
+// unless there are records to lose.
 absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make) {
   const SettingsFile file(&directory);
   absl::StatusOr<StoreContents> contents = file.Read();
-  // It may also be of a newer package, planted, or not be readable now.
+  // Other errors stay: a newer format, a planted file, a failed read.
   if (!absl::IsNotFound(contents.status()) &&
       !absl::IsDataLoss(contents.status())) {
     return contents;
@@ -173,8 +175,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   std::unique_ptr<DiskStore> store(new DiskStore(
       *std::move(directory), *std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
-  // Two locks: one at a time opens the store, so that whoever is alone knows it
-  // stays so, and whoever is not finds it made.
+  // Two locks. Processes open the store one at a time, so one that is alone
+  // stays alone until it is done, and one that is not finds the store complete.
   bool alone = false;
   if (!LockOpening(lock_fd, F_WRLCK) ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
@@ -193,7 +195,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
 
 DiskStore::~DiskStore() {
   if (writer_ == nullptr || !writer_->buffer().IsForked()) return;
-  // Their threads are not here to be waited for.
+  // The threads that their destructors would join are the parent's.
   writer_.release();
   records_.release();
 }
@@ -254,8 +256,8 @@ absl::Status DiskStore::Agree(const Settings& settings, bool replace,
       SettingsFile(directory_.get())
           .Agree(settings, replace, kLockFile, patience);
   if (!agreed.ok()) return agreed.status();
-  // What is there stays, so it does not matter who comes first; what is replaced
-  // is read anew by who needs it.
+  // Agreed settings only change by `replace`, so the order of concurrent calls
+  // does not matter.
   std::lock_guard<std::mutex> lock(settings_mu_);
   for (const auto& [name, value] : *agreed) settings_[name] = value;
   return absl::OkStatus();
@@ -267,7 +269,7 @@ Settings DiskStore::settings() const {
 }
 
 void DiskStore::MakeRoomFor(uint64_t num_samples) {
-  // Who puts tries again, and says why it fails.
+  // The put tries again, and reports why it fails.
   (void)records_->index().ReserveFirst(num_samples);
   (void)claims_->ReserveFirst(num_samples);
 }
@@ -310,15 +312,15 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
     refused_warning_.Say(
         directory(),
         absl::StrCat("sample ", index, " of ", payload,
-                     " bytes is beyond what can be kept: indices below ",
-                     Index::kMaxSamples, ", ", kMaxRecord,
-                     " bytes. Such samples are prepared afresh."));
+                     " bytes cannot be kept: its index must be below ",
+                     Index::kMaxSamples, " and its record at most ", kMaxRecord,
+                     " bytes. Such samples are prepared afresh each time."));
     return PutResult::kFailed;
   }
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
     if (stored > generation) return PutResult::kNewerKept;
-    // What a generation of a sample is does not depend on who prepares it.
+    // A generation of a sample is the same whoever prepares it.
     if (stored == generation) return PutResult::kStored;
   }
   absl::Status reserved = records_->index().Reserve(index);
@@ -342,7 +344,7 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   std::memset(to, 0, record.size() - record_size);
   const PutResult result = writer_->buffer().Put(index, generation, record_size,
                                                  std::move(record));
-  // What was to be replaced is of an older generation.
+  // What it was to replace is of an older generation.
   if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
   return result;
 }
@@ -388,7 +390,7 @@ void DiskStore::Discard(uint64_t index, Generation generation) {
 CacheStoreStats DiskStore::StoreStats() const {
   CacheStoreStats stats;
   const auto [entries, bytes] = writer_->buffer().Live();
-  // Damage to what the processes share must not make it negative.
+  // Damage to the shared counts must not make them negative.
   stats.entries = std::max<int64_t>(0, entries);
   stats.bytes = std::max<int64_t>(0, bytes);
   const Records::Counts& counts = records_->counts();
@@ -421,7 +423,7 @@ std::pair<int64_t, int64_t> DiskStore::Verify() {
   records_->index().ForEach([&](uint64_t index, uint64_t word) {
     RecordBuffer record;
     bool foreign;
-    // Anew, as a segment of that name may have been deleted and another made.
+    // `anew`, as a segment of that name may have been deleted and another made.
     switch (records_->Read(index, word, /*anew=*/true, &record, &foreign)) {
       case Records::ReadResult::kRight:
         ++counts.first;

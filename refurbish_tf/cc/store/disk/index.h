@@ -14,9 +14,9 @@
 
 namespace refurbish_tf {
 
-// A word for each sample, in a file that all processes map. The file grows with
-// the highest index that is set, and takes eight bytes for each up to there, on
-// the disk and in the page cache.
+// A word of eight bytes for each sample, in a file that all processes map. The
+// file reaches up to the highest index that was set, on the disk and in the
+// page cache, and grows in steps of 65,536 samples.
 //
 // Thread-safe.
 class Index {
@@ -42,13 +42,13 @@ class Index {
   // Whether there is room for the sample's word.
   bool Has(uint64_t sample) const { return Find(sample) != nullptr; }
 
-  // Makes room for it.
+  // Makes room for the sample's word.
   absl::Status Reserve(uint64_t sample) {
     if (sample >= kMaxSamples) return absl::OutOfRangeError("No such sample");
     return file_->Reserve(sample / kWords);
   }
 
-  // As that, for the first so many samples.
+  // The same for the first `num_samples` samples.
   absl::Status ReserveFirst(uint64_t num_samples) {
     absl::Status reserved;
     for (uint64_t next = 0; next < num_samples && reserved.ok(); next += kWords) {
@@ -57,9 +57,8 @@ class Index {
     return reserved;
   }
 
-  // Sets the word of a sample to `desired` if it is `*expected`, which is else
-  // set to what it is. Room for it must have been made, or it must have been
-  // loaded.
+  // Sets the word of a sample to `desired` if it is `*expected`; else sets
+  // `*expected` to the word. There must be room for it.
   bool CompareExchange(uint64_t sample, uint64_t* expected, uint64_t desired) {
     return Find(sample)->compare_exchange_strong(*expected, desired,
                                                  std::memory_order_acq_rel);

@@ -14,8 +14,8 @@
 
 namespace refurbish_tf {
 
-// What is mapped, in a list for the signal handler, which may run at any time in
-// any thread: entries are never taken out, but used again.
+// The mapped chunks, in a list for the signal handler, which may run at any
+// time in any thread: entries are never removed, only reused.
 struct MappedFile::Mapping {
   static constexpr uintptr_t kFree = 0;
   static constexpr uintptr_t kTaken = 1;
@@ -42,8 +42,8 @@ struct MappedFile::Mapping {
 
 std::atomic<MappedFile::Mapping*> MappedFile::Mapping::first{nullptr};
 
-// Installed when the first file is mapped. What is not ours goes to whoever was
-// there before.
+// Installs the handler when the first file is mapped. Faults outside our
+// mappings go to the handler that was there before.
 void MappedFile::HandleBusErrors() {
   static struct sigaction before;
   static const uintptr_t page = sysconf(_SC_PAGESIZE);
@@ -66,15 +66,16 @@ void MappedFile::HandleBusErrors() {
       return;
     }
     errno = error;
-    // From Python's faulthandler, where it was enabled later and was asked first: it
-    // has put us back, and the address is touched again.
+    // From Python's faulthandler, if it was enabled later and called first: it
+    // has restored this handler, and the address is touched again.
     if (info->si_code == SI_TKILL && info->si_pid == getpid()) return;
     if ((before.sa_flags & SA_SIGINFO) != 0) {
       before.sa_sigaction(signal, info, context);
     } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
       before.sa_handler(signal);
     } else {
-      // Touched or sent again, it ends the process as it would have without us.
+      // When the address is touched, or the signal sent, again, it ends the
+      // process as it would have without us.
       struct sigaction none {};
       none.sa_handler = SIG_DFL;
       sigaction(signal, &none, nullptr);
@@ -94,15 +95,15 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
   HandleBusErrors();
   std::unique_ptr<MappedFile> mapped(new MappedFile(
       *std::move(file), &directory->env(), chunk_bytes, max_chunks));
-  // Where the file system cannot map files this is said now. Holes there are
-  // where a tool has copied the file.
+  // Fails now if the file system cannot map files. Some tools leave holes when
+  // they copy a file.
   struct stat status;
   absl::Status grown =
       fstat(mapped->file_->fd(), &status) == 0
           ? absl::OkStatus()
-          : absl::ErrnoToStatus(errno, absl::StrCat("Cannot look at ", name));
+          : absl::ErrnoToStatus(errno, absl::StrCat("Cannot stat ", name));
   if (grown.ok()) {
-    // What was made longer than any of ours is left as it is beyond.
+    // If somebody made it longer than ours can be, the rest is left as it is.
     const uint64_t size =
         std::min<uint64_t>(status.st_size, max_chunks * chunk_bytes);
     grown = mapped->Grow((size + chunk_bytes - 1) / chunk_bytes * chunk_bytes,
@@ -116,9 +117,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
                    grown.message(),
                    absl::IsResourceExhausted(grown) || absl::IsOutOfRange(grown)
                        ? ""
-                       : ". A cache store on disk needs that; network file "
-                         "systems often cannot. Choose a directory on a local "
-                         "disk"));
+                       : ". A cache store on disk needs mapped files, which "
+                         "network file systems often lack. Choose a directory "
+                         "on a local disk"));
 }
 
 MappedFile::~MappedFile() {
@@ -162,10 +163,10 @@ absl::Status MappedFile::Reserve(uint64_t chunk) {
 }
 
 absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
-  // Several may do so at once, of all processes: what is there stays as it is.
+  // Several processes may do so at once: existing contents stay as they are.
   struct stat status;
   if (fstat(file_->fd(), &status) != 0) {
-    return absl::ErrnoToStatus(errno, "Cannot look at a file");
+    return absl::ErrnoToStatus(errno, "Cannot stat a file");
   }
   const uint64_t from = whole ? 0 : status.st_size;
   if (from >= bytes) return absl::OkStatus();
@@ -180,7 +181,7 @@ absl::Status MappedFile::Mend() {
   absl::Status grown = Grow(end * chunk_bytes_, /*whole=*/true);
   if (!grown.ok()) return grown;
   std::lock_guard<std::mutex> lock(mu_);
-  cut_ = false;  // Before: it may be cut again.
+  cut_ = false;  // First, as it may be cut again.
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;

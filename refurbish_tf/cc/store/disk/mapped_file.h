@@ -14,14 +14,14 @@
 
 namespace refurbish_tf {
 
-// A file that all processes map into their memory, chunk by chunk as they come to
-// need it: what one of them sets the others see at once, and it stays when one
-// dies.
+// A file that all processes map, chunk by chunk as they need it: what one of
+// them sets the others see at once, and it stays when one dies.
 //
-// Whoever cuts such a file (`> file`, `cp`, `rsync --inplace`) takes memory away
-// that processes have mapped, and the system ends those that touch it (SIGBUS).
-// Here zeros take its place, until `Mend` has made the file what it was: as long,
-// and full of zeros where it was cut.
+// If somebody truncates the file (`> file`, `cp`, `rsync --inplace`), the
+// system would end processes that touch what was lost (SIGBUS). A signal
+// handler maps zeros there instead, until the writer calls `Mend`, which makes
+// the file as long as it was, with zeros where it was cut. The writer then
+// counts the samples that were lost.
 //
 // Thread-safe.
 class MappedFile {
@@ -39,11 +39,11 @@ class MappedFile {
   }
   // Whether the file reaches to the end of the chunk.
   bool Exists(uint64_t chunk) const;
-  // Makes it reach there. Waits for no other process.
+  // Extends the file to the end of the chunk. Waits for no other process.
   absl::Status Reserve(uint64_t chunk) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether it was cut where it had been mapped. What was set there since, only
-  // this process sees, until it is mended.
+  // Whether a mapped chunk was cut. Until `Mend`, only this process sees what
+  // is set there.
   bool WasCut() const { return cut_.load(std::memory_order_relaxed); }
   absl::Status Mend() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -60,9 +60,9 @@ class MappedFile {
         mappings_(new Mapping*[max_chunks]()) {}
 
   char* Map(uint64_t chunk) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes the file so long, with all its blocks: touching a hole when the disk is
-  // full is like touching what was cut. With `whole` also where it was that long
-  // before.
+  // Extends the file to `bytes`, with all its blocks: on a full disk touching a
+  // hole raises SIGBUS, too. `whole`: also allocates missing blocks before its
+  // present end.
   absl::Status Grow(uint64_t bytes, bool whole);
 
   static void HandleBusErrors();

@@ -7,12 +7,13 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kLeastSegment = 1 << 20;
-// A segment is at most this part of what is live, so that the ones which are
-// being filled, and are not compacted, do not count much.
+// The limit of a segment is the live bytes divided by this, so that active
+// segments, which are not compacted, count little.
 constexpr int64_t kSegmentsOfLive = 16;
-// Looking at all records is worth this part of what is live.
+// All records are scanned again when the live bytes divided by this have
+// changed.
 constexpr uint64_t kLooksOfLive = 16;
-// So many records are looked at for one that can make room.
+// How many records `MakeRoom` tries.
 constexpr int kMostTries = 16;
 
 }  // namespace
@@ -164,7 +165,7 @@ bool Places::MakeRoom(uint32_t index, bool large, uint64_t space) {
 
 void Places::Published(uint32_t index, bool large) {
   if (looked_at_ == 0) return;
-  // One that was replaced is in it twice, for some time.
+  // A replaced record's sample is in the heap twice for some time.
   if (static_cast<int64_t>(live_[large].size()) >
       2 * records_->state().entries() + kMostTries) {
     return Forget();

@@ -17,14 +17,20 @@
 
 namespace refurbish_tf {
 
-// Where records are written: at the end of a segment while the disk has room. Else a
-// small one is written over dead records of our own segments: a reader that is late
-// finds another record there, by its checksum, and looks again. (The space of large
-// ones is the file system's as soon as they are dead, so there is nothing to write
-// over: whoever gives it back, perhaps another process, would do so too late.)
+// Decides where a record is written: at the end of a segment while the disk has
+// room.
 //
-// Where there is no dead record either, one that is worth less makes room: by the
-// rank of its sample, so that the same samples stay as long as the disk is full.
+// A full disk is treated like `max_bytes`: a new generation takes the place of
+// the old one; a small record is written over dead records of this process's
+// segments (a late reader sees by the checksum that another record is there,
+// and looks again); where none is dead, the record of a sample that is worth
+// less makes room. The schedule ranks the samples (`Schedule::Rank`), so the
+// same ones stay while the disk is full, and each epoch evicts the same share
+// of them. Each batch first tries whether there is room again.
+//
+// Large records begin on whole pages, and a hole is punched as soon as one is
+// dead. They are not written over: the process that punches the hole may be
+// another one, and late, and would destroy the new record.
 //
 // For one thread.
 class Places {
@@ -38,29 +44,29 @@ class Places {
   // Writes parts to the end of a segment.
   absl::StatusOr<SegmentPlace> Append(bool large, uint64_t space,
                                std::vector<iovec> parts);
-  // Writes a record where there is room. Where one could not be appended it is not
-  // tried again, until `TryToAppend` or until one was released.
+  // Writes a record where there is room. When an append has failed none is
+  // tried until `TryToAppend` is called or a record released.
   absl::StatusOr<Location> Write(bool large, uint64_t space, Generation generation,
                                  const std::vector<iovec>& parts);
   void TryToAppend() { full_[0] = full_[1] = absl::OkStatus(); }
-  // Whether nothing could be written as there is no room for it.
+  // Whether a write failed for lack of room.
   static bool IsFull(const absl::Status& status) {
     return absl::IsResourceExhausted(status) || absl::IsOutOfRange(status);
   }
 
-  // The record of a word is dead: its space may be written over, or is given back.
+  // The record of a word is dead: its space is reused, or given back.
   void Release(uint64_t word);
-  // Releases a record of our own that is worth less than one of this sample. False
-  // if there is none.
+  // Evicts a record of our own segments that is worth less than this sample's.
+  // False if there is none.
   bool MakeRoom(uint32_t index, bool large, uint64_t space);
-  // Where there was no room all the same, none is made until something could be
-  // written.
+  // If a write fails although room was made, no more room is made until a write
+  // succeeds.
   bool RoomHelps(bool large) const { return helps_[large]; }
   void RoomDidNotHelp(bool large) { helps_[large] = false; }
-  // A record of this sample can be released from now on.
+  // From now on the record of this sample can make room.
   void Published(uint32_t index, bool large);
 
-  // Nothing is written into these segments any more, as they are being emptied.
+  // Writes nothing into these segments until `Open`: they are being emptied.
   void Close(std::set<SegmentKey> segments);
   void Open() { closed_.clear(); }
 
@@ -70,9 +76,9 @@ class Places {
     uint64_t offset;
   };
 
-  // Looks at all records of our own, if enough may have changed since.
+  // Scans all our own records, unless little has changed since the last scan.
   bool Look();
-  // What was seen then.
+  // Drops the results of the scan.
   void Forget();
   std::optional<Dead> TakeDead(uint64_t space);
 
@@ -81,16 +87,17 @@ class Places {
   const uint64_t most_[2];  // Bytes of a segment, by size class.
 
   bool adopted_ = false;
-  // Why nothing can be appended, if so; by size class.
+  // Why the last append failed; OK if it did not. By size class.
   absl::Status full_[2];
   bool helps_[2] = {true, true};
-  // Whether dead records are kept for new ones.
+  // Whether the space of dead records is kept for new ones.
   bool reusing_ = false;
-  uint64_t looked_at_ = 0;  // SharedState::changed() at the last look.
-  // Space of small records, by size.
+  uint64_t looked_at_ = 0;  // SharedState::changed() at the last scan.
+  // Dead space of small records, by size.
   std::multimap<uint64_t, Dead> dead_;
-  // The ranks and samples of live records, by size class: heaps with the one that is
-  // worth least first. What has changed since the look is seen when it is its turn.
+  // Rank and sample of live records, by size class: heaps with the one that is
+  // worth least first. Entries may be outdated, and are checked when their turn
+  // comes.
   std::vector<std::pair<uint32_t, uint32_t>> live_[2];
   std::set<SegmentKey> closed_;
 };

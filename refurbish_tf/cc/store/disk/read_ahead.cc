@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMostBytes = 16 << 20;
 
-// Who gets one of those that are starting waits for all of them.
+// A `Get` of a sample whose read is being started waits for its whole batch.
 constexpr size_t kStartedAtOnce = 8;
 
 }  // namespace
@@ -137,7 +137,7 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
     return store_->Get(wanted.index, wanted.generations, record);
   }
   const int64_t bytes = records.read_queue().Wait(&entry->read);
-  // Not if it has been removed since.
+  // A miss if the record has been removed since.
   const bool hit =
       bytes >= 0 && records.index().Load(wanted.index) == entry->word &&
       entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&

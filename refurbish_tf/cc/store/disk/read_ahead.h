@@ -20,22 +20,27 @@
 
 namespace refurbish_tf {
 
-// Reads of a store that are under way before they are got. Thread-safe.
+// Begins reads before their samples are asked for: the order of an epoch is
+// known, so the next reads are always under way. A claim only queues them
+// (`Want`); a thread that fetches or runs a piece begins them first (`Start`),
+// with no lock held.
+//
+// Thread-safe.
 class DiskReadAhead {
  public:
   explicit DiskReadAhead(DiskStore* store) : store_(store) {}
-  // Ends what was started and not got.
+  // Waits for reads that were started and not got.
   ~DiskReadAhead();
 
-  // How many more may be wanted, 0 while there are enough.
+  // How many more samples `Want` takes; 0 while there are enough.
   size_t Room() const ABSL_LOCKS_EXCLUDED(mu_);
-  // Notes them, and does no I/O.
+  // Queues them. Does no I/O.
   void Want(const std::vector<WantedSample>& wanted) ABSL_LOCKS_EXCLUDED(mu_);
-  // Begins to read what is wanted, unless another thread is at it. Opens files,
-  // and reads what is in the page cache: it is to be called with no lock held.
+  // Begins the queued reads, unless another thread is doing so. Opens files and
+  // copies from the page cache: to be called with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
-  // As `DiskStore::Get`, for each that is wanted once, in any order. What has not
-  // begun by then is read now.
+  // As `DiskStore::Get`, once for each wanted sample, in any order. If its read
+  // has not begun, reads it now.
   bool Get(const WantedSample& wanted, RecordBuffer* record)
       ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -44,7 +49,7 @@ class DiskReadAhead {
   struct Entry {
     WantedSample wanted;
     State state = State::kWanted;  // Guarded by `mu_`.
-    // While it is starting, only who starts it looks at the rest.
+    // While it is starting, only the thread that starts it looks at the rest.
     uint64_t word = 0;
     bool foreign = false;
     std::shared_ptr<File> file;
@@ -53,9 +58,9 @@ class DiskReadAhead {
   };
   using Entries = std::unordered_map<uint64_t, std::unique_ptr<Entry>>;
 
-  // The next few of those that are wanted and can be read.
+  // Takes the next few queued samples that can be read.
   std::vector<Entry*> TakeWanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Opens the file of one. False if it cannot be read.
+  // Opens the file of an entry. False if it cannot be read.
   bool Open(Entry* entry);
   std::unique_ptr<Entry> Remove(Entries::iterator position)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -65,13 +70,13 @@ class DiskReadAhead {
   std::condition_variable started_;
   // By ticket.
   Entries entries_ ABSL_GUARDED_BY(mu_);
-  // Tickets that are wanted, in order; some of them were got since.
+  // Queued tickets, in order; some may have been got since.
   std::deque<uint64_t> wanted_ ABSL_GUARDED_BY(mu_);
-  // Whether there are any. Changed with the lock; looked at without it, too.
+  // Whether `wanted_` has any. Written under the lock, read also without it.
   std::atomic<bool> any_wanted_{false};
   bool starting_ ABSL_GUARDED_BY(mu_) = false;
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;
-  // Of what is starting or has started.
+  // Of the entries that are starting or have started.
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

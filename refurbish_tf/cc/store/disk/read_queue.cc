@@ -15,7 +15,7 @@
 namespace refurbish_tf {
 namespace {
 
-// The reads that wait their turn, linked through themselves.
+// The reads that wait for a thread, in an intrusive list.
 class ReadList {
  public:
   bool empty() const { return first_ == nullptr; }
@@ -69,10 +69,10 @@ int64_t ReadRest(const Read& read, size_t bytes) {
   return bytes;
 }
 
-// By pread. What is in the page cache is read by Start: to hand it to another
+// Reads by pread. Start reads what is in the page cache: to hand it to another
 // thread would cost several times what it costs to copy a small sample. The
-// rest is left to the threads of the pool, and what none has begun when it is
-// waited for is read by the thread that waits for it.
+// rest is left to the threads of the pool; a read that none has begun when it
+// is waited for is done by the thread that waits.
 class PoolReadQueue : public ReadQueue {
  public:
   explicit PoolReadQueue(int depth)
@@ -117,13 +117,13 @@ class PoolReadQueue : public ReadQueue {
   }
 
  private:
-  // Recent kernels have a disk begin what ReadCached did not find, so that few
-  // threads would do. Under older ones, every read under way takes a thread:
-  // more of them load a fast disk better, but cost a switch each.
+  // On recent kernels ReadCached has made the disk begin what it did not find,
+  // so few threads would do. On older ones every read under way takes a thread:
+  // more of them load a fast disk better, but cost a context switch each.
   static constexpr int kMaxThreads = 8;
 
-  // Reads what is in the page cache. False if that is not all; `result` says
-  // then how much was.
+  // Reads what is in the page cache. False if that is not all; `result` is then
+  // how much it was.
   bool ReadCached(Read* read) {
     read->result = 0;
 #ifdef RWF_NOWAIT
@@ -150,7 +150,7 @@ class PoolReadQueue : public ReadQueue {
 #endif
   }
 
-  // Where the system has no thread for us, those that wait do the reading.
+  // If the system refuses threads, those that wait do the reading.
   void StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (static_cast<int>(threads_.size()) < num_threads_) {
       pthread_t thread;
@@ -184,7 +184,7 @@ class PoolReadQueue : public ReadQueue {
   }
 
   const int num_threads_;
-  // Not every file system can tell without waiting.
+  // Not every file system supports RWF_NOWAIT.
   std::atomic<bool> can_read_cached_{true};
 
   std::mutex mu_;

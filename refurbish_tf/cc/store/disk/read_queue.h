@@ -19,7 +19,8 @@ struct Read {
   char* data = nullptr;
   size_t size = 0;
 
-  // The queue's own. `done` is set last: with it the read is its owner's again.
+  // Used by the queue. `done` is set last, and gives the read back to its
+  // owner.
   std::atomic<bool> done{false};
   bool waiting_its_turn = false;
   int64_t result = 0;
@@ -27,15 +28,15 @@ struct Read {
   Read* next = nullptr;
 };
 
-// May be used by several threads at once. A child made by fork() must neither
-// use nor destroy its copy; the parent's is not disturbed by it.
+// Thread-safe. A child made by fork() must neither use nor destroy its copy; it
+// does not disturb the parent's.
 class ReadQueue {
  public:
-  // By system calls of the threads that start and wait for the reads, and of a
-  // few of its own for what is not in the page cache, `depth` at most. (io_uring
-  // saved 5 to 8 % of the processor's time for a read of 3 KiB in the page cache,
-  // nothing for 150 KiB, and was slower for reads of a disk; containers often
-  // forbid it.)
+  // A queue that uses system calls, in the threads that start and wait for
+  // reads and, for what is not in the page cache, in at most `depth` threads of
+  // its own. (io_uring saved 5 to 8 % of the processor's time for a read of 3
+  // KiB in the page cache, nothing for 150 KiB, and was slower for reads of a
+  // disk; containers often forbid it.)
   static std::unique_ptr<ReadQueue> Create(int depth);
 
   ReadQueue() = default;
@@ -49,8 +50,8 @@ class ReadQueue {
   virtual void Start(Read* const* reads, size_t count) = 0;
 
   // Waits for the end of a read, once for each Start. Returns the bytes read,
-  // fewer than `size` only at the end of the file, or -errno. By then the
-  // thread that started it need not be there any more.
+  // fewer than `size` only at the end of the file, or -errno. The thread that
+  // started it may have ended.
   virtual int64_t Wait(Read* read) = 0;
 };
 

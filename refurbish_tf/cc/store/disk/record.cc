@@ -93,7 +93,7 @@ Generation NearestGeneration(uint32_t tag, Generation to) {
   if (ahead < kNumTags / 2) {
     return to < kNoGeneration - ahead ? to + ahead : to + ahead - kNumTags;
   }
-  // None is before the first.
+  // There are no negative generations.
   const uint32_t behind = kNumTags - ahead;
   return to >= behind ? to - behind : to + ahead;
 }

@@ -1,5 +1,5 @@
-// What stands on the disk: records in segments, and for each sample a word that
-// says where its record is.
+// The format on disk: records in segments, and for each sample an index word
+// that says where its record is and of which generation.
 #ifndef REFURBISH_TF_CC_STORE_DISK_RECORD_H_
 #define REFURBISH_TF_CC_STORE_DISK_RECORD_H_
 
@@ -12,19 +12,19 @@
 
 namespace refurbish_tf {
 
-// Of what is described in this file, and of the names of the files. Another
-// number for whatever an older package could not read.
+// The version of the format described here and of the files' names. To be
+// increased for whatever an older package could not read.
 inline constexpr int kFormatVersion = 1;
 
-// Stands before the payload of a record, as it is in memory on a little-endian
-// machine. It says nothing of where the record is, which may be moved.
+// Precedes the payload of a record, with the memory layout of a little-endian
+// machine. It does not say where the record is: records are moved.
 struct RecordHeader {
   uint32_t magic;
   uint32_t index;
   Generation generation;
   uint32_t payload_size;
-  // Of the store, which gets another one each time it begins anew: after a loss of
-  // power, what was deleted may be there again.
+  // Changes each time the store begins anew: after a loss of power deleted
+  // files may be there again.
   uint64_t store_id;
   uint32_t payload_crc;
   uint32_t header_crc;  // Of all before it.
@@ -35,13 +35,13 @@ RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
                               Generation generation, uint32_t payload_size,
                               uint32_t payload_crc);
 
-// Whether this is the header of a record of this sample, whatever becomes of its
+// Whether this is an intact header of this sample's record. Does not check the
 // payload.
 bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
                     uint32_t index);
 
-// Memory for a record, aligned for any use of its payload. Not initialized; null
-// where there is no memory.
+// Memory for a record, aligned for any use of its payload. Not initialized;
+// null if there is no memory.
 class RecordBuffer {
  public:
   static constexpr size_t kAlignment = BufferPool::kAlignment;
@@ -71,15 +71,15 @@ class RecordBuffer {
   std::unique_ptr<char, Free> data_;
 };
 
-// Where a record is. Small records stand close to each other; large ones in
-// segments of their own, on whole pages, so that their space can be given back one by
-// one, and all of it.
+// Where a record is. Small records are packed closely. Large ones are in
+// segments of their own and begin on whole pages, so that a punched hole gives
+// back all the space of one.
 struct Location {
   bool large = false;
   uint32_t segment = 0;
   uint64_t offset = 0;
   uint64_t size = 0;  // Up to where the next record can begin.
-  // All of a generation that a word has room for.
+  // What a word has room for of the generation: see `kNumTags`.
   uint32_t tag = 0;
 };
 
@@ -90,23 +90,25 @@ inline constexpr uint64_t kMaxRecord = uint64_t{1023} << 17;
 inline constexpr uint64_t kMaxSmallSegment = kSmallUnit << 20;
 inline constexpr uint64_t kMaxLargeSegment = uint64_t{1} << 30;
 inline constexpr uint32_t kNumSegments = 1 << 15;
-// Tags of generations; one more than the last is the first again.
+// A word has room for fifteen bits of a generation, its tag. It tells which
+// generation it is, as long as that is within half of the tags of the one asked
+// for; the record has all of it.
 inline constexpr uint32_t kNumTags = 1 << 15;
 
 // The space that a record of so many bytes takes, header included.
 uint64_t RecordSpace(uint64_t record_size);
 
-// A location in a word, from the highest bit on: tag (15 bits), large (1), segment
-// (15), offset in units (20), size (13): in units for small ones, for large ones
-// ten bits of units and three of how far to shift them. 0 is no location.
+// A location packed into a word, from the highest bit on: tag (15 bits), large
+// (1), segment (15), offset in units (20), size (13): in units for small ones,
+// for large ones ten bits of units and three of how far to shift them. 0 is no
+// location.
 uint64_t EncodeLocation(const Location& location);
 Location DecodeLocation(uint64_t word);
 
 inline uint32_t TagOf(Generation generation) { return generation % kNumTags; }
 inline uint32_t TagOfWord(uint64_t word) { return word >> 49; }
-// The generation with this tag that is nearest to another one. Which one it is, its
-// record says; until it is read, this is what it must be but for a sample that has
-// been left alone for half of all tags.
+// The generation with this tag that is nearest to `to`. It is the record's own,
+// unless the sample was left alone for half of all tags; only the record says.
 Generation NearestGeneration(uint32_t tag, Generation to);
 // Whether a generation with this tag may be wanted.
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);

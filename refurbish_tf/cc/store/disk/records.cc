@@ -46,7 +46,7 @@ bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) 
         counts_.foreign_hits += foreign;
         return true;
       }
-      // So much older that its tag is that of a newer one: nobody wants it.
+      // So old that its tag looks like a newer one's: nobody wants it.
       if (ClearWord(index, word)) Dispose(word);
       return false;
     }
@@ -117,8 +117,8 @@ PutResult Records::Publish(uint64_t index, Generation generation,
         return stored == generation ? PutResult::kStored : PutResult::kNewerKept;
       }
     }
-    // Growth is counted before and shrinkage after, so that there is never more
-    // than is counted.
+    // Growth is counted before and shrinkage after, so that the store never has
+    // more than is counted.
     const int64_t entries = old == 0;
     const int64_t bytes = static_cast<int64_t>(location.size) -
                           static_cast<int64_t>(DecodeLocation(old).size);
@@ -169,7 +169,8 @@ uint64_t Records::RemoveOlder(uint64_t index, Generation generation) {
 }
 
 void Records::MakeAbsent(uint64_t index, uint64_t word) {
-  // Not disposed of: if it is the word that is damaged, other records are there.
+  // Its space is not given back: if it is the word that is damaged, other
+  // records are there.
   if (!ClearWord(index, word)) return;
   ++counts_.corrupt;
   corrupt_warning_.Say(

@@ -21,10 +21,10 @@
 
 namespace refurbish_tf {
 
-// The records that are on the disk: found by the index, read and checked, made
-// known, and forgotten. A word in the index is set by compare-and-swap when its
-// record has been written, and what it says is believed only when the record has
-// been read.
+// The records on the disk: finds them by the index, reads and checks them,
+// publishes and removes them. A word of the index is set by compare-and-swap
+// when its record has been written, and is believed only when the record has
+// been read and checked.
 //
 // Thread-safe.
 class Records {
@@ -56,52 +56,53 @@ class Records {
   Segments& segments() { return *segments_; }
   Counts& counts() { return counts_; }
 
-  // How little a sample is worth where the disk is full: those of the lowest ranks
-  // stay. Until something else is set, it is as good as random.
+  // Which samples stay on a full disk: those of the lowest ranks. Until ranks
+  // are set they are as good as random.
   using Ranks = std::function<uint32_t(uint64_t index)>;
   void SetRanks(Ranks ranks) ABSL_LOCKS_EXCLUDED(ranks_mu_);
   std::shared_ptr<const Ranks> ranks() const ABSL_LOCKS_EXCLUDED(ranks_mu_);
 
-  // Where a record is that may be wanted; 0 if there is none.
+  // The index word of a record that may be wanted; 0 if there is none.
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
-  // As those of CacheStore, of what is on the disk. Counts hits, but no miss.
+  // As CacheStore's, for what is on the disk. Counts hits, but no misses.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
 
   enum class ReadResult {
     kRight,
     kWrong,
-    kNotNow,  // As the process has too many files open, or no memory.
+    kNotNow,  // Too many files are open, or there is no memory.
   };
   // Reads and checks the record that `word` points to.
   ReadResult Read(uint64_t index, uint64_t word, bool anew,
                   RecordBuffer* record, bool* foreign);
-  // The generation of the record that there is, or kNoGeneration. Reads no more
-  // than its header.
+  // The generation of the stored record, or kNoGeneration. Reads only its
+  // header.
   Generation StoredGeneration(uint64_t index);
 
-  // Sets the index to a record that has been written, with room made for its word.
-  // `*dead` is the word of what is dead by that, if anything: the old record or
-  // this one.
+  // Points the index to a record that has been written; there must be room for
+  // its word. `*dead` is the word of the record that is now dead, if any: the
+  // old one or this one.
   PutResult Publish(uint64_t index, Generation generation,
                     const Location& location, int64_t max_bytes, uint64_t* dead);
-  // Sets the index to where the record has been moved. False if it was replaced.
+  // Points the index to where the record was moved. False if it was replaced
+  // meanwhile.
   bool Move(uint64_t index, uint64_t from, uint64_t to) {
     return index_->CompareExchange(index, &from, to);
   }
   // Removes the sample's word, if it has one, and returns it.
   uint64_t Remove(uint64_t index, bool evict);
-  // As that, for a newer generation, of what is older. 0 if it is not.
+  // The same, but only if it is older than `generation`; else returns 0.
   uint64_t RemoveOlder(uint64_t index, Generation generation);
-  // The record is not what the index says: makes it absent, if the index still
-  // says so.
+  // Clears the word of a record that failed its check, if the index still has
+  // it.
   void MakeAbsent(uint64_t index, uint64_t word);
-  // Gives the space of a dead record back, if it can be done at once.
+  // Gives the space of a dead record back, if it is a large one.
   void Dispose(uint64_t word);
 
-  // The entries and bytes that the index has.
+  // Entries and bytes, counted from the index.
   std::pair<int64_t, int64_t> Count() const;
-  // Makes the shared counts those of the index.
+  // Sets the shared counts to those of the index.
   void Recount() {
     const auto [entries, bytes] = Count();
     state_->SetCounts(entries, bytes);

@@ -16,7 +16,7 @@ constexpr char kSmallPrefix[] = "small-";
 constexpr char kLargePrefix[] = "large-";
 constexpr size_t kDigits = 5;
 
-// Of the lock file: a byte for each name that a segment may have.
+// In the lock file: a byte for each name that a segment may have.
 constexpr uint64_t kSegmentLocks = 1 << 20;
 
 std::optional<SegmentKey> ParseName(const std::string& name) {
@@ -61,8 +61,9 @@ uint64_t RoundUp(uint64_t size, uint64_t unit) {
 
 }  // namespace
 
-// Numbers begin somewhere, so that no process soon takes one that another has
-// just given up: whoever has yet to give back space there would hit a new record.
+// Numbers begin at a random one, so that a number that one process has just
+// given up is not soon taken by another: a third one, yet to punch a hole
+// there, would hit a new record.
 Segments::Segments(const Directory* directory, std::shared_ptr<File> lock_file)
     : directory_(directory),
       lock_file_(std::move(lock_file)),
@@ -96,7 +97,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(NameOf(key));
   if (absl::IsUnavailable(file.status())) {
-    // Too many files are open: ours are opened again where they are needed.
+    // Too many files are open: close ours, which are opened again when needed.
     {
       std::lock_guard<std::mutex> lock(mu_);
       for (auto& [other, open] : open_) to_close.push_back(std::move(open));
@@ -108,7 +109,7 @@ absl::StatusOr<std::shared_ptr<File>> Segments::Open(const SegmentKey& key,
   }
   if (!file.ok()) return file.status();
   std::lock_guard<std::mutex> lock(mu_);
-  // Of one that we own meanwhile, we know which file it is.
+  // If we own it by now, the file that is open is the right one.
   const auto open = open_.find(key);
   if (open != open_.end() && own_.count(key) > 0) return open->second;
   to_close = NoteOpen(key, *file);
@@ -137,7 +138,8 @@ std::shared_ptr<File> Segments::ForgetOpen(const SegmentKey& key) {
 }
 
 void Segments::CloseDeleted() {
-  // Those of our own only we delete; where somebody else has, they are still read.
+  // Only others' segments. Ours only we delete; if somebody else did, they can
+  // still be read.
   std::map<SegmentKey, std::shared_ptr<File>> others;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -171,7 +173,7 @@ Segments::Usage Segments::TotalUsage() const {
   return usage;
 }
 
-// Of one thread ---------------------------------------------------------------
+// For one thread at a time ----------------------------------------------------
 
 absl::Status Segments::Take(const SegmentKey& key, int flags) {
   if (IsOwn(key) ||
@@ -182,18 +184,18 @@ absl::Status Segments::Take(const SegmentKey& key, int flags) {
       directory_->OpenFile(NameOf(key), flags);
   struct stat status;
   if (file.ok() && fstat((*file)->fd(), &status) != 0) {
-    file = absl::ErrnoToStatus(errno, "Cannot look at a segment");
+    file = absl::ErrnoToStatus(errno, "Cannot stat a segment");
   }
   if (!file.ok()) {
     Unlock(key);
-    // Also where something of that name was planted that is no file of ours.
+    // The same if somebody planted something under that name.
     return absl::IsFailedPrecondition(file.status())
                ? absl::AlreadyExistsError(file.status().message())
                : file.status();
   }
   std::vector<std::shared_ptr<File>> to_close;
   std::lock_guard<std::mutex> lock(mu_);
-  // It may have been read before it was deleted and made anew.
+  // Replaces a file that was open to read, and was deleted and made anew.
   to_close = NoteOpen(key, *std::move(file));
   Own& own = own_[key];
   // The last record may be torn.
@@ -225,7 +227,7 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     absl::Status made = Take(key, O_CREAT | O_EXCL);
     if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   }
-  return absl::ResourceExhaustedError("All names of segments are taken");
+  return absl::ResourceExhaustedError("all names of segments are taken");
 }
 
 absl::StatusOr<SegmentPlace> Segments::Append(bool large, uint64_t size,
@@ -303,7 +305,7 @@ void Segments::Delete(const SegmentKey& key) {
     own_.erase(key);
     to_close = ForgetOpen(key);
   }
-  // Now it may be made anew, by anybody.
+  // From here on any process may make it anew.
   Unlock(key);
 }
 

@@ -19,7 +19,7 @@
 
 namespace refurbish_tf {
 
-// By which a segment is named: whether its records are large, and a number.
+// The name of a segment: whether its records are large, and a number.
 using SegmentKey = std::pair<bool, uint32_t>;
 
 // Where a record has been written, or is to be.
@@ -30,18 +30,19 @@ struct SegmentPlace {
 };
 
 // The log segments of a store: files of records. A segment belongs to the
-// process that has locked its byte of the store's lock file, which alone appends to
-// it, moves what is live out of it and deletes it; the kernel frees the lock when the
-// process dies, and whoever comes next adopts the segment. Everybody reads.
+// process that has locked its byte of the store's lock file. Only that process
+// appends to it, moves live records out of it and deletes it. When it dies the
+// kernel frees the lock, and another process adopts the segment. All processes
+// read it.
 //
-// However many there are, whosever they are, only so many are open at a time: a
-// process may only have so many files. The others are opened when they are needed.
+// As a process may only have so many open files, `kMostOpen` segments are open
+// at a time; the others are opened when they are needed.
 //
-// What reads may be called by any thread, all else by one at a time. Nothing is
-// opened, closed, made or deleted with `mu_` held.
+// The first part of the methods is thread-safe, the second for one thread at a
+// time. No file is opened, closed, made or deleted with `mu_` held.
 class Segments {
  public:
-  // How many are open, those being read besides.
+  // How many are kept open; those being read may be more.
   static constexpr size_t kMostOpen = 256;
 
   // `directory` must outlive it.
@@ -49,21 +50,21 @@ class Segments {
 
   static bool IsSegmentName(const std::string& name);
 
-  // Any thread's -------------------------------------------------------------
+  // Thread-safe --------------------------------------------------------------
 
-  // The segment of a record, to read from. `anew` where the file may be another
-  // one than before. `*foreign` tells whether another process has written the
+  // Opens the segment of a record to read. `anew`: opens the file again, as it
+  // may have been replaced. `*foreign`: whether another process has written the
   // record.
   absl::StatusOr<std::shared_ptr<File>> OpenToRead(const Location& location,
                                                    bool anew, bool* foreign)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The space of a segment that others have deleted is not free while it is open
-  // here.
+  // Closes segments that others have deleted: their space is not free while
+  // they are open here.
   void CloseDeleted() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Gives the space of a large record back to the file system, of any process's
-  // segment. The space must be dead.
+  // Gives the space of a dead large record back to the file system, in any
+  // process's segment.
   void Free(const Location& location) ABSL_LOCKS_EXCLUDED(mu_);
 
   struct Usage {
@@ -73,20 +74,20 @@ class Segments {
   // Of all processes.
   Usage TotalUsage() const;
 
-  // One thread's -------------------------------------------------------------
+  // For one thread at a time -------------------------------------------------
 
-  // Reserves `size` bytes at the end of a segment of our own, which does not grow
-  // beyond `limit` unless for a single record.
+  // Reserves `size` bytes at the end of a segment of our own. It does not grow
+  // beyond `limit`, except for a single record.
   absl::StatusOr<SegmentPlace> Append(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // What was reserved last could not be written; what there is of it goes.
+  // Undoes the last `Append`, as the write failed.
   void TakeBack(bool large, const SegmentPlace& place) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Takes over the segments of processes that have died, and goes on with one
-  // that they have left unfinished.
+  // Takes over the segments of dead processes, and goes on with one that they
+  // left unfinished.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Those of our own.
+  // Our own segments.
   struct Segment {
     SegmentKey key;
     uint64_t end;  // Of what has been appended.
@@ -94,13 +95,13 @@ class Segments {
   };
   std::vector<Segment> ListOwn() const ABSL_LOCKS_EXCLUDED(mu_);
   bool IsOwn(const SegmentKey& key) const ABSL_LOCKS_EXCLUDED(mu_);
-  // To be written.
+  // Opens a segment of our own to write.
   absl::StatusOr<std::shared_ptr<File>> OpenOwn(const SegmentKey& key)
       ABSL_LOCKS_EXCLUDED(mu_) {
     return Open(key, /*anew=*/false);
   }
   uint64_t DiskBytes(const SegmentKey& key) const;
-  // Appends to none of those that there are.
+  // Appends no more to any of the present segments.
   void Seal() ABSL_LOCKS_EXCLUDED(mu_);
   // Deletes a segment of our own.
   void Delete(const SegmentKey& key) ABSL_LOCKS_EXCLUDED(mu_);
@@ -108,20 +109,21 @@ class Segments {
  private:
   struct Own {
     uint64_t end = 0;
-    uint64_t own_from = 0;  // What stands before is of the one who died.
+    uint64_t own_from = 0;  // Before it: the dead process's records.
     bool sealed = false;
   };
 
   absl::StatusOr<std::shared_ptr<File>> Open(const SegmentKey& key, bool anew)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // It is open now. Returns what is to be closed without the lock.
+  // Notes an open file. Returns those that the caller must close without the
+  // lock.
   std::vector<std::shared_ptr<File>> NoteOpen(const SegmentKey& key,
                                               std::shared_ptr<File> file)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<File> ForgetOpen(const SegmentKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Locks the segment and makes it one of `own_`; `flags` for open. AlreadyExists
-  // where it is another's, or ours.
+  // Locks the segment and adds it to `own_`; `flags` for open. AlreadyExists if
+  // it has an owner, perhaps us.
   absl::Status Take(const SegmentKey& key, int flags) ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);
   absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
@@ -133,10 +135,10 @@ class Segments {
 
   mutable std::mutex mu_;
   std::map<SegmentKey, Own> own_ ABSL_GUARDED_BY(mu_);
-  // By size class: to which records are appended, if any; one of `own_`.
+  // By size class: the segment of `own_` that records are appended to, if any.
   std::optional<uint32_t> active_[2] ABSL_GUARDED_BY(mu_);
-  // Their own and others', and the order in which they were opened, of which the
-  // oldest make room.
+  // Open segments, our own and others', and the order in which they were
+  // opened: the oldest are closed first.
   std::map<SegmentKey, std::shared_ptr<File>> open_ ABSL_GUARDED_BY(mu_);
   std::deque<SegmentKey> opened_ ABSL_GUARDED_BY(mu_);
 };

@@ -23,7 +23,8 @@ constexpr char kFormat[] = "format";
 constexpr char kChecksum[] = "crc32c";
 constexpr char kId[] = "id";
 constexpr char kTemporaryName[] = "store.new";
-// Much more than any that was written. A file may have been made longer than memory.
+// Much longer than any real one. Somebody may have made the file longer than
+// memory.
 constexpr size_t kLongestSettings = 16 << 20;
 
 std::string Checksum(const std::string& text) {
@@ -32,7 +33,7 @@ std::string Checksum(const std::string& text) {
   return digits;
 }
 
-// A value takes one line.
+// Makes a value one line.
 std::string Escape(const std::string& value) {
   std::string line;
   for (const char c : value) {
@@ -61,8 +62,9 @@ std::string Unescape(const std::string& line) {
 }
 
 absl::Status DamagedSettings(const std::string& path) {
-  return absl::DataLossError(absl::StrCat(
-      "The file ", path, " is damaged, which says what is in the cache store."));
+  return absl::DataLossError(
+      absl::StrCat("The file ", path,
+                   ", which says what is in the cache store, is damaged."));
 }
 
 }  // namespace
@@ -125,7 +127,7 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
     absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
-  // Not what is there under this name, which may be the second name of another file.
+  // Not into an existing file, which may be another file's hard link.
   (void)directory_->Delete(kTemporaryName);
   const absl::StatusOr<std::shared_ptr<File>> file =
       directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL);
@@ -187,9 +189,10 @@ absl::StatusOr<Settings> SettingsFile::Agree(
                                                      lock_name));
     }
     if (Clock::now() >= until) {
-      return absl::UnavailableError(absl::StrCat(
-          path(), " is locked by another process. If that is stopped, let it go "
-          "on or end it."));
+      return absl::UnavailableError(
+          absl::StrCat(path(),
+                       " is locked by another process. If that process is "
+                       "suspended, resume or end it."));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

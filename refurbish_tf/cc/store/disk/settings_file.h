@@ -12,18 +12,18 @@
 
 namespace refurbish_tf {
 
-// Settings under which a store is used, by name. Names are words.
+// The settings a store is used under, by name. Names have no spaces.
 using Settings = std::map<std::string, std::string>;
 
-// What the file says.
+// The contents of the file.
 struct StoreContents {
-  // Another one each time the store begins anew; it stands in every record.
+  // Changes each time the store begins anew; it is in every record.
   uint64_t id = 0;
   Settings settings;
 };
 
-// The file that makes a directory a cache store and says how it was written, for
-// people to read, too:
+// The file that makes a directory a cache store and says how it was written,
+// for people to read, too:
 //
 //   refurbish_tf cache store
 //   format 1
@@ -32,8 +32,8 @@ struct StoreContents {
 //   ...
 //   crc32c 89abcdef
 //
-// What it says is on the disk before a record is written that depends on it: when
-// the power fails, records may outlive a file that was not written out.
+// It is on the disk before a record is written that depends on it: after a loss
+// of power there may be records whose settings file was not written out.
 class SettingsFile {
  public:
   static constexpr char kName[] = "store";
@@ -41,22 +41,22 @@ class SettingsFile {
   // `directory` must outlive it.
   explicit SettingsFile(const Directory* directory) : directory_(directory) {}
 
-  // NotFound where there is none, Unimplemented where a newer package has written
-  // it, DataLoss where it is damaged.
+  // NotFound if there is none, Unimplemented if a newer package wrote it,
+  // DataLoss if it is damaged.
   absl::StatusOr<StoreContents> Read() const;
 
-  // Replaces the file as a whole, and returns when that is on the disk.
+  // Replaces the file atomically. Returns when it is on the disk.
   absl::Status Write(const StoreContents& contents) const;
 
-  // Adds those settings that are not there and returns all. Others that are
-  // different it replaces, or fails with FailedPrecondition. Who has something to
-  // write does so alone, by a lock on the file `lock_name`; Unavailable where another
-  // process has it for longer than `patience`.
+  // Adds the missing settings and returns all. Settings that differ are
+  // replaced (`replace`), or the call fails with FailedPrecondition. A writer
+  // locks the file `lock_name`; Unavailable if another process has the lock for
+  // longer than `patience`.
   absl::StatusOr<Settings> Agree(const Settings& settings, bool replace,
                                  const std::string& lock_name,
                                  std::chrono::milliseconds patience) const;
 
-  // Whether a file of this name may be left by a process that died in `Write`.
+  // Whether a process that died in `Write` may have left a file of this name.
   static bool IsTemporaryName(const std::string& name);
 
  private:

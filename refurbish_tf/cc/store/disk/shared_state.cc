@@ -7,21 +7,20 @@
 namespace refurbish_tf {
 namespace {
 
-// Bytes of the file that are locked, beyond its contents: one for each job while it
-// lives.
+// Each living job locks a byte of the file, from here on, beyond its contents.
 constexpr off_t kJobLocks = (1 << 20) + 1;
 
 constexpr uint64_t kValueBits = 48;
 
-// Much longer than it takes from where a sample is asked for to where it is in
-// the store, also when the training is slow to take it.
+// A claim expires after this. It is much longer than from a claim until the
+// sample is in the store, even if training is slow to take samples.
 constexpr uint64_t kClaimSeconds = 10;
 
 uint64_t WithChecksum(uint64_t value) {
   return value | uint64_t{Crc32c(&value, sizeof(value))} << kValueBits;
 }
 
-// 0 for what is damaged.
+// 0 if the checksum is wrong.
 uint64_t CheckedValue(uint64_t word) {
   const uint64_t value = word & ((uint64_t{1} << kValueBits) - 1);
   return WithChecksum(value) == word ? value : 0;
@@ -60,7 +59,7 @@ int64_t SharedState::epochs() const {
 
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
-  // Locks belong to what was opened.
+  // Opened once more: locks belong to an open file description.
   absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(name_);
   if (!file.ok()) return file.status();
   return std::unique_ptr<Job>(new Job(this, claims, *std::move(file)));
@@ -73,7 +72,7 @@ SharedState::Job::Job(SharedState* state, Index* claims,
     if (!state_->directory_->env().TryLock(file_->fd(), kJobLocks + slot)) {
       continue;
     }
-    // What the one before has left is in `next_epoch`.
+    // The epoch of the slot's last job is in `next_epoch`.
     state_->contents_->jobs[slot] = WithChecksum(0);
     slot_ = slot;
     turn_ = ++state_->contents_->turns[slot] & 0xff;
@@ -82,9 +81,9 @@ SharedState::Job::Job(SharedState* state, Index* claims,
 }
 
 uint64_t SharedState::Job::BeginFirstEpoch() {
-  // Without a lock, for which a process that is stopped would keep others waiting.
-  // Of two that begin at once both may be in the slots, but only one makes the next
-  // epoch its own; the other sees it.
+  // Without a lock: a suspended process that held it would block the others. Of
+  // two jobs that begin at once both may take slots, but only one advances
+  // `next_epoch`; the other then sees it.
   while (true) {
     uint64_t next = state_->contents_->next_epoch.load();
     uint64_t furthest = 0;
@@ -119,7 +118,7 @@ bool SharedState::Job::OthersAreAlive() const {
     uint64_t begun = job.load();
     if (slot == slot_ || CheckedValue(begun) == 0) continue;
     if (IsAlive(slot)) return true;
-    // It need not be asked for again.
+    // It is dead: its slot need not be checked again.
     job.compare_exchange_strong(begun, WithChecksum(0));
   }
   return false;
@@ -127,7 +126,7 @@ bool SharedState::Job::OthersAreAlive() const {
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
   if (slot_ < 0 || !claims_->Has(sample)) return true;
-  // Where the file was cut others would not see the job any more.
+  // If the file was cut, the others no longer see the job.
   if (state_->contents_->jobs[slot_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
   }

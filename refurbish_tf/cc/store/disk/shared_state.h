@@ -18,7 +18,15 @@ namespace refurbish_tf {
 
 // What the processes that have a store open tell each other, beside the index:
 // how much is in the store, and which epoch each training job is in. A small
-// file that all of them map into their memory.
+// file that all of them map.
+//
+// How jobs share a store: a job takes any generation from the one it wants on
+// (`UsedGenerations` bounds the uses of a newer one), so jobs at different
+// epochs do not disturb each other. Before a job prepares a sample it claims
+// it; a sample that another job has claimed is deferred to the end of the
+// epoch, when it is most likely in the store. A job that joins begins in the
+// epoch of the furthest living job, or, if none lives, in the one after the
+// last that was begun.
 //
 // Thread-safe.
 class SharedState {
@@ -34,38 +42,39 @@ class SharedState {
     contents_->entries += entries;
     contents_->bytes += bytes;
   }
-  // Adds only what does not make it more than `most` bytes.
+  // Adds, unless the bytes would exceed `most`; then false.
   bool TryAdd(int64_t entries, int64_t bytes, int64_t most);
-  // For whoever is alone, or has counted what was lost.
+  // For a process that is alone, or has counted what was lost.
   void SetCounts(int64_t entries, int64_t bytes) {
     contents_->entries = entries;
     contents_->bytes = bytes;
   }
 
-  // How many epochs were begun, or one after the last of them.
+  // One after the last epoch that any job has begun.
   int64_t epochs() const;
 
-  // Bytes of records that were appended or have died, ever; as time to whoever
-  // gives space back.
+  // Bytes of records that were appended or have died, ever: a clock for
+  // compaction and scans.
   uint64_t changed() const { return contents_->changed.load(); }
   void AddChanged(uint64_t bytes) { contents_->changed += bytes; }
 
-  // A training job on the store, until it is destroyed or its process dies.
+  // A training job on the store. It ends when it is destroyed or its process
+  // dies.
   class Job {
    public:
-    // Begins the job's first epoch and returns its number: where other jobs are
-    // at work, that of the one that is furthest, whose samples it can use; else
-    // the one after all that were ever begun.
+    // Begins the job's first epoch and returns its number: that of the furthest
+    // living job, whose samples it can use; if there is none, the one after all
+    // that were ever begun.
     uint64_t BeginFirstEpoch();
     void BeginEpoch(uint64_t epoch);
 
     // Whether other jobs have begun an epoch and not ended.
     bool OthersAreAlive() const;
 
-    // Claims the preparation of a sample. False while another living job is at
-    // it, of this generation or a newer one, so that the sample is likely to be
-    // in the store soon. Does no I/O: where there is no room for its claim, nobody
-    // knows of it.
+    // Claims the preparation of a sample. False while another living job
+    // prepares this generation or a newer one, so that the sample is likely to
+    // be in the store soon. Does no I/O: if there is no room for the claim, the
+    // others do not see it.
     bool Claim(uint64_t sample, Generation generation);
 
     Job(const Job&) = delete;
@@ -74,16 +83,17 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Says which epoch was begun, to those that live, or to all that ever come.
+    // Publish the epoch begun: `TakeSlot` to the living jobs, `Publish` also to
+    // later ones.
     void TakeSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int slot) const;
 
     SharedState* const state_;
     Index* const claims_;
-    // Open for itself, as the lock on the job's slot belongs to it.
+    // A descriptor of its own, which the lock on the job's slot belongs to.
     const std::shared_ptr<File> file_;
-    int slot_ = -1;  // None where all are taken: then others do not see it.
+    int slot_ = -1;  // -1 if all are taken: others do not see it.
     uint64_t turn_ = 0;
     // One after the last epoch that was begun.
     std::atomic<uint64_t> begun_{0};
@@ -91,7 +101,7 @@ class SharedState {
   // This object must outlive the job, and so must `claims`, which all jobs share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
-  // As those of MappedFile. What was cut off is 0.
+  // As those of MappedFile. Zeros replace what was cut.
   bool WasCut() const { return file_->WasCut(); }
   absl::Status Mend() { return file_->Mend(); }
 
@@ -102,13 +112,13 @@ class SharedState {
     std::atomic<int64_t> entries;
     std::atomic<int64_t> bytes;
     std::atomic<uint64_t> changed;
-    // Both with a checksum, so that a damaged one is none. One after the epoch
-    // that was begun last, of all jobs ever ...
+    // Both have a checksum; a bad one counts as unset. One after the last epoch
+    // begun, by any job ever ...
     std::atomic<uint64_t> next_epoch;
-    // ... and of those that live.
+    // ... and by each living job.
     std::atomic<uint64_t> jobs[kSlots];
-    // Which of the jobs it is that have had the slot one after another: what the
-    // last one has claimed is not the next one's.
+    // How many jobs have had each slot, which tells the claims of a job from
+    // those of the one that had its slot before.
     std::atomic<uint64_t> turns[kSlots];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");

@@ -14,7 +14,7 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr char kCannotGrow[] = "cannot make a file longer";
+constexpr char kCannotGrow[] = "cannot extend a file";
 
 absl::Status Error(int error, const std::string& what) {
   return absl::ErrnoToStatus(error, what);
@@ -44,7 +44,7 @@ absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
   const int fd = openat(directory, name.c_str(), flags, 0600);
   if (fd < 0) {
     absl::Status failed = Error(errno, absl::StrCat("cannot open ", name));
-    // A disk that is full is another thing.
+    // Not ResourceExhausted, which means a full disk.
     return errno == EMFILE || errno == ENFILE
                ? absl::UnavailableError(failed.message())
                : failed;
@@ -76,8 +76,8 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset, std::vector<iovec> parts) 
 }
 
 absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
-  // Not posix_fallocate: where the file system cannot do it that writes zeros to what
-  // it has seen to be holes, where another process may have set something since.
+  // Not posix_fallocate: without support by the file system it writes zeros to
+  // what it has seen to be holes, where another process may have written since.
   while (fallocate(fd, 0, offset, size) != 0) {
     if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
     if (errno != EINTR) return Error(errno, kCannotGrow);
@@ -91,13 +91,13 @@ void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
 }
 
 absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
-  if (ftruncate(fd, size) != 0) return Error(errno, "cannot cut a file");
+  if (ftruncate(fd, size) != 0) return Error(errno, "cannot truncate a file");
   return absl::OkStatus();
 }
 
 absl::Status StoreEnv::Sync(int fd) {
   while (fsync(fd) != 0) {
-    // Some file systems have no such thing for directories.
+    // Some file systems cannot do it for directories.
     if (errno == EINVAL || errno == EROFS) break;
     if (errno != EINTR) return Error(errno, "cannot write to the disk");
   }

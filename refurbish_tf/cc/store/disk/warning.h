@@ -7,7 +7,7 @@
 
 namespace refurbish_tf {
 
-// A line on standard error that is said once.
+// A warning on standard error that is printed once.
 class Warning {
  public:
   void Say(const std::string& directory, const std::string& what) {

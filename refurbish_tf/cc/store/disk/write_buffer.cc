@@ -42,7 +42,7 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
     entry->record_size = record_size;
     entry->record = std::move(record);
     entry->being_written = entry->dropped = false;
-    // Of one that is being written the place is taken when it has been.
+    // An entry that is being written is replaced only when it has been.
     const bool is_written =
         before != newest_.end() && before->second->being_written;
     if (before != newest_.end() && !is_written) Forget(before->second);
@@ -128,7 +128,8 @@ void WriteBuffer::DropAll() {
 }
 
 std::pair<int64_t, int64_t> WriteBuffer::Live() const {
-  // No record is between the two, which would count twice or not at all.
+  // With the lock, so that no record moves from one count to the other
+  // meanwhile.
   std::lock_guard<std::mutex> lock(mu_);
   return {records_->state().entries() + new_entries_,
           records_->state().bytes() + new_bytes_};
@@ -172,14 +173,14 @@ bool WriteBuffer::WasDropped(const Entry& entry) const {
 std::vector<uint64_t> WriteBuffer::Publish(const Entry& entry,
                                            const Location& location) {
   const uint64_t word = EncodeLocation(location);
-  // So that it is always counted once.
+  // With the lock, so that it is always counted exactly once.
   std::lock_guard<std::mutex> lock(mu_);
   if (entry.dropped) return {word};
   uint64_t dead;
   std::vector<uint64_t> all_dead;
   if (records_->Publish(entry.index, entry.generation, location, max_bytes_,
                         &dead) == PutResult::kNoRoom) {
-    // Other processes were faster, but the limit is the limit.
+    // Other processes have used up the limit meanwhile.
     all_dead.push_back(records_->RemoveOlder(entry.index, entry.generation));
   }
   all_dead.push_back(dead);

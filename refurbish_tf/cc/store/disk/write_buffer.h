@@ -21,9 +21,9 @@
 namespace refurbish_tf {
 
 // Records that were put and are not on the disk yet. Any thread puts and gets
-// them; one thread, the writer, takes them in batches and makes them known when
-// they are written. Who puts does no I/O. It waits where more is in memory than the
-// writer can write meanwhile.
+// them; the writer's thread takes them in batches and publishes them when they
+// are written. A put does no I/O, and waits only where `kMostBatches` batches
+// are in memory.
 //
 // Thread-safe.
 class WriteBuffer {
@@ -32,7 +32,7 @@ class WriteBuffer {
     uint32_t index;
     Generation generation;
     size_t record_size;
-    RecordBuffer record;  // As large as its space.
+    RecordBuffer record;  // Padded to its space.
     // What it will add to the live entries and bytes.
     int64_t new_entries;
     int64_t new_bytes;
@@ -45,9 +45,9 @@ class WriteBuffer {
   };
   using Batch = std::vector<std::unique_ptr<Entry>>;
 
-  // A batch is due when it has `enough` bytes, or the first of it has waited for
-  // `delay`. `wake` is called when the writer has something to look at, without
-  // any lock.
+  // A batch is due when it has `enough` bytes, or its first record has waited
+  // for `delay`. `wake` is called when the writer has something to do, with no
+  // lock held.
   WriteBuffer(Records* records, int64_t max_bytes, size_t enough,
               std::chrono::milliseconds delay, std::function<void()> wake)
       : records_(records),
@@ -56,9 +56,9 @@ class WriteBuffer {
         delay_(delay),
         wake_(std::move(wake)) {}
 
-  // Any thread's -------------------------------------------------------------
+  // For any thread -----------------------------------------------------------
 
-  // As that of CacheStore. A record that is stored may still fail to be written.
+  // As CacheStore's. A record that is stored may still fail to be written.
   PutResult Put(uint32_t index, Generation generation, size_t record_size,
                 RecordBuffer record) ABSL_LOCKS_EXCLUDED(mu_);
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) const
@@ -75,37 +75,38 @@ class WriteBuffer {
   // Live entries and bytes, on the disk and in memory.
   std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Whether this is the copy of a child made by fork(), which has no writer: nothing
-  // is put into it.
+  // Whether this is the copy in a child made by fork(), which has no writer:
+  // puts fail.
   bool IsForked() const { return getpid() != process_; }
 
-  // Returns when all that was put before has been written, or could not be.
+  // Returns when all that was put before has been written or has failed.
   void Flush() ABSL_LOCKS_EXCLUDED(mu_);
 
-  // The writer's -------------------------------------------------------------
+  // For the writer -----------------------------------------------------------
 
   // When the next batch is due; `max()` where there is none.
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
-  // All that is in memory. It can still be got. To be ended before the next one.
+  // Takes all that is in memory. `Get` still finds it. `EndBatch` must follow
+  // before the next one.
   const Batch& TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
   bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
-  // Makes a record known that has been written. Returns the words that are dead by
-  // that.
+  // Publishes a record that has been written. Returns the words of the records
+  // that are now dead.
   std::vector<uint64_t> Publish(const Entry& entry, const Location& location)
       ABSL_LOCKS_EXCLUDED(mu_);
   // A record could not be written.
   void Fail(const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
   void EndBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  // Nobody waits for the writer any more.
+  // The writer has ended: puts fail, and nobody waits for it.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // Where so many batches are in memory who puts waits.
+  // Puts wait while this many batches are in memory.
   static constexpr size_t kMostBatches = 16;
 
-  // The space of the sample's record, which a newer one would take the place of.
+  // The space of the sample's record that a newer one would replace.
   int64_t ReplacedSpace(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // It does not count any more, nor is it got.
+  // Drops an entry from the counts and from `newest_`.
   void Forget(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Records* const records_;
@@ -128,7 +129,8 @@ class WriteBuffer {
   // Sums over the entries that are not dropped, published or failed.
   int64_t new_entries_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t new_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Records that were ever put, and taken and done with.
+  // How many records were ever put, and how many of these the writer is done
+  // with.
   uint64_t put_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t flush_to_ ABSL_GUARDED_BY(mu_) = 0;

@@ -132,8 +132,8 @@ void Writer::RunCompaction() {
   int64_t written_at = compaction_.bytes_moved();
   int64_t batch_bytes = 0;
   compaction_.Run([&] {
-    // What is put meanwhile is written, too, but half as fast as is moved: else
-    // there would be no end to it.
+    // What is put meanwhile is written, too, but half as fast as records are
+    // moved: otherwise the run might not end.
     const int64_t moved = compaction_.bytes_moved();
     if (moved - written_at >= 2 * batch_bytes &&
         buffer_.DueAt() <= Clock::now()) {
@@ -205,13 +205,14 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
 }
 
 absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
-  // All of its space, so that the file says where the next one may begin.
+  // Writes all of its space, so that the file's length says where the next one
+  // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
   absl::StatusOr<Location> location = places_.Write(
       entry.large(), entry.space(), entry.generation, parts);
   if (Places::IsFull(location.status()) && places_.RoomHelps(entry.large()) &&
       !buffer_.WasDropped(entry)) {
-    // As with a limit of bytes: what it was to replace makes room for it.
+    // As at `max_bytes`, the older generation makes room.
     const uint64_t old =
         records_->RemoveOlder(entry.index, entry.generation);
     places_.Release(old);
@@ -245,10 +246,10 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
   SharedState& state = records_->state();
   failure_warning_.Say(
       directory_->path(),
-      absl::StrCat(status.message(), ". What it holds now, ",
-                   state.entries(), " samples of ", state.bytes() >> 10,
-                   " KiB in all, goes on being used, and newer ones take their "
-                   "place; the others are prepared again when they are needed, "
+      absl::StrCat(status.message(), ". The ", state.entries(), " samples (",
+                   state.bytes() >> 10,
+                   " KiB) that it holds stay in use, and newer ones take their "
+                   "place. The others are prepared again when they are needed, "
                    "until there is room again."));
 }
 
@@ -270,15 +271,17 @@ void Writer::SayLost(int64_t lost) {
   records_->counts().corrupt += lost;
   lost_warning_.Say(
       directory_->path(),
-      absl::StrCat("somebody has cut or replaced one of its files. What was lost "
-                   "is prepared again",
-                   lost > 0 ? absl::StrCat(": ", lost, " samples.") : "."));
+      absl::StrCat("one of its files was truncated or replaced. ",
+                   lost > 0 ? absl::StrCat(lost, " samples were lost and are")
+                            : "Lost samples are",
+                   " prepared again."));
 }
 
 void Writer::CheckCounts() {
   const int64_t entries = records_->state().entries();
   const int64_t miscounted = entries - records_->Count().first;
-  // Twice the same, so that it is not what others were just doing.
+  // Only if two looks agree: a single one may see other processes' changes half
+  // done.
   if (miscounted != 0 && miscounted == miscounted_) {
     records_->Recount();
     SayLost(miscounted);

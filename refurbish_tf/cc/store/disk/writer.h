@@ -21,9 +21,9 @@
 
 namespace refurbish_tf {
 
-// The thread of a store, which alone writes: what was put, in batches; compaction,
-// between the batches; and what others have cut off the files that are mapped. It
-// holds no lock while it does so.
+// The only thread of a store that writes: what was put, in batches; compaction,
+// between the batches; and mapped files that somebody has cut. It holds no lock
+// while it writes.
 class Writer {
  public:
   struct Options {
@@ -39,45 +39,44 @@ class Writer {
          const Options& options);
   // Writes what is still in memory.
   ~Writer();
-  // Begins. Fails where the system has no thread for it.
+  // Starts the thread. Fails if the system has none.
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
   const Compaction& compaction() const { return compaction_; }
   int64_t failed_writes() const { return failed_writes_; }
 
-  // Records are dead: perhaps there is something to compact.
+  // Records have died: compaction may be due.
   void RecordsDied() {
     if (compaction_.IsDue()) Wake();
   }
-  // Returns when a compaction has ended that began after the call; with `all`, also
-  // of the segments that are not full yet.
+  // Returns when a compaction that began after the call has ended. `all`: also
+  // of segments that are not full.
   void Compact(bool all) ABSL_LOCKS_EXCLUDED(mu_);
-  // So many times something could not be written. Says so, once.
+  // Counts `times` failed writes. Prints a warning, once.
   void WriteFailed(const absl::Status& status, int64_t times);
 
  private:
   void Wake() ABSL_LOCKS_EXCLUDED(mu_);
   void Run() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteUntilTheEnd() ABSL_LOCKS_EXCLUDED(mu_);
-  // Waits until there is something to do, or until then. False when it is time to
-  // end.
+  // Waits until there is something to do, or until `until`. False if the writer
+  // is to end.
   bool Await(std::chrono::steady_clock::time_point until)
       ABSL_LOCKS_EXCLUDED(mu_);
   bool IsStopping() const ABSL_LOCKS_EXCLUDED(mu_);
 
   void WriteBatch();
   using Entries = std::vector<const WriteBuffer::Entry*>;
-  // Writes small records one after the other in one go, or adds them to those that
-  // are left.
+  // Writes small records with one call. If it fails, adds them to `left`.
   void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
-  // Writes a record by itself.
+  // Writes one record. Makes room for it if the disk is full.
   absl::Status WriteOne(const WriteBuffer::Entry& entry);
   void Publish(const WriteBuffer::Entry& entry, const Location& location);
   void RunCompaction();
   void MendFiles();
-  // Somebody may have put another index in place of the one there was, too fast to
-  // be seen.
+  // Finds out by counting whether somebody replaced the index too fast to be
+  // noticed.
   void CheckCounts();
   void SayLost(int64_t lost);
 
@@ -100,7 +99,7 @@ class Writer {
   std::condition_variable compacted_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Compactions that were asked for, and that of these which have ended.
+  // Compactions that were asked for, and how many of them have ended.
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   bool all_asked_ ABSL_GUARDED_BY(mu_) = false;

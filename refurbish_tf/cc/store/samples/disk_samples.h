@@ -1,4 +1,4 @@
-// The cache store on disk, of samples.
+// The cache store on disk as a store of samples: encodes tensors as records.
 #ifndef REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
 #define REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
 

@@ -23,8 +23,8 @@ using tensorflow::TensorProto;
 using tensorflow::TensorShape;
 using tensorflow::Variant;
 
-// A component of so many bytes is not copied when it is read, so it is aligned
-// as TensorFlow wants it.
+// A component of this size or more is not copied when it is read, so it is
+// aligned as TensorFlow requires.
 constexpr size_t kInPlace = 512;
 constexpr size_t kAlignment = RecordBuffer::kAlignment;
 
@@ -44,8 +44,8 @@ size_t Aligned(size_t offset) {
          sizeof(RecordHeader);
 }
 
-// The offsets of components of the given sizes, behind a header; `*end` is that
-// of the end.
+// The offsets of components of the given sizes after a header; `*end` is the
+// end of the last.
 std::vector<size_t> Layout(size_t header, const std::vector<size_t>& sizes,
                            size_t* end) {
   std::vector<size_t> offsets(sizes.size());
@@ -81,7 +81,7 @@ absl::Status CheckVariants(const Tensor& tensor) {
   return absl::OkStatus();
 }
 
-// The memory of a record, of which this is a part.
+// A view of a record's memory, which it keeps alive.
 class PartOfRecord : public TensorBuffer {
  public:
   PartOfRecord(std::shared_ptr<RecordBuffer> record, size_t offset, size_t size)
@@ -156,8 +156,10 @@ absl::Status EncodedSample::Encode(const Sample& sample,
   size_t end;
   const std::vector<size_t> offsets = Layout(header_size, sizes, &end);
   if (end > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("A sample of ", end, " bytes is too large for a store."));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "A sample of ", end,
+        " bytes is too large for a cache store on disk, which takes at most ",
+        kMaxRecord, " bytes."));
   }
 
   std::string& header = encoded->header_;

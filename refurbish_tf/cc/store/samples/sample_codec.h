@@ -18,14 +18,14 @@ namespace refurbish_tf {
 // variants only tensors, ragged and sparse ones.
 absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
 
-// The bytes of a sample of these types, or -1 when they differ.
+// The bytes of every sample of these types, or -1 if they vary.
 int64_t FixedEncodedBytes(
     const tensorflow::DataTypeVector& dtypes,
     const std::vector<tensorflow::PartialTensorShape>& shapes);
 
 // The payload of a record: a header that tells type, shape and place of each
-// component, then the small components and, aligned, the others. Data that can
-// be copied is referred to, not copied, so the sample must live as long.
+// component, then the small components and, aligned, the others. Tensor data is
+// not copied where possible, so the sample must outlive this.
 class EncodedSample {
  public:
   // Fails for what cannot be encoded.
@@ -38,8 +38,8 @@ class EncodedSample {
   std::vector<iovec> parts_;
 };
 
-// The sample in a record, whose memory its larger components take over. False
-// when the payload is not of a sample.
+// Decodes the sample of a record. Its larger components keep the record's
+// memory and use it. False if the payload is not a sample.
 bool DecodeSample(RecordBuffer record, Sample* sample);
 
 }  // namespace refurbish_tf

@@ -52,7 +52,7 @@ bool IsView(const Tensor& tensor) {
 
 void OwnBuffer(Tensor* tensor) {
   if (tensor->dtype() == tensorflow::DT_VARIANT) {
-    // Others may hold the elements, which are to change.
+    // A copy, as others may hold the elements that are changed here.
     *tensor = tensorflow::tensor::DeepCopy(*tensor);
     auto flat = tensor->flat<Variant>();
     for (int64_t i = 0; i < flat.size(); ++i) {
@@ -70,7 +70,8 @@ void OwnBuffer(Tensor* tensor) {
   }
 }
 
-// The tensors, and their buffers, in which references are counted.
+// Prefetches the tensors, and then their buffers, which hold the reference
+// counts.
 void PrefetchSamples(const Sample* const* samples, size_t count) {
   for (size_t i = 0; i < count; ++i) __builtin_prefetch(samples[i]->data());
   for (size_t i = 0; i < count; ++i) {
@@ -122,7 +123,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
             options.must_exist = mode == "inspect";
             auto disk = DiskStore::Open(id, std::move(options));
             if (!disk.ok()) {
-              // For the user all of these are a wrong argument.
+              // To the user any of these is a wrong argument.
               status = absl::FailedPreconditionError(
                   Printable(disk.status().message()));
               return nullptr;
@@ -151,7 +152,7 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::Find(
   std::shared_ptr<SampleStore> store = Registry<SampleStore>::Global().Find(id);
   if (store == nullptr) {
     return absl::NotFoundError(
-        "This CacheStore is not there any more: keep a reference to the Python "
+        "This CacheStore no longer exists: keep a reference to the Python "
         "object for as long as a function uses it.");
   }
   return store;
@@ -206,8 +207,8 @@ absl::Status SampleStore::Agree(
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk.directory(),
       " were prepared in another way: ", status.message(),
-      ". Make it what it was to go on with them, here or in version=; or begin "
-      "anew with store=rtf.CacheStore(path, overwrite=True) or in another "
+      ". To go on with them, change it back, here or in version=. To begin "
+      "anew, use store=rtf.CacheStore(path, overwrite=True) or another "
       "directory."));
 }
 
@@ -267,10 +268,10 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
     if (!status.ok()) return status;
     if (index >= Index::kMaxSamples) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "A cache store on disk takes indices below 2**28, got ", index,
+          "index must be below 2**28 for a cache store on disk, got ", index,
           ". It is the position of the sample in the source."));
     }
-    // It keeps what it has of the same generation.
+    // Else it would keep a stored sample of the same generation.
     store_->Remove(index);
   }
   PutResult result = store_->Put(index, generation, std::move(sample));
@@ -293,7 +294,7 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
         " bytes of max_bytes=", store_->max_bytes(),
         ". Remove samples or make a CacheStore with a larger max_bytes."));
   }
-  // Not before: a sample that was refused says nothing of those to come.
+  // Only now: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);
   status = CheckTypes(dtypes);
   if (status.ok()) SetTypes(dtypes);

@@ -23,16 +23,16 @@ namespace refurbish_tf {
 // The components of a partially augmented sample. Copying it copies no data.
 using Sample = std::vector<tensorflow::Tensor>;
 
-// Bytes of the data, also of that in ragged and sparse components. It is what the
-// sample keeps in memory only if its buffers are its own.
+// The bytes of the data, including that of ragged and sparse components. A
+// sample keeps just these in memory only if it owns its buffers.
 int64_t SampleBytes(const Sample& sample);
 
-// Copies the components that are views of something larger, all of which they would
-// keep in memory: a slice is one. So is, perhaps, an array of numpy's, which may be
-// written into besides.
+// Copies components that are views of a larger buffer, as a slice is: they
+// would keep all of it in memory. Also copies memory that is not TensorFlow's,
+// as of a NumPy array, which may be written to.
 void OwnBuffers(Sample* sample);
 
-// The bytes that every sample of this type takes, or -1 when they differ.
+// The bytes of every sample of these types, or -1 if they vary.
 int64_t FixedSampleBytes(
     const tensorflow::DataTypeVector& dtypes,
     const std::vector<tensorflow::PartialTensorShape>& shapes);
@@ -43,14 +43,14 @@ class DiskStore;
 // The error of a stage that is given a store with samples of unknown origin.
 absl::Status SamplesPutByHand();
 
-// A cache store and what is written in it.
+// A cache store, the types of its samples, and which stage uses it.
 //
 // Lock order: `mu_` is taken before the lock of `store()`.
 class SampleStore {
  public:
-  // Finds the store of this name in the process, or makes one: on disk when the
-  // name is an absolute path, else in memory. On disk, the mode "overwrite" clears
-  // it, and with "inspect" it must be there.
+  // Finds the store of this name in the process, or makes one: on disk if the
+  // name is an absolute path, else in memory. On disk, the mode "overwrite"
+  // clears it, and "inspect" requires that it exists.
   static absl::StatusOr<std::shared_ptr<SampleStore>> GetOrCreate(
       const std::string& id, int64_t max_bytes,
       const std::string& mode = "open");
@@ -65,32 +65,32 @@ class SampleStore {
   // Null for a store in memory.
   DiskStore* disk();
 
-  // The bytes that a sample counts, and that every sample of this type counts,
-  // or -1 when they differ.
+  // The bytes that a sample counts, and that every sample of these types
+  // counts, or -1 if they vary.
   int64_t Bytes(const Sample& sample) const;
   int64_t FixedBytes(
       const tensorflow::DataTypeVector& dtypes,
       const std::vector<tensorflow::PartialTensorShape>& shapes) const;
 
-  // In memory: reserves the store for one stage, as the same index means another
-  // sample to another stage. What an earlier stage, now gone, has left is
-  // cleared.
+  // In memory: reserves the store for one stage, as to another stage the same
+  // index means another sample. Clears what an earlier stage has left that no
+  // longer exists.
   absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // On disk: fails when the directory was deleted. Who trains on the store goes
-  // on to the end; nobody else is to begin with what nobody can find again.
+  // On disk: fails if the directory was deleted. A stage that is at work goes
+  // on to the end; no other may begin on a store that nobody can find again.
   absl::Status CheckDirectory();
 
   // On disk: compares settings with those that the store was written under, and
-  // adds those that it does not have. Waits for another process for so long.
+  // adds the missing ones. Waits for another process for at most `patience`.
   absl::Status Agree(const std::map<std::string, std::string>& settings,
                      bool replace = false,
                      std::chrono::milliseconds patience = std::chrono::minutes(1));
 
-  // As the store's own, for a sample that comes from a user: its types are
-  // checked, and it takes the generation of the one it replaces.
+  // As the store's `Put`, for a sample from a user: checks its types, and gives
+  // it the generation of the one it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
