@@ -20,7 +20,7 @@ def main():
     notebook = notebooks.execute(path)
     for cell in notebook.cells:
       if cell.cell_type == "code":
-        # What TensorFlow says of the machine is not what a reader is to see. The tests look for warnings.
+        # Readers are not to see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     nbformat.write(notebook, path)
     subprocess.run([sys.executable, "-m", "tensorflow_docs.tools.nbfmt", path], check=True, capture_output=True)
