@@ -34,7 +34,7 @@ TENSORFLOW_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 def main(argv=None):
   """Builds and checks. Returns the path of the wheel."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="a directory (default: dist)")
+  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)")
   args = parser.parse_args(argv)
   find_tools()
   with tempfile.TemporaryDirectory() as scratch:

@@ -104,25 +104,25 @@ def examine(checkout, mutant):
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("name", nargs="*", help="only mutants with one of these in their name")
-  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="so many at once")
+  parser.add_argument("name", nargs="*", help="run only mutants whose names contain one of these")
+  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="how many mutants run at once")
   arguments = parser.parse_args()
   chosen = [mutant for mutant in MUTANTS if not arguments.name or any(name in mutant.name for name in arguments.name)]
   if not chosen:
-    parser.error(f"no mutant is called so; there are: {'; '.join(mutant.name for mutant in MUTANTS)}")
+    parser.error(f"no such mutant; choose from: {'; '.join(mutant.name for mutant in MUTANTS)}")
   twice = [name for name, number in collections.Counter(mutant.name for mutant in MUTANTS).items() if number > 1]
   if twice:
-    parser.error(f"two are called: {'; '.join(twice)}")
+    parser.error(f"two mutants have the name: {'; '.join(twice)}")
   with tempfile.TemporaryDirectory() as directory:
     # A snapshot: edits meanwhile do not matter.
     checkout = pathlib.Path(directory) / "now"
     copy_checkout(checkout)
     for mutant in chosen:
       mutant.original(checkout)
-    print(f"{len(chosen)} mutants. First the tests that they name, without any of them ...", flush=True)
+    print(f"{len(chosen)} mutants. First their tests, without mutants ...", flush=True)
     unharmed = Copy(checkout, pathlib.Path(directory)).test(*dict.fromkeys(mutant.test for mutant in chosen))
     if unharmed.returncode != 0:
-      sys.exit(f"These tests do not pass as it is:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
+      sys.exit(f"These tests fail without mutants:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
     with futures.ThreadPoolExecutor(arguments.jobs) as pool:
       outcomes = []
       for killed, line in pool.map(functools.partial(examine, checkout), chosen):

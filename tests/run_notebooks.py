@@ -11,10 +11,10 @@ from support import notebooks
 def main():
   names = [path.stem for path in notebooks.NOTEBOOKS]
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+  parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(names)}")
   chosen = parser.parse_args().names or names
   if not set(chosen) <= set(names):
-    parser.error(f"there are {', '.join(names)}")
+    parser.error(f"NAME must be one of {', '.join(names)}, got {' '.join(chosen)}")
   for path in (path for path in notebooks.NOTEBOOKS if path.stem in chosen):
     print(path.stem, flush=True)
     notebook = notebooks.execute(path)
