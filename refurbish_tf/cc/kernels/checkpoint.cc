@@ -7,8 +7,6 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::DataTypeString;
-
 constexpr char kCode[] = "code";
 constexpr char kMessage[] = "message";
 

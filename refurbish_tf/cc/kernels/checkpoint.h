@@ -74,7 +74,7 @@ class CheckpointReader {
                           Result* result) const;
 
  private:
-  absl::Status ReadScalar(absl::string_view key, tensorflow::DataType dtype,
+  absl::Status ReadScalar(absl::string_view key, DataType dtype,
                           Tensor* value) const;
 
   const absl::string_view stage_;

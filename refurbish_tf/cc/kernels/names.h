@@ -16,6 +16,7 @@ namespace name_utils = tensorflow::data::name_utils;
 using tensorflow::AttrValue;
 using tensorflow::CancellationManager;
 using tensorflow::DataType;
+using tensorflow::DataTypeString;
 using tensorflow::DataTypeVector;
 using tensorflow::DEVICE_CPU;
 using tensorflow::DT_INT64;

@@ -146,11 +146,11 @@ class ImageOp : public OpKernel {
     DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
     const DataType returned = TypeOf(run_->normalization().type);
-    OP_REQUIRES(ctx, type == returned,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`T` must be ", tensorflow::DataTypeString(returned),
-                    ", which the layers return, got ",
-                    tensorflow::DataTypeString(type), ".")));
+    OP_REQUIRES(
+        ctx, type == returned,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`T` must be ", DataTypeString(returned),
+            ", which the layers return, got ", DataTypeString(type), ".")));
   }
 
  protected:
