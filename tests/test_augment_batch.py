@@ -1,4 +1,4 @@
-"""Checks the batched crop, flip and normalisation against the layers for single images."""
+"""The batched crop, flip and normalisation, compared with the layers for single images."""
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,7 +43,7 @@ class TestRandomCropAndFlipBatch:
     assert len({result.tobytes() for results in [*dataset, *dataset] for result in results.numpy()}) > 12
 
   def test_with_seeds_an_iterator_is_saved(self, tmp_path):
-    """As docs/batches.md has it. Without, TensorFlow refuses to."""
+    """As in docs/batches.md. Without seeds TensorFlow refuses to save it."""
     batched = augment.random_crop_and_flip_batch(2, 0.5, 0.25)
 
     def make():
@@ -58,7 +58,7 @@ class TestRandomCropAndFlipBatch:
     restored = iter(make())
     tf.train.Checkpoint(iterator=restored).read(path).assert_consumed()
     yielded += [batch.numpy().tobytes() for batch in restored]
-    # The epoch goes on as it was; in those after a restore Dataset.random draws other numbers.
+    # This epoch continues unchanged; in epochs after a restore Dataset.random draws other numbers.
     assert yielded[:8] == expected[:8] and len(yielded) == len(expected) == len(set(expected)) == 12
     unseeded = iter(tf.data.Dataset.from_tensor_slices(_images(12, 4, 4, 3)).batch(3).map(batched))
     with pytest.raises(tf.errors.FailedPreconditionError, match="stateful"):

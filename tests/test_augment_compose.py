@@ -1,4 +1,4 @@
-"""Checks compositions of augmentation layers and their split in two: what they give, their seeds, labels and refusals."""
+"""Compositions of augmentation layers and their split in two: results, seeds, labels and errors."""
 import collections
 import functools
 import inspect
@@ -51,7 +51,7 @@ class TestCompose:
       tf.image.random_flip_left_right, tf.keras.layers.RandomFlip().call,
       functools.partial(tf.image.random_brightness, max_delta=0.2), lambda image, seed=None, /: image])
   def test_functions_that_seed_a_state_get_none(self, layer):
-    """TensorFlow's and Keras' own: what refurbish gives a function is no number that they could take."""
+    """Functions of TensorFlow and Keras: a seed of refurbish is not a number that they could take."""
     fn = augment.compose([layer, lambda image: tf.cast(image, tf.uint8), augment.random_flip()])
     dataset = tf.data.Dataset.from_tensors(np.zeros([4, 4, 3], np.uint8)).map(lambda image: fn(image, seed=[7, 0]))
     assert next(iter(dataset)).shape == [4, 4, 3]
@@ -79,8 +79,8 @@ class TestCompose:
     image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     fn = augment.compose([layer, layer])
     drawn = {crop.tobytes() for crop in mapped(fn, image, make_seeds(1500))}
-    # All shifts that two crops can add up to, but with what the first has pushed out gone: 81 pairs of shifts, of which
-    # those that agree in what they leave fall together.
+    # All pairs of two crops' shifts, 81, without the pixels that the first crop has pushed out. Pairs that leave the same
+    # pixels are one outcome.
     padded = np.pad(image, [(1, 1), (1, 1), (0, 0)])
     first = [padded[y:y + 3, x:x + 3] for y in range(3) for x in range(3)]
     both = {
@@ -184,7 +184,7 @@ class TestSplit:
     partial_fn, final_fn = augment.split(PIPELINE, at)
     parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, make_seeds(40))
     np.testing.assert_array_equal(parts, whole)
-    if at == 2:  # The layer there takes no seed, so that positions and seeds could get out of step.
+    if at == 2:  # A layer without a seed stands there, so that positions and seeds could get out of step.
       partially = mapped(partial_fn, image, make_seeds(40))
       np.testing.assert_array_equal(partially, mapped(augment.split(PIPELINE, 1)[0], image, make_seeds(40)) + np.uint8(3))
 

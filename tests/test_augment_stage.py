@@ -1,4 +1,4 @@
-"""The stage that runs `augment_fn` of `echo` on workers of its own: as tf.data's `map`, with what it has read and done saved."""
+"""The stage that runs `augment_fn` of `echo` on its own workers: like `map`, but its checkpoints hold finished results."""
 import threading
 import time
 from typing import get_args
@@ -25,7 +25,7 @@ Dataset = tf.data.Dataset
 
 
 def augmented(dataset, function, deterministic=None, threads=4):
-  """What stands in `echo(e, where)` for `map`."""
+  """Applies the stage that `echo(e, where)` uses in place of `map`."""
   options = tf.data.Options()
   options.threading.private_threadpool_size = threads
   options.autotune.enabled = False
@@ -35,7 +35,7 @@ def augmented(dataset, function, deterministic=None, threads=4):
 
 
 def called(function):
-  """A function in Python of an int64 scalar, as TensorFlow calls it."""
+  """A Python function of an int64 scalar, as TensorFlow calls it."""
   function = tf.autograph.experimental.do_not_convert(function)
   return lambda x: call_in_python(function, x)
 
@@ -68,7 +68,7 @@ def test_no_more_calls_at_once_than_threads():
 
 @pytest.mark.parametrize("deterministic, first", [(None, 0), (True, 0), (False, 1)])
 def test_order(deterministic, first):
-  """As tf.data's parallel map, with the option of the pipeline: in order, or as they come."""
+  """As in tf.data's parallel map the pipeline's option decides: in order, or as they are ready."""
   go = threading.Event()
 
   def wait(x):
@@ -91,7 +91,7 @@ def test_an_error_is_that_of_its_element():
 
 
 def test_the_end_of_a_sequence_is_no_end():
-  """As in `map`, where a function's OutOfRange is an error of its element."""
+  """As in `map`: a function's OutOfRange error is an error of its element."""
   found = read(iter(augmented(Dataset.range(4), lambda x: Dataset.range(x % 2).get_single_element() + x)))
   assert [isinstance(each, int) for each in found] == [False, True, False, True]
 
@@ -141,7 +141,7 @@ def test_restored_in_a_global_shuffle(behind, symbolic):
 
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_restored_where_the_order_is_free(symbolic):
-  """None is lost and none comes twice, though with the option results come as they are ready."""
+  """No element is lost or repeated, though results come as they are ready."""
   options = tf.data.Options()
   options.deterministic = False
   options.experimental_symbolic_checkpoint = symbolic
@@ -162,7 +162,7 @@ def test_restored_where_the_order_is_free(symbolic):
 
 
 def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
-  """A slow input is not read on for it: of what is claimed only what is being read."""
+  """It waits for the element that is being read, but a slow input is not read further."""
   read = []
 
   def slow(x):
@@ -178,7 +178,7 @@ def test_a_checkpoint_does_not_wait_for_what_is_not_begun():
 
 
 def test_random_functions_do_not_stand_in_the_way(tmp_path):
-  """As in refurbish; whoever resumes a training with them is told."""
+  """As in refurbish; whoever resumes such a training is warned."""
   train = Dataset.range(40).map(lambda x: (tf.cast(x[None], tf.float32), 0)).echo(
       2, "before_augment", augment_fn=lambda x, y: (x + tf.random.uniform([1]), y), batch_size=4)
   tf.train.Checkpoint(iterator=iter(train)).write(str(tmp_path / "checkpoint"))
@@ -189,7 +189,7 @@ def test_random_functions_do_not_stand_in_the_way(tmp_path):
 
 
 def test_a_source_of_refurbish():
-  """As with `map`: read at random places where those before it can be, and refused where the order may change."""
+  """As with `map`: random access if the stages before it have it, and refused if the order may change."""
   source = augmented(Dataset.range(40), lambda x: 10 * x)
   dataset = source.refurbish(lambda x: x + 1, r=2, seed=1)
   assert "by index" in rtf.describe(dataset)
@@ -203,7 +203,7 @@ def test_a_source_of_refurbish():
 
 @pytest.mark.parametrize("where", ["input", "function"])
 def test_a_dropped_iterator_does_not_wait(where):
-  """Neither for an input that waits nor for what nobody asks for any more."""
+  """Neither for an input that waits nor for results that nobody requests any more."""
   go, waiting = threading.Event(), threading.Event()
 
   def wait(x):
@@ -257,7 +257,7 @@ class AugmentCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteriz
 
 @pytest.mark.parametrize("taken", [0, 1, 7])
 def test_what_is_under_way_is_saved(taken):
-  """A checkpoint waits for the calls that are under way, and holds what they return: none of it is done again."""
+  """A checkpoint waits for the calls in progress and holds their results: none of them is repeated."""
   calls = []
 
   def slow(x):
@@ -281,7 +281,7 @@ def test_what_is_under_way_is_saved(taken):
 
 
 def with_results():
-  """A pipeline and the state of its iterator, in which two results lie ready, of which the second is an error."""
+  """A pipeline and its iterator's state, in which two results are ready; the second is an error."""
   dataset = augmented(Dataset.range(4), fails_at(2))
   iterator = iter(dataset)
   assert int(next(iterator)) == 100
@@ -308,17 +308,17 @@ def test_results_that_are_restored():
 
 
 @pytest.mark.parametrize("values, message", [
-    ({"num_ready": np.int32(1)}, r"num_ready is int32\[\], but must be a scalar of int64"),
+    ({"num_ready": np.int32(1)}, r"num_ready is int32\[\].*int64"),
     ({"num_ready": np.array([1, 2])}, r"num_ready is int64\[2\]"),
-    ({"num_ready": -1}, "num_ready is -1, but must be at least 0"),
-    ({"num_ready": 2**40}, "num_ready is 1099511627776, but must be"),
+    ({"num_ready": -1}, "num_ready is -1"),
+    ({"num_ready": 2**40}, "num_ready is 1099511627776"),
     ({"ready_0_code": 17}, "ready_0_code is 17"),
-    ({"ready_1_message": 1}, r"ready_1_message is int64\[\], but must be a scalar of string"),
-    ({"ready_2_0": np.float32(1)}, r"ready_2_0 is float\[\], but must be int64\[\]"),
-    ({"num_ready": 4}, "The checkpoint has no ready_3_code for the echo stage"),
+    ({"ready_1_message": 1}, r"ready_1_message is int64\[\].*string"),
+    ({"ready_2_0": np.float32(1)}, r"ready_2_0 is float\[\].*int64\[\]"),
+    ({"num_ready": 4}, "no ready_3_code for the echo stage"),
 ])
 def test_nonsense_is_refused(values, message):
-  """tf.data's own reader of scalars ends the process at any number of elements but one."""
+  """tf.data's own reader of scalars aborts the process unless there is exactly one element."""
   dataset, state = with_results()
   state.values |= {key: np.int64(value) if isinstance(value, int) else value for key, value in values.items()}
   iterator = iter(dataset)

@@ -1,4 +1,4 @@
-"""Checks AutoAugment's layers: the policies against a second transcription, the draws by count and by frequency."""
+"""AutoAugment's layers: the policies compared with a second transcription, draws by count and by frequency."""
 import collections
 
 import numpy as np
@@ -11,8 +11,8 @@ from refurbish_tf.augment import auto_augment
 from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
-# The tables as the authors' TensorFlow code has them: operation, probability, magnitude, twice a line. There even
-# operations that have none are given a magnitude.
+# The tables as in the authors' TensorFlow code: operation, probability, magnitude, twice a line. Even operations without
+# a magnitude are given one there.
 PUBLISHED = {
     "cifar10": """
         Invert 0.1 7 Contrast 0.2 6
@@ -67,7 +67,7 @@ PUBLISHED = {
         Color 0.6 4 Contrast 1.0 8
         Equalize 0.8 8 Equalize 0.6 3""",
 }
-# What a magnitude comes to, worked out by hand from the same code: the name in `PILLOW`, and the parameters.
+# What each magnitude means, computed by hand from the same code: the name in `PILLOW`, and the parameters.
 AT = {
     "AutoContrast": ("auto_contrast", lambda _: (None, None)),
     "Equalize": ("equalize", lambda _: (None, None)),
@@ -84,7 +84,7 @@ AT = {
     "Solarize": ("solarize", lambda m: (256 * m // 10,) * 2),
     "Posterize": ("posterize", lambda m: (4 * m // 10,) * 2),
 }
-# What is drawn does not depend on what the table of a policy says.
+# The draws do not depend on the table of a policy.
 ONE = pytest.mark.parametrize("policy", cases.some(PUBLISHED, 1))
 
 
@@ -116,7 +116,7 @@ class TestPolicy:
   @pytest.mark.parametrize("policy", PUBLISHED)
   @pytest.mark.parametrize("position", [0, 1])
   def test_is_the_published_one(self, policy, position):
-    # Each of the cells is as likely as the others, so that their counts are the probabilities, exactly.
+    # All cells are equally likely, so that their counts are exactly the probabilities.
     published = _published(policy)
     assert len(published) == 25
     operations = auto_augment._operations(policy)[position]  # pylint: disable=protected-access
@@ -138,7 +138,7 @@ class TestPolicy:
     squares = degrees = 0
     for (number, result), count in drawn.items():
       expected = 80 * published[number][0][result]
-      squares += (count - expected) ** 2 / expected  # A ZeroDivisionError were an operation of another sub-policy.
+      squares += (count - expected) ** 2 / expected  # An operation of another sub-policy would be a ZeroDivisionError.
       degrees += 1
     assert squares < degrees + 4 * (2 * degrees) ** 0.5
 
@@ -170,7 +170,7 @@ PIPELINE = [*augment.auto_augment_layers("cifar10"), augment.random_crop(2), aug
 
 class TestSplit:
 
-  # The seeds of parts are those of test_augment_compose.py; here something else than an image is between them.
+  # test_augment_compose.py tests the seeds of the parts; here what is passed between them is not just an image.
   @pytest.mark.parametrize("at", cases.some([2, 3, 1], 1))
   def test_parts_make_up_the_whole(self, at):
     whole = mapped(augment.compose(PIPELINE), TELLING, make_seeds(40))

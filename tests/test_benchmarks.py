@@ -11,7 +11,7 @@ from support import cases
 RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 
-# By name: how many bars there are, and what pictures beside that of the bars.
+# By name: the number of bars, and the plots besides the bar chart.
 BENCHMARKS = {
     "balance": (3, ["batches", "rates"]),
     "restart": (4, []),
@@ -46,7 +46,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
   assert sum(row["limit"] is not None for row in rows) == bars
   for row in rows:
     assert row["name"] in done.stdout
-    if not row["values"]:  # What cannot be run here; the name says why.
+    if not row["values"]:  # Benchmarks that cannot run here; the name says why.
       assert row["met"] is None and any(why in row["name"] for why in ("not installed", "failed", " ("))
       continue
     assert row["min"] <= row["median"] <= row["max"]

@@ -35,7 +35,7 @@ SAMPLES = {
 
 
 def plain(value):
-  """The value in Python's and NumPy's terms, to be compared with ==."""
+  """The value as Python and NumPy objects that can be compared with ==."""
   if isinstance(value, tf.RaggedTensor):
     return "ragged", value.to_list()
   if isinstance(value, tf.SparseTensor):
@@ -54,7 +54,7 @@ def assert_same(sample, expected):
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_put_and_get(kind):
-  """A sample of any structure comes back as it was put; the same inside tf.function, in the order of the program."""
+  """A sample of any structure comes back as it was put, also inside tf.function, in program order."""
   store = rtf.CacheStore()
   sample = SAMPLES[kind]
 
@@ -74,7 +74,7 @@ def test_put_and_get(kind):
 
 
 def test_loops_in_a_function():
-  """Puts, gets and clear work in graph loops, and what they did is seen outside."""
+  """Puts, gets and clear work in graph loops, with effects that are visible outside."""
   store = rtf.CacheStore()
 
   @tf.function
@@ -98,7 +98,7 @@ def test_loops_in_a_function():
 
 
 def test_use_in_a_map():
-  """The lookups serve as the function of a Dataset.map."""
+  """A lookup works as the function of Dataset.map."""
   store = rtf.CacheStore()
   for i in range(4):
     store.put(i, {"x": tf.fill([i], i)})
@@ -108,7 +108,7 @@ def test_use_in_a_map():
 
 
 def test_indices():
-  """Any integer is an index, from 0 to as far as int64 goes; nothing else is."""
+  """Any integer from 0 to the largest int64 is an index; nothing else is."""
   store = rtf.CacheStore()
   for index in (0, 2**31, 2**62, 2**63 - 1):
     store.put(index, index % 1000)
@@ -123,7 +123,7 @@ def test_indices():
     lambda store, index: store.contains(index), lambda store, index: index in store])
 @pytest.mark.parametrize("filled", [False, True])
 def test_bad_indices(call, filled):
-  """A negative index is refused, and one that is no single integer is never rounded to one."""
+  """A negative index is an error, and anything but a single integer is never rounded to one."""
   store = rtf.CacheStore()
   if filled:
     store.put(1, 0)
@@ -138,7 +138,7 @@ def test_bad_indices(call, filled):
 
 
 def test_absent():
-  """get of what is not there is NotFoundError and names the index; remove and in just say so."""
+  """get of an absent sample raises NotFoundError with the index; remove and in return False."""
   store = rtf.CacheStore()
   for _ in range(2):
     with pytest.raises(tf.errors.NotFoundError, match="index 3"):
@@ -150,7 +150,7 @@ def test_absent():
 
 
 def test_one_structure_to_a_store():
-  """The first sample fixes the structure; another one is refused and says both. Sizes may differ, as those of images do."""
+  """The first sample fixes the structure; an error about another one names both. Sizes may differ, like those of images."""
   store = rtf.CacheStore()
   store.put(0, {"image": tf.zeros([2, 3]), "label": 1})
   for other in (tf.zeros([2, 3]), {"image": tf.zeros([2, 3])}, {"image": tf.zeros([2, 3]), "label": 1.5},
@@ -183,7 +183,7 @@ def test_ragged_and_sparse_samples_of_different_size(samples, told):
 
 
 def test_a_refused_put_fixes_nothing():
-  """A put that fails leaves the store as it was, its structure too."""
+  """A failed put leaves the store and its structure unchanged."""
   store = rtf.CacheStore(max_bytes=8)
   with pytest.raises(tf.errors.InvalidArgumentError):
     store.put(-1, "a string")
@@ -195,7 +195,7 @@ def test_a_refused_put_fixes_nothing():
 
 
 def test_element_spec():
-  """A function can be traced before the first put when the store is told the structure; otherwise it says what to do."""
+  """A function can be traced before the first put if the store has an element_spec; otherwise the error says what to do."""
   untold = rtf.CacheStore()
   with pytest.raises(ValueError, match="element_spec"):
     tf.function(lambda: untold.get(0))()
@@ -223,7 +223,7 @@ def test_put_of_a_tensor_of_unknown_rank_in_a_function():
 
 
 class Model:
-  """What a CacheStore of int64 vectors should do, with a dictionary."""
+  """A model of a CacheStore of int64 vectors, with a dictionary."""
 
   def __init__(self, max_bytes):
     self.max_bytes = max_bytes
@@ -240,7 +240,7 @@ class Model:
     max_size=25))
 @settings(max_examples=cases.examples(12), derandomize=True)
 def test_behaves_as_a_dictionary(max_bytes, operations):
-  """Any sequence of calls does what it does to a dictionary, within max_bytes, and the counts are exact."""
+  """Any sequence of calls acts as on a dictionary, within max_bytes, and the counts are exact."""
   store = rtf.CacheStore(max_bytes=max_bytes, element_spec=tf.TensorSpec([None], tf.int64))
   model = Model(max_bytes)
   for step, (operation, index, size) in enumerate(operations):
@@ -290,7 +290,7 @@ def test_bytes_of_all_kinds():
 
 
 def test_samples_are_not_copied():
-  """The store holds the very buffers it was given, and hands these out."""
+  """The store holds and returns the very buffers that it was given."""
   store = rtf.CacheStore()
   sample = {"a": tf.zeros([1000]), "b": tf.ones([1000])}
   store.put(0, sample)
@@ -299,7 +299,7 @@ def test_samples_are_not_copied():
 
 
 def test_many_threads():
-  """Calls from several threads at once lose nothing and count everything."""
+  """Concurrent calls lose nothing and count everything."""
   store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int64))
   rounds, each = 3, 40
   failures = []
@@ -325,7 +325,7 @@ def test_many_threads():
 
 
 def test_bad_arguments():
-  """What cannot be a CacheStore is refused, with what is allowed."""
+  """Bad arguments of CacheStore are refused, with what is allowed."""
   for max_bytes in (0, -5):
     with pytest.raises(ValueError, match=f"positive, got {max_bytes}"):
       rtf.CacheStore(max_bytes=max_bytes)
@@ -341,7 +341,7 @@ def test_bad_arguments():
 
 
 def test_a_store_that_is_gone():
-  """A function that outlives its store says so."""
+  """A function that outlives its store raises an error that says so."""
   store = rtf.CacheStore(element_spec=tf.TensorSpec([], tf.int32))
   get = tf.function(store.get).get_concrete_function(tf.TensorSpec([], tf.int64))
   store.put(0, 5)

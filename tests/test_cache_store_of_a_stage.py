@@ -1,4 +1,4 @@
-"""CacheStore as the store of a stage: its samples can be seen, put and removed in mid-training, and are of one stage."""
+"""CacheStore as the store of a stage: its samples can be read, put and removed during training, and belong to one stage."""
 import gc
 import weakref
 
@@ -41,7 +41,7 @@ class Stage:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_store_of_a_stage_shows_its_samples(stream):
-  """One sees what is cached, under the position in the source."""
+  """The cached samples can be read, by their positions in the source."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100, stream=stream)
   assert len(store) == 0
@@ -55,7 +55,7 @@ def test_store_of_a_stage_shows_its_samples(stream):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_clear_and_remove_in_mid_training(stream):
-  """Whenever samples are removed, just those are prepared again, and the epoch stays whole."""
+  """Removed samples, and only those, are prepared again, and the epoch stays whole."""
   store = rtf.CacheStore()
   # In none of these epochs does the schedule evict a sample.
   stage = Stage(store, r=1000, stream=stream)
@@ -73,13 +73,13 @@ def test_clear_and_remove_in_mid_training(stream):
         calls += sum(bool(store.remove(i)) for i in range(0, N, 2))
       seen += [int(value) for value in iterator]
       assert sorted(seen) == [10 * i for i in range(N)]
-      # Those that had come before they were removed.
+      # Samples that had come before they were removed.
       stage.epoch()
       assert int(tf.reduce_sum(stage.calls)) == calls
 
 
 def test_put_in_mid_training():
-  """What one puts in place of a cached sample is used from then on, as long as the one it replaces would have been."""
+  """A sample put in place of a cached one is used from then on, as long as that one would have been."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100)
   stage.epoch()
@@ -92,7 +92,7 @@ def test_put_in_mid_training():
 
 
 def test_samples_put_before_the_stage_was_built():
-  """A cached sample is what partial_fn made of it, so a store with samples from elsewhere is refused until it is cleared."""
+  """Cached samples must come from partial_fn, so a store with other samples is refused until it is cleared."""
   store = rtf.CacheStore()
   store.put(0, "put by hand")
   with pytest.raises(ValueError, match="by hand"):
@@ -119,7 +119,7 @@ def test_two_stages_at_once_are_refused():
 
 @pytest.mark.parametrize("stream", cases.some([False, True], 1))
 def test_a_store_whose_stage_is_gone(stream):
-  """It can be read, and used by another stage, which never gets the samples of the one before. Its type may change, too."""
+  """It can be read, and used by another stage, which never gets the former stage's samples. Its type may change, too."""
   store = rtf.CacheStore()
   first = Stage(store, r=100, stream=stream)
   first.epoch()
@@ -139,7 +139,7 @@ def test_a_store_whose_stage_is_gone(stream):
 
 
 def test_an_iterator_keeps_the_stage_alive():
-  """A stage is gone when its last iterator is, not when the dataset's variable is."""
+  """A stage lives until its last iterator is destroyed, not only until the dataset's variable is."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100)
   iterator = iter(stage.dataset)
@@ -155,7 +155,7 @@ def test_an_iterator_keeps_the_stage_alive():
 
 
 def test_a_stage_keeps_the_store_alive():
-  """The samples stay when the CacheStore's variable goes."""
+  """The samples stay when the CacheStore's variable is deleted."""
   store = rtf.CacheStore()
   stage = Stage(store, r=100)
   stage.epoch()
@@ -166,7 +166,7 @@ def test_a_stage_keeps_the_store_alive():
 
 
 def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
-  """A function that builds a stage makes a new one at each call; it is refused while another stage has the store."""
+  """A function that builds a stage makes a new one at each call, which is refused while another stage has the store."""
   store = rtf.CacheStore()
   calls = tf.Variable(0)
 
@@ -193,7 +193,7 @@ def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
 
 
 def test_max_bytes_smaller_than_a_sample():
-  """Refused when the stage is built if the size is known, else when the sample comes, with both numbers and a way out."""
+  """Refused when the stage is built if the size is known, otherwise when the sample comes, with both numbers and a remedy."""
   with pytest.raises(ValueError, match="takes 8 bytes, more than max_bytes=7.*r=1"):
     Stage(rtf.CacheStore(max_bytes=7))
   store = rtf.CacheStore(max_bytes=31)
@@ -212,7 +212,7 @@ def test_cached_samples_of_a_stage_are_not_copied():
 
 
 class Arrays:
-  """Large arrays of numpy's that TensorFlow takes as they are, and how many of them somebody still holds."""
+  """Large NumPy arrays that TensorFlow takes without a copy, and how many of them are still alive."""
 
   SIZE, PART = 1 << 16, slice(256, 512)
 
@@ -230,7 +230,7 @@ class Arrays:
     return tf.ensure_shape(tf.numpy_function(self.make, [x], tf.uint8), [self.SIZE])
 
   def held(self):
-    # Those that a thread without Python has let go of, go with the next call.
+    # Arrays that were released on a thread without Python are freed by the next call.
     tf.numpy_function(lambda: np.int64(0), [], tf.int64)
     return sum(array() is not None for array in self._whole)
 
@@ -246,7 +246,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
-  """What a store counts is what it holds, and what a stage hands out holds no more than itself."""
+  """A store counts the memory that it holds, and an element keeps no memory but its own alive."""
   arrays = Arrays()
   sample = lambda x: VIEWS[view](arrays, tf.cast(x, tf.uint8))
   expected = [np.full(256, i) if view == "ragged" else np.ravel(value) for i, value in enumerate(map(sample, range(4)))]
@@ -254,7 +254,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
   source = tf.data.Dataset.range(4)
   for dataset in (source.refurbish(sample, r=100, store=store, num_parallel_calls=None),
                   source.refurbish(tf.identity, sample, num_parallel_calls=None),
-                  # With what is in the shuffle buffer.
+                  # Including the shuffle buffer.
                   source.map(sample).filter(lambda *_: True).refurbish(
                       lambda *x: x if x[1:] else x[0], num_parallel_calls=None)):
     for value in dataset:
@@ -265,7 +265,7 @@ def test_a_view_is_not_kept_with_what_it_is_a_view_of(view):
 
 
 def test_a_view_that_is_put_is_not_kept_with_what_it_is_a_view_of():
-  """Nor does a store see what is written into an array later."""
+  """Nor does a later write into the array change the store."""
   arrays = Arrays()
   store = rtf.CacheStore()
   array = arrays.make(1)

@@ -1,4 +1,4 @@
-"""An iterator can be destroyed at any time: it is gone when the calls under way have returned, and nothing is left of it."""
+"""An iterator can be destroyed at any time: it is gone when the calls in progress have returned, and leaves nothing behind."""
 import contextlib
 import faulthandler
 import functools
@@ -19,12 +19,12 @@ from support.datasets import stream
 
 Dataset = tf.data.Dataset
 
-# Far more than anything here takes: a test that would hang fails instead.
+# Far longer than anything here takes, so that a test fails instead of hanging.
 LIMIT = 30
 
 
 class Gate:
-  """A function of a dataset whose calls wait until `open` is called, but for the elements in `passing`."""
+  """A function for datasets whose calls wait until `open` is called, except for the elements in `passing`."""
 
   def __init__(self, passing):
     self.let_pass(passing)
@@ -47,11 +47,11 @@ class Gate:
     return x
 
   def wait_until_blocked(self, calls):
-    """Until so many calls wait, when not one more can be on its way. Returns whether they do."""
+    """Waits until that many calls wait, and no more can be coming. Returns whether they do."""
     return all(self._began.acquire(timeout=LIMIT / 3) for _ in range(calls))
 
   def let_pass(self, passing):
-    """These elements, and no longer those that were named before."""
+    """Lets these elements pass, and no longer those of earlier calls."""
     self._passing = set(passing)
 
   def open(self):
@@ -59,7 +59,7 @@ class Gate:
 
 
 def order(dataset, epoch=0):
-  """In which the elements of an epoch come, the first time that the dataset is read. It depends on the seed alone."""
+  """The order of the elements in the dataset's first epoch. It depends only on the seed."""
   return [list(dataset.as_numpy_iterator()) for _ in range(epoch + 1)][-1]
 
 
@@ -76,7 +76,7 @@ def destroy_while_blocked(dataset, gate, read, blocked):
 
   Returns how many calls began after that.
   """
-  # Whoever drops an iterator waits for its calls, so this is another thread.
+  # Destroying an iterator waits for its calls, so another thread does it.
   commands = queue.Queue()
   dropping, destroyed = threading.Event(), threading.Event()
 
@@ -94,7 +94,7 @@ def destroy_while_blocked(dataset, gate, read, blocked):
   assert gate.wait_until_blocked(blocked)
   before = gate.calls
   commands.put(None)
-  # Destroying has begun, and cannot end before the calls do that it waits for.
+  # Destroying has begun, and cannot end before the calls that it waits for.
   assert dropping.wait(LIMIT)
   waiting.until_asleep(thread)
   waited = not destroyed.is_set()
@@ -117,7 +117,7 @@ def test_refurbish_in_partial_fn(tmp_path, source, parallel, disk):
       gate, r=2, seed=1, num_parallel_calls=parallel, store=tmp_path / "store" if disk else None).prefetch(1)
   # Nine have been read, and the thread of `prefetch` waits for the tenth.
   assert destroy_while_blocked(dataset, gate, elements(9), calls) == 0
-  # What was prepared is not lost, and no epoch is harmed.
+  # No prepared sample is lost, and all epochs are whole.
   made = gate.calls
   for _ in range(2):
     assert sorted(dataset.as_numpy_iterator()) == list(range(n))
@@ -153,7 +153,7 @@ def test_refurbish_in_the_source(kind):
   assert sorted(dataset.as_numpy_iterator()) == list(range(40))
 
 
-# Of the adaptive stage it is unknown how often an element comes, but it reads two ahead of the newest one.
+# The adaptive stage repeats an element an unknown number of times, but reads two ahead of the newest one.
 @cases.each_value
 @pytest.mark.parametrize("e, read", [(2, elements(10)), (rtf.AUTOTUNE, until(3))], ids=["number", "adaptive"])
 @pytest.mark.parametrize("parallel", [None, 2])
@@ -166,7 +166,7 @@ def test_echo(e, read, parallel):
 
 @pytest.mark.parametrize("many", [4])
 def test_several_at_once(many):
-  """Each by itself, though all are of one stage."""
+  """Each on its own, though all belong to one stage."""
   gate = Gate([])
   dataset = Dataset.range(20).refurbish(gate, r=2, seed=1, num_parallel_calls=None).prefetch(1)
 
@@ -190,7 +190,7 @@ def test_several_at_once(many):
 
 
 def now_and_then(x):
-  """Sleeps for some samples, computes for others and fails for one: what is under way when it is dropped varies."""
+  """Sleeps for some samples, computes for others and fails for one, so that different things are in progress at the end."""
   if x % 7 == 3:
     time.sleep(0.0005)
   if x % 19 == 18 and FAILING.is_set():
@@ -199,7 +199,7 @@ def now_and_then(x):
 
 
 FAILING = threading.Event()
-# So many of `pipelines` yield each of their 40 samples once.
+# The first so many of `pipelines` yield each of their 40 samples once.
 EPOCHS_OF_40 = 6
 
 
@@ -234,7 +234,7 @@ def read_some(iterator, number):
 
 
 def drop(iterators, how, commands):
-  """Destroys the iterators: here, in another thread, or there when it has read on from one of them."""
+  """Destroys the iterators: here, in another thread, or there after reading on from one of them."""
   if how == "elsewhere":
     commands.put(list(iterators).clear)
   elif how == "reading":
@@ -281,7 +281,7 @@ def destroy_at_random(datasets, number, randomly):
 
 
 def settled_number_of_threads(most):
-  """Threads end a little later than what they worked for: at `most` now or soon, else how many stay."""
+  """The number of threads, once it is at most `most`; after a while whatever it is, as threads end a little late."""
   gc.collect()
   deadline = time.monotonic() + LIMIT
   while (number := len(os.listdir("/proc/self/task"))) > most and time.monotonic() < deadline:
@@ -294,7 +294,7 @@ def test_iterators_destroyed_at_random(tmp_path):
   datasets = list(pipelines(tmp_path))
   for dataset in datasets:
     list(dataset)
-  # The pools that tf.data makes once have been made by now.
+  # By now tf.data has created the pools that it creates once.
   time.sleep(1)
   base = len(os.listdir("/proc/self/task"))
   destroy_at_random(datasets, 1000 if cases.exhaustive else 80, randomly)

@@ -24,7 +24,7 @@ def test_some(monkeypatch):
 
 @cases.only_exhaustive
 def test_what_mutants_replace_is_there():
-  """Just once, and the test that is to see it is one of the default run."""
+  """Each text occurs exactly once, and the test that must fail is in the default run."""
   for mutant in mutants.MUTANTS:
     assert (mutants.ROOT / mutant.file).read_text(encoding="utf-8").count(mutant.old) == 1, mutant.name
     path, *names = mutant.test.split("[")[0].split("::")

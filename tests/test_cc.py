@@ -1,12 +1,12 @@
 """Builds the C++ unit tests in tests/cc and runs them under the address, undefined and thread sanitizers.
 
-The tests of a program are linked with the sources they need and no others: those beside the headers they include,
-directly or through them. That these need no TensorFlow is part of the design, and checked here; of Abseil, which comes
-with TensorFlow's library, they may use `absl::Status` and strings.
+Tests are linked only with the sources they need: those beside the headers that they include, directly or indirectly. By
+design these need no TensorFlow, which is checked here; of Abseil, which comes with TensorFlow's library, they may use
+`absl::Status` and strings.
 
-Most of the time goes into compiling the same headers. So there are two programs, that of the store on disk and that of
-the rest, and the files of each are compiled as two: its tests, whose names must differ therefore, and the sources they
-need. Each file's tests are a process of their own, as some fork, die of signals or lower limits.
+Most of the time goes into compiling the same headers. So there are two programs, one for the store on disk and one for
+the rest, and each is compiled as two files: its tests, whose names must therefore differ, and their sources. The tests
+of each file run in a process of their own, as some fork, die of signals or lower limits.
 """
 import fcntl
 import functools
@@ -26,17 +26,17 @@ CC = ROOT / "tests" / "cc"
 PROGRAMS = {"store": [], "rest": []}
 for _path in sorted(CC.glob("*_test.cc")):
   PROGRAMS["store" if "refurbish_tf/cc/store/disk/" in _path.read_text() else "rest"].append(_path.stem)
-# Warnings are errors, but not beside the checks of addresses, which mislead the compiler into false ones.
+# Warnings are errors, except with the address sanitizer, which causes false ones.
 VARIANTS = {
     "plain": ["-Werror"],
-    # What finds null pointers, wrong types and places that are not aligned is half of the time to compile, so that only the
-    # exhaustive run has it. Null pointers the processor finds, too.
+    # The checks of null pointers, types and alignment take half of the time to compile, so only the exhaustive run has
+    # them. The processor finds null pointers, too.
     "address_undefined": [
         "-fsanitize=address,undefined", *([] if cases.exhaustive else ["-fno-sanitize=null,alignment,vptr"]),
         "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread", "-Werror"],
 }
-# Of tests that go on at random, in the exhaustive run.
+# For random tests in the exhaustive run.
 ROUNDS = {"plain": "200", "address_undefined": "20"}
 
 
@@ -45,7 +45,7 @@ def includes(path):
 
 
 def own_sources(tests):
-  """The .cc files that `tests` must be linked with."""
+  """Returns the .cc files that `tests` must be linked with."""
   seen, waiting = [], list(tests)
   while waiting:
     path = waiting.pop()
@@ -76,7 +76,7 @@ def compiler():
 
 
 class Builder:
-  """Makes each program once for each variant, for all processes that share the directory."""
+  """Builds each program once per variant, for all processes that share the directory."""
 
   def __init__(self, directory):
     self._directory = directory
@@ -88,7 +88,7 @@ class Builder:
       tests = [test for test in tests if starts_threads(test)]
     target = self._directory / f"{variant}_{name}"
     units = {f"{target}_tests.o": tests, f"{target}_own.o": own_sources(tests)}
-    # What another process is compiling is waited for last.
+    # Waits last for what another process is compiling.
     for wait in (False, True):
       for unit, sources in units.items():
         self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait)
@@ -107,10 +107,10 @@ class Builder:
         part.rename(target)
 
   def _compile(self, variant, sources, target):
-    # Neither is what takes the time when it runs, but it would be when it is compiled.
+    # Optimization and debug information would take longer to compile than they save.
     flags = ["-std=c++17", "-g1", "-O0", *VARIANTS[variant], "-Wall", "-Wextra", "-iquote", ".",
              "-isystem", tf.sysconfig.get_include()]
-    # Our own by their path from the root, so that a cache of the compiler finds them in another checkout.
+    # Our own files by their path from the root, so that ccache finds them in another checkout.
     *others, last = [source.relative_to(ROOT) for source in sources]
     for source in others:
       flags += ["-include", source]
@@ -118,7 +118,7 @@ class Builder:
 
   def _link(self, variant, objects, target):
     library = next(flag[2:] for flag in tf.sysconfig.get_link_flags() if flag.startswith("-L"))
-    # GoogleTest is not what is examined, and comes last: of a function of the standard library that several have, the
+    # GoogleTest is not under test, and comes last: of a standard library function that several objects have, the
     # linker takes the first, and a sanitizer sees nothing of those that are compiled without it.
     self._run([
         *objects, *VARIANTS[variant], "-pthread", "-o", target, "-lgtest_main", "-lgtest", "-Wl,--as-needed",
@@ -141,7 +141,7 @@ def builder(tmp_path_factory):
 
 
 def names_of_tests(path):
-  """As GoogleTest's filter wants them: of suites with parameters, too."""
+  """In the form of GoogleTest's filter, including parameterized suites."""
   names = re.findall(r"^TEST(?:_F|_P)?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
   return ":".join(f"{suite}.{name}:*/{suite}.{name}/*" for suite, name in names)
 

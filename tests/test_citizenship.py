@@ -1,4 +1,4 @@
-"""What tf.data can put around a reuse stage: each works and keeps its epochs whole, or says why not. Nothing is left behind.
+"""What tf.data can put around a refurbish stage: epochs stay whole, or an error says why not. Nothing is left behind.
 
 Structures and functions of refurbish are in test_dataset.py, options and graphs in test_dataset_graphs.py.
 """
@@ -58,7 +58,7 @@ def legacy_interleave(dataset):
   return dataset.apply(tf.data.experimental.parallel_interleave(Dataset.from_tensors, cycle_length=2, sloppy=True))
 
 
-# Each yields the elements of what it is given, in some order and structure.
+# Each yields the elements of its input, in some order and structure.
 AROUND = {
     "assert_cardinality": lambda ds: ds.apply(tf.data.experimental.assert_cardinality(N)),
     "batch, rebatch": lambda ds: ds.batch(4).rebatch(3),
@@ -110,7 +110,7 @@ def test_around_echo(name):
 
 
 def test_several_stages_side_by_side():
-  """Each keeps its own epochs, whoever takes turns between them."""
+  """Each keeps its own epochs, however reads alternate between them."""
   stages = [Dataset.range(begin, begin + N).refurbish(lambda x: x, r=2, seed=begin) for begin in (0, N, 2 * N)]
   everything = list(range(3 * N))
   mixed = [
@@ -134,7 +134,7 @@ FREEZE = {
 
 @pytest.mark.parametrize("kind", FREEZE)
 def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, kind):
-  """As documented: whole, and the same for ever, for the stage is never asked again. Before the stage they are fine."""
+  """As documented: whole, but always the same one, as the stage is never read again. Before the stage they are fine."""
   dataset = FREEZE[kind](Dataset.range(N).refurbish(tf.identity, r=2, seed=1), tmp_path)
   epochs = [flat(dataset) for _ in range(3)]
   assert sorted(epochs[0]) == list(range(N)) and epochs[1] == epochs[2]
@@ -148,7 +148,7 @@ def test_what_keeps_elements_behind_the_stage_keeps_its_first_epoch(tmp_path, ki
 
 @pytest.mark.parametrize("final", [False, True])
 def test_save_and_load(tmp_path, final):
-  """What is saved is one epoch of the stage; the next time it is the next one."""
+  """`save` saves one epoch of the stage; the next `save` the next one."""
   dataset = Dataset.range(N).refurbish(lambda x: 10 * x, tf.identity if final else None, r=2, seed=1)
   orders = []
   for number in range(2):
@@ -158,7 +158,7 @@ def test_save_and_load(tmp_path, final):
     assert sorted(orders[-1]) == [10 * x for x in range(N)]
   assert orders[0] != orders[1]
   assert fresh(dataset) == [N, N // 2]
-  # And what was saved can be refurbished.
+  # A saved dataset can be refurbished.
   again = Dataset.load(path).refurbish(lambda x: x + 1, r=2, seed=1)
   assert [sorted(flat(again)) for _ in range(2)] == [[10 * x + 1 for x in range(N)]] * 2
   assert fresh(again) == [N, N // 2]
@@ -167,7 +167,7 @@ def test_save_and_load(tmp_path, final):
 
 
 def test_no_random_access():
-  """A place means another sample in each epoch: who asks for one is told so."""
+  """A place has another sample in each epoch, which the error says."""
   dataset = Dataset.range(N).refurbish(tf.identity)
   asks = (
       lambda: tf.data.experimental.at(dataset, 0), lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
@@ -178,7 +178,7 @@ def test_no_random_access():
 
 
 def test_iterators_in_functions():
-  """A function that is given an iterator, or a dataset, is traced once and reads on."""
+  """A function that takes an iterator, or a dataset, is traced once and reads on."""
   traces = []
 
   @tf.function
@@ -199,7 +199,7 @@ def test_iterators_in_functions():
     assert int(total(dataset)) == N * (N - 1) // 2
   assert len(traces) == 2
   assert fresh(dataset) == [N] + 4 * [N // 2]
-  # The same of TensorFlow 1.
+  # The same for TensorFlow 1.
   dataset = tf.compat.v1.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
   for _ in range(2):
     iterator = tf.compat.v1.data.make_one_shot_iterator(dataset)
@@ -211,7 +211,7 @@ def test_iterators_in_functions():
 
 
 def epochs_known(name):
-  """How many epochs the stage of this name has begun; none when there is no such stage any more."""
+  """How many epochs the stage of this name has begun; 0 when it no longer exists."""
   return len(native.ops().refurbish_tf_refurbish_counts(stage=name))
 
 
@@ -220,7 +220,7 @@ def epochs_known(name):
     lambda ds: list(Dataset.zip(ds, ds.batch(3))), lambda ds: ds.reduce(np.int64(0), tf.add), lambda ds: rtf.stats(ds),
     lambda ds: ds.cardinality()], ids=["epoch", "stopped", "repeated", "zipped", "reduced", "counted", "not read"])
 def test_a_dropped_stage_is_gone(use):
-  """At once, with its store, and not when some memory happens to be wanted."""
+  """At once, with its store, and not only when memory runs short."""
   dataset = Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
   name = dataset.refurbish_stage
   use(dataset)
@@ -250,7 +250,7 @@ def test_whoever_uses_a_stage_keeps_it():
 
 
 def test_a_dropped_store_is_gone(tmp_path):
-  """Samples in memory go with the last of store and stage; a store on disk gives back its files."""
+  """Samples in memory are freed with the last of store and stage; a store on disk closes its files."""
   store = rtf.CacheStore()
   dataset = Dataset.range(N).refurbish(tf.identity, r=100, seed=1, store=store)
   list(dataset)
@@ -277,8 +277,8 @@ LEAVING_NOTHING = {
 
 @pytest.mark.parametrize("kind", LEAVING_NOTHING)
 def test_many_datasets_leave_nothing(tmp_path, kind):
-  """Made, read, stopped and dropped: no thread, no file and no memory stays. (1,000 in test_dataset_iterators.py.)"""
-  options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
+  """Created, read, stopped and dropped, they leave no thread, file or memory. (1,000 in test_dataset_iterators.py.)"""
+  options = tf.data.Options()  # Rewriting takes most of the time and is not under test.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False
   source = Dataset.range(4).map(lambda x: tf.fill([1_000_000], tf.cast(x, tf.uint8)))
@@ -287,7 +287,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
   del dataset
 
   def make_and_read(number):
-    # From a graph, which leaves out the tracing: there only TensorFlow's memory is at stake.
+    # From a graph, without the tracing, whose memory is only TensorFlow's.
     for i in range(number):
       dataset = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), spec)
       iterator = iter(dataset)
@@ -297,7 +297,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
     gc.collect()
 
   make_and_read(100 if cases.exhaustive else 20)
-  time.sleep(0.5)  # Threads end a little later than what they worked for.
+  time.sleep(0.5)  # Threads end a little later than the iterators they worked for.
   before = {"threads": len(os.listdir("/proc/self/task")), "files": len(os.listdir("/proc/self/fd"))}
   memory = resident()
   make_and_read(200 if cases.exhaustive else 60)
@@ -306,7 +306,7 @@ def test_many_datasets_leave_nothing(tmp_path, kind):
     time.sleep(0.05)
   assert len(os.listdir("/proc/self/task")) <= before["threads"]
   assert len(os.listdir("/proc/self/fd")) <= before["files"]
-  # One element of each would be 60 MB and more.
+  # One element of each would take more than 60 MB.
   assert resident() - memory < 40 * 2**20
 
 
@@ -319,7 +319,7 @@ STAGES = {
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_the_autotuner_is_off_unless_the_user_has_it_on(kind):
-  """An iterator that is dropped waits for the thread of the autotuner, for up to a minute."""
+  """With it on, dropping an iterator waits up to a minute for the autotuner's thread."""
   def autotune(dataset):
     options = dataset.options().autotune
     return options.enabled, options.initial_parallelism

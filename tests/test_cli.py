@@ -25,7 +25,7 @@ LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main
 
 @pytest.fixture
 def launched(tmp_path):
-  """A function that launches a package in place of ours, which needs no TensorFlow, with the real startup.py."""
+  """Returns a function that launches, with the real startup.py, a package in place of ours that needs no TensorFlow."""
   shutil.copy(refurbish_tf_launcher.__file__, tmp_path)
   package = tmp_path / "refurbish_tf"
   (package / "cli").mkdir(parents=True)
@@ -44,7 +44,7 @@ def launched(tmp_path):
 
 
 def test_what_an_import_writes_is_held_back(launched):
-  """What is written to the file descriptor, as native libraries do, and no more than that."""
+  """Output to the file descriptor, as from native libraries, and nothing else."""
   done = launched("os.write(2, b'from a library\\n')", "os.write(2, b'from the command\\n'); print('result'); return 1")
   assert (done.returncode, done.stdout, done.stderr) == (1, "result\n", "from the command\n")
 
@@ -58,14 +58,14 @@ def test_what_a_failing_import_writes_is_shown(launched):
 @pytest.mark.parametrize("on_import, main", [
     ("os.write(2, b'from a library'); raise KeyboardInterrupt", "return 0"), ("", "raise KeyboardInterrupt")])
 def test_interrupted(launched, on_import, main):
-  """Also in the seconds that importing TensorFlow takes."""
+  """Also during the seconds in which TensorFlow is imported."""
   done = launched(on_import, main)
   assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
 def test_nobody_reads_the_output(launched, size):
-  """Whether it fails when it is printed or when the buffer is written at the end."""
+  """Both when a print fails and when the buffer is flushed at the end."""
   read, write = os.pipe()
   os.close(read)
   try:
@@ -83,7 +83,7 @@ def test_the_console_script_is_the_launcher():
 
 
 def test_what_is_not_run_does_not_wait_for_tensorflow():
-  """Nor for the package, which imports it: the version, the help, and what is not understood."""
+  """The version, the help and invalid command lines import neither TensorFlow nor the package."""
   code = (
       "import contextlib, sys, refurbish_tf_launcher\n"
       "for *sys.argv[1:], in (['--version'], ['--help'], ['demo', '--help'], ['store', '--help'], ['demo', '--reuse', '0']):\n"
@@ -159,7 +159,7 @@ def test_leaves_a_damaged_store_alone(path, capsys):
     ("/tmp/\0x", "PATH must be the name of a directory"), ("x" * 300, "cannot look into 'xxx.*File name too long"),
     ("nothing", "there is no cache store")])
 def test_what_cannot_be_a_store(capsys, tmp_path, monkeypatch, name, message):
-  """It ends with one line and not with a traceback, and makes no store."""
+  """The command ends with one line, not with a traceback, and makes no store."""
   monkeypatch.chdir(tmp_path)
   with pytest.raises(SystemExit) as end:
     startup.main(["store", name])

@@ -1,4 +1,4 @@
-"""`rtf.sources.data_source`: the elements of a Python source, asked for by index."""
+"""`rtf.sources.data_source`: the elements of a Python source, read by index."""
 import gc
 import threading
 import weakref
@@ -18,7 +18,7 @@ from support.python_sources import Source
 from support.waiting import until_asleep
 
 data_source = rtf.sources.data_source
-# Longer than anything takes on a busy machine.
+# Longer than anything here takes on a busy machine.
 MINUTES = 300
 
 
@@ -27,7 +27,7 @@ def _values(dataset):
 
 
 def _alone(dataset):
-  """Without the `prefetch` that tf.data adds at the end by itself."""
+  """Without the `prefetch` that tf.data adds at the end."""
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
   return dataset.with_options(options)
@@ -88,8 +88,8 @@ def test_refurbish_reads_only_what_is_fresh(kind):
 
 
 def test_samples_that_fill_what_may_be_taken_ahead():
-  # A place that is in the store holds its sample from the moment it is decided. The last batches ask for 16 fresh ones and
-  # more, so for 64 MB of others between them. That is more than may be held ahead: whoever asks must not wait.
+  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh ones and
+  # more, so for 64 MB of others between them. That is more than may be held ahead: asking must not wait.
   source = Batched(160)
   train = data_source(source).refurbish(lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
   for _ in range(6):
@@ -231,7 +231,7 @@ def test_an_exception_that_would_end_an_iteration_does_not():
 
 
 class _Lazy(dict):
-  """A row that reads its image when it is asked for it, and fails the first time."""
+  """A row that reads its image on access, and fails the first time."""
   failed = False
 
   def __getitem__(self, key):
@@ -256,8 +256,8 @@ def _raise(error):
 @pytest.mark.parametrize("fail", [
     lambda: _Lazy(index=3, image=3.0), lambda: _raise(SystemExit(1)), lambda: _raise(_Mute())])
 def test_whatever_goes_wrong_is_of_its_element(kind, fail):
-  """Else those after it would come under the index of another one, and be stored so."""
-  # A batch that raises is asked for again, one by one.
+  """Otherwise later elements would come, and be stored, under a wrong index."""
+  # After a batch that raises, its elements are read one by one.
   failures = [2 if kind is Batched else 1]
 
   class Rows(kind):
@@ -318,7 +318,7 @@ def test_one_thread_at_a_time():
     def element(self, index):
       self.inside += 1
       self.most = max(self.most, self.inside)
-      threading.Event().wait(1e-4)  # Others may run.
+      threading.Event().wait(1e-4)  # Other threads may run.
       self.inside -= 1
       return index
 
@@ -349,7 +349,7 @@ def test_a_source_may_use_datasets():
 
 
 class Held(Batched):
-  """Waits at an element until it is let go."""
+  """Waits at an element until the test lets it go on."""
 
   def __init__(self, n, at):
     super().__init__(n)
@@ -375,7 +375,7 @@ def test_dropped_while_python_runs():
   source.go.set()
   dropped.join(MINUTES)
   assert not dropped.is_alive()
-  assert max(_flat(source.asked)) < 200 - 1  # It was not read to its end.
+  assert max(_flat(source.asked)) < 200 - 1  # The dataset was not read to its end.
 
 
 def _freed(weak):
@@ -421,15 +421,15 @@ def test_within_a_function():
 def test_a_dataset_that_nobody_holds_says_so():
   variant = tf.data.experimental.to_variant(data_source(Batched(5)))
   gc.collect()
-  with pytest.raises(tf.errors.FailedPreconditionError, match="nothing in Python holds its dataset"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="data_source was not found"):
     list(tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.int64)))
 
 
 def test_not_for_a_service():
   dispatcher = tf.data.experimental.service.DispatchServer()
-  with pytest.raises(tf.errors.FailedPreconditionError, match="object of this Python process.*tf.data service"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="data_source .*this Python process"):
     data_source(Batched(5)).apply(tf.data.experimental.service.distribute("parallel_epochs", dispatcher.target))
-  with pytest.raises(tf.errors.FailedPreconditionError, match="object of this Python process"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="data_source .*this Python process"):
     tf.raw_ops.DatasetToGraphV2(input_dataset=data_source(Batched(5))._variant_tensor)  # pylint: disable=protected-access
 
 

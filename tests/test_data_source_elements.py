@@ -1,4 +1,4 @@
-"""`rtf.sources.data_source`: what elements of a Python source may be, and what is said of others."""
+"""`rtf.sources.data_source`: which elements a Python source may have, and the errors for others."""
 import collections
 import re
 
@@ -39,7 +39,7 @@ def test_components(element, spec, expected):
   dataset = data_source([element, element])
   assert dataset.element_spec == spec
   for value in dataset.as_numpy_iterator():
-    # NumPy's own strings would lose their last zeros.
+    # NumPy's own strings would lose trailing zeros.
     kind = object if spec.dtype == tf.string else None
     assert np.array(value, kind).tolist() == np.array(expected, kind).tolist()
 
@@ -117,7 +117,7 @@ def test_shapes_that_vary_are_for_element_spec():
 
 
 def test_what_was_read_is_nobody_elses():
-  # TensorFlow goes on to use the memory of an array that begins at such an address.
+  # TensorFlow keeps using the memory of an array that begins at such an address.
   memory = np.zeros([8064], np.uint8)
   begin = -memory.ctypes.data % 64
   buffer = memory[begin:begin + 8000].view(np.int64)

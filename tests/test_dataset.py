@@ -19,7 +19,7 @@ Point = collections.namedtuple("Point", ["x", "y"])
 
 
 def plain(value):
-  """The value in Python's terms, to be compared and sorted."""
+  """The value as Python objects that can be compared and sorted."""
   if isinstance(value, tf.RaggedTensor):
     return "ragged", value.to_list()
   if isinstance(value, tf.SparseTensor):
@@ -30,7 +30,7 @@ def plain(value):
 
 
 def elements(dataset):
-  """All elements, in an order that depends on nothing but their values."""
+  """All elements, sorted by value."""
   return sorted(repr([plain(value) for value in tf.nest.flatten(element)]) for element in dataset)
 
 
@@ -90,7 +90,7 @@ STRUCTURES = {
 
 
 def with_seed(function):
-  """The same function, that also takes a seed and checks it."""
+  """The same function, but taking a seed and checking it."""
 
   def wrapped(*args, seed):
     assert seed.dtype == tf.int32 and seed.shape == [2]
@@ -102,14 +102,14 @@ def with_seed(function):
 @cases.each_value
 @pytest.mark.parametrize("seed", [False, True])
 @pytest.mark.parametrize("kind", STRUCTURES)
-@pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches are meant here.
+@pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")  # Batches are intended here.
 def test_structures(kind, seed):
-  """Values and element_spec are those of the two functions applied by map, whatever the structure; fresh or cached."""
+  """Values and element_spec are as if map applied the two functions, whatever the structure; fresh or cached."""
   source, partial_fn, final_fn = STRUCTURES[kind]
   source = source()
   expected = source.map(partial_fn)
   actual = {}
-  if not seed and kind not in ("dataset", "optional", "tensor array"):  # These are no values to compare.
+  if not seed and kind not in ("dataset", "optional", "tensor array"):  # These cannot be compared.
     actual["partial_fn alone"] = source.refurbish(partial_fn, r=2, seed=1), expected
   expected = expected.map(final_fn)
   if seed:
@@ -164,7 +164,7 @@ SIGNATURES.update({
 @pytest.mark.parametrize("place", ["partial_fn", "final_fn"])
 @pytest.mark.parametrize("kind", SIGNATURES)
 def test_who_is_given_a_seed(kind, place):
-  """A function is given a seed just when it has a parameter of that name which no component takes."""
+  """A function gets a seed exactly if it has a parameter of that name that no component takes."""
   function, takes = SIGNATURES[kind]
   dataset = Dataset.range(4).refurbish(**{"partial_fn": tf.identity, place: function})
   seeds = {tuple(seed) for seed in dataset.as_numpy_iterator()}
@@ -173,7 +173,7 @@ def test_who_is_given_a_seed(kind, place):
 
 
 def test_a_component_that_is_called_seed():
-  """Elements may have a component `seed` themselves; it is theirs."""
+  """Elements may have a component `seed`; the function gets that one."""
   pairs = Dataset.from_tensor_slices((np.arange(4), 10 * np.arange(4)))
   assert elements(pairs.refurbish(lambda image, seed: image + seed)) == elements(pairs.map(lambda x, y: x + y))
   named = Dataset.from_tensor_slices({"seed": np.arange(4)})
@@ -184,8 +184,8 @@ def test_a_component_that_is_called_seed():
 
 
 def test_functions_of_tensorflow():
-  """Where `seed` is the required argument of a stateless function it is given; an optional one seeds a state of TensorFlow's
-  own and is left alone."""
+  """A required `seed`, as of a stateless function, is given; an optional one, which seeds a state of TensorFlow's own, is
+  left alone."""
   images = Dataset.from_tensor_slices(np.arange(20 * 4, dtype=np.uint8).reshape(20, 1, 4, 1))
   flip = tf.image.stateless_random_flip_left_right
   flipped = [sorted(image.tobytes() for image in images.refurbish(flip, seed=seed).as_numpy_iterator()) for seed in (1, 1, 2)]
@@ -198,7 +198,7 @@ def test_functions_of_tensorflow():
 
 @pytest.mark.filterwarnings("error")
 def test_functions_are_called_as_by_map():
-  """Autograph converts them; variables and tables may be captured; TensorFlow complains of nothing."""
+  """Autograph converts them; variables and tables may be captured; TensorFlow logs no warnings."""
   variable = tf.Variable(10, dtype=tf.int64)
   table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(tf.constant([0, 1, 2], tf.int64), tf.constant([5, 6, 7], tf.int64)), -1)
@@ -224,11 +224,11 @@ def test_functions_are_called_as_by_map():
 class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
   """The basic tests of tf.data's own transformations."""
 
-  test_session = None  # Of the base, and no test.
+  test_session = None  # From the base class; not a test.
 
   def tearDown(self):
     super().tearDown()
-    # What the base sets for the whole process: warm start for all datasets, and a seed.
+    # The base class sets these for the whole process: warm start for all datasets, and a seed.
     test_mode.toggle_test_mode(False)
     tf.random.set_seed(None)
 
@@ -247,7 +247,7 @@ class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
 
 
 def test_signature():
-  """The parameters are those that were agreed on, by their names and with their defaults."""
+  """The parameters have the agreed names and defaults."""
   parameters = inspect.signature(Dataset.refurbish).parameters
   assert list(parameters)[1:4] == ["partial_fn", "final_fn", "r"]
   defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
@@ -273,7 +273,7 @@ def test_apply_makes_the_same_stage(source, options):
 
 
 def test_the_global_seed():
-  """Without a seed the stage takes one from tf.random.set_seed, and a random one without that."""
+  """Without a seed the stage takes one from tf.random.set_seed, if that was called, or else a random one."""
   def make():
     return epochs(Dataset.range(10).refurbish(draw, draw_again))
 
@@ -303,7 +303,7 @@ def test_cardinality_is_that_of_the_source():
 
 
 def test_cardinality_is_known_after_the_first_pass():
-  """An unknown length stays unknown through a pass that was stopped; of it the length is known, also behind other stages."""
+  """An unknown length stays unknown after a pass that was stopped; after a whole pass it is known, also behind other stages."""
   dataset = stream(7).refurbish(tf.identity, tf.identity)
   batched = dataset.batch(2).prefetch(1)
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY

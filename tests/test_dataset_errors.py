@@ -1,4 +1,4 @@
-"""Bad arguments are refused by name; a sample that fails costs itself and no other, and its error tells which it was."""
+"""Bad arguments are refused by name; a failing sample costs no other one, and its error tells which it was."""
 import fractions
 import functools
 import random
@@ -16,7 +16,7 @@ Dataset = tf.data.Dataset
 
 
 class Switch:
-  """A function of a dataset that fails for the indices in `bad`."""
+  """A function for datasets that fails for the indices in `bad`."""
 
   def __init__(self, *bad):
     self.bad = set(bad)
@@ -67,7 +67,7 @@ BAD_ARGUMENTS = {
 
 @pytest.mark.parametrize("kind", BAD_ARGUMENTS)
 def test_bad_arguments(kind):
-  """What is wrong with the arguments is said when the stage is built, in both forms: what was given, what is allowed."""
+  """Errors in the arguments are raised when the stage is built, in both forms: what was given, what is allowed."""
   arguments, error, message = BAD_ARGUMENTS[kind]
   arguments = {"partial_fn": tf.identity, **arguments}
   with pytest.raises(error, match=message):
@@ -83,7 +83,7 @@ def test_bad_arguments(kind):
 @pytest.mark.parametrize("where", ["partial_fn", "source"])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_one_sample_fails(where, streamed, options):
-  """The error carries the index of the sample; it costs this sample and no other; the next epoch tries again."""
+  """The error has the sample's index; no other sample is lost; the next epoch tries again."""
   switch = Switch(4, 7)
   source = stream(10) if streamed else Dataset.range(10)
   if where == "source":
@@ -103,12 +103,12 @@ def test_one_sample_fails(where, streamed, options):
   for _ in range(3):
     values, errors = read(dataset)
     assert sorted(map(int, values)) == list(range(10)) and not errors
-  # What failed was never cached, so it was prepared at the first chance; from then on all goes by schedule.
+  # The failed sample was never cached, so it was prepared at the first chance; from then on the schedule holds.
   assert fresh(dataset)[-1] == 5
 
 
 def test_final_fn_fails():
-  """The error is that of map; the sample stays cached, and the epoch and the next ones go on."""
+  """The error is as in map; the sample stays cached, and this epoch and the next ones go on."""
   switch = Switch(4)
   calls = []
   dataset = Dataset.range(10).refurbish(
@@ -123,7 +123,7 @@ def test_final_fn_fails():
 
 
 def test_failing_elements_while_samples_are_removed():
-  """Errors, removed samples and streams together: every epoch ends, and has everything that does not fail."""
+  """Errors, removed samples and streams together: every epoch ends and has all samples that do not fail."""
   randomly = random.Random(1)
   for source_fails in (False, True):
     switch = Switch()
@@ -152,7 +152,7 @@ def test_failing_elements_while_samples_are_removed():
 
 @pytest.mark.parametrize("claimed", [[0], [None, 2]])
 def test_partial_fn_changes_its_output_structure(claimed):
-  """A sample of another shape than was traced is refused, by index, with both shapes; the others come."""
+  """A sample of another shape than traced is an error with its index and both shapes; the others come."""
   def partial_fn(x):
     shape = lambda x: [1 if x == 4 else 0, 3 if x == 7 else 2][:len(claimed)]
     value = tf.numpy_function(lambda x: np.zeros(shape(x), np.int64), [x], tf.int64)
@@ -186,14 +186,14 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("kind", PARAMETERS)
 def test_functions_that_cannot_be_called(kind):
-  """Which function it is, and with what it is called."""
+  """The error tells which function it is, and its arguments."""
   partial_fn, final_fn, message = PARAMETERS[kind]
   with pytest.raises(TypeError, match=message):
     Dataset.range(4).refurbish(partial_fn, final_fn)
 
 
 def of_the_image(function):
-  """A decorator that says of itself that it has the parameters of what it decorates, and has others."""
+  """A decorator that claims the parameters of the decorated function, but has others."""
   @functools.wraps(function)
   def of_both(*sample):
     return function(sample[0]), sample[-1]
@@ -251,7 +251,7 @@ DECORATED = {
     lambda source, function: source.echo(1, "before_augment", augment_fn=function, batch_size=1, seed=1).unbatch()])
 @pytest.mark.parametrize("kind", DECORATED)
 def test_decorated_functions(kind, build):
-  """They are called as by map, whatever they say of themselves; a seed is given to those that it reaches."""
+  """They are called as by map, whatever signature they claim; those that a seed reaches get one."""
   function, is_seeded = DECORATED[kind]
   source = Dataset.range(8).map(lambda x: (x, x))
   found = {int(label): int(image) for image, label in build(source, function)}
@@ -259,11 +259,11 @@ def test_decorated_functions(kind, build):
   if not is_seeded:
     assert found == {int(label): int(image) for image, label in source.map(function)}
   else:
-    # Each has a draw of its own.
+    # Each has its own draw.
     assert len({image - label for label, image in found.items()}) > 4
 
 
 def test_errors_in_tracing_are_those_of_the_function():
-  """A mistake in a function is shown as by map, where it is."""
+  """An error in a function is shown as by map, at its place."""
   with pytest.raises(AttributeError, match="numpy"):
     Dataset.range(4).refurbish(tf.identity, lambda x: x.numpy())

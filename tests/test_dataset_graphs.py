@@ -1,4 +1,4 @@
-"""A refurbish stage in graphs, under options and in functions is one and the same, or clearly another one."""
+"""A refurbish stage in graphs, under options and in functions is the same stage, or clearly a new one."""
 import gc
 import time
 
@@ -18,7 +18,7 @@ Dataset = tf.data.Dataset
 
 
 def rebuilt(dataset):
-  """The dataset that TensorFlow makes from the graph of this one, as when it rewrites it."""
+  """The dataset that TensorFlow builds from this one's graph, as when it rewrites it."""
   graph = dataset._as_serialized_graph(external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL)
   return dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
 
@@ -32,7 +32,7 @@ def test_rebuilt_from_its_graph(source):
   alternating = [list(map(tuple, dataset.as_numpy_iterator())) for dataset in (original, copy, copy, original)]
   assert alternating == epochs(source.refurbish(draw, draw_again, **kinds), 4)
   assert fresh(original) == [10, 5, 5, 5]
-  # It outlives the first one, with its samples.
+  # The copy outlives the first dataset, with its samples.
   calls = []
   dataset = source.refurbish(lambda x: call_in_python(lambda x: calls.append(x) or x, x), r=100, seed=1)
   list(dataset)
@@ -58,7 +58,7 @@ WITH_STATE = {
 
 @pytest.mark.parametrize("kind", WITH_STATE)
 def test_a_graph_for_others_has_no_function_that_they_lack(kind):
-  """As a tf.data service asks for, by its policy. A checkpoint does not ask: what it is read by is the same program."""
+  """As a tf.data service demands by its policy. A checkpoint does not: it is read by the same program."""
   dataset = WITH_STATE[kind]()
   Policy = tf.data.experimental.ExternalStatePolicy
   with pytest.raises(tf.errors.FailedPreconditionError, match="PyFunc"):
@@ -76,7 +76,7 @@ def test_a_graph_for_others_has_no_function_that_they_lack(kind):
 @pytest.mark.parametrize("source", [lambda: Dataset.range(20).skip(0), lambda: stream(20)], ids=["random access", "stream"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name, source):
-  """With any option of the pipeline epochs are whole and the stage counts as without; the rewritten copies are one stage."""
+  """With any option of the pipeline epochs are whole and counts unchanged; all rewritten copies are one stage."""
   options = tf.data.Options()
   OPTIONS[name](options)
   dataset = source().refurbish(lambda x: 2 * x, lambda x: x + 1, r=2, seed=1).map(tf.identity).map(
@@ -108,7 +108,7 @@ def test_deterministic_false():
 
 
 def test_an_option_that_lets_the_source_change_its_order_is_refused():
-  """Also when it is set behind the stage, where it is noticed when an iterator is made."""
+  """Also if it is set behind the stage, which is noticed when an iterator is created."""
   options = tf.data.Options()
   options.deterministic = False
   dataset = Dataset.range(10).map(plus_one, num_parallel_calls=2).refurbish(shuffled_by_time, r=2)
@@ -140,7 +140,7 @@ def test_iterated_in_a_function():
 
 
 def test_built_in_a_function():
-  """A stage that a function builds is another one at each call; within a call it is one for all loops."""
+  """A function that builds a stage builds a new one at each call; within a call it is one for all loops."""
   calls = tf.Variable(0)
 
   def count(x):
@@ -164,8 +164,8 @@ def test_built_in_a_function():
 
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_built_in_a_function_of_a_dataset(parallel):
-  """In flat_map and interleave each inner stage is one by itself, which lives as long as its inner dataset: whole, right,
-  and of no use, as it is never iterated twice."""
+  """In flat_map and interleave each inner stage is separate and lives as long as its inner dataset: whole, right, and
+  useless, as it is never iterated twice."""
   def inner(i):
     return Dataset.range(i + 2).map(lambda x: x + 10 * i).refurbish(tf.identity, r=2, seed=1)
 

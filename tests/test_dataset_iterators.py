@@ -1,4 +1,4 @@
-"""Iterators of a refurbish stage, one or many: whole epochs whatever reads them, and no thread and no memory left of them."""
+"""Iterators of a refurbish stage, one or many: whole epochs whatever reads them, and no thread or memory left."""
 import random
 import threading
 
@@ -33,7 +33,7 @@ def test_transformations_behind_the_stage():
   assert list(cached.as_numpy_iterator()) == list(cached.as_numpy_iterator())
   assert sorted(cached.as_numpy_iterator()) == whole
   assert sorted(dataset.ignore_errors().as_numpy_iterator()) == whole
-  # All of these are epochs of the one stage, and none began one that it did not read.
+  # All of these are epochs of one stage, and no epoch was begun that was not read.
   assert all(epoch.fresh + epoch.cached == 10 for i, epoch in enumerate(stats(dataset).epochs) if i != 1)
 
 
@@ -62,7 +62,7 @@ def test_an_iterator_that_is_made_but_not_read_begins_no_epoch():
 @pytest.mark.parametrize("options", [
     {"r": 2.7, "shuffle_buffer_size": 7}, {"deterministic": False, "max_bytes": 160}, {"num_parallel_calls": None}], ids=str)
 def test_many_threads(source, options):
-  """Iterators in several threads, some of them stopped early, while samples are removed: all epochs are whole."""
+  """Iterators in several threads, some stopped early, while samples are removed: all epochs are whole."""
   options = dict(options)
   store = rtf.CacheStore(max_bytes=options.pop("max_bytes", None))
   dataset = source.refurbish(tf.identity, tf.identity, store=store, seed=1, **options)
@@ -91,7 +91,7 @@ def test_many_threads(source, options):
 
 
 def test_a_dropped_dataset_frees_its_samples():
-  """They go with the last dataset or iterator that uses them, and until then there is one copy of each."""
+  """They are freed with the last dataset or iterator that uses them; until then there is one copy of each."""
   mebibyte = 2**20
 
   def use():
@@ -109,21 +109,21 @@ def test_a_dropped_dataset_frees_its_samples():
   before = resident()
   use()
   once = resident()
-  assert once - before < 140 * mebibyte  # 80, and what is under way.
-  # What was freed may stay with the process, but it is used again.
+  assert once - before < 140 * mebibyte  # 80, and those in progress.
+  # Freed memory may stay with the process, but is used again.
   for _ in range(2):
     use()
   assert resident() - once < 60 * mebibyte
 
 
 def test_many_datasets_take_no_memory():
-  """What one leaves behind that is made, read and dropped would add up."""
-  options = tf.data.Options()  # Rewriting costs most of the time and is not what this is about.
+  """Whatever a created, read and dropped dataset leaves behind would add up."""
+  options = tf.data.Options()  # Rewriting takes most of the time and is not under test.
   options.experimental_optimization.apply_default_optimizations = False
   options.autotune.enabled = False
   partial_fn = tf.autograph.experimental.do_not_convert(lambda x: tf.fill([4_000_000], tf.cast(x, tf.uint8)))
   make = lambda: Dataset.range(2).refurbish(partial_fn, r=2, num_parallel_calls=None).with_options(options)
-  # Most are made from a graph: that leaves out the tracing, where only TensorFlow's memory is at stake.
+  # Most are built from a graph, without the tracing, whose memory is only TensorFlow's.
   dataset = make()
   spec, graph = dataset.element_spec, dataset._as_serialized_graph()
   del dataset
@@ -137,12 +137,12 @@ def test_many_datasets_take_no_memory():
   make_and_read(200 if cases.exhaustive else 20)
   base = resident()
   make_and_read(800 if cases.exhaustive else 100)
-  # The one sample that each of them caches would make 400 MB, and 80 MB if it were only those that Python made.
+  # The one sample that each of them caches would add up to 400 MB, or 80 MB for those built by Python alone.
   assert resident() - base < 60 * 2**20
 
 
 def test_a_blocked_epoch_takes_no_lock():
-  """While partial_fn of one iterator is blocked, another one reads its epoch of cached samples, and stats can be asked."""
+  """While partial_fn of one iterator is blocked, another one reads its epoch of cached samples, and stats answers."""
   go, blocked = threading.Event(), threading.Event()
   armed = []
 

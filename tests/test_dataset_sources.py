@@ -1,4 +1,4 @@
-"""From any source epochs are whole; one that is endless or empty, or whose order changes, is refused with the way out."""
+"""Epochs are whole with any source; one that is infinite or empty, or whose order changes, is refused with a remedy."""
 import contextlib
 import itertools
 import os
@@ -89,7 +89,7 @@ def to_text(*element):
   return tf.strings.join([tf.strings.format("{}", part) for part in parts], ",")
 
 
-# Their threads would read ahead before the stage has said what it wants.
+# Their threads would read ahead before the stage says what it wants.
 WITH_THREADS = [
     "map", "parallel map", "prefetch", "parallel map, prefetch", "zip", "concatenate with threads", "zip of concatenate",
     "enumerate", "map, cache", "filter, prefetch", "parallel interleave"]
@@ -98,13 +98,13 @@ WITH_THREADS = [
 @pytest.mark.parametrize("kind, warm_start", [
     *((kind, False) for kind in SOURCES), *((kind, True) for kind in cases.some(WITH_THREADS, 5))])
 def test_sources(kind, warm_start):
-  """From any source each epoch is whole, and what is cached as sample i is what partial_fn made of the i-th element."""
+  """With any source each epoch is whole, and sample i in the cache is partial_fn of the i-th element."""
   source = SOURCES[kind]()
   expected = list(source.map(to_text).as_numpy_iterator())
   store = rtf.CacheStore()
   options = tf.data.Options()
   options.experimental_warm_start = warm_start
-  # Of batches a stage is told when it is built: test_mistakes_in_sources.py.
+  # Batches are warned of when the stage is built: test_mistakes_in_sources.py.
   with pytest.warns(rtf.PipelineWarning) if "batch" in kind and kind != "unbatch" else contextlib.nullcontext():
     dataset = source.refurbish(to_text, r=2, seed=1, store=store).with_options(options)
   for _ in range(2):
@@ -132,7 +132,7 @@ STAGES = {
 
 
 def test_stages_in_any_order():
-  """Whatever TensorFlow's random access through several of them yields, of the stage each epoch is whole."""
+  """Whatever TensorFlow's random access through several stages yields, each epoch of refurbish is whole."""
   for names in cases.some(itertools.product(STAGES, repeat=3), 12):
     source = Dataset.range(24)
     for name in names:
@@ -147,21 +147,21 @@ def test_stages_in_any_order():
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("parallel", [None, 2])
 def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
-  """Who knows the number of batches takes just these and never asks for one more; a cache() upstream is complete all the
-  same, reads its own source once and does not complain."""
+  """A reader that knows the number of batches never asks for one more; a cache() upstream is complete all the same, reads
+  its own source once and logs no warning."""
   read_from_source = tf.Variable(0)
 
   def count(x):
     read_from_source.assign_add(1)
     return x
 
-  # Because of the filter the cache does not know how many elements come, so only the end tells it that it has all.
+  # Because of the filter the cache knows only at the end that it has all elements.
   source = Dataset.range(64).map(count).filter(lambda x: True).cache().apply(tf.data.experimental.assert_cardinality(64))
   options = tf.data.Options()
-  options.experimental_optimization.inject_prefetch = False  # It would read to the end, most of the time.
+  options.experimental_optimization.inject_prefetch = False  # It would usually read to the end.
   dataset = source.refurbish(
       tf.identity, tf.identity if final else None, r=2, seed=1, num_parallel_calls=parallel,
-      shuffle_buffer_size=1).batch(16).with_options(options)  # A larger one reads to the end, too.
+      shuffle_buffer_size=1).batch(16).with_options(options)  # A larger buffer reads to the end, too.
   for _ in range(4):
     iterator = iter(dataset)
     assert sorted(np.concatenate([next(iterator) for _ in range(4)])) == list(range(64))
@@ -211,11 +211,11 @@ def not_deterministic():
 
 @pytest.mark.parametrize("kind", WAY_OUT)
 def test_bad_sources(kind):
-  """A source without epochs, or whose order changes between them, is refused when the stage is built, with the way out."""
+  """A source without epochs, or whose order changes between them, is refused when the stage is built, with a remedy."""
   source, message = WAY_OUT[kind]
   with pytest.raises(ValueError, match=f"(?s){message}") as caught:
     source().refurbish(lambda *elements: elements)
-  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # None of TensorFlow's own decoration.
+  assert "Op:" not in str(caught.value) and "{{" not in str(caught.value)  # Without TensorFlow's own decoration.
   assert caught.value.__suppress_context__
 
 
@@ -230,7 +230,7 @@ def test_sources_that_keep_their_order_are_not_refused(source):
 
 
 def test_an_empty_source_of_unknown_length():
-  """It is found empty when it is read, which is an error and not an epoch of nothing; once it has elements, all is well."""
+  """It is found empty when it is read, an error rather than an empty epoch; once it has elements, all is well."""
   number = [0]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1)
@@ -247,11 +247,11 @@ def test_an_empty_source_of_unknown_length():
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("shuffle_buffer_size", [None, 4])
 def test_a_source_whose_length_changes(known, shuffle_buffer_size):
-  """DataLossError with the length it had; with the old length the next epoch is whole again, but for the error of an end."""
+  """DataLossError with the former length. With that length the next epoch is whole again, apart from an error at the end."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   if known:
-    # A source that states its length wrongly: assert_cardinality would find it by itself.
+    # A source that reports a wrong length, which assert_cardinality would detect.
     source = Dataset.zip(source, Dataset.range(10)).map(lambda x, _: x)
     source = source if source.cardinality() == 10 else source.map(tf.identity)
   dataset = source.refurbish(tf.identity, r=2, seed=1, shuffle_buffer_size=shuffle_buffer_size)
@@ -275,7 +275,7 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
 
 
 def test_a_source_that_has_grown_while_samples_are_removed():
-  """The epoch ends with the error, which the next one begins with, once."""
+  """The epoch ends with the error, and the next one begins with it, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   store = rtf.CacheStore()
@@ -304,8 +304,8 @@ def test_a_source_that_has_grown_while_samples_are_removed():
 
 @pytest.mark.parametrize("ahead", [0, 4])
 def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
-  """As fit does not, which knows the number of batches, nor sees what a prefetch has read there: the first element of the
-  next epoch is the error, once."""
+  """Such as fit, which knows the number of batches and does not see what a prefetch has read there: the next epoch begins
+  with the error, once."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).batch(5)
@@ -326,7 +326,7 @@ def test_a_source_that_has_grown_under_who_never_asks_for_the_end(ahead):
 
 
 def test_first_passes_of_different_length():
-  """Two iterators at once over a source whose length nobody knows yet, and which gives them different numbers."""
+  """Two iterators at once over a source of unknown length, which gives them different numbers of elements."""
   number = [10]
   source = Dataset.from_generator(lambda: iter(range(number[0])), output_signature=tf.TensorSpec([], tf.int64))
   dataset = source.refurbish(tf.identity, r=2, seed=1)
@@ -345,7 +345,7 @@ def test_first_passes_of_different_length():
 
 
 def counted(elements, n, element=lambda x: x, broken=None):
-  """A stream whose elements are noted in `elements` when they are read."""
+  """A stream that records its elements in `elements` when they are read."""
   def note(x):
     if x == broken:
       raise ValueError("broken")
@@ -357,7 +357,7 @@ def counted(elements, n, element=lambda x: x, broken=None):
 
 
 def in_the_buffer(dataset, elements, number):
-  """How many elements of the source are held when so many have been handed out."""
+  """How many elements of the source are held in the buffer after that many were handed out."""
   elements.clear()
   iterator = iter(dataset)
   for _ in range(number):
@@ -375,7 +375,7 @@ def test_shuffle_buffer_size(size, held):
 
 
 def test_shuffle_buffer_of_large_elements():
-  """By default it holds 256 MB: with the third of 100 MB no more are read. A size that is given is kept to."""
+  """By default it holds 256 MB: after the third element of 100 MB no more are read. A given size is always used."""
   elements = []
   source = counted(elements, 6, lambda x: tf.fill([100_000_000], tf.cast(x, tf.uint8)))
   for size, held in ((None, 2), (4, 3)):
@@ -385,7 +385,7 @@ def test_shuffle_buffer_of_large_elements():
 
 
 def test_shuffle_buffer_of_a_seed():
-  """The order is that of the seed, and another one in each epoch."""
+  """The order depends on the seed, and differs in each epoch."""
   def epochs(seed, **options):
     dataset = stream(60).refurbish(tf.identity, r=1, seed=seed, **options)
     return [list(map(int, dataset)) for _ in range(3)]
@@ -398,7 +398,7 @@ def test_shuffle_buffer_of_a_seed():
 
 
 def test_what_was_in_the_shuffle_buffer_before_an_error_is_kept():
-  """Only of what is read after it the place in the source is not known."""
+  """Only elements read after the error have an unknown place in the source."""
   store = rtf.CacheStore()
   dataset = counted([], 10, broken=5).refurbish(
       tf.identity, r=100, seed=1, num_parallel_calls=None, store=store, shuffle_buffer_size=7)

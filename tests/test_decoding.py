@@ -12,15 +12,15 @@ from support import final_reference as reference
 from support.images import make_seeds
 
 augment = rtf.augment
-# Height and width: usual ones, one pixel, and those that no window of the ratios fits into.
+# Height and width: common ones, one pixel, and some that no window of the ratios fits into.
 SIZES = [(300, 400), (64, 48), (1, 1), (2, 3), (10, 200), (200, 10), (1, 77)]
 
 
 def _file(height, width, channels=3):
-  # Each pixel tells where it is, as far as JPEG keeps that.
+  # Each pixel encodes its position, as far as JPEG keeps that.
   rows, columns = np.mgrid[:height, :width]
   image = np.stack([rows % 256, columns % 256, (rows + columns) % 256][:channels], axis=-1)
-  # Where colours are kept in a coarser grid, those at the edges of a part depend on what is beyond them.
+  # With a coarser grid for colours, those at the edges of a part depend on pixels beyond it.
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95, chroma_downsampling=False)
 
 

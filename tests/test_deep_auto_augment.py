@@ -1,4 +1,4 @@
-"""Checks Deep AutoAugment's layers: operations against Pillow, draws by frequency, the tables by what is published."""
+"""Deep AutoAugment's layers: operations compared with Pillow, draws by frequency, tables with the published ones."""
 import collections
 import math
 
@@ -15,7 +15,7 @@ from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square,
 
 MEAN_COLOR = (125, 123, 114)
 BLACK = {"fill": (0, 0, 0)}
-# What a magnitude from 0 to 12 comes to, worked out by hand from the authors' implementation.
+# What each magnitude from 0 to 12 means, computed by hand from the authors' implementation.
 PARAMETERS = {
     "identity": None, "auto_contrast": None, "invert": None, "equalize": None,
     "shear_x": lambda m: (0.05 * m - 0.3, 0.3 - 0.05 * m),
@@ -33,7 +33,7 @@ RANDOM = ("random_flip", "random_crop_4", "random_cutout_16", "random_cutout_60"
 
 
 def _results(name, magnitude):
-  """What Pillow makes of `TELLING`, each as likely as the others."""
+  """Pillow's results for `TELLING`, all equally likely."""
   if magnitude is None:
     return [by_pillow(name, None, TELLING).tobytes()]
   fill = BLACK if name in SIGNED else {}
@@ -41,12 +41,12 @@ def _results(name, magnitude):
 
 
 def _single(name):
-  """A layer that does nothing but the operation, which has no magnitude."""
+  """A layer with only this operation, which has no magnitude."""
   return augment.deep_auto_augment_layers([[(name, None, 1.0)]])[0]
 
 
 def _published(table):
-  """Returns `(name, magnitude, probability)` of all that a layer of a published policy can do."""
+  """Returns `(name, magnitude, probability)` for each operation of a layer of a published policy."""
   for name, millionths in table.items():
     if isinstance(millionths, int):
       yield name, None, millionths / 1e6
@@ -91,7 +91,7 @@ class TestOperations:
     layer, = augment.deep_auto_augment_layers([outcomes])
     drawn = collections.Counter(crop.tobytes() for crop in mapped(layer, image, make_seeds(4050)))
     unmoved = next(crop for crop, place in expected.items() if place == (4, 4))
-    if identity:  # Whether it crops and where must not hang together.
+    if identity:  # Whether it crops must be independent of where.
       assert abs(drawn.pop(unmoved) - 2025 - 25) < 4 * 1025 ** 0.5
     assert set(drawn) == set(expected) - ({unmoved} if identity else set())
     assert chi_square(list(drawn.values())) < 124.8  # 80 degrees of freedom, p = 0.001
@@ -113,7 +113,7 @@ class TestOperations:
     drawn = collections.Counter(cut.tobytes() for cut in mapped(_single(name), image, make_seeds(2000)))
     assert set(drawn) <= set(expected)
     squares = sum((drawn[cut] - 2000 * p) ** 2 / (2000 * p) for cut, p in expected.items())
-    # Where few are expected, the statistic varies more than its degrees of freedom say.
+    # With few expected counts the statistic varies more than its degrees of freedom say.
     variance = sum(2 + 1 / (2000 * p) for p in expected.values())
     assert squares < len(expected) + 4 * variance ** 0.5
 
@@ -139,7 +139,7 @@ class TestOperations:
         top, left = (height - part_height) // 2, (width - part_width) // 2
       box = (left, top, left + part_width, top + part_height)
       expected = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC, box))
-      # Pillow rounds after each of the two directions, and clips there, which shows at steeper edges than these.
+      # Pillow rounds and clips after each of the two directions, which shows only at steeper edges than these.
       assert np.abs(actual.astype(int) - expected).max() <= 2, (seed, box)
     assert 0 < fallbacks < 40
 

@@ -1,4 +1,4 @@
-"""Checks `refurbish-tf demo`: what it measures, prints and draws, where its images come from, what it refuses."""
+"""`refurbish-tf demo`: what it measures, prints and draws, where its images come from, what it refuses."""
 import errno
 import functools
 import importlib.util
@@ -28,7 +28,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  """One small run on the shapes: its status, output and figure. All rows train the same model, which is traced once.
+  """One small run on the shapes: exit status, output and figure. All rows train the same model, which is traced once.
 
   RandAugment, which takes long to trace, is in `test_photographs_of_a_directory`.
   """
@@ -69,7 +69,7 @@ def test_table_has_a_row_for_each_way_to_augment(run):
   assert max(map(len, output.splitlines())) <= 80
   for name in ["standard", "refurbish", *NAMES[3:]]:
     assert len(re.findall(f"^{name}: ", output, re.MULTILINE)) == 1, name
-  # Fresh samples are exact.
+  # The counts of fresh samples are exact.
   assert [cells[3] for cells in rows(output).values()] == [
       "60/60", "60/30", "60/20", "30/30", "30/30", "30/30", "60/0"]
 
@@ -78,7 +78,7 @@ def test_numbers_are_sensible(run):
   _, output, _ = run
   theories = []
   for name, (input_rate, train_rate, cpu, _, accuracy, _, spread, gain, theory) in rows(output).items():
-    # 100,000 and more is said as 100k.
+    # 100,000 and more is printed as 100k.
     assert all(float(rate.replace(",", "").replace("k", "000")) > 0 for rate in (input_rate, train_rate)), name
     assert 0 < float(cpu) < 1000, name
     assert 0 <= float(accuracy) <= 100 and 0 <= float(spread) <= 100, name
@@ -101,7 +101,7 @@ def test_says_what_ran_and_what_was_found(run):
   assert f"Figure: {figure}" in output
   picture = tf.io.decode_png(figure.read_bytes(), channels=3).numpy()
   assert picture.shape[0] > 400 and picture.shape[1] > 1000
-  # Blank where nothing is drawn, and something is drawn.
+  # The corner is blank, but something is drawn.
   assert picture[0, 0].tolist() == [255, 255, 255] and picture.std() > 10
 
 
@@ -138,7 +138,7 @@ def test_progress_keeps_to_one_line_of_the_terminal(monkeypatch):
 
 
 def result(epochs, seconds, accuracies=((0.5, 0.5),) * 3, train_images=60):
-  """What a run might measure: `seconds` an epoch of each row, and for each row an accuracy of each seed."""
+  """A possible result of a run: `seconds` per epoch of each row, and for each row an accuracy per seed."""
   return experiment.Result(
       rows=[
           experiment.Row(
@@ -205,7 +205,7 @@ def test_accuracies_are_told_apart_by_the_spread_of_the_seeds():
 
 
 def test_a_full_disk_costs_the_figure_and_no_traceback(monkeypatch, capsys, tmp_path):
-  """What was measured is printed before the figure is drawn."""
+  """The measurements are printed before the figure is drawn."""
   def draw(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -230,7 +230,7 @@ def test_says_how_to_get_what_draws(monkeypatch, capsys):
 
 
 def test_photographs_of_a_directory(tmp_path, monkeypatch):
-  """JPEG files of any size, below the directory, too; what only has their name is passed over."""
+  """JPEG files of any size, also in subdirectories; files with only their suffix are skipped."""
   (tmp_path / "below").mkdir()
   for number, size in enumerate([(300, 260, 3), (240, 400, 3), (64, 64, 1)]):
     picture = np.random.default_rng(number).integers(0, 256, size, np.uint8)
@@ -247,7 +247,7 @@ def test_photographs_of_a_directory(tmp_path, monkeypatch):
   table = rows(output)
   assert list(table) == ["standard", "refurbish r=2", "cache decoded", "both, r=2"]
   assert all(float(cell.replace(",", "")) >= 0 for cells in table.values() for cell in cells)
-  # Bytes are exact, if not in megabytes.
+  # The bytes are exact, which the megabytes in the table do not show.
   kept = [row.kept_bytes for row in found[0].rows]
   partially, pixels = 224 * 224 * 3, 3 * (300 * 260 + 240 * 400 + 64 * 64)
   assert kept[0] == 0 and kept[2] == pixels
@@ -287,7 +287,7 @@ def test_shapes_are_balanced_and_reproducible():
 
 @cases.only_exhaustive
 def test_standard_input_converges_on_the_shapes():
-  """With the default settings; what is far from there would be noise."""
+  """With the default settings; results far from convergence would be noise."""
   source = images.load("shapes", demo.IMAGES, most_validation=demo.VALIDATION_IMAGES)
   found = experiment.run(source, experiment.Settings(epochs=8, reuse=(3.0,), seeds=1), report.Progress())
   assert found.rows[0].final()[0] >= 0.85
@@ -295,7 +295,7 @@ def test_standard_input_converges_on_the_shapes():
 
 @pytest.fixture
 def absent(monkeypatch, tmp_path):
-  """No data set is prepared, and a download fails."""
+  """Makes every data set missing and every download fail."""
   def download(*_, **__):
     raise ConnectionError("the line is cut\nand more")
 
@@ -304,7 +304,7 @@ def absent(monkeypatch, tmp_path):
 
 
 def test_falls_back_at_once_without_a_network(absent, monkeypatch, tmp_path):
-  # A look-up of a name that hangs, which no timeout of the socket bounds.
+  # A name look-up that hangs, which no socket timeout bounds.
   answered = threading.Event()
 
   def never(*_, **__):
@@ -330,7 +330,7 @@ def test_falls_back_when_the_download_fails(absent, monkeypatch):
 
 
 def test_reads_grey_images_of_any_size_from_tfds(monkeypatch, tmp_path):
-  """Also one without a validation split and without supervised keys."""
+  """Including a data set without a validation split and without supervised keys."""
   rng = np.random.default_rng(0)
 
   def examples():
@@ -355,7 +355,7 @@ def test_reads_grey_images_of_any_size_from_tfds(monkeypatch, tmp_path):
     assert record.dtype == tf.string
     image = source.decode(record).numpy()
     assert image.shape == (64, 64, 3) and image.dtype == np.uint8
-    # Grey as before, and about as bright.
+    # Still grey, and about as bright.
     assert (image[..., 0] == image[..., 2]).all() and 110 < image.mean() < 145
 
 

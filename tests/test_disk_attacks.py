@@ -1,4 +1,4 @@
-"""The cache store on disk when others do harm to it while it is open, as seen by who trains; two TensorFlows on one store."""
+"""The cache store on disk, damaged by others while a training uses it; and two versions of TensorFlow on one store."""
 import json
 import os
 import pathlib
@@ -19,7 +19,7 @@ from support import cases
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 
-# Makes samples that can be checked without knowing of which generation they are.
+# Makes samples that can be checked without knowing their generation.
 SAMPLES = """
 import gc, json, os, random, signal, sys
 import numpy as np, tensorflow as tf, refurbish_tf as rtf
@@ -40,7 +40,7 @@ def check(index, seed, noise):
   assert np.array_equal(noise, expected), f"wrong contents of sample {index}"
 """
 
-# Answers each line with one of its own: "done", "refused" with the reason, and "harm" when it is time for some.
+# Answers each line with one line: "done", "refused" with the reason, or "harm" when it is time for some.
 TRAINING = SAMPLES + """
 N, EPOCHS = 50, 3
 
@@ -70,12 +70,12 @@ while line := sys.stdin.readline():
 
 
 class Training:
-  """A process that trains on stores, one after another, and lets others do harm meanwhile."""
+  """A process that trains on one store after another and lets others damage them meanwhile."""
 
   def __init__(self):
     self._process = subprocess.Popen(
         [sys.executable, "-c", TRAINING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # Which fills with warnings otherwise, and blocks.
+    # Otherwise it fills with warnings and blocks.
     self._errors = []
     self._reader = threading.Thread(target=lambda: self._errors.extend(self._process.stderr))
     self._reader.start()
@@ -101,7 +101,7 @@ class Training:
 
 
 class Attacker:
-  """Does harm to one of the files of a store at a time: of a name that it has, or may come to have."""
+  """Damages one file of a store at a time: an existing one, or one that it may create."""
 
   def __init__(self, path, seed):
     self.path = path
@@ -149,7 +149,7 @@ class Attacker:
       file.unlink(missing_ok=True)
 
   def clean(self):
-    """Deletes what is no file of the store's, as whoever is refused is told. Returns whether there was something."""
+    """Deletes what does not belong to the store, as the error says. Returns whether there was something."""
     names = [name for name in os.listdir(self.path) if (
         (self.path / name).is_symlink() or not (self.path / name).is_file() or (self.path / name).stat().st_nlink > 1)]
     for name in names:
@@ -165,7 +165,7 @@ class Attacker:
 
 
 def test_epochs_are_whole_whatever_becomes_of_the_files(tmp_path):
-  """G1 and G9; and afterwards the store works, or says what to do."""
+  """G1 and G9; afterwards the store works, or its error says what to do."""
   training = Training()
   for seed in range(200 if cases.exhaustive else 5):
     path = tmp_path / str(seed) / "cache"
@@ -193,12 +193,12 @@ def test_directory_into_which_others_can_write_is_refused(tmp_path, mode):
   with pytest.raises(ValueError, match=f"{mode:04o}.*chmod go-w {re.escape(str(tmp_path))}`"):
     rtf.CacheStore(tmp_path)
   assert os.listdir(tmp_path) == []
-  os.chmod(tmp_path, mode & ~0o022)  # As it says.
+  os.chmod(tmp_path, mode & ~0o022)  # As the error says.
   rtf.CacheStore(tmp_path).put(0, 1)
 
 
 def test_sticky_directory_is_taken(tmp_path):
-  """There others can make files, but not replace ours."""
+  """In it others can create files, but not replace ours."""
   os.chmod(tmp_path, 0o1777)
   store = rtf.CacheStore(tmp_path)
   store.put(0, 1)
@@ -252,7 +252,7 @@ def run_or_skip(what, command, **options):
 
 @pytest.fixture(scope="module", name="other_python")
 def fixture_other_python(tmp_path_factory):
-  """An interpreter with the other TensorFlow that this package is for, in which it is installed."""
+  """An interpreter with this package and the other TensorFlow that it supports."""
   directory = tmp_path_factory.mktemp("other")
   other = "2.20" if tf.__version__.startswith("2.21.") else "2.21"
   venv.create(directory / "venv", with_pip=True)
@@ -260,7 +260,7 @@ def fixture_other_python(tmp_path_factory):
   environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
   pip = [python, "-m", "pip", "install", "--quiet"]
   run_or_skip(f"no TensorFlow {other} to be had", [*pip, f"tensorflow=={other}.*", "setuptools>=70.1"], env=environment)
-  # A copy, as an install leaves files beside the sources.
+  # A copy, since an install leaves files beside the sources.
   shutil.copytree(ROOT / "refurbish_tf", directory / "copy" / "refurbish_tf", ignore=shutil.ignore_patterns(
       "_native", "__pycache__", ".build-*"))
   for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "refurbish_tf_launcher.py"):
@@ -297,7 +297,7 @@ def finish(process):
 def test_two_versions_of_tensorflow_use_one_store(other_python, tmp_path):
   n = 1000
   pythons = [sys.executable, other_python]
-  # One after the other, and back: each goes on where the other one stopped.
+  # Alternating: each goes on where the other one stopped.
   results = [finish(start(python, tmp_path / "turns", 0, n, 1)) for python in [*pythons, *pythons]]
   assert len({result["tensorflow"] for result in results}) == 2
   assert len({result["package"] for result in results}) == 2
@@ -310,5 +310,5 @@ def test_two_versions_of_tensorflow_use_one_store(other_python, tmp_path):
     process.stdin.flush()
   results = [finish(process) for process in processes]
   assert all(result["foreign_hits"] > 0 for result in results)
-  # Less than each by itself.
+  # Less than each alone would.
   assert sum(result["calls"] for result in results) < 2 * 2 * n

@@ -1,4 +1,4 @@
-"""A store on disk where the process has too little of something, or others handle its signals."""
+"""A store on disk when the process is short of a resource, or other code handles its signals."""
 import subprocess
 import sys
 
@@ -60,7 +60,7 @@ outcomes = limited(resource.RLIMIT_FSIZE, [0, 1, 100, 5_000, 500_000, 10_000_000
 assert "File too large" in outcomes[0] and outcomes[-1] == "stored", outcomes
 """
 
-# Whoever comes later is asked first.
+# The handler installed last is called first.
 HANDLER = """
 dataset = tf.data.Dataset.range(300).refurbish(lambda x: x, r=2, seed=1, store=root + "/cut")
 assert len(list(dataset)) == 300
@@ -71,7 +71,7 @@ assert len(list(dataset)) == 300
 
 
 def test_ends_well(tmp_path):
-  """An error that says what there is too little of, or none; the process goes on."""
+  """There is an error that says what is missing, or no error; the process goes on."""
   done = subprocess.run(
       [sys.executable, "-c", PREPARE, tmp_path, MEMORY, FILES, LENGTH, HANDLER], capture_output=True, text=True, timeout=200,
       check=False)

@@ -57,7 +57,7 @@ def test_runs_go_on_where_the_last_one_stopped(root, kind, n, r, runs, large):
     kind=st.sampled_from(["range", "stream of known length"]), n=st.integers(2, 24), r=st.sampled_from([1.5, 2, 3]),
     data=st.data())
 def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
-  """G1 and G2 whatever happens to the store; a sample prepared again is the same one."""
+  """G1 and G2 whatever happens to the store; a sample that is prepared again is the same."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   pipeline = Pipeline(kind, n, r, store=store)
@@ -87,9 +87,9 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
 @pytest.mark.parametrize("kind", cases.some(RANDOM_ACCESS, 2))
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_yields_what_the_store_in_memory_yields(root, kind, epochs):
-  """Identity: the store decides what is prepared and never what comes out, also when it is lost between two runs.
+  """Identity: the store decides what is prepared, never what comes out, also if it is lost between two runs.
 
-  Only the order of that epoch differs then: that a sample is lost is found out when it is read.
+  Only the order of that epoch differs then, as a lost sample is noticed when it is read.
   """
   memory = Pipeline(kind, 50, 3)
   expected = [memory.epoch() for _ in range(6)]
@@ -144,7 +144,7 @@ def _dense(component):
 
 
 def test_aligned_as_tensorflow_wants_it(root):
-  """Kernels abort on tensors that are not."""
+  """Kernels abort on unaligned tensors."""
   dataset = tf.data.Dataset.range(64).refurbish(
       lambda x: (x, tf.fill([600], tf.cast(x, tf.float32)), tf.fill([100], tf.cast(x, tf.float64))),
       lambda x, a, b: tf.reduce_sum(tf.linalg.matmul(a[None], a[:, None])) + tf.cast(tf.reduce_sum(b), tf.float32),
@@ -185,7 +185,7 @@ def test_store_by_hand_is_there_in_the_next_run(root):
 
 
 def test_structure_is_kept_when_a_put_is_refused(root):
-  """Nothing wrong is written where a stage would find it, now or in the next run."""
+  """A refused put writes nothing that a stage would find, now or in the next run."""
   path = new_path(root)
   early = rtf.CacheStore(path)
   dataset = tf.data.Dataset.range(10).refurbish(lambda x: x + 1, r=1000, store=path)
@@ -199,7 +199,7 @@ def test_structure_is_kept_when_a_put_is_refused(root):
 
 
 def test_limit_with_samples_of_different_size_after_an_early_stop(root):
-  """As many are kept as without one."""
+  """As many samples are kept as without the early stop."""
   n = 60
   sizes = [200 + 100 * (i % 7) for i in range(n)]
 
@@ -207,7 +207,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
     path = new_path(root)
     for stop in stops:
       store = rtf.CacheStore(path, max_bytes=20_000)
-      # One by one, for few to be read ahead of a stop.
+      # One by one, so that few are read ahead of the stop.
       pipeline = Pipeline("range", n, 2, sizes=sizes, store=store, num_parallel_calls=None)
       pipeline.epoch(stop)
       drop(pipeline)
@@ -216,7 +216,7 @@ def test_limit_with_samples_of_different_size_after_an_early_stop(root):
 
   kept = run([None])
   assert 10 < kept < n
-  # So that the store is about full, but has not had to choose.
+  # The store is nearly full, but has not had to choose yet.
   for stop in cases.some(range(20, 40, 2), 3):
     assert run([stop, None]) == kept
   assert run([50, 10, None]) == kept
@@ -238,7 +238,7 @@ def test_only_the_owner_may_look_inside(root):
 
 @pytest.mark.parametrize("kind, read", [("range", 80), ("stream", 20), ("stream", 80)])
 def test_training_goes_on_without_its_directory(root, capfd, kind, read):
-  """G1: all epochs are whole, with one line at most; what cannot be kept is prepared again."""
+  """G1: all epochs are whole, with one line of warning at most; samples that cannot be kept are prepared again."""
   n, path = 40, new_path(root)
   pipeline = Pipeline(kind, n, 2, sizes=[20_000] * n, store=path)
   for _ in range(read // n):
@@ -254,7 +254,7 @@ def test_training_goes_on_without_its_directory(root, capfd, kind, read):
 
 @pytest.mark.parametrize("made_anew", [False, True])
 def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
-  """Nobody could find again what is put into it. When nothing uses it any more the directory can be used again."""
+  """Nobody could find its samples again. Once nothing uses the store, the directory can be used again."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   dataset = tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)
@@ -267,7 +267,7 @@ def test_store_whose_directory_was_deleted_is_not_handed_out(root, made_anew):
       lambda: tf.data.Dataset.range(6).refurbish(tf.identity, r=2, seed=1, store=store)):
     with pytest.raises(ValueError, match="deleted"):
       open_again()
-  assert sorted(map(int, dataset)) == list(range(6))  # Who has it goes on.
+  assert sorted(map(int, dataset)) == list(range(6))  # Its users go on.
   del store, dataset
   gc.collect()
   store = rtf.CacheStore(path)

@@ -1,4 +1,4 @@
-"""A cache store on disk is refused where it is not what was asked for, and what lies there is left untouched."""
+"""A directory that is not the requested cache store is refused, and left untouched."""
 import gc
 import os
 import pathlib
@@ -34,7 +34,7 @@ def test_other_settings(root):
     with pytest.raises(ValueError, match=difference) as error:
       build(**options)
     assert "overwrite=True" in str(error.value) and "version=" in str(error.value)
-    assert "structure" not in str(error.value)  # Which says nothing to people.
+    assert "structure" not in str(error.value)  # A name that means nothing to users.
   del error  # Whose traceback holds a stage.
   gc.collect()
   with pytest.raises(ValueError, match="version is two, but it was one"):
@@ -44,7 +44,7 @@ def test_other_settings(root):
 
 
 def test_samples_of_other_layers(root, monkeypatch):
-  """What layers have made that drew other random numbers, as version 1 did, is refused, and nothing of it is lost."""
+  """Samples of layers that drew other random numbers, as in version 1, are refused, and none is lost."""
   path = new_path(root)
 
   def build(**options):
@@ -67,7 +67,7 @@ def test_samples_of_other_layers(root, monkeypatch):
 
 
 def test_store_by_hand_has_no_layers(root, monkeypatch):
-  """What was put into it is its user's own, whatever the layers draw; also after a stage was refused on it."""
+  """Samples put by hand are the user's own, whatever the layers draw; also after a stage was refused."""
   path = new_path(root)
   store = rtf.CacheStore(path)
   store.put(0, tf.constant(1, tf.int64))
@@ -148,7 +148,7 @@ def test_bad_arguments(arguments, error, message):
     ("", TypeError), ("gs://bucket/cache", ValueError), (os.fsdecode(b"/tmp/\xff"), ValueError),
     (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
 def test_bad_store_of_a_stage(store, error):
-  """The argument is called what it is called there, and it is told before there is a source."""
+  """The error names the stage's argument, and is raised before there is a source."""
   with pytest.raises(error, match="^store must be"):
     rtf.refurbish(tf.identity, store=store)
   with pytest.raises(error, match="^store must be"):
@@ -156,7 +156,7 @@ def test_bad_store_of_a_stage(store, error):
 
 
 def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
-  """Whichever part of the name it is, also where it is only seen when links are followed."""
+  """Whichever part of the name it is, also if it shows only when links are followed."""
   strange = os.fsdecode(os.fsencode(root) + b"/\xff")
   os.mkdir(strange)
   link = root / "link"

@@ -1,4 +1,4 @@
-"""Jobs that share a cache store on disk: together they prepare what one would, each with the guarantees of one alone."""
+"""Jobs that share a cache store on disk: together they prepare what one would; each has the guarantees of a single job."""
 import collections
 import json
 import math
@@ -19,17 +19,17 @@ def root(tmp_path_factory):
 
 
 class Job:
-  """A stage on a store that others share, with its uses of every partially augmented sample."""
+  """A stage on a shared store, which records its uses of each partially augmented sample."""
 
   def __init__(self, path, n, r, order_seed, kind="range"):
-    # What is in a shuffle buffer others wait for in vain.
+    # Others would wait in vain for samples in a shuffle buffer.
     self.pipeline = Pipeline(
         kind, n, r, seed=5, order_seed=order_seed, store=path, num_parallel_calls=None, shuffle_buffer_size=1)
     self.counts = collections.Counter()
     self.n, self.r = n, r
 
   def epoch(self):
-    """Yields after each element, to let the others come to their turn."""
+    """Yields after each element, so that the others get their turn."""
     seen = []
     for element in self.pipeline.dataset:
       index, *seeds = element.numpy().tolist()
@@ -45,7 +45,7 @@ class Job:
 
 
 def take_turns(jobs, random):
-  """Runs generators side by side, each of them a step in each round."""
+  """Runs generators side by side, one step of each per round."""
   jobs = list(jobs)
   while jobs:
     random.shuffle(jobs)
@@ -75,7 +75,7 @@ def test_jobs_prepare_together_what_one_prepares_alone(root, kind, r, same_order
 
 @pytest.mark.parametrize("kind", cases.some(["range", "stream of known length"], 1))
 def test_job_far_behind_harms_none(root, kind):
-  """It uses what the others have left, whichever generation that is, and none of it more than r times."""
+  """It uses the samples the others have left, of whatever generation, each at most r times."""
   path = new_path(root)
   ahead, behind = Job(path, 60, 2, 1, kind), Job(path, 60, 2, 2, kind)
   slow = behind.epochs(3)
@@ -94,7 +94,7 @@ def test_job_that_joins_begins_where_the_others_are(root):
   first = Job(path, 30, 3, 1)
   latest = [first.pipeline.epoch() for _ in range(4)][-1]
   late = Job(path, 30, 3, 2)
-  # The same samples, finished with the seeds of the same epoch, in another order.
+  # The same samples, finally augmented with the seeds of the same epoch, in another order.
   joined = late.pipeline.epoch()
   assert joined.tolist() != latest.tolist() and sorted(joined.tolist()) == sorted(latest.tolist())
   assert sum(late.pipeline.calls().values()) == 0
@@ -104,7 +104,7 @@ def test_job_that_joins_begins_where_the_others_are(root):
 
 @pytest.mark.parametrize("r", cases.some([1, 3, 2, 1.5], 2))
 def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side(root, r):
-  """G2: of the uses of all iterators of a job together."""
+  """G2, for the uses of all iterators of a job together."""
   path = new_path(root)
   jobs = [Job(path, 40, r, seed) for seed in range(3)]
   turns = [jobs[0].epochs(8), jobs[0].epochs(8), jobs[1].epochs(5), jobs[2].epochs(2)]
@@ -121,7 +121,7 @@ def test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_
 
 
 def test_order_does_not_depend_on_what_upstream_reads_ahead(root):
-  """G6: one job alone yields on disk the order that it yields in memory, whichever op comes first to a sample."""
+  """G6: a single job yields the same order on disk as in memory, whichever op reaches a sample first."""
   memory = Pipeline("range", 200, 2, num_parallel_calls=2)
   disk = Pipeline("range", 200, 2, num_parallel_calls=2, store=new_path(root))
   for _ in range(6):
@@ -182,5 +182,5 @@ def test_processes_share_and_one_is_killed(root):
   assert done.returncode == 0, done.stderr
   results = [json.loads(line) for line in done.stdout.split("\n") if line]
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
-  # What one prepares alone, and again what the one that was killed had prepared and not written; each by itself: twice.
+  # What one job prepares alone, plus what the killed one had prepared and not written. Separate jobs would prepare twice.
   assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)

@@ -1,4 +1,4 @@
-"""Many workers: what each of the recipes of docs/workers.md for the tf.data service keeps, with processes of their own."""
+"""Many workers: the guarantees of each recipe for the tf.data service in docs/workers.md, with real worker processes."""
 import collections
 import queue
 import subprocess
@@ -16,7 +16,7 @@ SHARD_HINT = tf.data.experimental.SHARD_HINT
 
 R, EPOCHS = 2, 4
 
-# Elements tell which worker made them by a file in its working directory.
+# Elements have their worker's number, from a file in its working directory.
 WORKER = """
 import pathlib, sys
 import tensorflow as tf
@@ -31,7 +31,7 @@ sys.stdin.read()
 
 
 def partial_fn(index, seed):
-  """The second number is another one for each generation of a sample."""
+  """The second number differs for each generation of a sample."""
   return tf.stack([index, tf.cast(seed[0], tf.int64)])
 
 
@@ -41,7 +41,7 @@ def final_fn(sample):
 
 
 def within_timeout(function, *args):
-  """What `function` returns. TimeoutError rather than waiting for ever for a worker that is not there."""
+  """Returns what `function` returns. Raises TimeoutError instead of waiting for ever for a missing worker."""
   outcome = queue.Queue()
 
   def call():
@@ -65,10 +65,10 @@ def to_list(dataset):
 
 
 class Service:
-  """A dispatcher in this process, and workers that are processes of their own."""
+  """A dispatcher in this process, and workers in processes of their own."""
 
   def __init__(self, directory, processes):
-    # Static sharding wants to know the workers beforehand; that of each is filled in when it comes.
+    # Static sharding needs the workers' addresses beforehand; ports are filled in when a worker starts.
     self.dispatcher = service.DispatchServer(service.DispatcherConfig(
         worker_addresses=["localhost:%port%"] * 2, worker_timeout_ms=2000))
     for name in "01":
@@ -111,7 +111,7 @@ def refurbish(source, **options):
 
 
 def by_worker(elements):
-  """For each worker what it has made, in order: (index, generation) each."""
+  """What each worker has made, in order, as (index, generation)."""
   workers = collections.defaultdict(list)
   for worker, index, generation in elements:
     workers[worker].append((index, generation))
@@ -119,7 +119,7 @@ def by_worker(elements):
 
 
 def assert_refurbished(elements, indices, epochs=EPOCHS):
-  """G1, G2 and G3 of one worker: whole epochs of `indices`, each sample prepared used at most R times."""
+  """Checks G1, G2 and G3 of one worker: whole epochs of `indices`, and each prepared sample used at most R times."""
   n = len(indices)
   assert len(elements) == epochs * n
   for begin in range(0, epochs * n, n):
@@ -138,7 +138,7 @@ def test_off_each_worker_yields_whole_epochs(two_workers, source):
 
 
 def test_functions_bring_what_they_capture_and_call(two_workers):
-  """To another process, which traces nothing: values, control flow, functions of their own, of refurbish and of echo."""
+  """In another process, which traces nothing: values, control flow and inner functions, of refurbish and of echo."""
   table, steps = tf.constant([10 * k for k in range(N)], tf.int64), tf.constant(3, tf.int64)
 
   @tf.function
@@ -185,7 +185,7 @@ def test_hint_works_on_file_names(two_workers, files):
 
 
 def test_hint_works_where_the_source_has_as_many_elements_as_there_are_workers(two_workers):
-  """TensorFlow says that two elements, sharded by a hint, are infinitely many."""
+  """TensorFlow reports two elements, sharded by a hint, as infinitely many."""
   dataset = refurbish(tf.data.Dataset.range(2).shard(SHARD_HINT, SHARD_HINT))
   assert dataset.cardinality() == tf.data.UNKNOWN_CARDINALITY
   elements = two_workers.read(Policy.HINT, dataset.repeat(3))
@@ -194,7 +194,7 @@ def test_hint_works_where_the_source_has_as_many_elements_as_there_are_workers(t
 
 @pytest.mark.parametrize("policy, source", [(Policy.DATA, "range"), (Policy.FILE_OR_DATA, "files")])
 def test_data_all_workers_together_yield_whole_epochs(two_workers, files, policy, source):
-  """Each worker prepares every sample and drops those of the others."""
+  """Each worker prepares every sample and drops the other workers' ones."""
   source = tf.data.Dataset.range(N) if source == "range" else records(tf.data.Dataset.from_tensor_slices(files))
   workers = by_worker(two_workers.read(policy, refurbish(source).repeat(EPOCHS)))
   assert sorted(workers) == [0, 1]
@@ -204,7 +204,7 @@ def test_data_all_workers_together_yield_whole_epochs(two_workers, files, policy
 
 
 def test_file_is_refused(two_workers, files):
-  """By TensorFlow, which knows its own stages only."""
+  """By TensorFlow, which knows only its own stages."""
   source = records(tf.data.Dataset.from_tensor_slices(files))
   with pytest.raises(tf.errors.NotFoundError, match="(?s)Did not find a shardable source.*Refurbish"):
     two_workers.read(Policy.FILE, refurbish(source))
@@ -217,7 +217,7 @@ def test_dynamic_is_refused(two_workers, source):
 
 
 def test_a_job_without_repeat_begins_anew(two_workers):
-  """Each iteration is a job, and a worker keeps nothing of the one before: so put repeat before distribute."""
+  """Each iteration is a new job for which a worker keeps nothing, so put repeat before distribute."""
   dataset = two_workers.distribute(Policy.OFF, refurbish(tf.data.Dataset.range(N)))
   epochs = [to_list(dataset) for _ in range(2)]
   for epoch in epochs:

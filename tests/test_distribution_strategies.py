@@ -1,4 +1,4 @@
-"""Distribution strategies: which workers have whole epochs of what, as docs/workers.md says."""
+"""Distribution strategies: which epochs each worker sees whole, as docs/workers.md says."""
 import contextlib
 import json
 import random
@@ -123,7 +123,7 @@ def test_mirrored_strategy_trains_on_every_sample_once_an_epoch():
   n, epochs = 40, 2
   seen, counts = found.pop("fit")
   assert seen == [[sum(map(each, range(n)))] * epochs for each in (lambda i: 1, lambda i: i, lambda i: i * i % 251)]
-  # Keras makes one more iterator to build the model, and drops it on its way.
+  # Keras creates one more iterator to build the model, and drops it before the end.
   assert counts[0][0] <= n and counts[-1] == [n // 2, n // 2]
   for name, (read, counts) in found.items():
     assert [sorted(epoch) for epoch in read] == [list(range(n))] * epochs
@@ -154,7 +154,7 @@ print(json.dumps(result))
 
 
 def free_port():
-  """One that the system gives to nobody who asks for any: below those, so that no other test gets it meanwhile."""
+  """A free port below the range that the system assigns from, so that no other test gets it meanwhile."""
   while True:
     port = random.randrange(20_000, 32_768)
     with socket.socket() as found, contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def free_port():
 
 
 def test_multi_worker_mirrored_strategy(files, tmp_path):
-  """Sharded before the stage, each worker has whole epochs of its share. With auto-sharding all have them together."""
+  """Sharded before the stage, each worker has whole epochs of its share. With auto-sharding only all together have them."""
   n = 40
   with killed_at_the_end() as processes:
     addresses = [f"localhost:{free_port()}" for _ in range(2)]
@@ -180,7 +180,7 @@ def test_multi_worker_mirrored_strategy(files, tmp_path):
     for both in zip(*(worker[name][0] for worker in workers)):
       assert sorted(both[0] + both[1]) == list(range(size))
     for worker in workers:
-      # Each prepares what all need.
+      # Each worker prepares the samples of all.
       assert worker[name][1] == [[size, 0], [size // 2, size // 2]]
   for worker in workers:
     assert [sorted(epoch) for epoch in worker["off"][0]] == [list(range(n))] * 2

@@ -1,4 +1,4 @@
-"""`rtf.diversity` against exact fractions, against a simulation, and against the outputs of the stage itself."""
+"""`rtf.diversity` compared with exact fractions, with a simulation, and with the outputs of the stage."""
 import doctest
 import fractions
 import math
@@ -14,7 +14,7 @@ from support import cases
 EVICTION = ("balanced", "reference_count")
 # (|A|, |A_F|), down to a single outcome and to no partial or no final augmentation.
 OUTCOMES = [(1, 1), (6, 1), (12, 3), (12, 12), (40, 8), (300, 2)]
-# (k, r): the theorem's own, k not a multiple of r, r not whole, r = k.
+# (k, r): as in the theorem; k not a multiple of r; r not whole; r = k.
 SCHEDULES = [(1, 1), (5, 1), (6, 2), (9, 3), (8, 3), (5, 5), (9, 1.5), (7, 2.5), (6, 1.25)]
 GRID = [(*outcomes, *schedule, eviction)
         for outcomes in OUTCOMES for schedule in SCHEDULES for eviction in EVICTION]
@@ -46,7 +46,7 @@ def count_unique(pairs):
 
 
 def assert_moments(unique, expectation, variance):
-  """Mean and variance of the sum over the samples [run, sample] are the ones given, within 3 standard errors."""
+  """Checks mean and variance of the sum over the samples, [run, sample], within 3 standard errors."""
   num_runs, num_samples = unique.shape
   diversity_of_run = unique.sum(axis=1)
   deviation = diversity_of_run - diversity_of_run.mean()
@@ -62,7 +62,7 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
   share = fractions.Fraction(num_final_outcomes, num_outcomes)
 
   def missed(uses, count):
-    """That `count` given final outcomes of one partial outcome are not drawn in so many uses."""
+    """The probability that `count` given final outcomes of one partial outcome are not drawn in that many uses."""
     return (1 - fractions.Fraction(min(count, num_final_outcomes), num_final_outcomes))**uses
 
   expectation = variance = 0
@@ -81,15 +81,15 @@ def exact_moments(num_outcomes, num_final_outcomes, epochs, r, eviction):
   return expectation, variance
 
 
-# Of a whole r there are exact fractions, below.
+# For a whole r there are exact fractions, below.
 @pytest.mark.parametrize("number", cases.some([
     pytest.param(number, id="-".join(map(str, numbers))) for number, numbers in sorted(
         enumerate(GRID), key=lambda each: each[1][3] != int(each[1][3])) if cases.exhaustive or numbers[3] != int(numbers[3])], 9))
 def test_simulation(number):
   """A grid of (|A|, |A_F|, k, r) and both policies of eviction.
 
-  Of this many comparisons with 3 standard errors one fails by chance in about every second grid. The seed is one with
-  which none does.
+  With this many comparisons at 3 standard errors, one fails by chance in about every second grid. The seed is one with
+  which none fails.
   """
   # N/r is whole for every r of the grid, so no share of the samples is rounded.
   num_samples = 60
@@ -114,7 +114,7 @@ def test_simulation_of_any_real_reuse_factor(r):
     (40, 8, 9, 1), (40, 8, 9, 3), (40, 8, 8, 3), (12, 1, 6, 2), (24, 4, 7, 2.5), (24, 4, 5, 5)])
 @pytest.mark.parametrize("eviction", EVICTION)
 def test_outputs_of_refurbish(numbers, eviction):
-  """Distinct outputs of a discrete augmentation. A sample is a vector, each place of which is a run of its own."""
+  """Distinct outputs of a discrete augmentation. A sample is a vector, each component of which is a separate run."""
   num_outcomes, num_final_outcomes, epochs, r = numbers
   num_samples, num_runs = 60, 2000
 
@@ -162,7 +162,7 @@ def test_standard_training():
   # Kim et al., 4.3.1.
   assert diversity.expected_sample_diversity(1000, 7, 1, 20, 1) == pytest.approx(7000 * (1 - (6 / 7)**20))
   assert diversity.normalized_unique_samples(7, 1, 20, 1) == 1
-  # Rounded, it would be above.
+  # Rounded it would be larger.
   assert diversity.normalized_unique_samples(100_000, 100_000, 43, 3) <= 1
 
 
@@ -201,7 +201,7 @@ def test_arrays_broadcast():
 
 
 def test_diversity_in_between_is_smooth():
-  """|A_F| that does not divide |A| is for curves: the expectation lies between that of the neighbours."""
+  """|A_F| that does not divide |A|, as in curves: the expectation lies between those of its neighbours."""
   curve = diversity.expected_unique_samples(60, np.linspace(1, 60, 200), 10, 3)
   assert np.all(np.diff(curve) > 0)
 

@@ -1,4 +1,4 @@
-"""The README and the guides: their examples run, their links lead somewhere, and Sphinx has nothing to warn of."""
+"""The README and the guides: their examples run, their links work, and Sphinx gives no warnings."""
 import ast
 import configparser
 import functools
@@ -21,7 +21,7 @@ from support.quick import without_rand_augment
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
-# What an example does that a test cannot wait for, and what it does here.
+# Texts of examples that a test cannot wait for, and their replacements.
 SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
     "model.fit(train, epochs=90": "model.fit(train, epochs=2",
@@ -37,7 +37,7 @@ NOT_RUN = "<!-- not run: "
 
 
 def examples(page):
-  """The Python of a page: for each block its first line, the code, and whether it is to be run."""
+  """The Python blocks of a page: first line, code, and whether to run it."""
   text = page.read_text(encoding="utf-8")
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
     before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
@@ -57,13 +57,13 @@ def test_no_address_is_invented():
     assert [each for each in found if ours is None or not each.startswith(ours)] == [], path
 
 
-# What the examples of Keras' documentation begin with: `from keras import layers`.
+# The examples of Keras' documentation begin with this: `from keras import layers`.
 KERAS_EXAMPLE = {"layers": tf.keras.layers}
 
 
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-  """A directory to run in, with five classes of small photographs: a folder each, and all in a TFRecord file."""
+  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all."""
   images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
   for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
     path = tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg"
@@ -80,7 +80,7 @@ def photographs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_and_small(monkeypatch):
-  """Few images in place of CIFAR-10, and what takes long to trace or to compile replaced by something like it."""
+  """Replaces CIFAR-10 by a few images, and layers that take long to trace or compile by similar ones."""
   generator = np.random.default_rng(7)
   images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
   monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
@@ -126,7 +126,7 @@ def service():
   worker = tf.data.experimental.service.WorkerServer(
       tf.data.experimental.service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1]))
   yield dispatcher.target
-  # In that order, or each waits for the other.
+  # In this order, or each waits for the other.
   del worker
   del dispatcher
 
@@ -135,7 +135,7 @@ def service():
 @pytest.mark.parametrize("page", [page for page in PAGES if any(is_run for _, _, is_run in examples(page))],
                          ids=lambda page: page.stem)
 def test_examples_run(page, photographs, few_and_small, final_augmentations, request):
-  """All of a page, one after the other, as a reader would."""
+  """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
   for line, example, is_run in examples(page):
     if not is_run:
@@ -144,18 +144,18 @@ def test_examples_run(page, photographs, few_and_small, final_augmentations, req
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
-    # With its place in the page, for a traceback to name it.
+    # With its line in the page, for tracebacks.
     exec(compile("\n" * line + example, str(page), "exec"), names)  # pylint: disable=exec-used
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
-  # What is built is read, too: much of what can be wrong shows only then.
+  # Datasets are read, too: many mistakes show only then.
   if "train" in names:
     next(iter(names["train"]))
 
 
 def test_keras_example_takes_three_statements():
-  """Beside what the example of Keras' documentation has imported already."""
+  """In addition to the imports of the example in Keras' documentation."""
   page = ROOT / "docs" / "photographs.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]
   assert len(ast.parse(example).body) == 3
@@ -167,7 +167,7 @@ def test_examples_are_python_and_few_are_not_run():
     for _, example, is_run in examples(page):
       ast.parse(example)
       not_run += not is_run
-  assert not_run <= 3  # Other hosts, and data sets that TFDS has prepared.
+  assert not_run <= 3  # Examples that need other hosts, or data sets that TFDS has prepared.
 
 
 def test_every_replacement_is_of_something():
@@ -181,7 +181,7 @@ def test_readme_is_short_enough_to_be_read():
 
 @functools.lru_cache
 def anchors(path):
-  """Those that GitHub, and Sphinx with `myst_heading_anchors`, give the headings of a file."""
+  """The anchors that GitHub, and Sphinx with `myst_heading_anchors`, give to the headings of a file."""
   text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
   headings = re.findall(r"^#+ +(.*)$", text, re.MULTILINE)
   return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""The examples of the documentation run and give what they say."""
+"""The examples in docstrings run and give what they say."""
 import doctest
 import importlib
 import inspect
@@ -10,12 +10,12 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support.quick import without_rand_augment
 
-# But the command.
+# All but the command.
 MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
                              if not module.name.startswith("refurbish_tf.cli"))]
 
 
-# What recommend_split advises against depends on how long the layers take here.
+# The warnings of recommend_split depend on how long the layers take here.
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name, monkeypatch):
@@ -29,7 +29,7 @@ def test_examples_run(name, monkeypatch):
 def test_what_is_public_has_an_example():
   for name in rtf.__all__:
     public = getattr(rtf, name)
-    # What is only returned is shown where it is returned.
+    # Classes that are only returned have their example where they are returned.
     if inspect.isfunction(public) or public is rtf.CacheStore:
       assert ">>>" in public.__doc__, name
   for callback in (rtf.keras.RestoreDataset, rtf.keras.RefurbishLogger):

@@ -1,4 +1,4 @@
-"""A restored echo goes on at the right repetition: at every step, among other stages, and with an error read ahead."""
+"""A restored echo continues at the right repetition: at every step, among other stages, and with an error read ahead."""
 import math
 import threading
 
@@ -96,7 +96,7 @@ class EchoCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameterized.
     with tf.device("CPU"):
       iterator = iter(dataset_fn())
       assert next(iterator).numpy() == 0
-      # When the third is asked for, the second, an error, is in the buffer.
+      # When the third is requested, the second, an error, is in the buffer.
       for _ in range(3):
         assert called.acquire(timeout=LIMIT)
       path = tf.train.Checkpoint(iterator=iterator).save(self._ckpt_path())

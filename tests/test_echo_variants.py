@@ -1,4 +1,4 @@
-"""Where an echo stands: before or after the augmentation or the batch, before or behind refurbish."""
+"""The place of an echo: before or after the augmentation or the batch, before or after refurbish."""
 import collections
 import math
 from typing import get_args
@@ -45,7 +45,7 @@ def test_variants(where, order, calls, unique, e):
   assert set(collections.Counter(index for index, _ in outputs).values()) == {e}
   twice_in_a_batch = any(len({index for index, _ in batch}) < batch_size for batch in batches)
   assert twice_in_a_batch == (e > 1 and where != "after_batch")
-  # Batch echoing: the same batch, right behind itself.
+  # Batch echoing: the same batch several times in a row.
   assert all(batches[k] == batches[k - k % e] for k in range(len(batches))) == (e == 1 or where == "after_batch")
   assert sorted(index for index, _ in outputs) != [index for index, _ in outputs]
 

@@ -1,4 +1,4 @@
-"""The experiments run, go on where they were stopped, and count what they say they count."""
+"""The experiments run, resume where they were stopped, and count what they claim to count."""
 import collections
 import csv
 import dataclasses
@@ -31,14 +31,14 @@ def quick(monkeypatch):
     (augmentation, setting) for augmentation in cases.some(reversed(accuracy.AUGMENTATIONS), 1)
     for setting in cases.some(accuracy.settings(augmentation), 4)])
 def test_every_setting_has_the_same_steps(shapes, quick, augmentation, setting):
-  """The samples of an epoch: as many steps for all, whole batches, and each label as often as it is to be."""
+  """All settings have equally many steps per epoch and whole batches, with each label as often as it should be."""
   pipeline = accuracy.pipeline(shapes, augmentation, setting, seed=1)
   assert pipeline.element_spec[0].shape.as_list() == [None, 32, 32, 3]
   labels = [batch.numpy() for _, batch in pipeline]
   assert [len(batch) for batch in labels] == [128] * 6
   if setting.startswith("echo"):
     e = int(setting[-1])
-    # Each sample of a part, and each of them e times.
+    # Only some of the samples, each a multiple of e times.
     assert all(count % e == 0 for count in np.bincount(np.concatenate(labels)))
   else:
     assert np.bincount(np.concatenate(labels)).tolist() == np.bincount(list(
@@ -46,7 +46,7 @@ def test_every_setting_has_the_same_steps(shapes, quick, augmentation, setting):
 
 
 def test_what_a_setting_is(shapes):
-  """Which layers run anew for each use of a sample, and which policy it is."""
+  """Which layers run again for each use of a sample, and which policy a setting has."""
   def ran(setting, epochs=4):
     """How often each of four layers ran, of 768 images."""
     counts = [tf.Variable(0, dtype=tf.int64) for _ in range(4)]
@@ -65,7 +65,7 @@ def test_what_a_setting_is(shapes):
   for at in cases.some((4, 3, 1), 1):
     assert ran(f"refurbish r=3 split {at}") == [kept] * at + [every] * (4 - at)
   assert ran("refurbish r=3 balanced only") == ran("refurbish r=3")
-  # All in the first and the fourth epoch.
+  # All samples in the first and the fourth epoch.
   assert ran("refurbish r=3 naive") == [2 * 768] * 2 + [every] * 2
   for e in cases.some((2, 3), 1):
     assert ran(f"echo augmented e={e}") == ran(f"echo batches e={e}") == [every // e] * 4
@@ -99,7 +99,7 @@ def test_what_the_scripts_refuse(module, arguments, error, capsys, monkeypatch, 
 
 
 def test_no_other_images_than_asked_for(monkeypatch, tmp_path):
-  """What is to stand in a table of CIFAR-10 is not trained on shapes, or on fewer images."""
+  """A table of CIFAR-10 must not come from shapes, or from fewer images."""
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   monkeypatch.setattr(images, "_prepare", lambda builder: "there is no network")
   with pytest.raises(images.DatasetError, match="neither prepared .* nor can it be downloaded"):
@@ -108,7 +108,7 @@ def test_no_other_images_than_asked_for(monkeypatch, tmp_path):
 
 
 def test_echo_reads_all_parts(shapes):
-  """In e epochs each image comes e times, as if the data were read on and on."""
+  """In e epochs each image comes e times, as if the data were read without a break."""
   ids = {hash(record): number for number, (record, _) in enumerate(shapes.train.as_numpy_iterator())}
   numbered = dataclasses.replace(
       shapes, train=shapes.train.map(lambda record, _: (record, tf.strings.to_hash_bucket_fast(record, 2**31))))
@@ -127,7 +127,7 @@ def test_echo_reads_all_parts(shapes):
 
 
 def test_measuring_takes_no_time_of_others():
-  """What a pipeline has ready when its turn ends is what it had when it began, however long the others take."""
+  """A pipeline has as much ready when its turn begins as when the last one ended, however long the others take."""
   calls = tf.Variable(0)
   counting = tf.data.Dataset.range(64).map(lambda x: x + 0 * tf.cast(calls.assign_add(1), tf.int64)).batch(8).prefetch(2)
   seen = []
@@ -141,7 +141,7 @@ def test_measuring_takes_no_time_of_others():
   assert all({name for _, name, _ in seen[k:k + 2]} == {"counting", "idle"} for k in (0, 2, 4))
   assert {name: len(epochs) for name, epochs in measured.items()} == {"counting": 3, "idle": 3}
   at_beginning = {number: count for number, name, count in seen if name == "counting"}
-  # The buffer of prefetch and no more.
+  # Only prefetch's buffer.
   assert all(count <= 64 * number + 3 * 8 for number, count in at_beginning.items())
 
 
@@ -162,7 +162,7 @@ def test_whole_batches():
 @pytest.mark.parametrize("content", [
     b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
 def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
-  """Which is said before anything is trained."""
+  """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
   with pytest.raises(ValueError, match="notes.txt has the columns.*they must be, or begin with, seed, r.*another --output"):
@@ -171,7 +171,7 @@ def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path,
 
 
 def test_a_table_knows_its_rows(tmp_path):
-  """In the next process, too, and whatever way a number was written."""
+  """In the next process, too, however a number was written."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("rate", "setting"))
   table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # Which are no numbers.
@@ -182,7 +182,7 @@ def test_a_table_knows_its_rows(tmp_path):
     assert not results.Table(path, ("rate", "setting")).has(other)
   row, = results.read(path)
   assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
-  # What other columns a row has is said before anything of it is written.
+  # A row with other columns is an error before anything of it is written.
   before = path.read_bytes()
   with pytest.raises(ValueError, match="Give another --output"):
     results.Table(path, ("rate", "setting")).add([{"rate": 2, "setting": "standard", "loss": 0.5}])
@@ -190,7 +190,7 @@ def test_a_table_knows_its_rows(tmp_path):
 
 
 def test_a_table_survives_a_kill(tmp_path, monkeypatch):
-  """A row that was not written to its end is as if it had not been; the next ones are whole."""
+  """A row that was not completely written is ignored; the next ones are whole."""
   path = tmp_path / "some.csv"
   results.Table(path, ("seed",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
   content = path.read_bytes()
@@ -225,7 +225,7 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
   monkeypatch.setattr(training, "small_cnn", lambda images: keras.Sequential([
       keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]))
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
-  # Whatever the size of a batch, what is counted is what the optimizer did.
+  # Whatever the batch size, the optimizer's steps are counted.
   found = echoing.fresh_samples_to_target(shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, target=1e-9)
   assert (found["fresh"], found["steps"]) == (400, 8)
   found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0, most_steps=8)
@@ -266,12 +266,12 @@ def test_speed_measures_all_or_nothing(tmp_path, quick, monkeypatch):
 
 @pytest.mark.parametrize("name", ["accuracy", "accuracy_larger", "echoing", "speed"])
 def test_the_packaged_tables_are_whole(name):
-  """Three seeds of everything that is there, with what made it, and all that docs/results.md shows is there."""
+  """They have three seeds of every setting, their origin, and everything that docs/results.md shows."""
   path = results.DIRECTORY / f"{name}.csv"
   rows = results.read(name)
   with path.open(newline="", encoding="utf-8") as file:
     assert all(None not in row and None not in row.values() for row in csv.DictReader(file))
-  # All is compared with all.
+  # All rows are comparable.
   for column in ("dataset", "images", "epochs", "width", "learning_rate", "target", "steps" if name.startswith("accuracy") else ""):
     assert len({row.get(column) for row in rows}) == 1, column
   for row in rows:
@@ -300,7 +300,7 @@ def test_the_packaged_tables_are_whole(name):
 def test_the_figures_are_drawn(tmp_path, capsys):
   plots.main(["--output", str(tmp_path / "new")])
   tmp_path /= "new"
-  # And the table is the one that the documentation has.
+  # And the documentation has this very table.
   page = pathlib.Path(__file__).parent.parent / "docs" / "results.md"
   assert capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
   for name in ("accuracy", "echoing"):

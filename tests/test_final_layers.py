@@ -1,4 +1,4 @@
-"""Checks the layers of a final augmentation against their reference in NumPy: draws and pixels, alone and in a row."""
+"""The layers of a final augmentation, compared with their reference in NumPy: draws and pixels, alone and in sequences."""
 import functools
 import itertools
 import threading
@@ -22,7 +22,7 @@ SOME = settings(max_examples=cases.examples(12), derandomize=True)
 
 
 def built(layer):
-  """The layer that the reference is one of."""
+  """The layer that corresponds to the reference."""
   return {
       "random_crop": lambda: augment.random_crop(layer.padding, layer.mode),
       "random_flip": augment.random_flip,
@@ -34,12 +34,12 @@ def built(layer):
 
 
 def noise(*shape):
-  """All values of uint8 where there is room for them."""
+  """Noise with all values of uint8, if there is room for them."""
   return np.random.default_rng(sum(shape)).permutation(np.arange(np.prod(shape)) % 256).astype(np.uint8).reshape(shape)
 
 
 def assert_same(actual, expected):
-  """To the bit, whatever the dtype."""
+  """Compares bits, whatever the dtype."""
   actual = np.asarray(actual)
   assert actual.dtype == expected.dtype and actual.shape == expected.shape
   assert np.ascontiguousarray(actual).tobytes() == np.ascontiguousarray(expected).tobytes()
@@ -47,7 +47,7 @@ def assert_same(actual, expected):
 
 @st.composite
 def sequences(draw, height, width, channels, resizing=False):
-  """Layers that can follow each other on an image of this size."""
+  """Sequences of layers that an image of this size allows."""
   layers = []
   for _ in range(draw(st.integers(1, 4))):
     kinds = ["crop", "flip", "cutout"] + (["reflected"] if min(height, width) > 1 else []) + ["resized"] * resizing
@@ -80,7 +80,7 @@ def problems(draw, **options):
 
 
 def of_any_number_of_threads(function, value):
-  """What a dataset makes of the value, the same with each number of threads."""
+  """Applies `function` in a dataset with different numbers of threads, and checks that the results are the same."""
   made = []
   for threads in (1, 2, 7):
     options = tf.data.Options()
@@ -102,7 +102,7 @@ def called(function, layers, image, seed):
 class TestSeeds:
 
   def test_are_the_same_on_every_machine(self):
-    """Written down once, for reference and layers not to change together."""
+    """Written down once, so that reference and layers cannot change together."""
     for seed, index, expected in (([7, 0], 0, [1442818155, -214055235]), ([-1, 5], 2**40, [1873043972, 481458598])):
       assert reference.seed_at(seed, index).tolist() == expected
       assert augment.seed_at(seed, index).numpy().tolist() == expected
@@ -133,7 +133,7 @@ class TestSeeds:
       assert_same(augment.seed_at(np.array(seed, np.int64), 3), reference.seed_at(seed, 3))
 
   def test_do_not_meet(self):
-    """Neighbours of neighbours: all different, and half of the bits of each are set."""
+    """Seeds of consecutive positions and seeds: all different, with half of their bits set."""
     seeds = np.concatenate([augment.seed_at(seed, tf.range(200)) for seed in make_seeds(100)])
     assert len(np.unique(seeds, axis=0)) == 20_000
     set_bits = np.unpackbits(seeds.view(np.uint8), axis=1).mean(axis=0)
@@ -162,7 +162,7 @@ class TestDraws:
     assert_same(drawn, expected)
 
   def test_do_not_depend_on_threads(self):
-    """Of more images than one thread would take."""
+    """With more images than one thread would take."""
     layer = augment.random_resized_crop(4)
     drawn = of_any_number_of_threads(lambda seed: layer.draws(seed, 20_000), np.array([7, 1]))
     for image in (0, 1, 9_999, 19_999):
@@ -170,7 +170,7 @@ class TestDraws:
 
   @pytest.mark.parametrize("padding", cases.some([3, 1], 1))
   def test_each_place_and_direction_is_as_likely(self, padding):
-    """Of the images of a batch, and of neighbouring seeds: whole outcomes, so that crop and flip are independent."""
+    """For the images of a batch and for consecutive seeds. Whole outcomes are counted, so crop and flip are independent."""
     fn = augment.compose([augment.random_crop(padding), augment.random_flip()])
     count = 200 * 2 * (2 * padding + 1)**2
     by_seed = np.array([reference.composed_draws([reference.Crop(padding), reference.Flip()], seed)
@@ -243,7 +243,7 @@ class TestPixels:
   @pytest.mark.parametrize("channels", [1, 3, 4])
   @pytest.mark.parametrize("dtype", DTYPES)
   def test_every_value_is_normalized_alike_wherever_it_stands(self, channels, dtype):
-    """Vectors take several at once, and what is left over at the end one by one."""
+    """Vector code takes several values at once, and the rest at the end one by one."""
     layer = reference.Normalize(MEAN[:channels], STD[:channels], dtype)
     for width in (1, 2, 5, 11, 16, 257):
       image = np.broadcast_to(np.arange(256, dtype=np.uint8)[:, np.newaxis, np.newaxis], [256, width, channels])
@@ -285,7 +285,7 @@ class TestPixels:
       assert_same(made[number], reference.composed(layers, images[number], reference.seed_at([7, 1], number)))
 
   def test_what_it_is_given_stays_as_it_was(self):
-    """Where the output could be written over the input."""
+    """Though the output could be written over the input."""
     fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.cutout(3)])
     image = noise(9, 8, 3)
 
@@ -327,7 +327,7 @@ class TestResizedCrop:
       assert np.abs(actual - layer.pixels(image, layer.draws(seed))).max() <= 1
 
   def test_takes_the_box_that_is_drawn(self):
-    """The image tells each of its pixels' places, and what is not resized is a copy."""
+    """Each pixel encodes its position, and without a change of size the result is a copy."""
     image = np.stack(np.broadcast_arrays(np.arange(9)[:, np.newaxis], np.arange(13), 0), axis=-1).astype(np.uint8)
     for seed in make_seeds(200):
       drawn = reference.ResizedCrop(1, 1).draws(seed)
@@ -338,7 +338,7 @@ class TestResizedCrop:
   @pytest.mark.parametrize("height, width, expected", [
       (1, 40, (0, 19, 1, 1)), (40, 1, (19, 0, 1, 1)), (6, 30, (0, 11, 6, 8))])
   def test_falls_back_to_the_middle(self, height, width, expected):
-    """Nothing of at least this share of the area is as near to a square."""
+    """No box of at least this share of the area is that close to a square."""
     layer = reference.ResizedCrop(expected[2], expected[3], scale=(1.0, 1.0))
     assert layer.box(height, width, layer.draws([7, 0])) == expected
     image = noise(height, width, 3)
@@ -366,14 +366,14 @@ class TestComposition:
   LAYERS = [reference.Crop(2), reference.Flip(), reference.Cutout(4), reference.Normalize(MEAN[:3], STD[:3])]
 
   def test_is_one_op(self):
-    """What costs at small images is not the pixels."""
+    """For small images the pixels are not what takes the time."""
     for at, count in ((4, 1), (3, 2), (2, 2)):
       made = [built(layer) for layer in self.LAYERS]
       fn = augment.compose(made) if at == 4 else _interrupted(made, at)
       spec = tf.TensorSpec([32, 32, 3], tf.uint8), tf.TensorSpec([2], tf.int32)
       ops = _ops(lambda image, seed, fn=fn: fn(image, seed=seed), spec)
       ours = [op for op in ops if op.startswith("RefurbishTf>")]
-      # Behind the third layer there is nothing left that draws.
+      # After the third layer none draws.
       last = "RefurbishTf>ImagePixels" if at == 3 else "RefurbishTf>ImageLayers"
       assert [op for op in ours if "Image" in op] == ["RefurbishTf>ImageLayers", last][2 - count:]
       if at == 4:
@@ -386,7 +386,7 @@ class TestComposition:
     assert [op for op in ops if op.startswith("RefurbishTf>")] == ["RefurbishTf>ImageLayers"]
 
   def test_eager_calls_tell_layers_apart_that_differ_little(self):
-    """TensorFlow's cache of kernels takes strings of 80 characters for the same when they begin and end alike."""
+    """TensorFlow's kernel cache confuses strings of 80 characters that begin and end alike."""
     image = noise(3, 4, 4)
     for mean in (0.111111111111, 0.222222222222, 0.333333333333):
       layer = reference.Normalize((0.123456789012345, mean, 0.5, 0.123456789012345), (0.123456789012345,) * 4)
@@ -400,7 +400,7 @@ class TestComposition:
       assert augment.random_resized_crop(size, (0.123456789, 0.987654321))(image, [7, 0]).shape == [*size, 4]
 
   def test_draws_of_nothing_take_no_time(self):
-    """For ever, where each image of a batch takes a step; then this fails."""
+    """If each image of a batch took a step, this would take for ever, and fail."""
     drawn = []
     layer = augment.normalize(0.5, 0.5)
     thread = threading.Thread(target=lambda: drawn.append(layer.draws([1, 2], 2**62)), daemon=True)
@@ -409,7 +409,7 @@ class TestComposition:
     assert [draws.shape for draws in drawn] == [[2**62, 0]]
 
   def test_draws_and_pixels_are_two_steps(self):
-    """So that another device can be sent the draws."""
+    """So that the draws can be sent to another device."""
     fn = augment.compose([built(layer) for layer in self.LAYERS])
     image, seed = noise(9, 8, 3), [7, 3]
     draws = fn.draws(seed)
@@ -438,7 +438,7 @@ class TestComposition:
     assert_same(actual, flip.pixels(expected, flip.draws(reference.seed_at(seed, 3))))
 
   def test_in_refurbish_as_alone(self):
-    """Inline on its workers; and what the stage makes does not depend on how many there are."""
+    """Inline on its workers, with results that do not depend on their number."""
     images = noise(40, 12, 11, 3)
     fn = augment.compose([built(layer) for layer in self.LAYERS])
     epochs = []
@@ -450,7 +450,7 @@ class TestComposition:
 
 
 def _interrupted(layers, at):
-  """With something else in between."""
+  """The layers with another function in between."""
   return augment.compose([*layers[:at], functools.partial(tf.ensure_shape, shape=[None, None, 3]), *layers[at:]])
 
 

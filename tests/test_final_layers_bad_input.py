@@ -1,4 +1,4 @@
-"""Checks what the layers of a final augmentation refuse, while tracing and, of what shows only then, while running."""
+"""Bad input of the layers of a final augmentation: errors while tracing or, if it shows only then, while running."""
 import math
 
 import numpy as np
@@ -48,7 +48,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("rank", [None, 3, 4])
   def test_refuses_images_that_show_late(self, name, rank):
-    """With all dimensions unknown, and the number of them as well."""
+    """With unknown dimensions, and with unknown rank."""
     spec = tf.TensorSpec(None if rank is None else [None] * rank, tf.uint8)
     traced = tf.function(_applied(name), autograph=False).get_concrete_function(spec)
     for shape in ([4, 4], [4, 4, 2], [3, 4, 4, 2], [1, 2, 4, 4, 3], [0, 4, 3], [4, 0, 3]):
@@ -81,9 +81,9 @@ class TestEveryLayer:
       traced(tf.constant([7, 0]), tf.constant(-1, tf.int64))
 
   def test_draws_of_another_shape(self, name):
-    """Of more or fewer numbers, of more or fewer images, of another rank."""
+    """With more or fewer numbers, more or fewer images, or another rank."""
     if name == "normalize":
-      return  # It reads none, and takes any.
+      return  # It needs no draws and takes any.
     layer = LAYERS[name]
     number = layer.draws([7, 0]).shape[0]
     traced = tf.function(layer.pixels, autograph=False).get_concrete_function(
@@ -101,7 +101,7 @@ class TestEveryLayer:
 
   @pytest.mark.parametrize("drawn", [-1, -INT32 - 1, -5, 5, 2**16, 2**30, INT32])
   def test_draws_out_of_range(self, name, drawn):
-    """An error, or an image of what there is; never what lies beside it in memory."""
+    """An error, or an image of valid pixels; never memory beside it."""
     layer = LAYERS[name]
     for images in (IMAGE, np.stack([IMAGE] * 3)):
       drawn_shape = layer.draws([7, 0], *([3] if images.ndim == 4 else [])).shape
@@ -115,7 +115,7 @@ class TestEveryLayer:
         expected = (5, 6, 3)
         assert made.shape == [*images.shape[:-3], *expected]
         if made.dtype == tf.uint8 and name != "random_resized_crop":
-          # All values of this image are different, so that others would be seen.
+          # All values of this image are different, so that foreign ones would show.
           assert np.isin(made, [0, *IMAGE.flat]).all()
 
   def test_draws_of_another_dtype(self, name):
@@ -223,7 +223,7 @@ class TestArguments:
       traced(tf.constant(image))
 
   def test_nothing_of_these_follows_a_normalization(self):
-    """Its output is no uint8."""
+    """Its output is not uint8."""
     fn = augment.compose([augment.normalize(0.5, 0.25), augment.random_flip()])
     with pytest.raises(TypeError, match="random_flip was given an image of dtype float32; it must be uint8"):
       fn(IMAGE, seed=[7, 0])

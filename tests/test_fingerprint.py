@@ -1,4 +1,4 @@
-"""A store on disk knows what its samples were prepared with, and says when that is another function or other files."""
+"""A store on disk knows what its samples were prepared with, and warns of another function or other files."""
 import os
 import pathlib
 import shutil
@@ -28,7 +28,7 @@ def fixture_made_here():
 
 @pytest.fixture(scope="module")
 def other_processes():
-  """What other processes make of `traced_functions`, each in another order and with other hashes."""
+  """The fingerprints of `traced_functions` in other processes, each with another order and other hashes."""
   here = pathlib.Path(__file__).parent
   running = [
       subprocess.Popen(
@@ -44,7 +44,7 @@ def other_processes():
 
 
 def _run(path, function, source=None, epochs=1, **store):
-  """What a new stage is warned of, and the first components of what it yields in some epochs, in order."""
+  """The warnings for a new stage, and the first components of its elements in some epochs, in order."""
   source = tf.data.Dataset.range(N) if source is None else source
   made = []
 
@@ -83,7 +83,7 @@ def test_another_function_is_warned_of_until_none_of_its_samples_is_left(tmp_pat
   assert _run(path, _times(1))[0] == 0
   assert _run(path, _times(1), epochs=0)[0] == 0
   assert _run(path, _times(100), epochs=0)[0] == 1
-  # As long as it has prepared nothing the other one may come back.
+  # While it has prepared nothing, the former function may come back.
   assert _run(path, _times(1), epochs=0)[0] == 0
   told, samples = _run(path, _times(100))
   assert told == 1 and sum(each < 10 for each in samples[0]) > N // 2
@@ -125,7 +125,7 @@ def test_silent_where_it_cannot_be_compared(tmp_path, monkeypatch):
 def test_silent_where_it_is_not_known(tmp_path):
   path = stores.new_path(tmp_path)
   _run(path, _times(1))
-  # As in a store of before there were any.
+  # As in a store from before there were fingerprints.
   rtf.CacheStore(path)._agree({fingerprint.PREPARED_WITH: "[]"}, replace=True)
   assert _run(path, _times(2), epochs=0)[0] == 0
 
@@ -164,7 +164,7 @@ def test_built_in_a_function(tmp_path):
     return dataset.reduce(tf.constant(0, tf.int64), lambda a, b: a + b)
 
   with warnings.catch_warnings():
-    # What is captured there has no value yet, so it is another function.
+    # Captured values are unknown there, so it is another function.
     warnings.simplefilter("ignore", rtf.PipelineWarning)
     assert read(tf.constant(1, tf.int64)) == sum(range(N))
 

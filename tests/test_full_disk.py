@@ -1,4 +1,4 @@
-"""Training on a full disk: as with a limit of the same size."""
+"""Training on a full disk is like training with a limit of the same size."""
 import gc
 import subprocess
 
@@ -17,7 +17,7 @@ FILES = 1030 << 10
 
 @pytest.fixture
 def small_disk(tmp_path):
-  """Makes a file system of so many bytes, where one may."""
+  """Makes a file system of that many bytes, if permitted."""
   mounted = []
 
   def mount(size):
@@ -31,13 +31,13 @@ def small_disk(tmp_path):
     return path
 
   yield mount
-  gc.collect()  # What is still open.
+  gc.collect()  # Files that are still open.
   for path in mounted:
     subprocess.run(["umount", "-l", path], check=True)
 
 
 def trained(store, size):
-  """Fresh samples of each epoch."""
+  """The number of fresh samples in each epoch."""
   def partial_fn(index, seed):
     return index, tf.random.stateless_uniform([size // 4], seed, 0, 99, tf.int32)
 
@@ -49,7 +49,7 @@ def trained(store, size):
 
 @pytest.mark.parametrize("size", cases.some([2_000, 8_000, 80_000], 2))
 def test_prepares_what_a_limit_of_the_same_size_would_have_prepared(small_disk, tmp_path, capfd, size):
-  """Within 5 % in each epoch, but for the one in which it is found out."""
+  """Within 5 % in each epoch, except the one in which the disk fills up."""
   room = int(KEPT * N * size)
   expected = trained(rtf.CacheStore(tmp_path / "limited", max_bytes=room), size)
   capfd.readouterr()

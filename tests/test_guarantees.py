@@ -1,7 +1,7 @@
 """The guarantees G1 to G6 and G8 (ARCHITECTURE.md) and identity, as properties over sources, reuse factors and histories.
 
-Every sample is (index, seed of partial_fn, seed of final_fn), so what comes out tells which generation of which sample
-was used in which epoch.
+Every sample is (index, seed of partial_fn, seed of final_fn), so elements tell which generation of which sample was
+used in which epoch.
 """
 import collections
 import math
@@ -100,7 +100,7 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   """G1, G2 and identity hold whatever happens: early stops, two iterators at once, lost samples."""
   store = rtf.CacheStore()
   pipeline = Pipeline(kind, n, r, store=store, num_parallel_calls=num_parallel_calls, eviction=eviction)
-  epochs = {}  # By number; of those that were stopped, the part that was read.
+  epochs = {}  # By number; of stopped epochs, the part that was read.
   started = 0
 
   for event, argument in history:
@@ -143,7 +143,7 @@ def test_any_history(kind, n, r, history, num_parallel_calls, eviction):
   for number in range(started):
     uses.add(epochs[number])
 
-  # Identity: without any of this, the same samples come in the same epochs. (The schedule of a stream of unknown
+  # Identity: without such events, the same samples come in the same epochs. (The schedule of a stream of unknown
   # length, and with it the generations, begins with the first epoch that is read past its last element.)
   if kind == "stream" and history[0][0] in ("stop", "two"):
     return
@@ -176,7 +176,7 @@ def test_seed_fixes_everything_and_another_seed_changes_everything():
 
 
 def test_order_is_uniformly_random():
-  """G6: each sample comes first in equally many epochs. Over seeds: IsUniformlyRandom, in C++."""
+  """G6: each sample comes first in equally many epochs. For other seeds see IsUniformlyRandom in C++."""
   epochs, n = 400, 5
   dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=2, seed=1, num_parallel_calls=None).repeat(epochs)
   counts = np.bincount(np.reshape(list(dataset.as_numpy_iterator()), [epochs, n])[:, 0], minlength=n)
@@ -218,9 +218,9 @@ def test_a_stream_is_read_once_and_to_its_end_in_every_epoch():
 @SOME
 @given(kind=sources, n=st.integers(2, 24), r=reuse_factors, data=st.data())
 def test_max_bytes_of_equal_samples(kind, n, r, data):
-  """G8: N - C samples do not fit and are prepared in every epoch, spread evenly like the C / r evicted ones."""
+  """G8: N - C samples do not fit and are prepared in every epoch, evenly spread like the C / r evicted ones."""
   capacity = data.draw(st.integers(1, n))
-  # Three int64s each, and a little room that is not enough for another.
+  # Three int64 each, and a little room, too small for another sample.
   store = rtf.CacheStore(max_bytes=24 * capacity + data.draw(st.integers(0, 23)))
   pipeline = Pipeline(kind, n, r, store=store)
   uses = Uses(r)
@@ -242,7 +242,7 @@ def test_max_bytes_of_equal_samples(kind, n, r, data):
        room=st.integers(124, 1500), stop=st.one_of(st.none(), st.integers(1, 20)))
 @example(kind="range", r=2, sizes=[100] * 20, room=1000, stop=None)
 def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
-  """G8 where only the first pass shows how many fit: never too many bytes, and then evenly many prepared."""
+  """G8 if only the first pass shows how many fit: never too many bytes, and afterwards equally many prepared per epoch."""
   store = rtf.CacheStore(max_bytes=room)
   pipeline = Pipeline(kind, len(sizes), r, store=store, sizes=sizes)
   uses = Uses(r)
@@ -268,7 +268,7 @@ def test_max_bytes_of_samples_of_different_size(kind, r, sizes, room, stop):
 
 
 def test_early_stop_loses_no_work():
-  """What was used before an early stop is not prepared again in the next epoch, unless it is evicted there."""
+  """Samples used before an early stop are not prepared again in the next epoch, unless they are evicted there."""
   pipeline = Pipeline("range", 40, 4)
   before = {row[0]: tuple(row[1:3]) for row in pipeline.epoch(stop=30).tolist()}
   pipeline.calls()

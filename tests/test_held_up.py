@@ -1,4 +1,4 @@
-"""A process that is stopped while it has a lock of a store holds up no step, no `stats` and no end of an iterator."""
+"""A process that is stopped while it holds a lock of a store delays no step, no `stats` and no end of an iterator."""
 import os
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from support.processes import environment, killed_at_the_end
 
-# Takes whatever lock a process has for a moment, when it writes settings, joins, or makes a file longer.
+# Takes the locks that a process holds for a moment when it writes settings, joins, or makes a file longer.
 HOLDER = """
 import fcntl, os, signal, sys
 files = []
@@ -24,7 +24,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 
 @pytest.fixture
 def held(tmp_path):
-  """Stops a process that has the locks of a store. Who waits for it for long is told that it was killed."""
+  """Stops a process that holds the locks of a store. It is killed after a minute, which a test that waited for it notices."""
   with killed_at_the_end() as processes:
     timers = []
 
@@ -42,7 +42,7 @@ def held(tmp_path):
 
 
 def test_steps_stats_and_the_end_of_an_iterator(tmp_path, held):
-  n = 70_000  # More than one piece of the files that are made longer.
+  n = 70_000  # More than one step by which files are made longer.
   path = str(tmp_path / "store")
   dataset = tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=1, store=path)
   holder = held(path)
@@ -63,6 +63,6 @@ def test_an_epoch_that_ends_with_what_is_to_be_agreed_on(tmp_path, held):
   holder = held(path)
   for _ in range(3):
     assert sorted(map(int, dataset)) == list(range(20))
-  # The schedule begins all the same.
+  # The schedule begins nevertheless.
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [20, 10, 10]
   assert holder.poll() is None, "waited until the process that was stopped was killed"

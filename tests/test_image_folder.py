@@ -55,7 +55,7 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
   if split is not None:
     arguments.update(validation_split=split, subset="both")
   if split and not int(split * number) or not number:
-    # Keras takes the whole for validation when there is too little for one file.
+    # With too few files for one validation file Keras takes all of them.
     with pytest.raises(ValueError, match="no images|leaves none"):
       image_folder(directory, seed=seed, **arguments)
     return
@@ -135,7 +135,7 @@ def test_the_error_of_a_damaged_photograph_names_its_file(tmp_path):
   for source in (image_folder(tmp_path), image_folder(tmp_path).take(2).cache(), own.prefetch(1)):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"):
       list(source.refurbish(decode))
-  # Of another order, or of what is no file's name, nothing is said.
+  # Another order, or entries that are not file names, give no warning.
   for source in (image_folder(tmp_path).skip(1), tf.data.Dataset.from_tensor_slices((["no file"], [1]))):
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample 0 of the source of refurbish failed"):
       list(source.refurbish(decode))

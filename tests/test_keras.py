@@ -1,4 +1,4 @@
-"""What a user of Keras sees: whole epochs of known length, no warnings, and partial_fn called no more often than promised."""
+"""What Keras users see: whole epochs of known length, no warnings, and no more calls of partial_fn than promised."""
 import contextlib
 import logging
 import re
@@ -11,11 +11,11 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-# Said of every pipeline, also of one without a refurbish stage:
+# Warnings for every pipeline, also without a refurbish stage:
 HARMLESS = (
-    # Keras 3.15 of every tf.data.Dataset, unless fit is given shuffle=False.
+    # Keras 3.15, for every tf.data.Dataset, unless fit gets shuffle=False.
     "`shuffle=True` was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset.",
-    # TensorFlow counts over all models of the process, of which other tests have made many.
+    # TensorFlow counts over all models of the process, and other tests have made many.
     "triggered tf.function retracing",
 )
 
@@ -52,7 +52,7 @@ def recorded(capfd):
 
 
 def fit(capfd, train, steps, epochs, model=None, **how):
-  """The progress bar knows the number of batches from the first one to the last in every epoch, and nothing is warned of."""
+  """The progress bar knows the number of batches all the time, in every epoch, and there are no warnings."""
   with recorded(capfd) as output:
     (model or make_model()).fit(train, epochs=epochs, **how)
   assert not output.warnings
@@ -71,7 +71,7 @@ def make_model():
 
 
 class Training:
-  """A pipeline of n samples that counts how often each is prepared and used. Counted in variables: that is cheap."""
+  """A pipeline of n samples that counts, in variables because that is cheap, how often each is prepared and used."""
 
   def __init__(self, n, source=None, **options):
     self.n = n
@@ -103,7 +103,7 @@ class Training:
 
 
 def without_prefetch(dataset):
-  """tf.data puts one at the end, which reads ahead."""
+  """Turns off the prefetch that tf.data puts at the end, which reads ahead."""
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False
   return dataset.with_options(options)
@@ -118,13 +118,13 @@ def test_fit(capfd, r, prefetch):
   fit(capfd, train.prefetch(tf.data.AUTOTUNE) if prefetch else train, 40, epochs)
   assert training.calls == n + int((epochs - 1) * n / r)
   training.assert_whole(epochs)
-  # Keras makes an iterator after the last epoch, too, which takes none.
+  # Keras also creates an iterator after the last epoch, but reads nothing from it.
   fresh = [epoch.fresh for epoch in training.stats.epochs]
   assert len(fresh) == epochs and sum(fresh) == training.calls and fresh[0] == n and fresh[1] == int(n / r)
 
 
 def test_fit_with_validation_data(capfd):
-  """Reading validation data in between changes nothing, also when they are refurbished themselves."""
+  """Reading validation data in between changes nothing, also if they are refurbished."""
   training, validation = Training(1000, r=2), Training(200, r=4)
   printed = fit(capfd, training.stage.batch(50), 20, 2, validation_data=validation.stage.batch(50))
   assert "val_loss" in printed
@@ -136,12 +136,12 @@ def test_fit_with_validation_data(capfd):
 
 @pytest.mark.parametrize("batch_first, ahead", [(False, True), (True, False)])
 def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
-  """Epochs of .repeat() are epochs of the stage, and no input runs out. Where nothing reads ahead: not one call too many."""
+  """Epochs of .repeat() are epochs of the stage, and no input runs out. Without reads ahead there is no call too many."""
   n, batch, epochs = 1280, 64, 3
   training = Training(n, r=4)
   train = training.stage.batch(batch).repeat() if batch_first else training.stage.repeat().batch(batch)
   fit(capfd, train if ahead else without_prefetch(train), n // batch, epochs, steps_per_epoch=n // batch)
-  # The prefetch at the end has gone on into the epoch after the last.
+  # The prefetch at the end has read on into the epoch after the last.
   assert [epoch.fresh for epoch in training.stats.epochs[:epochs]] == [n] + [n // 4] * (epochs - 1)
   assert [epoch.fresh + epoch.cached for epoch in training.stats.epochs[:epochs]] == [n] * epochs
   calls = n + (epochs - 1) * n // 4
@@ -149,13 +149,13 @@ def test_fit_with_repeat_and_steps_per_epoch(capfd, batch_first, ahead):
 
 
 def test_fit_with_fewer_steps_than_an_epoch(capfd):
-  """Keras stops in the middle of an epoch and goes on there in its next one: all samples come, equally often."""
+  """Keras stops in the middle of an epoch and continues there in its next one: all samples come equally often."""
   training = Training(1000, r=2)
   fit(capfd, training.stage.batch(100), 5, 4, steps_per_epoch=5)
   training.assert_whole(2)
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras on any dataset of unknown length.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras' warning for any dataset of unknown length.
 def test_fit_on_a_source_of_unknown_length(capfd):
   """The length is known after the first epoch: the next fit shows it from its first batch."""
   training = Training(1000, tf.data.Dataset.range(1000).filter(lambda index: True), r=2)
@@ -168,14 +168,14 @@ def test_fit_on_a_source_of_unknown_length(capfd):
 
 
 def test_fit_reads_a_cached_stream_to_its_end(capfd):
-  """Keras takes as many batches as there are and never asks for one more; a cache() upstream must be kept all the same."""
+  """Keras reads as many batches as there are and never asks for one more; a cache() upstream must be kept nevertheless."""
   read = tf.Variable(0)
 
   def count(index):
     read.assign_add(1)
     return index
 
-  # The cache does not know the length of its input, so only the end tells it that it is complete.
+  # The cache does not know its input's length, so only the end tells that it is complete.
   source = tf.data.Dataset.range(1024).map(count).filter(lambda index: True).cache()
   source = source.apply(tf.data.experimental.assert_cardinality(1024))
   training = Training(1024, source, r=2, num_parallel_calls=None)

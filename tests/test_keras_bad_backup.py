@@ -1,4 +1,4 @@
-"""`rtf.keras.RestoreDataset` refuses a backup of another fit or a damaged one, and what it cannot save: nothing changes."""
+"""`rtf.keras.RestoreDataset` refuses backups of another fit, damaged ones, and state it cannot save. Nothing changes then."""
 import json
 import shutil
 import warnings
@@ -15,7 +15,7 @@ from support.fits import EPOCHS, N, Recorder, interrupted, make_dataset, make_mo
 
 @pytest.fixture(scope="module", name="backups")
 def fixture_backups(tmp_path_factory):
-  """Of a fit that was interrupted in its second epoch, by whether all of that had been read."""
+  """Backups of a fit interrupted in its second epoch, by whether all of that epoch had been read."""
   return {ahead: interrupted(tmp_path_factory.mktemp("fit"), ahead=ahead) for ahead in (False, True)}
 
 
@@ -25,7 +25,7 @@ def fixture_backup(request, backups, tmp_path):
 
 
 def assert_refused(error, message, backup, model=None, dataset=None, epochs=EPOCHS, **how):
-  """And neither the model nor the backup is changed."""
+  """Checks the error, and that neither the model nor the backup is changed."""
   model, dataset = model or make_model(), dataset or make_dataset()
   weights, files = model.get_weights(), contents(backup)
   with pytest.raises(error, match=message):
@@ -65,7 +65,7 @@ def test_a_backup_of_another_model_is_refused_and_nothing_changed(backup):
       ValueError, "a model of which the weights have other variables: .*call it on a batch before fit", backup, larger)
   model, dataset = make_model(optimizer="sgd"), make_dataset()
   assert_refused(ValueError, "of which the optimizer have other variables", backup, model, dataset)
-  # Neither is the stage set back, nor the next fit to begin elsewhere.
+  # The stage is not set back, and the next fit does not begin elsewhere.
   assert rtf.stats(dataset)[0].epochs == ()
   assert len(model.fit(dataset, epochs=1, verbose=0).history["loss"]) == 1
 
@@ -78,7 +78,7 @@ def test_a_damaged_backup_is_refused(backup, name, change):
   content = file.read_bytes()
   file.unlink()
   if change == "truncate":
-    file.write_bytes(content[:20])  # Much of the tensors are only their names.
+    file.write_bytes(content[:20])  # A short cut: much of the file is only names.
   assert_refused(ValueError, "is damaged .*Delete it to begin anew", backup)
 
 
@@ -138,7 +138,7 @@ def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
 
 
 def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
-  """What most users have: Keras' random layers, tf.image.random_*."""
+  """As most users do: Keras' random layers, tf.image.random_*."""
   flip = keras.layers.RandomFlip()
   model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
@@ -165,7 +165,7 @@ def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
     assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
   with warnings.catch_warnings():
     warnings.filterwarnings("error", message=".*draws")
-    fit(stateful)  # An assertion, a count and Python are no draws.
+    fit(stateful)  # An assertion, a counter and a Python call are not random draws.
   assert int(calls) == 8
 
 

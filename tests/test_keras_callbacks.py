@@ -1,4 +1,4 @@
-"""`rtf.keras.RestoreDataset`: training goes on where it was stopped, killed at any time."""
+"""`rtf.keras.RestoreDataset`: training goes on where it was stopped, or killed at any time."""
 import itertools
 import json
 import os
@@ -22,7 +22,7 @@ from support.processes import run_forked
 
 @pytest.fixture(scope="module", name="unbroken")
 def fixture_unbroken(tmp_path_factory):
-  """What a fit without a break is trained on, its history and its weights; from wherever and however its data are read."""
+  """The samples, history and weights of an unbroken fit, which depend neither on the source nor on how it is read."""
   trained = {}
   history, weights = train(tmp_path_factory.mktemp("unbroken") / "none", trained)
   assert_epochs_whole(trained)
@@ -36,7 +36,7 @@ def fixture_interrupted_fit(tmp_path_factory):
 
 @pytest.fixture(name="backup")
 def fixture_backup(interrupted_fit, tmp_path):
-  """Of a fit that was stopped before the last step of its second epoch."""
+  """The backup of a fit that was stopped before the last step of its second epoch."""
   return shutil.copytree(interrupted_fit, tmp_path / "backup")
 
 
@@ -45,7 +45,7 @@ def assert_same(weights, others):
     np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Of a stream that Keras knows no length of.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # A stream whose length Keras does not know.
 @pytest.mark.parametrize("how", [
     {"save_freq": "epoch"}, {"save_freq": 2, "symbolic": True, "steps": 5, "repeat": True},
     {"save_freq": 3, "compiled": {"steps_per_execution": 5}}, {"save_freq": 2, "kind": "stream"},
@@ -55,7 +55,7 @@ def assert_same(weights, others):
         {"save_freq": 1, "steps": 5, "repeat": True, "symbolic": True}))], ids=str)
 def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
   expected, history, weights = unbroken
-  # Counted in executions, of which an epoch has one where it is one of five steps.
+  # Counted in executions; with five steps per execution an epoch has one.
   for stops in cases.some([[1], [2, 1]] if "compiled" in how else [[1], [5, 1, 1, 8], [7, 3], [7]], 1):
     backup, trained = tmp_path / "backup", {}
     for stop in stops:
@@ -64,7 +64,7 @@ def test_a_stopped_fit_goes_on_as_if_it_had_not_been(tmp_path, unbroken, how):
     assert_epochs_whole(trained)
     assert not backup.exists()
     if "kind" in how:
-      # Of a stream, which of the fresh samples comes when depends on what is in the store.
+      # With a stream, the order of fresh samples depends on the contents of the store.
       continue
     assert trained == expected or "compiled" in how
     assert list(itertools.chain(*trained.values())) == list(itertools.chain(*expected.values()))
@@ -87,7 +87,7 @@ def test_a_backup_knows_the_schedule_when_all_of_its_epoch_had_been_read(tmp_pat
   train(tmp_path / "backup", trained, 8, save_freq=1, **how)
   resumed = make_dataset(**how)
   train(tmp_path / "backup", trained, dataset=resumed)
-  # What was left of the second epoch is in the backup.
+  # The backup holds the rest of the second epoch.
   assert evicted(resumed) == evicted(expected)[2:]
   assert_epochs_whole(trained)
   if kind == "range":
@@ -112,7 +112,7 @@ def test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_r
 
 
 def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
-  """The next fit, with another callback or none, is not followed by the one that was interrupted."""
+  """The next fit, with another callback or none, does not continue the interrupted one."""
   model, trained = make_model(), {}
   logger = rtf.keras.RefurbishLogger(make_dataset())
   with pytest.raises(KeyboardInterrupt):
@@ -128,7 +128,7 @@ def test_nothing_is_left_behind_by_an_interrupted_fit(tmp_path):
 
 
 def stop_at(step):
-  """Stops training at that one."""
+  """Stops training at this step."""
   def on_train_batch_end(batch, logs):
     del batch, logs
     if next(steps) == step:
@@ -139,7 +139,7 @@ def stop_at(step):
 
 
 def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
-  """With a training step of its own and metrics of its own."""
+  """With its own training step and its own metrics."""
   class Own(keras.Model):
     def __init__(self):
       super().__init__()
@@ -174,7 +174,7 @@ def test_a_model_goes_on_that_keras_has_not_built(tmp_path):
 
 
 def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
-  """Its own training step takes what Keras does not: four components."""
+  """Its own training step takes four components, which Keras does not."""
   class Own(keras.Sequential):
     def train_step(self, data):
       return super().train_step(data[:2])
@@ -194,18 +194,18 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
 
 @pytest.mark.parametrize("reverse, metrics", [(False, ["mae"]), (True, ["mse"])])
 def test_with_the_logger_the_order_of_the_callbacks_is_the_same(backup, reverse, metrics):
-  """Steps that are not run because they were done before are no steps that waited for nothing. Other metrics count anew."""
+  """Steps skipped because they were done before do not count as steps without a wait. Other metrics start again."""
   dataset = make_dataset()
   callbacks = [rtf.keras.RestoreDataset(backup), rtf.keras.RefurbishLogger(dataset)]
   history = make_model(metrics=metrics).fit(
       dataset, epochs=EPOCHS, verbose=0, callbacks=callbacks[::-1] if reverse else callbacks).history
-  assert history["input_wait_p50"][0] > 0  # Of the resumed epoch one step was left.
+  assert history["input_wait_p50"][0] > 0  # One step of the resumed epoch was left.
   for name in ("loss", "refurbish_fresh", *metrics):
     assert len(history[name]) == EPOCHS - 1
 
 
 def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeypatch):
-  """As by a handler of SIGTERM; it may be a machine that is taken away. And the program may change its directory."""
+  """As by a handler of SIGTERM, when a machine is taken away. The program may change its directory, too."""
   class Stop(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
       os.chdir("/")
@@ -223,12 +223,12 @@ def test_a_fit_that_is_told_to_stop_keeps_its_backup(tmp_path, unbroken, monkeyp
   _, resumed = train(tmp_path / "backup", trained)
   assert trained == unbroken[0]
   assert_same(resumed, unbroken[2])
-  # Files of others in the directory stay.
+  # Other files in the directory stay.
   assert [path.name for path in (tmp_path / "backup").iterdir()] == ["mine"]
 
 
 def before_each_change(happen, setattr=setattr):
-  """`happen` is called before Python renames or removes a file or a directory."""
+  """Calls `happen` before Python renames or removes a file or a directory."""
   for name in ("rename", "unlink", "rmdir"):
     def change(*args, function=getattr(os, name), **how):
       happen()
@@ -238,7 +238,7 @@ def before_each_change(happen, setattr=setattr):
 
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_fit_killed_while_it_deletes_or_saves_its_backup_leaves_a_whole_one(backup, tmp_path, monkeypatch, saves):
-  """Or none, when it deletes it."""
+  """Or no backup, when it deletes it."""
   files = {path.name for path in (backup / "refurbish_tf_backup").iterdir()}
   model, iterator = make_model(), iter(make_dataset())
   left = 0
@@ -279,7 +279,7 @@ def test_a_resumed_fit_that_is_interrupted_leaves_no_first_epoch_to_the_next(bac
 
 
 def train_until_killed(directory, kind, events, store):
-  """In a process of its own: trains until that many things have happened: steps, and what is done to files of a backup."""
+  """Runs in its own process, and trains until that many events: steps, and changes to files of a backup."""
   left = events
 
   def happen():
@@ -307,7 +307,7 @@ def train_until_killed(directory, kind, events, store):
 @pytest.mark.parametrize("kind, on_disk, kills, most", [
     ("range", False, 20 if cases.exhaustive else 2, 12), pytest.param("stream", True, 5, 25, marks=cases.only_exhaustive)])
 def test_killed_training_ends_as_an_unbroken_one(tmp_path, unbroken, kind, on_disk, kills, most):
-  """SIGKILL at random steps, and amid the writing of a backup: epochs are whole, and weights the same bit for bit."""
+  """After SIGKILL at random steps, and amid the writing of a backup, epochs are whole and weights the same bit for bit."""
   def run(events):
     return run_forked(train_until_killed, tmp_path, kind, events, tmp_path / "store" if on_disk else None)
 

@@ -1,4 +1,4 @@
-"""`rtf.keras.RefurbishLogger`: the history of a fit tells what really was."""
+"""`rtf.keras.RefurbishLogger`: the history of a fit reports what really happened."""
 import collections
 import csv
 import os
@@ -56,14 +56,14 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
   assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
   assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"])] == [
       epoch["first final"] for epoch in by_epoch] == [20] * EPOCHS
-  # Two of one name are numbered; they count together here.
+  # Two stages of one name are numbered; they count together here.
   assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
   assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"])] == [
       epoch["second partial"] for epoch in by_epoch]
   for name in ("evicted", "absent", "bytes", "fresh_wait", "store_wait"):
     assert len(history[f"first_{name}"]) == EPOCHS
   assert len(history["loss"]) == len(history["input_wait_p50"]) == EPOCHS
-  # TensorBoard is told the same.
+  # TensorBoard gets the same.
   file, = (tmp_path / "train").iterdir()
   written = collections.defaultdict(list)
   for event in tf.compat.v1.train.summary_iterator(str(file)):
@@ -79,12 +79,12 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
 
 @pytest.mark.parametrize("steps_per_execution", [1, 2])
 def test_a_stall_of_the_input_is_seen(steps_per_execution):
-  """The wait of a training step for its input is what it is, though the step reads it within a graph."""
+  """The wait of a training step for its input is measured, though the step reads it within a graph."""
   ended = threading.Event()
 
   def slow(index):
     if index == 12:
-      # Prefetching may be ahead of a slow step by any time, so the stall begins when the step before it has ended.
+      # Prefetching may be any time ahead of a slow step, so the stall begins when the previous step has ended.
       assert ended.wait(60)
       ended.clear()
       time.sleep(0.5)
@@ -92,7 +92,7 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
 
   def on_train_batch_end(batch, logs):
     del logs
-    if batch in (11, 12 - steps_per_execution):  # Keras 3.10 tells the first of an execution.
+    if batch in (11, 12 - steps_per_execution):  # Keras 3.10 reports the first step of an execution.
       ended.set()
 
   dataset = tf.data.Dataset.range(N).map(lambda x: tf.ensure_shape(tf.numpy_function(slow, [x], tf.int64), [])).map(
@@ -122,7 +122,7 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
 
     def on_train_batch_begin(self, batch, logs=None):
       clock.now += 10
-      clock.waited += waits[self.epoch] * (batch == 2)  # In a burst: the median is 0.
+      clock.waited += waits[self.epoch] * (batch == 2)  # Elements come in a burst: the median is 0.
 
     def on_test_batch_begin(self, batch, logs=None):
       clock.now += 1000
@@ -137,17 +137,17 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
   assert history["input_wait_p50"] == [0, 0, 0]
   with open(tmp_path / "log.csv", encoding="utf-8") as file:
     assert [float(row["input_wait_fraction"]) for row in csv.DictReader(file)] == [0.5, 0.25, 0.05]
-  # Of all epochs but the first: 12 s of 80.
+  # In all epochs but the first: 12 s of 80.
   assert logger.verdict.startswith(f"Training waited for its input during 15 % of its time, {said}")
   printed = capsys.readouterr().out
   assert printed.count(logger.verdict) == printed.count("input_wait_fraction: 0.2500") == verbose
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Another number of batches in each epoch.
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # A different number of batches in each epoch.
 def test_the_echoing_factor_of_each_epoch():
   dataset = tf.data.Dataset.range(8).map(labelled).batch(2).echo(rtf.AUTOTUNE)
   history = make_model().fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
-  # Keras takes the number of steps of the first epoch for that of all.
+  # Keras takes the first epoch's number of steps for all.
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
       (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"])]

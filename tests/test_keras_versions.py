@@ -1,4 +1,4 @@
-"""What the callbacks need of Keras that is not its interface, and the oldest and the newest Keras that they know."""
+"""What the callbacks use of Keras beyond its public interface, with the oldest and the newest supported Keras."""
 import os
 import pathlib
 import re
@@ -58,7 +58,7 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
 
 def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_known(tmp_path, monkeypatch):
   fit = keras.Model.fit
-  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # As those do that log experiments.
+  monkeypatch.setattr(keras.Model, "fit", lambda *args, **how: fit(*args, **how))  # As loggers of experiments do.
   make_restore(tmp_path)
   owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")

@@ -1,4 +1,4 @@
-"""A function that forgets to return is told so, and two lambdas in one line are none of the user's mistakes."""
+"""A function without a return value is an error that says so; two lambdas in one line are not a mistake."""
 import logging
 
 import pytest
@@ -27,12 +27,12 @@ def test_other_functions_that_return_none():
     Dataset.range(3).refurbish(lambda x: x, forgets)
   with pytest.raises(TypeError, match="augment_fn returned None"):
     Dataset.range(3).echo(2, "before_augment", augment_fn=forgets, batch_size=2)
-  # A component that is None is as good as any.
+  # None is a valid component.
   assert len(list(Dataset.range(3).refurbish(lambda x: (x, None)))) == 3
 
 
 class Log(logging.Handler):
-  """What TensorFlow logs while this is entered."""
+  """Collects what TensorFlow logs within the context."""
 
   def __init__(self):
     super().__init__()
@@ -50,7 +50,7 @@ class Log(logging.Handler):
 
 
 def test_two_lambdas_in_a_line():
-  """AutoGraph cannot tell them apart, and says nothing: neither needs it."""
+  """AutoGraph cannot tell them apart, but gives no warning, as neither needs it."""
   with Log() as lines:
     dataset = Dataset.range(6).refurbish(lambda x: 10 * x, lambda x: x + 1, r=3, seed=7)
     assert sorted(map(int, dataset)) == [1, 11, 21, 31, 41, 51]

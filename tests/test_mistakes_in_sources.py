@@ -1,4 +1,4 @@
-"""A source of batches, and one that shuffles, are told of, with the way out; what may be meant is not."""
+"""Sources of batches and sources that shuffle are warned of, with a remedy; what may be intended is not."""
 import warnings
 
 import keras
@@ -49,7 +49,7 @@ def mean(batch):
 NOT_BATCHED = {
     "single": images,
     "unbatch": lambda: images().batch(4).map(lambda x, y: (x, y)).unbatch(),
-    # As many of a batch as it has rows, or nobody knows how many.
+    # As many samples as a batch has rows, or an unknown number.
     "mean of as many": lambda: Dataset.from_tensor_slices(np.zeros([64, 8, 8, 3])).batch(8, drop_remainder=True).map(mean),
     "one row of several": lambda: Dataset.range(30).map(lambda i: tf.range(i % 5)).padded_batch(3).map(lambda x: x[0]),
     "joined": lambda: Dataset.from_tensor_slices(list("abcd")).batch(2).map(
@@ -94,7 +94,7 @@ BEHIND = {
 
 @pytest.mark.parametrize("name", BEHIND)
 def test_what_is_behind_the_stage_is_not_warned_of(name, tmp_path):
-  """It may be meant; `rtf.describe` says that it is there."""
+  """It may be intended; `rtf.describe` shows it."""
   dataset = Dataset.range(40).refurbish(lambda x: x, r=2, seed=1)
   assert not told(lambda: BEHIND[name](dataset, *[tmp_path] * (name == "snapshot")))
 
@@ -108,7 +108,7 @@ def test_labels_are_not_looked_at():
 
 
 def test_the_line_is_that_of_the_user():
-  """By method and by apply."""
+  """The warning has the user's line, by method and by apply."""
   for build in (lambda: images().batch(2).refurbish(lambda *x: x), lambda: images().batch(2).apply(rtf.refurbish(lambda *x: x))):
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter("always")
@@ -118,7 +118,7 @@ def test_the_line_is_that_of_the_user():
 
 @pytest.fixture(scope="module", name="folder")
 def make_folder(tmp_path_factory):
-  """A folder of images, with one of its own for each class."""
+  """Makes a folder of images with a subfolder for each class."""
   folder = tmp_path_factory.mktemp("images")
   for label in "ab":
     (folder / label).mkdir()
@@ -128,7 +128,7 @@ def make_folder(tmp_path_factory):
 
 
 def test_folder_of_keras(folder):
-  """Its default is told what to write; what is left out of that is warned of; all of it is fine."""
+  """Its default gets a warning with what to write; a part of that still gets a warning, all of it none."""
   def read(**options):
     return keras.utils.image_dataset_from_directory(folder, image_size=(4, 4), verbose=False, **options)
 
@@ -158,7 +158,7 @@ def test_another_shuffle_is_not_told_of_list_files():
 
 @pytest.mark.parametrize("reads", [None, 2])
 def test_a_shuffle_of_records_is_not_told_of_list_files(reads):
-  """Which files `TFRecordDataset` reads is a dataset, too."""
+  """The file names of `TFRecordDataset` are a dataset, too."""
   with pytest.raises(ValueError, match="leave the shuffle out.*reshuffle_each_iteration=False") as caught:
     tf.data.TFRecordDataset(["a", "b"], num_parallel_reads=reads).shuffle(8).refurbish(lambda x: x)
   assert "list_files" not in str(caught.value)

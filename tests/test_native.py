@@ -1,7 +1,7 @@
-"""Checks that a library is checked before it is loaded, and rebuilt once and whole where it does not fit.
+"""The library is checked before it is loaded, and rebuilt once and completely where it does not fit.
 
-Each test has a package of its own: a copy of native.py beside one C++ source that needs no TensorFlow header, so that
-a build costs a second.
+Each test has its own package, a copy of native.py beside one C++ source that needs no TensorFlow header, so that a
+build takes a second.
 """
 import importlib.util
 import json
@@ -19,7 +19,7 @@ from refurbish_tf._internal import native
 from support import cases
 
 VERSION = tf.__version__
-OTHER = "1.99.0"  # A release that nobody has installed.
+OTHER = "1.99.0"  # A release that does not exist.
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 try:
@@ -30,7 +30,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler: `
 
 
 class Package:
-  """An installed copy of a package with one C++ source, and a compiler that counts how often it is called."""
+  """An installed copy of a package with one C++ source, and a compiler that counts its calls."""
 
   def __init__(self, root, cache):
     self.directory = root / "refurbish_tf"
@@ -43,7 +43,7 @@ class Package:
     self.source.write_text('#include "refurbish_tf/cc/kernels/answer.h"\nint Answer() { return 42; }\n')
     (self.directory / "_internal").mkdir()
     shutil.copy(native.__file__, self.directory / "_internal")
-    # Reading TensorFlow's libraries takes the linker most of its time, and nothing here is in them.
+    # Reading TensorFlow's libraries would take most of the linker's time, and nothing here needs them.
     self.compiler.write_text(
         f'#!/bin/sh\necho >> "{self.calls}"\n'
         'for argument do shift; case $argument in -l*) ;; *) set -- "$@" "$argument";; esac; done\n'
@@ -51,7 +51,7 @@ class Package:
     self.compiler.chmod(0o755)
 
   def native(self):
-    """A newly loaded native.py of this package, as a new process has it."""
+    """Loads this package's native.py again, as a new process would."""
     spec = importlib.util.spec_from_file_location("native_of_a_test", self.directory / "_internal" / "native.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -89,7 +89,7 @@ def no_compiler(tmp_path, monkeypatch):
 
 
 def said(capfd):
-  """The lines on stderr that are ours and not TensorFlow's."""
+  """Our lines on stderr, without TensorFlow's."""
   return [line for line in capfd.readouterr().err.splitlines() if "refurbish_tf" in line]
 
 
@@ -114,11 +114,11 @@ def test_what_is_built_already_is_known(package):
 
 
 def test_each_minor_has_a_directory():
-  """As the wheel has them; what is between two numbers of releases is for one version alone."""
+  """As in the wheel; a pre-release or nightly has a directory for its version alone."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):
     assert native.packaged_directory(version, "somewhere") == pathlib.Path("somewhere", "_native", name)
   assert native.packaged_directory(VERSION).parent.parent == ROOT / "refurbish_tf"
-  # That of this session fits.
+  # This session's library fits.
   assert json.loads(native.library(VERSION).with_name(native.RECORD).read_text())["sources"] == native.fingerprint()
 
 
@@ -138,7 +138,7 @@ def test_which_versions_share_a_library(package, no_compiler, built, installed, 
 
 @pytest.mark.parametrize("directory_of", [OTHER, VERSION])
 def test_mismatch_is_found_before_loading(package, no_compiler, monkeypatch, directory_of):
-  """Whatever directory it lies in: its record counts."""
+  """Whatever the directory: the record beside the library counts."""
   package.pretend_built(OTHER, directory_of)
   monkeypatch.setattr(tf, "load_op_library", lambda path: pytest.fail(f"{path} was loaded"))
   with pytest.raises(ImportError):
@@ -173,7 +173,7 @@ def test_rebuilds_once_and_reuses(package, capfd):
   [message] = said(capfd)
   assert f"built against TensorFlow {OTHER} but {VERSION} is installed: building" in message
   assert re.search(r"done after \d+ s\.$", message)
-  assert package.compilations() == 2  # One source, one link.
+  assert package.compilations() == 2  # One compilation, one link.
   [directory] = package.cached()
   assert sorted(os.listdir(package.cache / directory)) == [native.LIBRARY, native.RECORD]
   assert json.loads((package.cache / directory / native.RECORD).read_text())["tensorflow"] == VERSION
@@ -226,7 +226,7 @@ def test_what_a_killed_build_left_is_cleared_away(package):
   left = path.parent.with_name(path.parent.name + ".part")
   left.mkdir()
   (left / native.LIBRARY).write_bytes(b"half a libr")
-  # A directory without a whole record stands for one that someone has emptied by hand.
+  # A directory without a complete record is as if emptied by hand.
   path.parent.mkdir()
   assert package.native().library(VERSION) == path
   assert package.cached() == [path.parent.name]
@@ -244,7 +244,7 @@ def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monke
   [log] = package.cached()
   assert str(package.cache / log) in message
   assert "#error on purpose" in (package.cache / log).read_text()
-  # Once it builds the log goes, too.
+  # A successful build removes the log, too.
   monkeypatch.setenv("CXX", f"{package.compiler} -DMENDED")
   path = package.native().library(VERSION)
   assert package.cached() == [path.parent.name]
@@ -253,7 +253,7 @@ def test_failed_compilation_names_its_log_and_leaves_nothing_else(package, monke
 @needs_compiler
 @pytest.mark.parametrize("single_files", [False, True])
 def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, single_files):
-  """One that was left out would be an undefined symbol."""
+  """A file that was left out would be an undefined symbol."""
   names = ["Zebra.cc", "0.cc", "kernels/answers.cc"]
   for i, name in enumerate(names):
     (package.directory / "cc" / name).write_text(f"int Answer(); int Answer{i}() {{ return Answer(); }}\n")
@@ -266,7 +266,7 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
   module = package.native()
   before = module.fingerprint()
   module.build(module.packaged_directory(VERSION))
-  # The two that begin with "a" are one group, the others the last one. And the link.
+  # The two that begin with "a" are one group, the others the second one; plus the link.
   assert package.compilations() == (len(names) + 2 if single_files else 3)
   assert module.library(VERSION).parent == module.packaged_directory(VERSION) and module.fingerprint() == before
 
@@ -280,7 +280,7 @@ def test_each_source_is_in_one_group_and_none_takes_much_longer(monkeypatch):
 
 
 def test_no_name_of_one_file_is_seen_in_another():
-  """What files call their own must be told apart in any group; the compiler takes functions for overloads."""
+  """Names local to files must differ in any grouping; the compiler does not notice, as it takes functions for overloads."""
   first = {}
   for path in sorted((native.PACKAGE / "cc").rglob("*.cc")):
     text = path.read_text(encoding="utf-8")
@@ -289,7 +289,7 @@ def test_no_name_of_one_file_is_seen_in_another():
     names += re.findall(r"^(?!class|struct|enum|using|static_assert)\w.*?[ *&](\w+)(?:[([{;]| =)()", own, re.M)
     for name in set("".join(found) for found in names):
       assert first.setdefault(name, path) == path, f"{name} is in {first[name]} and in {path}: rename one of them"
-  assert len(first) > 200  # So that the expressions above still find what they are for.
+  assert len(first) > 200  # Checks that the expressions above still find such names.
 
 
 @needs_compiler
@@ -312,7 +312,7 @@ def test_cache_that_cannot_be_written(package):
 
 
 def test_installed_copy_has_all_sources(tmp_path):
-  # An installed copy that lacks one has another fingerprint than the library it was shipped with.
+  # An installed copy that lacks a file has another fingerprint than the library shipped with it.
   subprocess.run(
       [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path), "build_py", "--build-lib", str(tmp_path)],
       cwd=ROOT, check=True)

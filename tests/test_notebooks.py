@@ -1,4 +1,4 @@
-"""The notebooks run from a clean kernel, have TensorFlow's form, and say what is wrong with a parameter."""
+"""The notebooks run in a clean kernel, have TensorFlow's form, and raise clear errors for bad parameters."""
 import ast
 import importlib
 import pathlib
@@ -28,7 +28,7 @@ def code(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_it_names_of_the_package_is_there(path):
-  """Its modules and what it takes of them. That they do together what they are to, only running it shows."""
+  """The modules and names that it uses exist. Whether they work together only a run shows."""
   modules = {}
   for cell in code(path):
     for node in ast.walk(ast.parse(re.sub(r"^( *)%.*", r"\1pass", cell, flags=re.MULTILINE))):
@@ -42,7 +42,7 @@ def test_what_it_names_of_the_package_is_there(path):
   assert "rtf" in modules and "experiments" in modules
 
 
-# How small they can be, and other values of what they can be given.
+# The smallest parameters, and other values of parameters.
 OTHER = {
     "data_echoing": {"IMAGES": "256", "TARGET": "0.05", "E": "3", "BATCH_SIZE": "16", "SHUFFLE_BUFFER_SIZE": "64", "SEEDS": "1"},
     "data_refurbishing": {"IMAGES": "128", "EPOCHS": "2", "R": "2", "SEEDS": "2"},
@@ -51,7 +51,7 @@ OTHER = {
 }
 
 
-# Each takes 20 to 50 s. The default run has the one that people begin with.
+# Each takes 20 to 50 s. The default run has the one that users begin with.
 @pytest.mark.parametrize("path, parameters", [
     pytest.param(path, parameters, id=f"{path.stem}-{', '.join(parameters) or 'as they are'}",
                  marks=() if parameters and path.stem == "quickstart" else cases.only_exhaustive)
@@ -64,24 +64,24 @@ def test_runs(path, parameters):
   assert pictures and "±" in tables[-1]
   if path.stem == "quickstart":
     assert "**Verdict.**" in tables[-1]
-  # Nothing of what TensorFlow, Keras and TFDS warn of, which a reader cannot tell from an error.
+  # No warnings of TensorFlow, Keras and TFDS, which a reader cannot tell from errors.
   said = "\n".join(output.get("text", "") for output in outputs if output.get("name") == "stderr").splitlines()
-  # That one comes with importing TensorFlow, whatever it is told; the others are the kernel's own.
+  # The first one comes with any import of TensorFlow; the others are the kernel's own.
   said = [line for line in said if not re.search(r"before absl::InitializeLog\(\)|IPKernelApp|Debugger warning", line)]
-  # And that is what the recommender has to say.
+  # This one is the recommender's message.
   said = [line for line in said if "UserWarning: recommend_split: " not in line]
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_parameters_are_checked_before_anything_is_done(path):
-  """What `check_parameters` is called with is each parameter that is a number of something, by its name."""
+  """`check_parameters` gets each parameter that is a number, by its name."""
   cells = code(path)
   parameters = next(cell for cell in cells if cell.startswith("#@title Parameters"))
   numbers = re.findall(r"^([A-Z_]+) = [\d_]+ ", parameters, re.MULTILINE)
   check, = (cell for cell in cells if "check_parameters" in cell)
   checks = [node for node in ast.parse(check).body if "check_parameters" in ast.unparse(node)]
-  # As it is, before the data are read.
+  # Unchanged, before the data are read.
   data = "image_folder(" if path.stem == "quickstart" else "images.load("
   assert check.index("check_parameters") < check.index(data)
   for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # Any real number.
@@ -116,7 +116,7 @@ def test_form():
     nbformat.validate(notebook)
     assert path.stem != "quickstart" or len(notebook.cells) <= 15
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    # In one run from the first to the last.
+    # Executed in one run, from the first cell to the last.
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     outputs = [output for cell in code for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in outputs)

@@ -1,4 +1,4 @@
-"""`rtf.recommend_echo_factor`, with a clock that the pipeline itself moves: nothing here depends on the machine's speed."""
+"""`rtf.recommend_echo_factor`, with a clock that the pipeline moves: nothing depends on the machine's speed."""
 import math
 
 import pytest
@@ -36,7 +36,7 @@ class Upstream:
     self.dataset = tf.data.Dataset.from_generator(
         generate, output_signature=(tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int64)))
     options = tf.data.Options()
-    # Else elements are read ahead, and the clock moves before they are asked for.
+    # Otherwise elements are read ahead, and the clock moves before they are requested.
     options.experimental_optimization.inject_prefetch = False
     self.dataset = self.dataset.with_options(options)
 
@@ -47,7 +47,7 @@ class Upstream:
 @pytest.mark.parametrize("ratio, most, factor", [
     (0.2, None, 1), (1, None, 1), (2, None, 2), (3.47, None, 3.4), (6, None, 6), (30, None, 8), (30, 20, 20)])
 def test_ratio_and_factor(ratio, most, factor):
-  """In whole tenths, so that it costs nothing."""
+  """The factor is in tenths, rounded so that it costs nothing."""
   found = Upstream(1000, lambda k: ratio * 0.1).recommend(step_time=0.1, **({} if most is None else {"max_e": most}))
   assert (found.t_upstream, found.t_downstream, found.ratio) == pytest.approx((ratio * 0.1, 0.1, ratio))
   assert found.factor == factor and found.step_without_echo == pytest.approx(max(ratio * 0.1, 0.1))
@@ -58,7 +58,7 @@ def test_ratio_and_factor(ratio, most, factor):
 
 
 def test_shows_the_whole_factor_too():
-  """A fraction leaves the number of elements unknown, and who needs it must find the other factor."""
+  """A fraction leaves the number of elements unknown, so users who need it must see the whole factor."""
   for factors in (None, [1.5, 6]):
     found = Upstream(1000, lambda k: 0.226).recommend(step_time=0.1, factors=factors)
     assert (found.factor, found.whole_factor) == (2.2, 2)
@@ -76,7 +76,7 @@ def test_warm_up_and_outliers_do_not_count():
 
 
 def test_bursts_of_a_parallel_stage():
-  # Four at a time: none takes 0.1 s by itself, but they come at that rate.
+  # Four at a time: each takes longer than 0.1 s, but they come at that rate.
   assert Upstream(1000, lambda k: 0.4 if k % 4 == 0 else 0.0).recommend(step_time=0.1).t_upstream == pytest.approx(0.1)
 
 

@@ -1,4 +1,4 @@
-"""`rtf.recommend_split`: the ranking with times that are given, and measuring where it cannot be close."""
+"""`rtf.recommend_split`: the ranking for given times, and measurements where the result is clear."""
 import importlib
 import itertools
 import math
@@ -13,7 +13,7 @@ from refurbish_tf.advice import measure_split
 # The function of the same name hides it as an attribute of the package.
 module = importlib.import_module("refurbish_tf.advice.recommend_split")
 
-# What it advises against depends on how long the layers take here. Where it must, a test asks for it.
+# Its warnings depend on how long the layers take here. Tests that need one check for it.
 pytestmark = pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 
 IMAGES = tf.data.Dataset.from_tensor_slices(
@@ -33,7 +33,7 @@ def layer_named(name):
 
 def recommend(layers, *, read=0.0, reads_all=False, epochs=90, min_diversity=0.95, reuse_factors=(2, 3, 4), specs=None,
               num_samples=1000, batched_outcomes=1, final=None, functions=None):
-  """What is recommended for layers of (name, microseconds, outcomes), of images of 100 bytes."""
+  """The recommendation for layers of (name, microseconds, outcomes) and images of 100 bytes."""
   names, times, outcomes = zip(*layers)
   times = [1e-6 * microseconds for microseconds in times]
   costs = measure_split.Costs(
@@ -77,7 +77,7 @@ def test_the_floor_decides():
     assert found.best.diversity >= floor
     assert found.best.time == min(row.time for row in found.predictions if row.diversity >= floor)
     assert found.best.split == split
-  # Only standard training has all of it.
+  # Only standard training has full diversity.
   assert recommend(PAPER, min_diversity=1).r == 1
 
 
@@ -114,7 +114,7 @@ def test_expensive_last_layers_and_the_order_that_would_help():
 
 
 def test_another_order_is_another_one():
-  """What stands behind a split was measured as a whole; the sum of its layers' times may be less."""
+  """The layers after a split were measured together; the sum of their times may be less."""
   layers = [("blur", 1000, 14), ("crop", 20, 81), ("flip", 10, 2)]
   found = recommend(layers, final=(2e-3, 2e-3), reuse_factors=[4])
   assert not any("Another order" in warning for warning in found.warnings)
@@ -178,7 +178,7 @@ def test_refurbish_takes_it():
 def test_noise_does_not_make_negative_times():
   costs = measure_split.Costs(read=0.0, memory=1.0, standard=29.0, stage=10.0, partial=(9.0, 30.0, 29.0), final=(31.0, 8.0))
   assert all(seconds >= 0 for seconds in costs.layers())
-  # Of a cheap layer beside an expensive one, the difference that the expensive one is not in.
+  # For a cheap layer beside an expensive one, the difference without the expensive one counts.
   costs = measure_split.Costs(read=0.0, memory=1.0, standard=1027.0, stage=10.0,
                               partial=(1000.0, 1015.0, 1027.0), final=(25.0, 15.0))
   assert costs.layers() == (990.0, 10.0, 5.0)
@@ -189,9 +189,9 @@ def test_noise_does_not_make_negative_times():
     (itertools.cycle(range(20)), (20, False, 20)),
     (itertools.cycle(range(1000)), (1000, False, 1000)),
     (itertools.count(), (math.inf, False, math.inf)),
-    # Every other draw is another one: two are the same in a quarter of the cases.
+    # Every second draw is a different one: two are the same in a quarter of the cases.
     ((i // 2 * (i % 2) for i in itertools.count()), (measure_split.MOST_DRAWS // 2, True, pytest.approx(4, rel=0.01))),
-    # Two, one of which comes once in ten draws.
+    # Two outcomes, one of which comes once in ten draws.
     ((i % 10 == 0 for i in itertools.count()), (2, False, pytest.approx(1 / (0.9**2 + 0.1**2), rel=0.05))),
 ])
 def test_count_distinct(draws, expected):
@@ -204,7 +204,7 @@ def test_counting_ends_when_the_time_is_up():
   assert measure_split.count_distinct(draws, 64, lambda: True)[:2] == (50, True)
   assert len(drawn) == 64
   assert measure_split.count_distinct(itertools.count(), 64, lambda: True)[:2] == (math.inf, False)
-  # Too few draws to say that.
+  # Too few draws to tell.
   assert measure_split.count_distinct(itertools.count(), 8, lambda: True)[:2] == (8, True)
 
 
@@ -239,14 +239,14 @@ def test_measures_and_counts():
 
 
 def mostly_nothing(image, seed):
-  """One of 59 outcomes, but 96 times in 100 the same one."""
+  """One of 59 outcomes, the same one in 96 of 100 cases."""
   number = tf.random.stateless_uniform([], seed, 0, 1500, tf.int32)
   return image + tf.cast(tf.minimum(number, 58), tf.uint8)
 
 
 @pytest.fixture
 def all_draws(monkeypatch):
-  """Outcomes are counted to the end, however long that takes; but those of one image, and so many."""
+  """Outcomes are counted to the end, however long that takes, but for one image and a limited number of draws."""
   monkeypatch.setattr(measure_split, "MOST_DRAWS", 1024)
   monkeypatch.setattr(measure_split, "COUNTED_SAMPLES", 1)
   count = measure_split.count_distinct
@@ -254,7 +254,7 @@ def all_draws(monkeypatch):
 
 
 def test_rare_outcomes_are_no_diversity(all_draws):
-  """What Theorem 1 says of equally likely outcomes is far too much here: r uses of a sample hardly differ."""
+  """Theorem 1, for equally likely outcomes, promises far too much here: r uses of a sample hardly differ."""
   with pytest.warns(UserWarning, match="recommend_split: "):
     found = rtf.recommend_split(
         [lambda image, seed: busy(noise(image, seed), seed), mostly_nothing], IMAGES, num_outcomes=[math.inf, None], **QUICK)
@@ -265,13 +265,13 @@ def test_rare_outcomes_are_no_diversity(all_draws):
   draws = [list(tf.data.Dataset.range(300).map(
       lambda i: mostly_nothing(tf.zeros([], tf.uint8), tf.stack([tf.cast(i, tf.int32), use]))).as_numpy_iterator())
            for use in range(3)]
-  # Of a continuous partial augmentation: how many of a cached sample's uses differ.
+  # With a continuous partial augmentation: how many of a cached sample's uses differ.
   real = sum(len(set(uses)) for uses in zip(*draws)) / (3 * 300)
   assert predicted[3] < real + 0.1 and found.r == 1
 
 
 def test_rare_outcomes_are_no_diversity_wherever_they_are(all_draws):
-  """Cached, a layer that mostly does nothing does not make the loss of what is behind it small."""
+  """If it is cached, a layer that mostly does nothing does not hide the loss by the layers after it."""
   def rare(image, seed):
     applied = tf.random.stateless_uniform([], seed, 0, 10, tf.int32) == 0
     drawn = tf.random.stateless_uniform([], seed + 1, 1, 120, tf.int32)
@@ -287,14 +287,14 @@ def test_rare_outcomes_are_no_diversity_wherever_they_are(all_draws):
 
 
 def test_what_is_behind_a_split_costs_what_it_adds():
-  """Times that are measured one by one do not agree; a gain that the cached layer does not have is none."""
+  """Separately measured times do not add up; a gain larger than the cached layer's time does not count."""
   found = recommend([("crop", 1, 81), ("rand_augment", 1000, 14)], batched_outcomes=162, min_diversity=0.1,
                     final=(STAGE + 700e-6,), reuse_factors=(2,))
   assert next(row for row in found.predictions if row.split == 1).t_f >= 1000e-6
 
 
 def test_layers_that_stay_together_change_places_together():
-  """AutoAugment's two hand on more than an image."""
+  """AutoAugment's two layers pass on more than an image."""
   image, half = tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.uint8)
   found = recommend(
       [("crop", 20, 81), ("flip", 10, 2), ("first", 500, 200), ("second", 500, 20)], specs=[image, image, image, half, image],
@@ -314,7 +314,7 @@ def test_outcomes_behind_the_stage_count():
 
 
 def test_bytes_are_those_of_the_store():
-  """Of samples of different size and of strings, too; from a stream of unknown length."""
+  """Also for samples of different size and strings, and for a stream of unknown length."""
   source = tf.data.Dataset.range(1, 7).filter(lambda i: i > 0).map(
       lambda i: {"image": tf.fill([i, 1, 3], tf.constant(3, tf.uint8)), "id": tf.strings.as_string(i)})
   found = rtf.recommend_split(
@@ -362,13 +362,13 @@ def flip(image, seed):
     (dict(dataset=IMAGES.shuffle(3)), ValueError, "changes its order"),
     (dict(dataset=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "must be one named 'image'"),
     (dict(layers=[lambda image: (image, image), flip]), ValueError, "Layer 1 of 2, <lambda>, was .*same structure"),
-    # Without a label the second is not taken for one.
+    # In a dataset without labels the second component is not taken for one.
     *((dict(dataset=IMAGES.map(lambda image, label: image), layers=[layer, *behind]), ValueError,
        "Layer 1 of ., <lambda>, was .*same structure")
       for layer in (lambda image: (image, image), lambda image: [image, image]) for behind in ([], [flip])),
     (dict(layers=[flip, lambda image: None]), ValueError, "Layer 2 of 2"),
     (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "Layer 2 of 2, flip, fails.*must be .height, wid"),
-    # Only when it runs.
+    # Fails only when it runs.
     (dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]), ValueError,
      "Layer 2 of 2, <lambda>, fails on what it is given.*StringToNumberOp could not"),
     (dict(min_diversity=0), ValueError, "min_diversity must be .*above 0 and up to 1, got 0"),

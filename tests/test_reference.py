@@ -1,4 +1,4 @@
-"""The stage yields what its specification does, `support/reference.py`, bit for bit."""
+"""The stage yields, bit for bit, what its specification `support/reference.py` yields."""
 import itertools
 
 from hypothesis import example, given, settings, strategies as st
@@ -35,7 +35,7 @@ epochs = st.lists(st.tuples(st.one_of(st.none(), st.integers(1, 12)), st.boolean
 def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, eviction, shuffle, history, parallel):
   source = tf.data.Dataset.range(100, 100 + n).map(tf.identity)
   how = {"seed": seed, "order_seed": order_seed, "eviction": eviction, "shuffle": shuffle}
-  # Of two int64 each, and a little room that is not enough for another.
+  # Two int64 each, and a little room, too small for another sample.
   store = rtf.CacheStore(max_bytes=None if capacity is None else 16 * capacity + 9)
   stage = source.refurbish(partial_fn, final_fn, r, store=store, num_parallel_calls=parallel, **how)
   reference = Refurbish(source, partial_fn, final_fn, r, capacity=capacity, store=rtf.CacheStore(element_spec=(
@@ -50,7 +50,7 @@ def test_the_stage_is_its_specification(n, r, seed, order_seed, capacity, evicti
 
 
 def test_the_specification_prepares_what_it_has_not():
-  """Else it would yield the same without a store."""
+  """Otherwise it would yield the same without a store."""
   prepared = []
 
   def counted(x, seed):

@@ -1,4 +1,4 @@
-"""G7: a checkpointed iterator goes on where it stopped, in a new process too, without the contents of the cache store."""
+"""G7: a checkpointed iterator goes on where it stopped, also in a new process, without the contents of the cache store."""
 import gc
 import json
 import os
@@ -26,7 +26,7 @@ def test_restores_at_every_step(tmp_path, kind, symbolic, parallel, buffer, on_d
   expected = take(iter(make(**how)))
   for step in cases.some(range(EPOCHS * n + 1), 6):
     if on_disk:
-      # Warm or empty by turns.
+      # The store is warm and empty in turn.
       how["store"] = tmp_path / f"store {step}"
     iterator = iter(make(**how))
     elements = take(iterator, step)
@@ -59,28 +59,28 @@ def test_restores_again_and_again(tmp_path, kind, symbolic, r):
 
 
 def test_goes_on_with_damaged_records(tmp_path):
-  """Every sample comes out bit for bit; those that are found damaged when they are read come last, the others as ever."""
+  """Every sample is the same bit for bit; those found damaged when they are read come last, the others in their order."""
   n, done = 30, 10
   expected = take(iter(make(n=n, r=3)))
   iterator = iter(make(n=n, r=3, store=tmp_path / "store"))
   elements = take(iterator, n + done)
   path = save(iterator, tmp_path)
   del iterator
-  gc.collect()  # Which writes what is in memory.
+  gc.collect()  # Closing the store writes what is in memory.
   whole = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "whole"))
   stored = {index for index in range(n) if index in whole}
   for file in (tmp_path / "store").glob("small-*"):
     content = np.frombuffer(file.read_bytes(), np.uint8).copy()
-    content[np.arange(len(content)) % 1200 < 400] ^= 1  # Of some records all, of some a part, and nothing of most.
+    content[np.arange(len(content)) % 1200 < 400] ^= 1  # Some records completely, some partly, most not at all.
     file.write_bytes(content.tobytes())
-  # Which samples these are is seen in a copy: what is known to be damaged before it is read is prepared at its place.
+  # A copy shows which samples are damaged: those known to be before they are read are prepared at their place.
   copy = rtf.CacheStore(shutil.copytree(tmp_path / "store", tmp_path / "copy"))
   copy.verify()
   damaged = {index for index in stored if index not in copy}
   assert 3 < len(damaged) < len(stored) - 3
   elements += take(restore(make(n=n, r=3, store=tmp_path / "store"), path))
   assert elements[:n + done] == expected[:n + done]
-  # Those that had been handed out before are read in the epoch after. Then all are found.
+  # Samples handed out before are read in the next epoch. Then all are found.
   assert sorted(elements[2 * n:3 * n]) == sorted(expected[2 * n:3 * n])
   assert elements[3 * n:] == expected[3 * n:]
   rest, undisturbed = elements[n + done:2 * n], expected[n + done:2 * n]
@@ -93,8 +93,8 @@ def test_goes_on_with_damaged_records(tmp_path):
 
 
 def test_a_warm_store_saves_what_was_prepared(tmp_path):
-  """What was lost is prepared again, and nothing else."""
-  # So many that what tf.data has read ahead when the iterator is saved is a small part.
+  """Lost samples are prepared again, and no others."""
+  # So many that the samples that tf.data has read ahead at the save are a small part.
   n = 1000
   how = {"n": n, "r": 4, "parallel": 1, "buffer": 1}
   iterator = iter(make(**how, store=tmp_path / "store"))
@@ -123,15 +123,15 @@ def test_restoring_sets_the_stage_back_and_harms_no_other_iterator(tmp_path):
   restored = restore(dataset, path)
   assert first + take(restored) == expected[0]
   assert begun + take(other) == expected[1]
-  # The next epoch is the one after that which was restored.
+  # The next epoch follows the restored one.
   for number in (1, 2, 3):
     assert take(iter(dataset)) == expected[number]
-  # Caching goes on as well: of the last epoch, 4 of 12 are prepared.
+  # Caching goes on: in the last epoch 4 of 12 samples are prepared.
   assert rtf.stats(dataset)[0].epochs[-1].fresh == 4
 
 
 def test_saved_between_epochs(tmp_path):
-  """An iterator that was only made begins no epoch; one that has ended stays so."""
+  """An iterator that was only created begins no epoch; one that has ended stays ended."""
   dataset = make(n=5, epochs=None)
   expected = [take(iter(dataset)) for _ in range(3)]
   dataset = make(n=5, epochs=None)
@@ -148,7 +148,7 @@ def test_saved_between_epochs(tmp_path):
 
 
 def test_small_at_the_size_of_imagenet(tmp_path):
-  """No contents of the store, whichever elements were yielded: a bit for each, not the indices of the 160,000."""
+  """No contents of the store, and for the yielded elements a bit each, not the 160,000 indices."""
   n = 1_281_167
   for symbolic in cases.some((False, True), 1):
     dataset = tf.data.Dataset.range(n).refurbish(tf.identity, r=3, seed=1).batch(1024)
@@ -164,7 +164,7 @@ def test_small_at_the_size_of_imagenet(tmp_path):
 
 
 def test_a_first_pass_that_ends_after_another_iterator_was_restored(tmp_path):
-  """The schedule, which begins with it, begins at an epoch that there is."""
+  """The schedule, which begins with this pass, begins at an existing epoch."""
   dataset = make("stream", 12, 3, epochs=None)
   path = save(iter(dataset), tmp_path)
   first = iter(dataset)
@@ -180,7 +180,7 @@ def test_a_first_pass_that_ends_after_another_iterator_was_restored(tmp_path):
 
 
 def test_restoring_before_the_schedule_began(tmp_path):
-  """A stream's schedule begins when its length is known; there is no going back to before that."""
+  """A stream's schedule begins when its length is known; an earlier state cannot be restored."""
   def epoch(iterator):
     return sorted(index for index, *_ in take(iterator))
 
@@ -193,7 +193,7 @@ def test_restoring_before_the_schedule_began(tmp_path):
   assert epoch(restore(dataset, path)) == list(range(10))
   for _ in range(3):
     assert epoch(iter(dataset)) == list(range(10))
-  # The two first passes prepared all; after them five are prepared in each epoch.
+  # The first two passes prepared all samples; each later epoch prepares five.
   assert [epoch.fresh for epoch in rtf.stats(dataset)[0].epochs] == [10, 10, 0, 5, 5, 5]
 
 
@@ -211,7 +211,7 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
 
 
 def train_until_killed(directory, kind, stop):
-  """In a process of its own, which kills itself at the step `stop`."""
+  """Runs in its own process, which kills itself at the step `stop`."""
   iterator = iter(make(kind, 50, 3, parallel=3))
   checkpoint = tf.train.Checkpoint(iterator=iterator, step=tf.Variable(0, dtype=tf.int64))
   manager = tf.train.CheckpointManager(checkpoint, directory / "checkpoints", max_to_keep=2)
@@ -243,6 +243,6 @@ def test_killed_and_restarted_training_sees_what_an_unbroken_one_sees(tmp_path, 
   if kind == "range":
     assert elements == expected
   else:
-    # Of a stream, which samples come when depends on what was prepared when; what each of them is does not.
+    # With a stream, the order of samples depends on what was prepared when; their contents do not.
     assert sorted(elements) == sorted(expected)
     assert_epochs(elements, 50)

@@ -1,4 +1,4 @@
-"""The folders of the package: what each may use, and how large a file may be. ARCHITECTURE.md says what is in them."""
+"""The folders of the package: what each may import, and how large a file may be. ARCHITECTURE.md describes them."""
 import ast
 import pathlib
 import re
@@ -6,12 +6,12 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "refurbish_tf"
 
-# The folders of cc/ that each of them may include, besides itself.
+# The folders of cc/ that each one may include from, besides itself.
 CC_MAY_INCLUDE = {
     "base": (), "schedule": (), "workers": (), "image": (), "store": ("base",), "sources": ("base",),
     "stage": ("base", "schedule", "store"),
     "kernels": ("base", "schedule", "workers", "store", "stage", "image", "sources"), "ops": ("image",)}
-# The same within kernels/: "" are the files that lie in it, which all of its folders share.
+# The same within kernels/: "" stands for the files directly in it, which all of its folders share.
 KERNELS_MAY_INCLUDE = {"": (), "refurbish": ("",), "echo": ("",), "sources": ("",), "image": ("",)}
 # Modules and folders of the package, each with those above it: it may import any that comes before its own line.
 LAYERS = (
@@ -34,13 +34,13 @@ def test_includes_run_downward_only():
   cc = PACKAGE / "cc"
   assert {path.name for path in cc.iterdir()} == set(CC_MAY_INCLUDE)
   check_includes(cc, lambda path: path.parts[0], CC_MAY_INCLUDE)
-  # What serves one transformation knows nothing of another one.
+  # A folder for one transformation must not know another one.
   check_includes(
       cc / "kernels", lambda path: "/".join(path.parts[1:-1]) if path.parts[0] == "kernels" else None, KERNELS_MAY_INCLUDE)
 
 
 def imported(path):
-  """The modules and folders of the package that a file imports, wherever in it; `__init__` for the package itself."""
+  """The modules and folders of the package that a file imports anywhere; `__init__` for the package itself."""
   found = set()
   for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
     names = []
@@ -70,6 +70,6 @@ def test_no_file_is_above_500_lines():
 
 
 def test_no_random_device():
-  """Some builds of the standard library open a file for it, and throw where the process has no descriptor left."""
+  """Some builds of the standard library open a file for it, and throw if the process has no descriptor left."""
   for path in (PACKAGE / "cc").rglob("*.*"):
     assert "#include <random>" not in path.read_text(encoding="utf-8"), path

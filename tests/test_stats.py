@@ -1,4 +1,4 @@
-"""rtf.stats: the counts are those of what really ran."""
+"""rtf.stats: the counts are those of what really ran, and rtf.describe."""
 import collections
 import dataclasses
 import time
@@ -49,7 +49,7 @@ KINDS = ("range", "stream", "stream of known length")
 @settings(max_examples=cases.examples(20), derandomize=True)
 @example(kind="range", n=20, r=2, epochs=5, eviction="balanced")
 def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
-  """fresh is how often partial_fn ran in the epoch, fresh + cached how often final_fn did; evicted are fresh again."""
+  """partial_fn ran `fresh` times in the epoch, final_fn `fresh + cached` times; evicted samples are fresh again."""
   stage = Stage(n, kind, r=r, eviction=eviction)
   assert stage.stats.epochs == ()
   fresh, used = [], []
@@ -61,7 +61,7 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
   found = stage.stats
   assert [epoch.fresh for epoch in found.epochs] == fresh
   assert [epoch.fresh + epoch.cached for epoch in found.epochs] == used == [n] * epochs
-  # The first epoch evicts nothing: there is nothing yet.
+  # The first epoch evicts nothing, as the store is empty.
   assert [epoch.evicted for epoch in found.epochs] == ([0] + fresh[1:] if epochs else [])
   assert [epoch.absent for epoch in found.epochs] == [0] * epochs
   assert (found.total.fresh, found.total.cached) == (sum(fresh), n * epochs - sum(fresh))
@@ -70,20 +70,20 @@ def test_counts_of_whole_epochs(kind, n, r, epochs, eviction):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes(kind):
-  """bytes is what the store holds at the end of the epoch, as the store says itself."""
+  """`bytes` is what the store holds, by its own count, at the end of the epoch."""
   store = rtf.CacheStore()
   stage = Stage(12, kind, r=3, store=store)
   held = []
   for _ in range(4):
     list(stage.dataset)
     held.append(store.stats().bytes)
-  # After its last use a sample is held no longer; a stream of unknown length does not know of it in its first epoch.
+  # A sample is dropped after its last use, which a stream of unknown length does not know in its first epoch.
   assert [epoch.bytes for epoch in stage.stats.epochs] == held and held[1:] == [8 * 8] * 3
   assert stage.stats.total.bytes == held[-1]
 
 
 def test_early_stop():
-  """An epoch that was stopped counts what was used, and what it did not leave in the store is absent in the next one."""
+  """A stopped epoch counts the samples used; those it did not put into the store are absent in the next one."""
   stage = Stage(12, r=100, num_parallel_calls=None)
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
@@ -102,7 +102,7 @@ def test_early_stop():
 
 
 def test_removed_samples_are_absent():
-  """What was removed from the store is fresh, and told apart from what was evicted."""
+  """Samples removed from the store are fresh, and counted apart from evicted ones."""
   store = rtf.CacheStore()
   stage = Stage(12, r=100, store=store)
   list(stage.dataset)
@@ -114,7 +114,7 @@ def test_removed_samples_are_absent():
 
 
 def test_samples_without_room_are_absent_or_fresh():
-  """Under max_bytes what cannot be kept is prepared by schedule: nothing is missed that was expected."""
+  """Under max_bytes samples that cannot be kept are prepared by schedule: no expected sample is absent."""
   stage = Stage(12, r=100, store=rtf.CacheStore(max_bytes=5 * 8))
   for _ in range(3):
     list(stage.dataset)
@@ -123,7 +123,7 @@ def test_samples_without_room_are_absent_or_fresh():
 
 
 def test_two_iterators_at_once():
-  """Each is an epoch of its own, with counts of its own."""
+  """Each is a separate epoch, with its own counts."""
   stage = Stage(12, r=2)
   twice = list(tf.data.Dataset.zip(stage.dataset, stage.dataset).as_numpy_iterator())
   assert [sorted(side) for side in zip(*twice)] == [list(range(12))] * 2
@@ -138,7 +138,7 @@ def test_an_iterator_that_is_not_read_is_no_epoch():
   iterators = [iter(stage.dataset.batch(4).prefetch(2)) for _ in range(3)]
   assert stage.stats.epochs == ()
   next(iterators[1])
-  # What was asked for before is a snapshot.
+  # An earlier result is a snapshot.
   before = stage.stats
   copy = dataclasses.replace(before)
   list(stage.dataset)
@@ -148,7 +148,7 @@ def test_an_iterator_that_is_not_read_is_no_epoch():
 
 
 def test_several_stages():
-  """Every stage below the dataset has its counts, upstream first and from left to right, once each."""
+  """Every stage below the dataset has its counts once, upstream first and from left to right."""
   first, second = Stage(12, r=2, name="first"), Stage(10, r=5)
   both = tf.data.Dataset.zip(first.dataset, second.dataset.take(10), first.dataset).batch(2).prefetch(1)
   for _ in range(2):
@@ -156,10 +156,10 @@ def test_several_stages():
   found = rtf.stats(both)
   assert [stage.name for stage in found] == ["first", "refurbish"]
   assert found == [first.stats, second.stats]
-  # zip stops when its shortest input ends, so those of `first` were stopped at 10 of 12, twice in each epoch.
+  # zip stops when its shortest input ends, so epochs of `first` stop at 10 of 12, two in each epoch.
   assert len(found[0].epochs) == 4
   assert [(epoch.fresh, epoch.cached) for epoch in found[1].epochs] == [(10, 0), (2, 8)]
-  # A stage is found below any other dataset, and as made by apply.
+  # A stage is found below any other dataset, and if made by apply.
   stage = tf.data.Dataset.range(12).apply(rtf.refurbish(tf.identity, r=2, name="here"))
   for dataset in (stage, stage.repeat(2).take(3), stage.with_options(tf.data.Options()),
                   stage.map(tf.identity).concatenate(tf.data.Dataset.range(3)), stage.filter(lambda x: x > 3).cache(),
@@ -187,7 +187,7 @@ def test_printing():
 
 
 def test_waits(tmp_path):
-  """Seconds that the stage waits for fresh samples, and for a store on disk; one in memory is not waited for."""
+  """The seconds of waiting for fresh samples, and for a store on disk; a store in memory causes no wait."""
   def slow(index):
     time.sleep(0.02)
     return index
@@ -209,7 +209,7 @@ def test_waits(tmp_path):
 
 
 def test_the_profiler_shows_the_stages(tmp_path):
-  """Their iterators carry what one wants to know of them, with the hit ratio so far."""
+  """Their iterators show their settings and the hit ratio so far."""
   refurbished = tf.data.Dataset.range(40).refurbish(lambda x: x, r=4, seed=1)
   dataset = refurbished.echo(2).echo(rtf.AUTOTUNE)
   list(dataset)
@@ -224,16 +224,16 @@ def test_the_profiler_shows_the_stages(tmp_path):
       for event in line.events:
         kind = plane.event_metadata[event.metadata_id].name.split("::")[-1]
         values = {names[stat.metadata_id]: getattr(stat, stat.WhichOneof("value")) for stat in event.stats}
-        # A text is given by reference.
+        # The trace refers to texts by number.
         seen[kind].append({name: names.get(value, value) if name in ("source", "stage") else value
                            for name, value in values.items()})
   calls = seen["Refurbish"]
   assert {call["stage"] for call in calls} == {refurbished.refurbish_stage.numpy().decode()}
   assert {float(call["r"]) for call in calls} == {4}
-  # At the first call the epoch has not begun, and after the last element it is over. A call tells what came before it.
+  # At the first call the epoch has not begun, and after the last element it is over. A call shows the counts before it.
   under_way = [call for call in calls if "epoch" in call]
   assert len(under_way) == 39 and {int(call["epoch"]) for call in under_way} == {1}
-  # Of 39 elements 29 or 30 were cached, as the last one was fresh or not.
+  # Of 39 elements 29 or 30 were cached, depending on whether the last one was fresh.
   assert any(abs(39 * float(call["hit_ratio"]) - cached) < 1e-3 for call in under_way for cached in (29, 30))
   assert {call["source"] for call in under_way} == {"random access"}
   assert {float(call["e"]) for call in seen["Echo"]} == {2}
@@ -278,7 +278,7 @@ def test_description(tmp_path):
 
 
 def test_description_of_what_is_behind():
-  """In order, in the pipeline that is given, and of the stage alone."""
+  """The stages in order, for the given pipeline and for the stage alone."""
   stage = tf.data.Dataset.range(40).take(30).refurbish(lambda x: x)
   for behind, expected in (
       (stage.skip(8).take(8).cache().prefetch(1), "skip(8), take(8), cache, prefetch"),
@@ -290,7 +290,7 @@ def test_description_of_what_is_behind():
 
 
 def test_description_of_sources(tmp_path):
-  """Whether it is read by index, else which stage is in the way, and what would not be; and how much of it is read."""
+  """Whether it is read by index, else which stage prevents that and what to use instead; and how much of it is read."""
   def source(dataset, r=3):
     line, = [line for line in rtf.describe(dataset.refurbish(lambda *x: x, r=r)).splitlines() if line.startswith("  source")]
     return line[len("  source  "):]
@@ -320,7 +320,7 @@ def test_description_of_sources(tmp_path):
       "repeat", "27 ", "; echo(n), with a whole n, in place of repeat(n) is read by index")
   assert source(numbers.concatenate(numbers.echo(2))) == by_index.format(9, 27)
   assert source(numbers.shuffle(3, reshuffle_each_iteration=False)) == stream.format("shuffle", "9 ", "")
-  # The first one from the files on, of either input.
+  # The first one, counted from the files, of either input.
   assert source(tf.data.Dataset.zip(numbers, numbers.cache().filter(lambda x: True))) == stream.format("cache", "", "")
 
 
@@ -336,7 +336,7 @@ def test_bad_arguments():
 
 
 def test_each_dataset_is_visited_once():
-  """Forty levels, each of which has the one below it twice: a walk by all ways would not end."""
+  """Forty levels, each with the one below it twice: a walk along all paths would not end."""
   below = diamond = tf.data.Dataset.range(40).refurbish(lambda x: x)
   for _ in range(40):
     diamond = diamond.concatenate(diamond)

@@ -1,4 +1,4 @@
-"""Sources as they are: TFDS, which puts a cache() into small data sets, and data that are sorted by class."""
+"""Real sources: TFDS, which puts a cache() into small data sets, and data sorted by class."""
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -32,9 +32,9 @@ class Decoder:
 
 
 def test_cifar10_as_source(cifar10, capfd):
-  """Decoding runs for fresh samples alone, epochs are whole, and the cache() that TFDS puts there is not complained of."""
+  """Decoding runs only for fresh samples, epochs are whole, and the cache() that TFDS adds logs no warning."""
   source = cifar10()
-  assert b"CacheDatasetV2" in source._as_serialized_graph().numpy()  # Else there is nothing to be seen here.
+  assert b"CacheDatasetV2" in source._as_serialized_graph().numpy()  # Otherwise this test shows nothing.
   decode = Decoder()
   train = source.refurbish(decode, r=2, seed=1).batch(125)
   expected = sorted((int(element["id"][len("train_"):]), element["label"]) for element in source.as_numpy_iterator())
@@ -42,7 +42,7 @@ def test_cifar10_as_source(cifar10, capfd):
   calls = 0
   for epoch in range(3):
     iterator = iter(train)
-    # As Keras reads it: all batches there are, and not the end.
+    # As Keras reads it: all batches, but not the end.
     batches = [next(iterator) for _ in range(N // 125)]
     del iterator
     assert sorted(
@@ -57,7 +57,7 @@ def test_cifar10_as_source(cifar10, capfd):
 
 
 def test_cifar10_with_shuffled_files_is_refused(cifar10):
-  """shuffle_files=True lets the order change between epochs, and the message names it."""
+  """shuffle_files=True lets the order change between epochs; the message names it."""
   with pytest.raises(ValueError, match="shuffle_files=False"):
     cifar10(shuffle_files=True).shuffle(100).refurbish(Decoder())
 
@@ -70,14 +70,14 @@ def sorted_by_class():
 
 
 def classes_per_batch(dataset):
-  """How many classes each batch of 100 holds."""
+  """The number of classes in each batch of 100."""
   batches = list(dataset.batch(100).as_numpy_iterator())
   assert sorted(np.concatenate(batches)) == sorted(list(range(CLASSES)) * OF_EACH)
   return [len(set(batch)) for batch in batches]
 
 
 def test_sorted_data_give_mixed_batches():
-  """From the first epoch on: by index fresh samples are asked for in random order, of a stream drawn from the shuffle buffer.
+  """From the first epoch on: fresh samples are read in random order by index, or drawn from the shuffle buffer of a stream.
 
   All ten classes need a buffer as large as the source, and so the default is here.
   """
@@ -85,9 +85,9 @@ def test_sorted_data_give_mixed_batches():
   for source in (sorted_by_class().map(tf.identity), stream):
     train = source.refurbish(tf.identity, r=3, seed=1)
     for _ in range(3):
-      # That a batch of 100 random samples has fewer than 8 of 10 classes happens once in a million.
+      # A batch of 100 random samples has fewer than 8 of 10 classes once in a million cases.
       assert min(classes_per_batch(train)) >= 8
   half = stream.refurbish(tf.identity, r=3, seed=1, shuffle_buffer_size=CLASSES * OF_EACH // 2)
   assert min(classes_per_batch(half)[:5]) >= 5
-  # The cached samples come in uniformly random order whatever the source.
+  # Cached samples come in uniformly random order with any source.
   assert min(classes_per_batch(half)) >= 6

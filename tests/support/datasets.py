@@ -1,4 +1,4 @@
-"""Datasets, options and functions of tf.data, and what a process takes, for tests of what surrounds a stage."""
+"""Datasets, options and functions of tf.data, and the memory of a process, for tests of what surrounds a stage."""
 import ctypes
 import gc
 import os
@@ -22,7 +22,7 @@ def fresh(dataset):
 
 
 def stream(n):
-  """0 ... n - 1 of a length that nobody knows."""
+  """0 ... n - 1, as a dataset of unknown length."""
   return Dataset.range(n).filter(lambda index: True)
 
 
@@ -43,7 +43,7 @@ def draw_again(index, first, seed):
 
 
 def read(dataset, limit=1000):
-  """Reads to the end across errors. Returns the elements and the errors."""
+  """Reads to the end, continuing after errors. Returns the elements and the errors."""
   iterator = iter(dataset)
   values, errors = [], []
   for _ in range(limit):
@@ -57,12 +57,12 @@ def read(dataset, limit=1000):
 
 
 def call_in_python(function, value, shape=()):
-  """Calls a function of Python's in a dataset."""
+  """Calls a Python function in a dataset."""
   return tf.ensure_shape(tf.numpy_function(function, [value], tf.int64, stateful=True), shape)
 
 
 class CallsAtOnce:
-  """A function of a dataset, in Python, that notes its calls and how many of them were under way at once at most."""
+  """A Python function for datasets that records its calls and how many ran at once at most."""
 
   def __init__(self, seconds=0.002):
     self._seconds = seconds
@@ -113,15 +113,15 @@ OPTIONS = {
 }
 
 
-# Of malloc.h: what is at least so large, in bytes, goes back to the system when it is freed.
+# From malloc.h: allocations of at least this many bytes go back to the system when they are freed.
 _M_MMAP_THRESHOLD = -3
 
 
 def resident():
-  """Bytes of memory that this process takes.
+  """The resident memory of this process, in bytes.
 
-  From the first call on, what is freed does not stay with the process if it is large. Else small memory that is allocated
-  between, as by TensorFlow for each graph, would keep what is about it from being used again, more or less of it by chance.
+  From the first call on, large allocations go back to the system when they are freed. Otherwise small ones between them,
+  such as TensorFlow's for each graph, would by chance keep more or less of that memory in the process.
   """
   ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 128 * 1024)
   gc.collect()

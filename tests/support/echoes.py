@@ -1,4 +1,4 @@
-"""Datasets and functions whose elements and errors tell what echoing made of them."""
+"""Datasets and functions whose elements and errors show what echoing did with them."""
 import threading
 
 from hypothesis import settings
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from support import cases
 
-# Far more than anything here takes: a test that would hang fails instead.
+# Far longer than anything here takes, so that a test fails instead of hanging.
 LIMIT = 20
 MANY = settings(max_examples=cases.examples(12), derandomize=True)
 
@@ -25,7 +25,7 @@ def failing_at(n, *failures):
 
 
 def read(iterator):
-  """The rest of the elements, and in place of an error its message."""
+  """The remaining elements, with the message in place of an error."""
   found = []
   while True:
     try:
@@ -37,7 +37,7 @@ def read(iterator):
 
 
 class Calls:
-  """An augmentation that counts its calls and gives another result at each."""
+  """An augmentation that counts its calls and returns a different result at each."""
 
   def __init__(self):
     self.number = 0

@@ -1,7 +1,7 @@
-"""The layers of a final augmentation in NumPy: what each draws of a seed, and what it makes of an image with that.
+"""The layers of a final augmentation in NumPy: what each draws from a seed, and how it applies that to an image.
 
-It is the specification, one image at a time: slow, and to be read. A layer has a name, `size`, how many numbers it draws,
-`draws(seed)` and `pixels(image, draws)`.
+This is the specification: one image at a time, slow, made to be read. A layer has a name, `size` (how many numbers it
+draws), `draws(seed)` and `pixels(image, draws)`.
 """
 import dataclasses
 import math
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 BITS = 2**64 - 1
 GOLDEN = 0x9e3779b97f4a7c15
-# For the random numbers of a seed to be others than the seeds made of it.
+# Keeps the random numbers of a seed apart from the seeds derived from it.
 WORDS = 0x6a09e667f3bcc909
 
 
@@ -44,7 +44,7 @@ def below(seed, k, end):
 
 
 def fraction(seed, k):
-  """In 2**31ths."""
+  """A fraction in units of 2**-31."""
   return word(seed, k) >> 1
 
 
@@ -110,7 +110,7 @@ class ResizedCrop:
     return [fraction(seed, k) for k in range(22)]
 
   def box(self, height, width, draws):
-    """The part of an image of this size that is taken: y, x, height and width."""
+    """The box taken from an image of this size: y, x, height and width."""
     drawn = [number / 2**31 for number in draws]
     (least, most), (narrowest, widest) = self.scale, self.ratio
     for attempt in range(10):
@@ -152,7 +152,7 @@ class Normalize:
 
 
 def composed_draws(layers, seed):
-  """What the layers of a `compose` draw of its seed, one after the other."""
+  """The draws of the layers of a `compose` from its seed, one after the other."""
   return [drawn for position, layer in enumerate(layers) for drawn in layer.draws(seed_at(seed, position))]
 
 

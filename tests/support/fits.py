@@ -1,4 +1,4 @@
-"""Fits of a small model that tell what they were trained on, and can be stopped, for tests of `rtf.keras`."""
+"""Fits of a small model that record what it was trained on and can be stopped, for tests of `rtf.keras`."""
 import itertools
 
 import keras
@@ -26,7 +26,7 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
     dataset = dataset.repeat()
   dataset = dataset.batch(batch)
   if ahead:
-    # All batches and their end are read before the first one comes out, so that `batch` has let go of the stage by then.
+    # Reads all batches and the end before the first one comes out, so that `batch` has dropped the stage's iterator by then.
     dataset = dataset.batch(n).unbatch().apply(tf.data.experimental.assert_cardinality(n // batch))
   dataset = dataset.prefetch(2)
   options = tf.data.Options()
@@ -35,7 +35,7 @@ def make_dataset(kind="range", *, r=3, n=N, batch=BATCH, symbolic=False, repeat=
 
 
 def make_model(**options):
-  """A model with all that has a state: an optimizer with moments, dropout, a metric."""
+  """A model with every kind of state: an optimizer with moments, dropout, a metric."""
   keras.utils.set_random_seed(1)
   indices, x = keras.Input([], name="index", dtype="int64"), keras.Input([4], name="x")
   y = keras.layers.Dense(1)(keras.layers.Dropout(0.5)(Recorder()(x, indices)))
@@ -44,7 +44,7 @@ def make_model(**options):
   return model
 
 
-# The indices of the batches trained on, for the steps of one execution.
+# The indices of the batches trained on in the steps of one execution.
 seen = []
 
 
@@ -63,7 +63,7 @@ class Recorder(keras.layers.Layer):
 
 
 class Steps(keras.callbacks.Callback):
-  """Remembers what was trained on in each step of each epoch, and stops training at one of them."""
+  """Records what was trained on in each step of each epoch, and can stop training at one of them."""
 
   def __init__(self, trained, stop=None):
     super().__init__()
@@ -87,7 +87,7 @@ class Steps(keras.callbacks.Callback):
 
 
 def train(backup, trained, stop=None, *, save_freq="epoch", steps=None, compiled=None, dataset=None, **how):
-  """The history, or None when it was stopped, and the weights."""
+  """Returns the history, or None if training was stopped, and the weights."""
   model = make_model(**(compiled or {}))
   callbacks = [rtf.keras.RestoreDataset(backup, save_freq=save_freq), Steps(trained, stop)]
   try:
@@ -105,7 +105,7 @@ def assert_epochs_whole(trained):
 
 
 def two_stages(seed=7):
-  """Each batch has the indices of both."""
+  """A dataset of two stages; each batch has the indices of both."""
   both = tf.data.Dataset.zip(make_dataset(ahead=True, seed=seed), make_dataset(ahead=True, r=2, seed=seed and seed + 1))
   return both.map(lambda a, b: ({"index": N * a[0]["index"] + b[0]["index"], "x": a[0]["x"]}, a[1]))
 

@@ -1,4 +1,4 @@
-"""Images to be augmented, what Pillow makes of them, and frequencies of what was drawn."""
+"""Images for augmentation tests, Pillow's results for them, and frequencies of draws."""
 import functools
 
 import numpy as np
@@ -45,7 +45,7 @@ def _enhanced(enhance, factor):
   return lambda image: enhance(image).enhance(factor)
 
 
-# What each distortion is in Pillow, as a function of its parameter.
+# Each distortion in Pillow, as a function of its parameter.
 PILLOW = {
     "identity": lambda _: lambda image: image,
     "auto_contrast": lambda _: ImageOps.autocontrast,
@@ -79,12 +79,12 @@ def assert_equal(actual, expected, what):
 
 
 def make_seeds(count, salt=0):
-  """Neighbouring seeds, as somebody would count them up, and not well mixed ones."""
+  """Consecutive seeds, as a user would count them up, not well-mixed ones."""
   return np.stack([np.arange(count), np.full(count, salt)], axis=1).astype(np.int32)
 
 
 def mapped(layer, image, seeds):
-  """What `layer` makes of one image with each of `seeds`, in one dataset."""
+  """The results of `layer` for one image and each of `seeds`, in one dataset."""
   dataset = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(tf.constant(image), seed=seed))
   return np.stack(list(dataset.as_numpy_iterator()))
 
@@ -94,5 +94,5 @@ def chi_square(counts):
   return np.sum((counts - counts.mean()) ** 2) / counts.mean()
 
 
-# Every distortion at magnitude 9 makes something else of it.
+# Every distortion at magnitude 9 gives a different result for it.
 TELLING = np.clip(IMAGES["odd noise"], 5, 250)

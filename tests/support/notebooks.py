@@ -1,4 +1,4 @@
-"""The notebooks, and how they are run."""
+"""The notebooks, and how to run them."""
 import pathlib
 import re
 

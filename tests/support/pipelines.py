@@ -1,4 +1,4 @@
-"""Refurbish stages that tell what they do: whose samples know their generation, and what the guarantees say of these."""
+"""Refurbish stages whose samples carry their generation, and checks of the guarantees on them."""
 import collections
 import functools
 import math
@@ -14,13 +14,13 @@ RANDOM_ACCESS = ("range", "slices", "mapped", "records")
 STREAMS = ("stream of known length", "stream")
 
 
-# For as long as the process lives.
+# Kept as long as the process lives.
 DIRECTORY = tempfile.TemporaryDirectory(prefix="refurbish_tf_records_")
 
 
 @functools.lru_cache(maxsize=None)
 def files_of_numbers(n):
-  """Two files with 0 to n - 1 as records, the first of them a third as long."""
+  """Two files with the records 0 to n - 1, the first a third as long as the second."""
   paths = []
   for begin, end in ((0, n // 4), (n // 4, n)):
     paths.append(str(pathlib.Path(DIRECTORY.name) / f"{begin}-{end}"))
@@ -73,7 +73,7 @@ class Pipeline:
     return np.array(list(dataset.as_numpy_iterator())).reshape([-1, 5])
 
   def calls(self):
-    """How often partial_fn ran since this was asked last."""
+    """How often partial_fn has run since the last call."""
     calls, self.prepared = collections.Counter(self.prepared), []
     return calls
 
@@ -98,7 +98,7 @@ def assert_spread(fresh, number):
 
 
 class Uses:
-  """Follows which partially augmented samples are used, in the order of the epochs."""
+  """Tracks which partially augmented samples are used, epoch by epoch."""
 
   def __init__(self, r):
     self.r = r
@@ -107,7 +107,7 @@ class Uses:
     self.retired = set()
 
   def add(self, epoch):
-    """Returns, for each place of the epoch, whether its partially augmented sample is a new one."""
+    """Returns for each place of the epoch whether its partially augmented sample is new."""
     fresh = []
     for index, *seed in epoch[:, :3].tolist():
       sample = (index, *seed)

@@ -1,4 +1,4 @@
-"""Workers that are processes of their own, and the files they read."""
+"""Processes for tests, and the files that they read."""
 import contextlib
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 N = 12
-# Long enough for a machine that does something else, too; only what has gone wrong takes it.
+# Long enough for a busy machine; only a failure takes this long.
 TIMEOUT = 180
 
 
@@ -20,7 +20,7 @@ def environment():
 
 @contextlib.contextmanager
 def killed_at_the_end():
-  """A list of processes, which are killed however the test ends."""
+  """Yields a list of processes that are killed however the test ends."""
   processes = []
   try:
     yield processes
@@ -31,7 +31,7 @@ def killed_at_the_end():
 
 
 def run_forked(function, *args):
-  """Runs it in a process of its own, for which TensorFlow is imported already. Returns the exit status."""
+  """Runs a function in a forked process, which needs no import of TensorFlow. Returns the exit status."""
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf", "keras"])
   process = context.Process(target=function, args=args)
@@ -42,7 +42,7 @@ def run_forked(function, *args):
 
 
 def write_files(tmp_path_factory):
-  """Three files of N / 3 records."""
+  """Three files of N / 3 records each."""
   paths = [str(tmp_path_factory.mktemp("files") / f"{i}.tfrecord") for i in range(3)]
   for i, path in enumerate(paths):
     with tf.io.TFRecordWriter(path) as writer:

@@ -1,11 +1,11 @@
-"""What takes long to trace, replaced where it does not matter what it does."""
+"""Replaces layers that take long to trace, in tests where their effect does not matter."""
 import inspect
 
 import refurbish_tf as rtf
 
 
 def without_rand_augment(monkeypatch):
-  """Crops in place of RandAugment; it takes the same arguments."""
+  """Puts a crop in place of RandAugment, with the same arguments."""
   signature = inspect.signature(rtf.augment.rand_augment_layer)
 
   def rand_augment_layer(*args, **how):

@@ -1,6 +1,6 @@
-"""`refurbish` in forty lines, of tf.data's primitives and the lookup of the cache store alone: slow, and to be read.
+"""`refurbish` in forty lines, with only tf.data's primitives and look-ups in the cache store: slow, made to be read.
 
-It is the specification. For a source with random access and functions that take a seed, the stage yields the same elements
+This is the specification. For a source with random access and functions that take a seed, the stage yields the same elements
 in the same order, bit for bit.
 """
 import numpy as np
@@ -10,7 +10,7 @@ from support import schedule
 
 
 class Refurbish:
-  """`source.refurbish(partial_fn, final_fn, r, seed=seed)`, whose store is `store`: each call of `epoch` is the next one."""
+  """`source.refurbish(partial_fn, final_fn, r, seed=seed)` on `store`. Each call of `epoch` yields the next epoch."""
 
   def __init__(self, source, partial_fn, final_fn, r, *, seed, store, **options):
     self.source, self.partial_fn, self.final_fn, self.seed, self.store = source, partial_fn, final_fn, seed, store
@@ -19,7 +19,7 @@ class Refurbish:
     self.element = tf.function(self._element)
 
   def epoch(self):
-    """The elements of this epoch. One that is not read to its end counts as well."""
+    """The elements of the next epoch. An epoch that is not read to its end counts as well."""
     number, self.number = self.number, self.number + 1
     for index in self.schedule.epoch(number):
       generation = self.schedule.generation(index, number)
@@ -30,7 +30,7 @@ class Refurbish:
           *(tf.constant(np.array(seed, np.uint32).astype(np.int32)) for seed in (partial_seed, final_seed))).numpy()
 
   def _element(self, index, generation, kept, partial_seed, final_seed):
-    """What comes at one place: what is stored of this generation, or what is prepared now; then augmented to the end."""
+    """The element at one place: the stored sample of this generation, or one prepared now, then finally augmented."""
     is_stored = False
     if self.store.contains(index):
       is_stored = self.store.get(index)[0] == generation

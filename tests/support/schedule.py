@@ -1,11 +1,11 @@
 """The schedule in plain Python: which samples are fresh in an epoch, of which generation, and in which order all come.
 
-It is what refurbish_tf/cc/schedule/ does, written a second time to be read, and to be compared with.
+A second implementation of refurbish_tf/cc/schedule/, made to be read and compared with.
 """
 import fractions
 
 MASK = 2**64 - 1
-# What random numbers are for.
+# The purposes that random numbers are derived for.
 EVICTION, ORDER, PHASE, PARTIAL_FN, FINAL_FN = range(1, 6)
 
 
@@ -22,7 +22,7 @@ def key(seed, purpose, counter=0):
 
 
 class Random:
-  """Numbers that follow from their key."""
+  """Random numbers determined by a key."""
 
   def __init__(self, of_key):
     self.state = of_key
@@ -42,19 +42,19 @@ class Random:
 
 
 def stateless_seed(seed, purpose, counter, index):
-  """For `tf.random.stateless_*`: as unsigned numbers of 32 bits."""
+  """A seed for `tf.random.stateless_*`, as two unsigned 32-bit numbers."""
   word = mix((index << 32 | counter) ^ key(seed, purpose))
   return word >> 32, word & 2**32 - 1
 
 
 class Schedule:
-  """Of a run over `n` samples, of which the store can keep `capacity`."""
+  """The schedule of a run over `n` samples, of which the store can keep `capacity`."""
 
   def __init__(self, seed, n, r, *, order_seed=None, capacity=None, eviction="balanced", shuffle="cache_aware"):
     self.seed, self.n, self.r, self.eviction, self.shuffle = seed, n, fractions.Fraction(float(r)), eviction, shuffle
     self.order_seed = seed if order_seed is None else order_seed
     self.capacity = n if capacity is None else min(capacity, n)
-    # One permutation, in which samples are evicted; the first ones are those that are kept.
+    # The permutation in which samples are evicted. Its first `capacity` samples are the ones kept.
     evicted = sorted(range(n), key=lambda i: (mix(key(seed, EVICTION) ^ i) >> 32, i))
     self.rank = {index: rank for rank, index in enumerate(evicted)}
 
@@ -62,7 +62,7 @@ class Schedule:
     return self.rank[index] < self.capacity
 
   def generation(self, index, epoch):
-    """How often the sample has been evicted until then; of what is not kept, the epoch."""
+    """How often the sample has been evicted before the epoch; for a sample that is not kept, the epoch."""
     if not self.kept(index):
       return epoch
     if self.eviction == "reference_count":

@@ -1,4 +1,4 @@
-"""Directories of cache stores, and where their samples lie, for tests of stores on disk and in memory."""
+"""Directories of cache stores and addresses of their samples, for tests of stores on disk and in memory."""
 import itertools
 import os
 import shutil
@@ -13,7 +13,7 @@ def new_path(root):
 
 
 def drop(pipeline):
-  """Ends a run: nothing of its stage is left in the process."""
+  """Ends a run, leaving nothing of its stage in the process."""
   del pipeline.dataset
 
 
@@ -24,5 +24,5 @@ def delete(path):
 
 
 def address(tensor):
-  """Where the data of an eager tensor lie."""
+  """The address of an eager tensor's data."""
   return np.asarray(memoryview(tensor)).ctypes.data

@@ -1,4 +1,4 @@
-"""Functions for `refurbish`, by name, of which each has the same fingerprint in every process; and what others have."""
+"""Functions for `refurbish`, by name, whose fingerprints every process agrees on; as a program it prints them."""
 import sys
 
 import keras
@@ -13,7 +13,7 @@ LARGE = np.arange(300, dtype=np.float32).reshape(1, 10, 10, 3)[:, :8, :8] / 300
 
 
 def functions(constant=3, layers=(1, 2)):
-  """With other arguments each is another function."""
+  """With different arguments each is a different function."""
   tensor, large, array = tf.constant(constant), tf.constant(LARGE * constant), np.full(5, constant, np.uint8)
   table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(9), tf.range(9)), -1)
   variable = tf.Variable(np.random.rand(), dtype=tf.float32)
@@ -75,7 +75,7 @@ def of(function, element_spec=IMAGE):
 
 
 if __name__ == "__main__":
-  # In another order than the names are written, for tokens and numbers of functions to be others.
+  # In a different order than they are defined in, so that tokens and numbers of functions differ.
   for name, function in list(functions().items())[::int(sys.argv[1])]:
     result = of(function)
     print(name, result["function"], result["constants"], sep="\t")

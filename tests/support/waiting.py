@@ -1,14 +1,14 @@
-"""Waiting until another thread waits, for tests of what it does not do before something happens."""
+"""Waits until another thread waits, for tests that it does not go on before something happens."""
 import pathlib
 import re
 import time
 
 
 def until_asleep(thread, limit=3):
-  """Until the thread has waited for something, and not for a processor, for a tenth of a second; or has ended.
+  """Waits until the thread has slept (not: been ready to run) for a tenth of a second, or has ended.
 
-  A short pause would do on a machine that has a processor left for the thread, and on no other. A thread that something
-  wakes again and again is given `limit` seconds.
+  A short pause would be enough only on a machine with a free processor for the thread. A thread that is woken again and
+  again gets `limit` seconds.
   """
   status = pathlib.Path(f"/proc/self/task/{thread.native_id}/status")
   before, asleep = None, 0

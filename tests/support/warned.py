@@ -1,11 +1,11 @@
-"""What a user is warned of."""
+"""Collects the warnings that a user gets."""
 import warnings
 
 import refurbish_tf as rtf
 
 
 def told(function):
-  """What `function` is warned of: the messages of this package's warnings."""
+  """The messages of this package's warnings while `function` runs."""
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     function()

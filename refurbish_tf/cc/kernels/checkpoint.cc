@@ -7,9 +7,6 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::DataType;
-using tensorflow::DataTypeString;
-
 constexpr char kCode[] = "code";
 constexpr char kMessage[] = "message";
 
@@ -28,8 +25,8 @@ absl::Status DamagedCheckpoint(absl::string_view stage,
                                absl::string_view what) {
   return absl::DataLossError(absl::StrCat(
       "The checkpoint of ", stage, " is damaged: ", what,
-      ". Use another checkpoint, or begin the epoch anew without this part of "
-      "it."));
+      ". Use another checkpoint, or restore it without the iterator and start "
+      "the epoch over."));
 }
 
 absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
@@ -59,12 +56,13 @@ absl::Status CheckpointReader::Read(absl::string_view key,
   Tensor read;
   absl::Status status = reader_->ReadTensor(ctx_->flr(), prefix_, key, &read);
   if (absl::IsNotFound(status)) {
-    // It says no more than the key.
+    // The reader's own message names only the key.
     return absl::NotFoundError(absl::StrCat(
         "The checkpoint has no ", key, " for the ", stage_, " stage at ",
-        prefix_, ", so it was saved by another pipeline or is damaged. Build "
-        "the pipeline as it was then, or begin the epoch anew without this "
-        "part of the checkpoint."));
+        prefix_,
+        ": it was saved by another pipeline, or is damaged. Build the pipeline "
+        "that saved it, or restore it without the iterator and start the epoch "
+        "over."));
   }
   TF_RETURN_IF_ERROR(status);
   *value = std::move(read);

@@ -1,5 +1,6 @@
-// Reading what a stage saved in a checkpoint. Whatever is found there, the
-// answer is a value or an error that says what is wrong: the process lives on.
+// Saves and reads elements and numbers in an iterator's checkpoint. Whatever a
+// checkpoint holds, reading it returns a value or an error that says what is
+// wrong; it never aborts the process.
 #ifndef REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_
 #define REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_
 
@@ -16,14 +17,14 @@
 
 namespace refurbish_tf {
 
-// The key of how many elements were yielded or read.
+// Key of the number of elements yielded or read so far.
 inline constexpr char kPosition[] = "position";
 
-// `stage` is its name in messages, "refurbish" or "echo"; `what` ends without a
-// full stop.
+// `stage` names the stage in the message, such as "refurbish" or "echo"; `what`
+// has no final full stop.
 absl::Status DamagedCheckpoint(absl::string_view stage, absl::string_view what);
 
-// An element that was read ahead, or the error that came in its place.
+// An element that was read ahead, or the error returned in its place.
 struct Result {
   absl::Status status;
   std::vector<Tensor> element;
@@ -35,20 +36,20 @@ absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
 absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
                         absl::string_view key, const Result& result);
 
-// Changes a value only when it returns OK.
+// Each method changes its output only if it returns OK.
 class CheckpointReader {
  public:
-  // `prefix` is that of the iterator. All arguments must outlive the reader.
+  // `prefix` is the iterator's. All arguments must outlive the reader.
   CheckpointReader(absl::string_view stage, absl::string_view prefix,
                    IteratorContext* ctx, const IteratorStateReader* reader)
       : stage_(stage), prefix_(prefix), ctx_(ctx), reader_(reader) {}
 
-  // Of any type and shape.
+  // Reads a tensor of any type and shape.
   absl::Status Read(absl::string_view key, Tensor* value) const;
 
-  // A number or a string (tstring). `ReadScalar` of tf.data's own reader ends
-  // the process when it meets anything but one element, and takes the bytes of
-  // any other type for those of `T`.
+  // Reads a number or a string (tstring). `ReadScalar` of tf.data's own reader
+  // aborts the process unless the tensor has exactly one element, and takes the
+  // bytes of any other type for a `T`.
   template <class T>
   absl::Status ReadScalar(absl::string_view key, T* value) const {
     Tensor tensor;
@@ -58,22 +59,22 @@ class CheckpointReader {
     return absl::OkStatus();
   }
 
-  // A whole number of at least `least` and at most `most`.
+  // Reads a whole number from `least` to `most`.
   absl::Status ReadNumber(absl::string_view key, int64_t least, int64_t most,
                           int64_t* value) const;
 
-  // What `SaveElement` saved: `key`_0, `key`_1 and so on.
+  // Reads what `SaveElement` saved: `key`_0, `key`_1 and so on.
   absl::Status ReadElement(absl::string_view key, const DataTypeVector& dtypes,
                            const std::vector<PartialTensorShape>& shapes,
                            std::vector<Tensor>* element) const;
 
-  // What `SaveResult` saved.
+  // Reads what `SaveResult` saved.
   absl::Status ReadResult(absl::string_view key, const DataTypeVector& dtypes,
                           const std::vector<PartialTensorShape>& shapes,
                           Result* result) const;
 
  private:
-  absl::Status ReadScalar(absl::string_view key, tensorflow::DataType dtype,
+  absl::Status ReadScalar(absl::string_view key, DataType dtype,
                           Tensor* value) const;
 
   const absl::string_view stage_;

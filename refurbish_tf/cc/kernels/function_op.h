@@ -1,4 +1,4 @@
-// Operations that are functions of their inputs.
+// Ops that are plain functions of their context, and their outputs of int64.
 #ifndef REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_
 #define REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_
 
@@ -24,15 +24,14 @@ class FunctionOp : public OpKernel {
 };
 
 inline Tensor Vector(std::initializer_list<int64_t> values) {
-  Tensor tensor(tensorflow::DT_INT64,
-                TensorShape({static_cast<int64_t>(values.size())}));
+  Tensor tensor(DT_INT64, TensorShape({static_cast<int64_t>(values.size())}));
   std::copy(values.begin(), values.end(), tensor.vec<int64_t>().data());
   return tensor;
 }
 
 template <size_t kColumns>
 Tensor Matrix(const std::vector<std::array<int64_t, kColumns>>& rows) {
-  Tensor tensor(tensorflow::DT_INT64,
+  Tensor tensor(DT_INT64,
                 TensorShape({static_cast<int64_t>(rows.size()), kColumns}));
   int64_t* to = tensor.flat<int64_t>().data();
   for (const auto& row : rows) to = std::copy(row.begin(), row.end(), to);

@@ -33,14 +33,14 @@ bool HasReferences(const NodeDef& node) {
   return false;
 }
 
-bool IsRefusal(const absl::Status& status) {
+bool IsRejection(const absl::Status& status) {
   return !status.ok() && absl::StrContains(status.message(),
                                            "Single-threaded executor does not");
 }
 
-// Calls that run at once share the processors. An operation that cut its work in
-// pieces for others, too, would wake threads for nothing: for photographs that
-// took a third more CPU time.
+// Calls that run at once share the processors. An operation that split its own
+// work across threads as well would wake them for nothing: with photographs
+// that took a third more CPU time.
 int MaxParallelism(IteratorContext* ctx, int num_calls) {
   const tensorflow::data::Options* options = ctx->options();
   if (options == nullptr ||
@@ -58,7 +58,7 @@ IteratorContext WithRunner(
     const std::function<void(std::function<void()>)>* runner) {
   IteratorContext::Params params(ctx);
   params.cancellation_manager = manager;
-  // What a function does is no part of what the input has come to.
+  // A function does not advance the input.
   params.symbolic_checkpoint = false;
   if (runner != nullptr) params.runner = *runner;
   return IteratorContext(std::move(params));
@@ -78,7 +78,7 @@ absl::Status InlineFunctionMetadata::Create(
   params.use_inter_op_parallelism = false;
   TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, std::move(function), params,
                                               &created->for_inline_));
-  // The library is this object's alone.
+  // No other object has this library, so it can be changed.
   auto* const library = const_cast<FunctionLibraryDefinition*>(
       created->for_inline_->lib_def());
   for (const std::string& name : library->ListFunctionNames()) {
@@ -141,18 +141,18 @@ absl::Status InlineFunction::Instantiate(
       !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
     created->inline_ = nullptr;
   }
-  if (created->inline_ == nullptr) TF_RETURN_IF_ERROR(created->Refuse(ctx));
+  if (created->inline_ == nullptr) TF_RETURN_IF_ERROR(created->FallBack(ctx));
   *function = std::move(created);
   return absl::OkStatus();
 }
 
-// To instantiate a function takes as long as to run it a thousand times, so it is
-// done only where it is needed.
-absl::Status InstantiatedInlineFunction::Refuse(IteratorContext* ctx) {
+// Instantiating a function takes as long as a thousand calls, so it is done
+// only when it is needed.
+absl::Status InstantiatedInlineFunction::FallBack(IteratorContext* ctx) {
   absl::MutexLock lock(&mu_);
-  if (refused_) return absl::OkStatus();
+  if (fell_back_) return absl::OkStatus();
   TF_RETURN_IF_ERROR(as_traced_->Instantiate(ctx, &usual_));
-  refused_ = true;
+  fell_back_ = true;
   return absl::OkStatus();
 }
 
@@ -163,20 +163,20 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
   absl::Status status;
   results->clear();
-  if (!refused_ && taken_) {
+  if (!fell_back_ && accepted_) {
     status = inline_->Run(&contexts->runs_inline, std::move(arguments), results);
   } else {
-    if (!refused_) {
+    if (!fell_back_) {
       status = inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments,
                                             results);
-      if (IsRefusal(status)) {
+      if (IsRejection(status)) {
         results->clear();
-        TF_RETURN_IF_ERROR(Refuse(&contexts->usual));
+        TF_RETURN_IF_ERROR(FallBack(&contexts->usual));
       } else if (status.ok()) {
-        taken_ = true;
+        accepted_ = true;
       }
     }
-    if (refused_) {
+    if (fell_back_) {
       status = usual_->Run(&contexts->usual, std::move(arguments), results);
     }
   }

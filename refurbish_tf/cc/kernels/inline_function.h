@@ -1,4 +1,13 @@
-// A function of the user's, run by the thread that calls it.
+// A user's function, run by the thread that calls it.
+//
+// It runs on TensorFlow's single-threaded executor, which has no queues and
+// wakes no thread. That executor cannot run the primitives that `cond` and
+// `while` are lowered to, so the function runs from a library of its own in
+// which nothing is lowered; graphs are written from the function as it was
+// traced. A function that the executor rejects all the same (control flow of
+// version 1, references) runs on the default executor with the caller's runner;
+// `rtf.describe` reports that for refurbish. Where as many calls run at once as
+// there are processors, an operation does not split its work across threads.
 #ifndef REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
 #define REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
 
@@ -14,19 +23,18 @@
 
 namespace refurbish_tf {
 
-// What an op kernel knows of a function: its definition, twice. The first, as it
-// was traced, is what graphs are written from. In the second no control flow is
-// lowered, so that TensorFlow's single-threaded executor, which has no queues and
-// wakes no thread, can run it.
+// The definition of a function, which an op kernel has: as it was traced, and
+// with no control flow lowered.
 class InlineFunctionMetadata {
  public:
   static absl::Status Create(
       OpKernelConstruction* ctx, NameAttrList function,
       std::shared_ptr<const InlineFunctionMetadata>* metadata);
 
-  // Whether the single-threaded executor takes it, as far as can be seen.
+  // False if the single-threaded executor is known to reject it. It may reject
+  // others when they are called.
   bool is_inline() const { return is_inline_; }
-  // Whether an operation in it calls Python.
+  // Whether one of its operations calls Python.
   bool calls_python() const { return calls_python_; }
 
  private:
@@ -38,23 +46,24 @@ class InlineFunctionMetadata {
   bool calls_python_ = false;
 };
 
-// The contexts of an iterator in which functions run.
+// The contexts in which an iterator runs functions.
 struct FunctionContexts {
-  // The runner of the one runs what it is given at once. `num_calls`: that run at
-  // the same time, or 0 where the consumer does everything.
+  // `num_calls`: how many calls run at the same time, or 0 if the consumer
+  // makes them all.
   FunctionContexts(IteratorContext* ctx, CancellationManager* manager,
                    int num_calls);
 
   IteratorContext usual;
+  // Its runner runs each closure at once, on the calling thread.
   IteratorContext runs_inline;
-  // Of an operation: as the option max_intra_op_parallelism asks, else its share of
-  // the processors. 0 for no bound.
+  // Threads that one operation may use: the option max_intra_op_parallelism,
+  // else a call's share of the processors. 0 for no bound.
   int max_parallelism;
 };
 
 class InstantiatedInlineFunction;
 
-// The function and what it captures.
+// A function with the tensors that it captures.
 class InlineFunction {
  public:
   static absl::Status Create(
@@ -63,10 +72,11 @@ class InlineFunction {
       const std::string& arguments, std::unique_ptr<InlineFunction>* function);
 
   const InlineFunctionMetadata& metadata() const { return *metadata_; }
-  // Of the function as it was traced.
+  // The function as it was traced.
   CapturedFunction& as_traced() const { return *as_traced_; }
-  // What it captures, and, as the context has it, an error where a graph does not
-  // hold all of it: who reads the graph may have no such Python function.
+  // Adds what it captures to a graph. If `ctx` asks for it, returns an error
+  // where the graph cannot hold the whole function: a process that loads the
+  // graph may not have the Python function that it calls.
   absl::Status AddToGraph(SerializationContext* ctx,
                           DatasetBase::DatasetGraphDefBuilder* b,
                           std::vector<Node*>* arguments,
@@ -86,8 +96,8 @@ class InlineFunction {
 // Thread-safe.
 class InstantiatedInlineFunction {
  public:
-  // An OutOfRange of the function becomes InvalidArgument, as in `map`: it is not
-  // the end of a sequence.
+  // An OutOfRange error of the function becomes InvalidArgument, as in `map`,
+  // so that it is not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
 
@@ -96,18 +106,19 @@ class InstantiatedInlineFunction {
 
   using Function = InstantiatedCapturedFunction;
 
-  // From now on it is run as TensorFlow runs functions.
-  absl::Status Refuse(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
+  // From now on the function runs on the default executor.
+  absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   CapturedFunction* as_traced_ = nullptr;
   absl::Mutex mu_;
-  // Set once, before `refused_` is.
+  // Set once, before `fell_back_`.
   std::unique_ptr<Function> usual_;
-  // Null where the executor does not take it.
+  // Null if the single-threaded executor rejected the function.
   std::unique_ptr<Function> inline_;
-  // What the executor does not take it may say at the first call only.
-  std::atomic<bool> taken_{false};
-  std::atomic<bool> refused_{false};
+  // Whether a call has succeeded on the single-threaded executor, which may
+  // reject a function only when it is first called.
+  std::atomic<bool> accepted_{false};
+  std::atomic<bool> fell_back_{false};
 };
 
 }  // namespace refurbish_tf

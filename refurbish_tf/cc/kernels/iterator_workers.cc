@@ -10,11 +10,11 @@
 namespace refurbish_tf {
 namespace {
 
-// Each may be a thread.
+// Each call may take a thread.
 constexpr int64_t kMostCalls = 1024;
 
-// What lies ready or is under way: so many for each call, and a few more where
-// there are few calls.
+// How many results may be ready or in progress: so many per call, and at least
+// `kLeastPieces`.
 constexpr size_t kLeastPieces = 16;
 constexpr size_t kPiecesPerCall = 4;
 
@@ -29,13 +29,11 @@ bool InOrder(const std::string& deterministic, IteratorContext* ctx) {
 
 }  // namespace
 
-absl::Status CheckParallelCalls(int64_t num_parallel_calls) {
-  if (num_parallel_calls >= kAutotuneCalls && num_parallel_calls <= kMostCalls) {
-    return absl::OkStatus();
-  }
+absl::Status CheckParallelCalls(int64_t value, absl::string_view name) {
+  if (value >= kAutotuneCalls && value <= kMostCalls) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "num_parallel_calls must be tf.data.AUTOTUNE, None or at least 1 and at "
-      "most ", kMostCalls, ", got ", num_parallel_calls, "."));
+      name, " must be tf.data.AUTOTUNE, None or a whole number from 1 to ",
+      kMostCalls, ", got ", value, "."));
 }
 
 OrderedWorkers::Options WorkerOptions(
@@ -50,12 +48,13 @@ OrderedWorkers::Options WorkerOptions(
                           ? std::max(1, ctx->runner_threadpool_size())
                           : num_parallel_calls;
   options.in_order = InOrder(deterministic, ctx);
-  // What has a state of its own comes out the same only one after the other.
+  // Functions with a state are deterministic only if their calls run one after
+  // the other.
   if (tensorflow::OpDeterminismRequired() &&
       any([](auto* function) { return function->is_stateful(); })) {
     options.max_calls = 0;
   }
-  // Python has one thread at a time anyway.
+  // Python runs one thread at a time anyway.
   options.consumer_helps =
       !any([](auto* function) { return function->metadata().calls_python(); });
   options.max_pieces =

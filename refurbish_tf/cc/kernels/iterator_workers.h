@@ -1,4 +1,5 @@
-// The workers of a dataset iterator.
+// The workers of a dataset iterator: their options, and their cancellation with
+// the iterator.
 #ifndef REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_
 #define REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_
 
@@ -10,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -18,21 +20,23 @@
 
 namespace refurbish_tf {
 
-// Of `num_parallel_calls`: the size of the pool of threads.
+// The `num_parallel_calls` that stands for the size of the thread pool.
 inline constexpr int64_t kAutotuneCalls = -1;
 
-// OK for a number of calls that may be asked for.
-absl::Status CheckParallelCalls(int64_t num_parallel_calls);
+// An error unless `value` is kAutotuneCalls or from 0 to 1024. `name` is the
+// argument that the message is about.
+absl::Status CheckParallelCalls(int64_t value,
+                                absl::string_view name = "num_parallel_calls");
 
-// For workers that run `functions`, in the order that `deterministic` ("true",
-// "false" or "default", the option of the pipeline) asks for.
+// Options of workers that run `functions`. `deterministic` is "true", "false"
+// or, for the option of the pipeline, "default".
 OrderedWorkers::Options WorkerOptions(
     IteratorContext* ctx, int64_t num_parallel_calls,
     const std::string& deterministic,
     const std::vector<const InlineFunction*>& functions);
 
-// They are cancelled with the iterator. All but `Cancel` is for one thread at a
-// time.
+// The workers are cancelled with their iterator. Only `Cancel` may be called by
+// several threads at once.
 class IteratorWorkers {
  public:
   IteratorWorkers() = default;
@@ -42,17 +46,17 @@ class IteratorWorkers {
 
   absl::Status Initialize(IteratorContext* ctx);
 
-  // That of what runs on the workers and of the iterator's input.
+  // For the functions that the workers run and for the iterator's input.
   CancellationManager* cancellation_manager() { return &cancellation_manager_; }
 
-  // `on_cancel` is called with the workers' own cancellation. What is given must
-  // last until `Stop`.
+  // `on_cancel` is called when the workers are cancelled. All arguments must
+  // live until `Stop`.
   void Start(const OrderedWorkers::Options& options, OrderedWorkers::Work* work,
              IteratorContext* ctx, std::function<void()> on_cancel)
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Null unless started.
+  // Null before `Start` and after `Stop`.
   OrderedWorkers* get() { return workers_.get(); }
-  // Waits for the calls that are under way.
+  // Waits for the calls in progress.
   void Stop() ABSL_LOCKS_EXCLUDED(mu_);
 
   void Cancel() ABSL_LOCKS_EXCLUDED(mu_);
@@ -64,7 +68,7 @@ class IteratorWorkers {
 
   absl::Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
-  // While they are started.
+  // Set between `Start` and `Stop`.
   std::function<void()> cancel_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,17 +1,26 @@
-// TensorFlow's names as our kernels write them.
+// TensorFlow's names that several kernels use, declared once.
 #ifndef REFURBISH_TF_CC_KERNELS_NAMES_H_
 #define REFURBISH_TF_CC_KERNELS_NAMES_H_
 
 #include "tensorflow/core/data/captured_function.h"
+#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/dataset.h"
+#include "tensorflow/core/framework/model.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace refurbish_tf {
 
+namespace model = tensorflow::data::model;
+namespace name_utils = tensorflow::data::name_utils;
+
 using tensorflow::AttrValue;
 using tensorflow::CancellationManager;
+using tensorflow::DataType;
+using tensorflow::DataTypeString;
 using tensorflow::DataTypeVector;
 using tensorflow::DEVICE_CPU;
+using tensorflow::DT_INT64;
+using tensorflow::DT_STRING;
 using tensorflow::NameAttrList;
 using tensorflow::Node;
 using tensorflow::NodeDef;
@@ -31,15 +40,18 @@ using tensorflow::data::DatasetContext;
 using tensorflow::data::DatasetIterator;
 using tensorflow::data::DatasetOpKernel;
 using tensorflow::data::FunctionMetadata;
+using tensorflow::data::IndexMapperFn;
 using tensorflow::data::InstantiateCapturedFunctionParams;
 using tensorflow::data::InstantiatedCapturedFunction;
 using tensorflow::data::IteratorBase;
 using tensorflow::data::IteratorContext;
 using tensorflow::data::IteratorStateReader;
 using tensorflow::data::IteratorStateWriter;
+using tensorflow::data::kUnknownCardinality;
 using tensorflow::data::MemoryCheckpoint;
 using tensorflow::data::ParseScalarArgument;
 using tensorflow::data::SerializationContext;
+using tensorflow::data::SplitProvider;
 using tensorflow::data::TraceMeMetadata;
 using tensorflow::data::UnaryDatasetOpKernel;
 

@@ -11,11 +11,12 @@ using Names = std::unordered_set<std::string>;
 
 }  // namespace
 
-// `RandomIndexingCompatible` does not tell: `cache` and `take` promise more than
-// their inputs can do, so does whatever has an infinite input, such as `enumerate`,
-// `assert_cardinality` counts, and so does `repeat`: its rounds end too early within
-// `concatenate` and around it or `zip`. So this is what is known to keep the promise;
-// everything else is read as a stream, which is always right.
+// `RandomIndexingCompatible` cannot be relied on. `cache`, `take` and every
+// dataset with an infinite input, such as `enumerate`, promise more than their
+// inputs can do. `assert_cardinality` counts its elements, and so does
+// `repeat`, whose rounds end too early inside `concatenate` and around
+// `concatenate` or `zip`. So this lists the datasets that are known to keep the
+// promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
   static const auto* const kNames = new Names{
       "BatchDataset",

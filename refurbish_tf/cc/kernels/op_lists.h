@@ -1,5 +1,4 @@
-// What has to be known of TensorFlow's operations by name, as none of them tells
-// by itself.
+// Properties of TensorFlow's operations that can only be looked up by name.
 #ifndef REFURBISH_TF_CC_KERNELS_OP_LISTS_H_
 #define REFURBISH_TF_CC_KERNELS_OP_LISTS_H_
 
@@ -7,21 +6,21 @@
 
 namespace refurbish_tf {
 
-// Datasets whose elements can be asked for in any order, by an index mapper, and
-// some of them left out, where their inputs' can.
+// Datasets that an index mapper can ask for any of their elements, in any
+// order, provided that it can ask their inputs.
 bool HasRandomAccessIfInputHas(const std::string& dataset);
 
-// Datasets that count what they have yielded by an index mapper, and end, or fail,
-// after as many as they have elements.
+// Datasets that count the elements they yield also with an index mapper, and
+// end or fail after as many as they have.
 bool CountsElements(const std::string& dataset);
 
-// Datasets that go on for ever if their inputs do, though they say that their
-// cardinality is unknown.
+// Datasets that are infinite if their inputs are, though they report an unknown
+// cardinality.
 bool EndsOnlyWithInput(const std::string& dataset);
 
-// Operations of a function that the single-threaded executor does not take:
-// primitives of control flow, of which functions traced by version 1 consist, and
-// what waits for other processes.
+// Operations that the single-threaded executor cannot run: primitives of
+// control flow, as in functions traced by version 1, and operations that wait
+// for other processes.
 bool NeedsDefaultExecutor(const std::string& op);
 
 bool CallsPython(const std::string& op);

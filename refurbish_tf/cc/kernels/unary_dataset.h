@@ -1,4 +1,4 @@
-// What the datasets of all kernels have in common.
+// The base class of our datasets that have one input.
 #ifndef REFURBISH_TF_CC_KERNELS_UNARY_DATASET_H_
 #define REFURBISH_TF_CC_KERNELS_UNARY_DATASET_H_
 
@@ -8,15 +8,14 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
 
-// A dataset with one input. Unless it says otherwise, its elements are of the
-// input's types. Functions of its own that draw random numbers do not stand in the
-// way of a checkpoint: what they draw next is random anyway.
+// Unless overridden, the elements have the types and shapes of the input's.
+// Only the input can prevent a checkpoint: a function of this dataset may draw
+// random numbers, as those that it would draw next are random anyway.
 class UnaryDataset : public DatasetBase {
  public:
   UnaryDataset(OpKernelContext* ctx, const DatasetBase* input, std::string type)
@@ -34,7 +33,7 @@ class UnaryDataset : public DatasetBase {
     return input_->output_shapes();
   }
   std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(type_);
+    return name_utils::DatasetDebugString(type_);
   }
   absl::Status InputDatasets(
       std::vector<const DatasetBase*>* inputs) const override {
@@ -46,9 +45,9 @@ class UnaryDataset : public DatasetBase {
   }
 
  protected:
-  // Of an iterator, in checkpoints and in what the profiler shows.
+  // The prefix of an iterator in checkpoints and in the profiler.
   std::string IteratorPrefix(const std::string& prefix) const {
-    return tensorflow::data::name_utils::IteratorPrefix(type_, prefix);
+    return name_utils::IteratorPrefix(type_, prefix);
   }
 
   const DatasetBase* const input_;

@@ -1,3 +1,5 @@
+// The ops of `rtf.augment`'s native layers: signatures, shapes and
+// documentation.
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,7 +53,7 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Of images of rank 3 or 4, or of which nothing is known.
+// Sets the shape that the layers return for `images`: rank 3, 4 or unknown.
 absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) {
@@ -68,7 +70,7 @@ absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
                           c->Value(c->Dim(images, dims - 2))};
   const absl::StatusOr<ImageSize> made = run.SizeBehind(size);
   if (!made.ok()) return made.status();
-  // Else the dimensions stay the same ones, also where they are not known.
+  // A dimension that the layers keep stays the same object, also if unknown.
   if (made->height != size.height) {
     TF_RETURN_IF_ERROR(
         c->ReplaceDim(images, dims - 3, c->MakeDim(made->height), &images));
@@ -124,7 +126,9 @@ REGISTER_OP("RefurbishTf>SeedAt")
     .Output("seeds: int32")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(SeedAtShape)
-    .Doc("The seed of number `index` of those made of `seed`, or of each number.");
+    .Doc(
+        "Derives the seed at `index` from `seed`: [2], or [n, 2] for n "
+        "indices.");
 
 REGISTER_OP("RefurbishTf>ImageDraws")
     .Input("seed: Tseed")
@@ -135,10 +139,11 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Attr("num_batch_sizes: int >= 0")
     .SetShapeFn(DrawsShape)
     .Doc(R"doc(
-What layers draw from a seed: [D], or [batch_size, D] for the images of a batch.
+The draws of a run of layers: [D], or [batch_size, D] for the images of a batch.
 
-layers: as text, such as 'random_crop position=0 padding=4 reflect=0', in pieces. See
-`refurbish_tf/cc/image/layer.h`.
+layers: their descriptions, such as 'random_crop position=0 padding=4 reflect=0', in
+pieces. See `refurbish_tf/cc/image/layer.h`.
+batch_size: none for a single image.
 )doc");
 
 REGISTER_OP("RefurbishTf>ImagePixels")
@@ -149,9 +154,9 @@ REGISTER_OP("RefurbishTf>ImagePixels")
     .Attr("T: {uint8, float, bfloat16, half}")
     .SetShapeFn(PixelsShape)
     .Doc(R"doc(
-What layers make, with what they drew, of an image or of each one of a batch.
+Applies a run of layers, with their draws, to an image or to each image of a batch.
 
-Where they draw nothing, `draws` is of any shape.
+If the layers draw nothing, `draws` may have any shape.
 )doc");
 
 REGISTER_OP("RefurbishTf>ImageLayers")
@@ -162,7 +167,9 @@ REGISTER_OP("RefurbishTf>ImageLayers")
     .Attr("T: {uint8, float, bfloat16, half}")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape)
-    .Doc("`ImagePixels` of `ImageDraws` of a seed.");
+    .Doc(
+        "Applies a run of layers: `ImagePixels` with the `ImageDraws` of "
+        "`seed`.");
 
 REGISTER_OP("RefurbishTf>ResizedCropBox")
     .Input("shape: int32")
@@ -172,10 +179,10 @@ REGISTER_OP("RefurbishTf>ResizedCropBox")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(ResizedCropBoxShape)
     .Doc(R"doc(
-What a random resized crop takes of an image: [top, left, height, width].
+The box that a random resized crop takes from an image: [top, left, height, width].
 
-shape: of the image, [height, width, channels].
-layers: that one.
+shape: the image's, [height, width, channels].
+layers: the random resized crop, alone.
 )doc");
 
 }  // namespace

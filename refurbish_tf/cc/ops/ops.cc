@@ -1,3 +1,5 @@
+// The ops of stages, sources and cache stores: signatures, shapes and
+// documentation.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -17,7 +19,7 @@ REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
-    .Doc("A name for a stage, another one at each execution and in each process.");
+    .Doc("A new name for a stage, unique across executions and processes.");
 
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
@@ -50,13 +52,13 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-Every sample of `input_dataset` once: `final_fn` of what `partial_fn` returns, which
-is cached.
+Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose result is
+cached, then `final_fn`.
 
-Where `partial_seed` or `final_seed` says so, the function gets a seed (int32 [2])
-behind the components of its element. `any_seed`: the seeds are not the user's, so
-those of a checkpoint may take their place. num_parallel_calls: -1 for as many as the
-thread pool has threads, 0 for no thread.
+partial_seed, final_seed: whether the function takes a seed (int32 [2]) after the
+components of its element.
+any_seed: the user gave no seed, so those of a checkpoint may replace these.
+num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 )doc");
 
 REGISTER_OP("RefurbishTf>RefurbishCounts")
@@ -68,7 +70,7 @@ REGISTER_OP("RefurbishTf>RefurbishCounts")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-A row an epoch: fresh, cached, evicted, absent, bytes, and the nanoseconds waited
+A row per epoch: fresh, cached, evicted, absent, bytes, and the nanoseconds waited
 for fresh samples and for the store.
 )doc");
 
@@ -89,8 +91,8 @@ REGISTER_OP("RefurbishTf>FirstStream")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-The first dataset, from the files on, by which `input_dataset` cannot be asked for
-single elements; empty where it can.
+The first dataset, counted from the files, that prevents random access to
+`input_dataset`; empty if nothing does.
 )doc");
 
 REGISTER_OP("RefurbishTf>RefurbishState")
@@ -103,9 +105,9 @@ REGISTER_OP("RefurbishTf>RefurbishState")
       return VectorShape<7>(c);
     })
     .Doc(R"doc(
-Where a stage is between two epochs: the seed and the seed of the order, the number
-of the next epoch; whether there is a schedule, and of it the number of samples, how
-many of them are kept, and the epoch that it begins with.
+The state of a stage between two epochs: seed, order seed, number of the next epoch;
+whether there is a schedule, and its number of samples, how many of them are kept,
+and its first epoch.
 )doc");
 
 REGISTER_OP("RefurbishTf>RefurbishRestore")
@@ -115,16 +117,18 @@ REGISTER_OP("RefurbishTf>RefurbishRestore")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc(R"doc(
-Sets a stage to where it was, with what RefurbishState returned.
+Restores the state of a stage that RefurbishState returned.
 
-Fails, and changes nothing, when that was another stage or is damaged.
+Fails and changes nothing if the state is another stage's or damaged.
 )doc");
 
 REGISTER_OP("RefurbishTf>InputWait")
     .Output("seconds: double")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
-    .Doc("How long the iterators of this process have been waited for.");
+    .Doc(
+        "The total time that was spent waiting for the iterators of this "
+        "process.");
 
 REGISTER_OP("RefurbishTf>EchoDataset")
     .Input("input_dataset: variant")
@@ -135,7 +139,9 @@ REGISTER_OP("RefurbishTf>EchoDataset")
     .Attr("output_shapes: list(shape) >= 1")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
-    .Doc("Each element `echoing_factor` times, in expectation if not whole.");
+    .Doc(
+        "Repeats each element `echoing_factor` times, in expectation if not "
+        "whole.");
 
 REGISTER_OP("RefurbishTf>AdaptiveEchoDataset")
     .Input("input_dataset: variant")
@@ -147,7 +153,7 @@ REGISTER_OP("RefurbishTf>AdaptiveEchoDataset")
     .Attr("metadata: string = ''")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
-    .Doc("Each element again while no newer one is ready.");
+    .Doc("Repeats the newest element while no newer one is ready.");
 
 REGISTER_OP("RefurbishTf>AugmentDataset")
     .Input("input_dataset: variant")
@@ -159,7 +165,7 @@ REGISTER_OP("RefurbishTf>AugmentDataset")
     .Attr("output_shapes: list(shape) >= 1")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
-    .Doc("A function of each element, run on the stage's own workers.");
+    .Doc("Applies `f` to each element, on the stage's own workers.");
 
 REGISTER_OP("RefurbishTf>DataSourceDataset")
     .Input("num_elements: int64")
@@ -173,13 +179,13 @@ REGISTER_OP("RefurbishTf>DataSourceDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-The elements of a source in Python, by their indices.
+The elements of a Python source, by index.
 
-Both functions take a vector of indices and capture nothing. They return for each
-index an error code (int32) and its message, as two vectors, then the components of
-the elements, one element after the other: `read_one` of one element, `read_many` of
-`batch_reads`, of which those behind the last index mean nothing. Where `read_many`
-returns no codes, each element is to be read alone.
+Both functions take a vector of indices and capture nothing. They return a vector of
+error codes (int32) and a vector of messages, one of each per index, then the
+components of the elements, one element after the other: `read_one` of one element,
+`read_many` of `batch_reads` elements, of which those after the last index are
+ignored. If `read_many` returns no codes, each element is read alone.
 )doc");
 
 REGISTER_OP("RefurbishTf>TfrecordDataset")
@@ -191,14 +197,16 @@ REGISTER_OP("RefurbishTf>TfrecordDataset")
     .Attr("output_types: list(type) >= 1")
     .Attr("output_shapes: list(shape) >= 1")
     .Attr("metadata: string = ''")
-    // What it yields depends on the files, and making their index takes long.
+    // Not folded into a constant: its records depend on the files, and indexing
+    // them takes long.
     .SetDoNotOptimize()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 The records of TFRecord files, by index.
 
-index_dir: where indices are kept; empty for beside the files. index: what copies of
-the dataset find it by. num_parallel_reads: -1 to leave it to the op.
+index_dir: where indices are kept; if empty, beside the files.
+index: the name by which copies of the dataset find the same index.
+num_parallel_reads: -1 if the op chooses.
 )doc");
 
 REGISTER_OP("RefurbishTf>EchoCounts")
@@ -210,8 +218,8 @@ REGISTER_OP("RefurbishTf>EchoCounts")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-A row for each iterator of an adaptive echo stage: fresh and repeated elements, and
-the nanoseconds waited for fresh ones.
+A row per iterator of an adaptive echo stage: fresh and repeated elements, and the
+nanoseconds waited for fresh ones.
 )doc");
 
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
@@ -222,10 +230,10 @@ REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-Makes a cache store, which lives as long as the handle.
+Makes a cache store that lives as long as the handle.
 
-mode: 'open'; 'overwrite', to clear one on disk; 'inspect', for one on disk that
-must be there.
+mode: 'open'; 'overwrite' to clear a store on disk; 'inspect' for a store on disk
+that must exist.
 )doc");
 
 REGISTER_OP("RefurbishTf>CacheStoreAgree")
@@ -242,9 +250,9 @@ REGISTER_OP("RefurbishTf>CacheStoreAgree")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Adds settings to those that a store on disk was written under, and returns all.
+Adds settings to those that a store on disk was written with, and returns all.
 
-Where one differs it is replaced, or this fails.
+replace: whether a setting that differs is replaced; otherwise the op fails.
 )doc");
 
 REGISTER_OP("RefurbishTf>CacheStoreVerify")
@@ -252,7 +260,9 @@ REGISTER_OP("RefurbishTf>CacheStoreVerify")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn(VectorShape<2>)
-    .Doc("Reads every sample of a store on disk. How many are right, and not.");
+    .Doc(
+        "Reads every sample of a store on disk and counts intact and damaged "
+        "ones.");
 
 REGISTER_OP("RefurbishTf>CacheStoreGet")
     .Input("store: string")
@@ -271,7 +281,7 @@ REGISTER_OP("RefurbishTf>CacheStorePut")
     .Attr("input_types: list(type) >= 1")
     .SetIsStateful()
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Keeps a sample at `index`.");
+    .Doc("Puts a sample at `index`.");
 
 REGISTER_OP("RefurbishTf>CacheStoreRemove")
     .Input("store: string")

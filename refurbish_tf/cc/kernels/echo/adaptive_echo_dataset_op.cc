@@ -1,5 +1,9 @@
-// Data echoing with the factor that the moment asks for: repeats the newest
-// element of its input while no newer one is ready.
+// Data echoing with an adaptive factor, `echo(e=AUTOTUNE)`: repeats the newest
+// element of the input while no newer one is ready.
+//
+// A fresh element that is ready is always yielded first. Otherwise the newest
+// one is repeated; after `max_e` yields the iterator waits for the next. A
+// thread of the iterator reads the input ahead.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -33,18 +37,19 @@ constexpr char kStage[] = "stage";
 constexpr char kNumBuffered[] = "num_buffered";
 constexpr char kBuffered[] = "buffered";
 
-// Read ahead of the newest element that was yielded. One would do for the rate;
-// the second spares the reading thread a wait when elements come in bursts.
+// How many elements are read ahead of the newest one that was yielded. One is
+// enough for the rate; the second spares the reading thread a wait when
+// elements come in bursts.
 constexpr size_t kBufferSize = 2;
 
-// What an iterator has yielded. Outlives it.
+// Counts what an iterator has yielded; may outlive the iterator.
 struct EchoCounters {
   std::atomic<int64_t> fresh{0};
   std::atomic<int64_t> repeated{0};
   std::atomic<int64_t> fresh_wait_nanos{0};
 };
 
-// The counts of a stage, an entry for each iterator that was read.
+// The counts of a stage, one entry for each iterator that was read.
 class EchoStage {
  public:
   std::shared_ptr<EchoCounters> Begin() ABSL_LOCKS_EXCLUDED(mu_) {
@@ -88,8 +93,7 @@ class AdaptiveEchoDatasetOp::Dataset : public UnaryDataset {
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
-    return cardinality <= 0 ? cardinality
-                            : tensorflow::data::kUnknownCardinality;
+    return cardinality <= 0 ? cardinality : kUnknownCardinality;
   }
 
  protected:
@@ -154,17 +158,17 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
             tensorflow::data::Options::kDeterministic &&
         ctx->options()->deterministic()) {
       return absl::InvalidArgumentError(
-          "echo(e=AUTOTUNE) repeats elements by the clock, but the option "
+          "e=AUTOTUNE repeats elements depending on timing, but the option "
           "deterministic=True asks for the same stream each time. Give echo a "
-          "number, or leave the option at its default.");
+          "number as e, or leave the option at its default.");
     }
-    // May have been asked for after the stage was built.
+    // May have been set after the stage was built.
     if (tensorflow::OpDeterminismRequired()) {
       return absl::InvalidArgumentError(
-          "echo(e=AUTOTUNE) repeats elements by the clock, but "
+          "e=AUTOTUNE repeats elements depending on timing, but "
           "tf.config.experimental.enable_op_determinism() or the environment "
           "variable TF_DETERMINISTIC_OPS asks for the same stream each time. "
-          "Give echo a number, or leave that out.");
+          "Give echo a number as e, or turn op determinism off.");
     }
     TF_RETURN_IF_ERROR(tensorflow::RegisterCancellationCallback(
         ctx->cancellation_manager(), [this] { Cancel(); }, &deregister_fn_));
@@ -210,18 +214,16 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
   }
 
  protected:
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override {
-    return tensorflow::data::model::MakeAsyncUnknownRatioNode(std::move(args),
-                                                              {});
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeAsyncUnknownRatioNode(std::move(args), {});
   }
 
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
-    // A symbolic checkpoint is that of the input when the newest element had
-    // been read; the elements read ahead are read again.
+    // A symbolic checkpoint is the input's, from when the newest element had
+    // been read; elements read ahead are read again.
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock input_lock(&input_mu_);
     absl::MutexLock lock(&mu_);
@@ -243,7 +245,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     if (ctx->symbolic_checkpoint()) {
       return RestoreInput(ctx, reader, input_impl_);
     }
-    // All that can be refused is, before anything is changed.
+    // Everything is checked before anything is changed.
     std::deque<Buffered> buffer;
     TF_RETURN_IF_ERROR(ReadBuffer(ctx, reader, &buffer));
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
@@ -314,8 +316,8 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
         }
         if (cancelled_) break;
       }
-      // Held until the element is in the buffer, so that a checkpoint misses
-      // none.
+      // Held until the element is in the buffer, so that a checkpoint misses no
+      // element.
       absl::MutexLock input_lock(&input_mu_);
       std::vector<Tensor> element;
       bool end_of_sequence = false;
@@ -328,7 +330,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
         break;
       }
       if (status.ok()) RecordBufferEnqueue(ctx, element);
-      // What is left in the context's own checkpoint is fit for the next element.
+      // After the merge the context's own checkpoint can take the next element.
       MemoryCheckpoint checkpoint(ctx->id_registry());
       checkpoint.Merge(ctx->checkpoint());
       buffer_.push_back(
@@ -352,7 +354,7 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
 
   mutable absl::Mutex mu_;
   absl::CondVar changed_;
-  // Null until an element is asked for.
+  // Null until the first element is requested.
   std::shared_ptr<EchoCounters> counters_ ABSL_GUARDED_BY(mu_);
   std::deque<Buffered> buffer_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,5 +1,10 @@
-// The augmentation of a pipeline with data echoing: a function of each element,
-// run on the stage's own workers.
+// `augment_fn` of `echo`: applies a function to each element, on the stage's
+// own workers.
+//
+// A checkpoint waits for the calls in progress (`OrderedWorkers::Settle`) and
+// holds the results that are ready. A symbolic checkpoint is the input's, from
+// when the element handed out last had been read; the results come in order
+// then.
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -33,16 +38,16 @@ constexpr char kArgumentTypes[] = "Targuments";
 constexpr char kNumReady[] = "num_ready";
 constexpr char kReady[] = "ready";
 
-// Far more than lies ready at any time.
+// Far more results than are ever ready at once.
 constexpr int64_t kMaxReady = 1 << 20;
 
 struct ElementPiece : OrderedWorkers::Piece {
   Result result;
-  // Of the input, from the element before up to this one.
+  // The input's, from the previous element up to this one.
   std::optional<MemoryCheckpoint> checkpoint;
 };
 
-// Element of the input -> function.
+// Reads an element of the input, then calls the function.
 class ElementWork : public OrderedWorkers::Work {
  public:
   // `ctx` is the input's. All arguments must outlive this object.
@@ -71,7 +76,7 @@ class ElementWork : public OrderedWorkers::Work {
       input_ended_ = true;
       return OrderedWorkers::Outcome::kDropped;
     }
-    // What is left in the context's own is fit for the next element.
+    // After the merge the context's own checkpoint can take the next element.
     element.checkpoint.emplace(ctx_.id_registry());
     element.checkpoint->Merge(ctx_.checkpoint());
     return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
@@ -151,11 +156,11 @@ class AugmentDatasetOp::Dataset : public UnaryDataset {
     InstantiatedCapturedFunction* function;
     {
       absl::MutexLock lock(&mu_);
-      if (by_place_ == nullptr) {
+      if (by_index_ == nullptr) {
         TF_RETURN_IF_ERROR(function_->as_traced().Instantiate(
-            InstantiateCapturedFunctionParams(ctx), &by_place_));
+            InstantiateCapturedFunctionParams(ctx), &by_index_));
       }
-      function = by_place_.get();
+      function = by_index_.get();
     }
     return function->RunInstantiated(arguments, out_tensors);
   }
@@ -192,18 +197,19 @@ class AugmentDatasetOp::Dataset : public UnaryDataset {
   const DataTypeVector output_types_;
   const std::vector<PartialTensorShape> output_shapes_;
 
-  // For elements that are asked for by their places.
+  // For `Get`.
   mutable absl::Mutex mu_;
-  mutable std::unique_ptr<InstantiatedCapturedFunction> by_place_
+  mutable std::unique_ptr<InstantiatedCapturedFunction> by_index_
       ABSL_GUARDED_BY(mu_);
 };
 
-// Lock order: `mu_`, then what the workers lock.
+// Lock order: `mu_` before the workers' locks.
 class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
  public:
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
 
-  // What the input has registered with `workers_` must go first.
+  // The input is destroyed first: it has registered callbacks with the
+  // cancellation manager of `workers_`.
   ~Iterator() override {
     workers_.Cancel();
     workers_.Stop();
@@ -260,18 +266,16 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  protected:
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override {
-    return tensorflow::data::model::MakeAsyncKnownRatioNode(
-        std::move(args), /*ratio=*/1, {});
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
   }
 
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
-    // A symbolic checkpoint is that of the input when the element handed out last
-    // had been read; those read ahead are read again.
+    // A symbolic checkpoint is only the input's; elements read ahead are read
+    // again.
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
     std::vector<const OrderedWorkers::Piece*> ready;
@@ -288,7 +292,7 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (ctx->symbolic_checkpoint()) return RestoreInput(ctx, reader, input_);
-    // All that can be refused is, before anything is changed.
+    // Everything is checked before anything is changed.
     const CheckpointReader saved("echo", prefix(), ctx, reader);
     int64_t num_ready = 0;
     TF_RETURN_IF_ERROR(saved.ReadNumber(kNumReady, 0, kMaxReady, &num_ready));
@@ -316,12 +320,12 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
         ctx, kAutotuneCalls, "default", {dataset()->function_.get()});
     contexts_.emplace(ctx, workers_.cancellation_manager(), options.max_calls);
     work_.emplace(input_.get(), &*input_ctx_, function_.get(), &*contexts_);
-    // A symbolic checkpoint says up to which element the input was read.
+    // A symbolic checkpoint says only up to which element the input was read.
     if (ctx->symbolic_checkpoint()) options.in_order = true;
     workers_.Start(options, &*work_, &contexts_->usual, nullptr);
   }
 
-  // While nothing is under way.
+  // Only while the workers are settled.
   absl::Status SaveSettled(SerializationContext* ctx,
                            IteratorStateWriter* writer,
                            const std::vector<const OrderedWorkers::Piece*>& ready)
@@ -340,17 +344,17 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
   absl::Mutex mu_;
-  // That the workers are at it is not to be seen: they read it one at a time, and
-  // not while they are settled.
+  // Not guarded by `mu_`: the workers read it, too, one at a time and never
+  // while they are settled.
   std::unique_ptr<IteratorBase> input_;
   std::unique_ptr<InstantiatedInlineFunction> function_ ABSL_GUARDED_BY(mu_);
-  // Of a checkpoint, to be handed out first.
+  // Results from a checkpoint, which are handed out first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
-  // Set when an element is asked for.
+  // Set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;
   std::optional<FunctionContexts> contexts_ ABSL_GUARDED_BY(mu_);
   std::optional<ElementWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of these. Changed with `mu_`.
+  // They use all of the above. Started and stopped with `mu_` held.
   IteratorWorkers workers_;
 };
 

@@ -1,5 +1,10 @@
-// Data echoing with a fixed factor: yields each element of its input several
+// Data echoing with a fixed factor: yields each element of the input several
 // times, without copying it.
+//
+// With a whole factor e, place p of the output is element p / e of the input,
+// which gives random access. A symbolic checkpoint between two repetitions
+// leads back to before the element: the input's part of it is held back until
+// the last repetition.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -22,25 +27,24 @@
 namespace refurbish_tf {
 namespace {
 
-using tensorflow::data::IndexMapperFn;
-
 constexpr char kEchoType[] = "Echo";
 constexpr char kEchoingFactor[] = "echoing_factor";
 constexpr char kEchoSeed[] = "seed";
 constexpr char kLeft[] = "left";
 constexpr char kElement[] = "element";
 
-// Far beyond all that are ever read: counting on from it cannot overflow.
+// Far beyond any position that is reached, so counting on cannot overflow.
 constexpr int64_t kMaxPosition = int64_t{1} << 62;
 
-// Whether an index mapper can ask `dataset` for the same element more than once.
-// `RandomIndexingCompatible` speaks of permutations only.
+// An error if an index mapper cannot ask `dataset` for an element more than
+// once. `RandomIndexingCompatible` promises permutations only.
 absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   if (CountsElements(dataset->type_string())) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "echo has no random access behind ", dataset->type_string(),
-        ", which counts each element once, while echo asks for it several "
-        "times. Put that stage behind echo, with e times the number."));
+        "echo does not support random access behind ", dataset->type_string(),
+        ", which counts the elements it yields: echo asks for each of them "
+        "several times. Move that stage behind echo, with e times the "
+        "number."));
   }
   std::vector<const DatasetBase*> inputs;
   TF_RETURN_IF_ERROR(dataset->InputDatasets(&inputs));
@@ -71,11 +75,12 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
         seed_(seed),
         schedule_(static_cast<uint64_t>(seed), factor) {
     if (!schedule_.is_whole()) {
-      places_known_ = absl::FailedPreconditionError(absl::StrCat(
-          "echo(", factor, ") does not support random access: which element is "
-          "at a place depends on chance. A whole echoing factor does."));
+      get_compatible_ = absl::FailedPreconditionError(absl::StrCat(
+          "e=", factor,
+          " does not support random access: how often echo repeats an element "
+          "is random. Use a whole number as e."));
     }
-    random_indexing_compatible_ = places_known_;
+    random_indexing_compatible_ = get_compatible_;
     random_indexing_compatible_.Update(input_->RandomIndexingCompatible());
     if (random_indexing_compatible_.ok()) {
       random_indexing_compatible_ = CheckYieldsAnyNumberOfTimes(input_);
@@ -84,17 +89,17 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
-    if (cardinality <= 0) return cardinality;  // None, unknown or infinite.
-    if (!schedule_.is_whole()) return tensorflow::data::kUnknownCardinality;
+    if (cardinality <= 0) return cardinality;  // Empty, unknown or infinite.
+    if (!schedule_.is_whole()) return kUnknownCardinality;
     const int64_t repetitions = schedule_.Repetitions(0);
     if (cardinality > std::numeric_limits<int64_t>::max() / repetitions) {
-      // Finite, but more than can be said.
-      return tensorflow::data::kUnknownCardinality;
+      // Finite, but beyond int64.
+      return kUnknownCardinality;
     }
     return cardinality * repetitions;
   }
 
-  // Two, as each input has its own of the two, and some have but the first.
+  // Both, as an input implements each on its own, and some only the first.
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     return GetFromInput(ctx, index, out_tensors);
@@ -131,7 +136,7 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
   template <typename Context>
   absl::Status GetFromInput(Context ctx, int64_t index,
                             std::vector<Tensor>* out_tensors) const {
-    TF_RETURN_IF_ERROR(places_known_);
+    TF_RETURN_IF_ERROR(get_compatible_);
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     return input_->Get(ctx, index / schedule_.Repetitions(0), out_tensors);
   }
@@ -139,7 +144,7 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
   const double factor_;
   const int64_t seed_;
   const EchoSchedule schedule_;
-  absl::Status places_known_;
+  absl::Status get_compatible_;
   absl::Status random_indexing_compatible_;
 };
 
@@ -193,7 +198,8 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     *end_of_sequence = false;
     *num_skipped = 0;
     if (ctx->index_mapper() != nullptr) {
-      return absl::UnimplementedError("echo cannot skip in random access.");
+      return absl::UnimplementedError(
+          "echo does not support Skip with random access.");
     }
     const EchoSchedule& schedule = dataset()->schedule_;
     while (*num_skipped < num_to_skip) {
@@ -208,7 +214,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
         }
         continue;
       }
-      // As many whole elements of the input as there are to be passed over.
+      // How many elements of the input are skipped with all their repetitions.
       int64_t repetitions = 0;
       int elements = 0;
       for (int64_t next; ; repetitions += next, ++elements) {
@@ -219,7 +225,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
         int skipped = 0;
         absl::Status status =
             PassOver(ctx, elements, end_of_sequence, &skipped);
-        // Those before an error are passed over, too.
+        // Elements before an error are skipped, too.
         for (int i = 0; i < skipped; ++i) {
           *num_skipped += schedule.Repetitions(position_++);
         }
@@ -233,11 +239,10 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override {
-    return tensorflow::data::model::MakeKnownRatioNode(
-        std::move(args), /*ratio=*/1 / dataset()->factor_);
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeKnownRatioNode(std::move(args),
+                                     /*ratio=*/1 / dataset()->factor_);
   }
 
   absl::Status SaveInternal(SerializationContext* ctx,
@@ -256,10 +261,10 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (ctx->restored_element_count().has_value()) {
-      // Random access: the input counts the same elements as this one.
+      // Random access: the input's count of elements is also this iterator's.
       return RestoreInput(ctx, reader, input_impl_);
     }
-    // All that can be refused is, before anything is changed.
+    // Everything is checked before anything is changed.
     const CheckpointReader saved("echo", prefix(), ctx, reader);
     int64_t position = 0;
     TF_RETURN_IF_ERROR(
@@ -267,16 +272,16 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     int64_t left = 0;
     TF_RETURN_IF_ERROR(saved.ReadNumber(
         kLeft, 0, std::numeric_limits<int64_t>::max(), &left));
-    // Repetitions are left of the element before `position` and of no other.
+    // Repetitions can be left only of the element before `position`.
     if (left > 0 &&
         (position == 0 ||
          left >= dataset()->schedule_.Repetitions(position - 1))) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The checkpoint of echo has ", left, " repetitions left of element ",
-          position - 1, ", which e=", dataset()->factor_, " does not give: it "
-          "was saved with another e or seed, or is damaged. Build the pipeline "
-          "as it was then, or begin the epoch anew without this part of the "
-          "checkpoint."));
+          position - 1, ", more than e=", dataset()->factor_,
+          " can leave: it was saved with another e or seed, or is damaged. "
+          "Build the pipeline with the same e and seed, or restore the "
+          "checkpoint without the iterator and start the epoch over."));
     }
     std::vector<Tensor> element;
     if (left > 0 && !ctx->symbolic_checkpoint()) {
@@ -287,13 +292,15 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
     element_ = std::move(element);
     if (left > 0 && ctx->symbolic_checkpoint()) {
-      // The input stands before the element that is being repeated.
+      // The input is positioned before the element that is being repeated.
       bool end_of_sequence = false;
       TF_RETURN_IF_ERROR(ReadElement(ctx, &end_of_sequence));
       if (end_of_sequence) {
         return absl::DataLossError(
             "The input of echo ends before the element that was being repeated "
-            "when the checkpoint was saved: it is not the same input.");
+            "when the checkpoint was saved, so it is another input. Use the "
+            "same one, or restore the checkpoint without the iterator and start "
+            "the epoch over.");
       }
     }
     position_ = position;
@@ -302,9 +309,8 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  private:
-  // Reads the next element. What the input has checkpointed by doing so is held
-  // back until the last repetition is yielded, so that a symbolic checkpoint
-  // taken between the repetitions leads back to before this element.
+  // Reads the next element, and holds back the input's symbolic checkpoint of
+  // it.
   absl::Status ReadElement(IteratorContext* ctx, bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     IteratorContext input_ctx(*ctx);
@@ -322,9 +328,9 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  // As `Skip` of the input, which leaves no trace in a symbolic checkpoint: there
-  // the last element, or the end, is read, so that the checkpoint tells how far
-  // the input has come.
+  // Skips elements of the input. `Skip` leaves no trace in a symbolic
+  // checkpoint: there the last element, or the end, is read instead, so that
+  // the checkpoint has the input's position.
   absl::Status PassOver(IteratorContext* ctx, int elements,
                         bool* end_of_sequence, int* num_skipped)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -371,9 +377,9 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 
   absl::Mutex mu_;
   std::unique_ptr<IteratorBase> input_impl_ ABSL_GUARDED_BY(mu_);
-  // Of the next element of the input.
+  // The position of the input's next element.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
-  // Empty when no repetition of it is left.
+  // The element that is being repeated; empty when no repetition is left.
   std::vector<Tensor> element_ ABSL_GUARDED_BY(mu_);
   int64_t left_ ABSL_GUARDED_BY(mu_) = 0;
   std::unique_ptr<MemoryCheckpoint> held_back_ ABSL_GUARDED_BY(mu_);

@@ -1,4 +1,12 @@
-// The layers of a final augmentation: what they draw, and what they make of it.
+// The ops of a run of layers: their draws, the pixels, and both in one.
+//
+// Adjacent layers of crop, flip, resized crop, cutout and normalization are one
+// op, which draws int32 numbers from the seed and applies them to the image.
+// Draws and pixels are ops of their own, too, so that draws can be sent to
+// where the pixels are. Image b of a batch has the seed `seed_at(seed, b)`, and
+// a layer of `compose` has `seed_at(., position)` of that, so the draws do not
+// depend on who makes them. A batch is split across the device's threads, an
+// image is not.
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -22,14 +30,14 @@
 namespace refurbish_tf {
 namespace {
 
-// A batch of which less than this is read and written is not worth waking a
-// thread for.
+// Waking a thread pays only if it reads and writes at least so much.
 constexpr int64_t kBytesForAThread = 1 << 18;
 
 absl::Status ParseSeed(const Tensor& tensor, std::optional<ImageSeed>* seed) {
   if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "A seed must be of shape [2], got ", tensor.shape().DebugString(), "."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("`seed` must be of shape [2], got ",
+                     tensor.shape().DebugString(), "."));
   }
   if (tensor.dtype() == tensorflow::DT_INT32) {
     const auto values = tensor.vec<int32_t>();
@@ -53,10 +61,10 @@ absl::Status ParseLayers(OpKernelConstruction* ctx,
   return absl::OkStatus();
 }
 
-// What each image of a batch draws, one behind the other.
+// Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
-  // Of nothing no number is too many.
+  // Returns at once whatever the batch size.
   if (run.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
     Draw(run, seed.SeedAt(image), draws);
@@ -113,9 +121,11 @@ class DrawsOp : public OpKernel {
       return;
     }
     const Tensor& batch_size = ctx->input(1);
-    OP_REQUIRES(ctx, batch_size.dims() == 0 && batch_size.scalar<int64_t>()() >= 0,
-                absl::InvalidArgumentError(
-                    "`batch_size` must be one number of at least 0."));
+    OP_REQUIRES(ctx,
+                batch_size.dims() == 0 && batch_size.scalar<int64_t>()() >= 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "`batch_size` must be a scalar of at least 0, got ",
+                    batch_size.DebugString(), ".")));
     const int64_t size = batch_size.scalar<int64_t>()();
     TensorShape shape;
     OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape({size, run_->num_draws()},
@@ -128,16 +138,19 @@ class DrawsOp : public OpKernel {
   std::optional<LayerRun> run_;
 };
 
-// What layers make of images, wherever their draws come from.
+// The base class of ops that apply layers to images, given the draws.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
-    tensorflow::DataType type;
+    DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
-    OP_REQUIRES(ctx, type == TypeOf(run_->normalization().type),
-                absl::InvalidArgumentError(
-                    "`T` must be the type that the layers make."));
+    const DataType returned = TypeOf(run_->normalization().type);
+    OP_REQUIRES(
+        ctx, type == returned,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`T` must be ", DataTypeString(returned),
+            ", which the layers return, got ", DataTypeString(type), ".")));
   }
 
  protected:
@@ -145,13 +158,14 @@ class ImageOp : public OpKernel {
 
   static absl::Status CheckRank(const Tensor& images) {
     if (images.dims() == 3 || images.dims() == 4) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Images must be of shape [height, width, channels] or [batch, height, "
-        "width, channels], got ", images.shape().DebugString(), "."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("`images` must be of shape [height, width, channels] or "
+                     "[batch, height, width, channels], got ",
+                     images.shape().DebugString(), "."));
   }
 
-  // `draws_of(number)` returns those of an image of the batch, which must be such
-  // as the run takes. It is called by many threads.
+  // `draws_of(i)` returns the draws of image i, which must pass `CheckDraws`.
+  // It is called by several threads.
   template <class DrawsOf>
   void Make(OpKernelContext* ctx, const Tensor& images,
             const DrawsOf& draws_of) {
@@ -177,7 +191,8 @@ class ImageOp : public OpKernel {
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t from_bytes = images.TotalBytes() / batch_size;
     const int64_t to_bytes = output->TotalBytes() / batch_size;
-    // What lies between two layers may be larger than both images.
+    // An image between two layers may be larger than the first and the last
+    // one.
     std::atomic<bool> lacks_memory{false};
     const auto paint = [&](int64_t begin, int64_t end) {
       try {
@@ -196,19 +211,20 @@ class ImageOp : public OpKernel {
     } else {
       const auto* const workers =
           ctx->device()->tensorflow_cpu_worker_threads();
-      // A shard is at least of a cost of 10,000.
+      // `Shard` makes shards of a cost of at least 10,000.
       tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
                         std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
                         paint);
     }
-    OP_REQUIRES(ctx, !lacks_memory,
-                absl::ResourceExhaustedError(
-                    "There is no memory for what one layer hands to the next. "
-                    "Pass smaller images or sizes."));
+    OP_REQUIRES(
+        ctx, !lacks_memory,
+        absl::ResourceExhaustedError(
+            "Out of memory for an image between two layers. Pass smaller "
+            "images, or smaller sizes to the layers."));
   }
 
  private:
-  static tensorflow::DataType TypeOf(ValueType type) {
+  static DataType TypeOf(ValueType type) {
     switch (type) {
       case ValueType::kUint8:
         return tensorflow::DT_UINT8;
@@ -238,14 +254,14 @@ class PixelsOp : public ImageOp {
     const int num_draws = run().num_draws();
     OP_REQUIRES(
         ctx,
-        num_draws == 0 ||
-            (draws.dims() == (batch ? 2 : 1) &&
-             draws.dim_size(draws.dims() - 1) == num_draws &&
-             (!batch || draws.dim_size(0) == batch_size)),
-        absl::InvalidArgumentError(absl::StrCat(
-            "Images of shape ", images.shape().DebugString(),
-            " need draws of shape [", batch ? absl::StrCat(batch_size, ", ") : "",
-            num_draws, "], got ", draws.shape().DebugString(), ".")));
+        num_draws == 0 || (draws.dims() == (batch ? 2 : 1) &&
+                           draws.dim_size(draws.dims() - 1) == num_draws &&
+                           (!batch || draws.dim_size(0) == batch_size)),
+        absl::InvalidArgumentError(
+            absl::StrCat("`draws` must be of shape [",
+                         batch ? absl::StrCat(batch_size, ", ") : "", num_draws,
+                         "] for images of shape ", images.shape().DebugString(),
+                         ", got ", draws.shape().DebugString(), ".")));
     const int32_t* const drawn = draws.flat<int32_t>().data();
     for (int64_t image = 0; image < batch_size; ++image) {
       OP_REQUIRES_OK(ctx, run().CheckDraws(drawn + image * num_draws));
@@ -256,8 +272,8 @@ class PixelsOp : public ImageOp {
   }
 };
 
-// Both in one, without a tensor between them: for small images the two ops take
-// as long as the pixels.
+// Draws and pixels in one op, without a tensor between them: for small images
+// the overhead of two ops is as large as the work on the pixels.
 class LayersOp : public ImageOp {
  public:
   using ImageOp::ImageOp;
@@ -285,11 +301,11 @@ class LayersOp : public ImageOp {
   }
 
  private:
-  // Those of one image need no allocation.
+  // The draws of one image need no allocation.
   using Draws = absl::InlinedVector<int32_t, 64>;
 };
 
-// The box that a random resized crop takes of an image of some size.
+// The box that a random resized crop takes from an image of a given size.
 class ResizedCropBoxOp : public OpKernel {
  public:
   explicit ResizedCropBoxOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -308,10 +324,11 @@ class ResizedCropBoxOp : public OpKernel {
                     "`shape` must be [height, width, channels], got a tensor of "
                     "shape ", shape.shape().DebugString(), ".")));
     const ImageSize size = {shape.vec<int32_t>()(0), shape.vec<int32_t>()(1)};
-    OP_REQUIRES(ctx, size.height > 0 && size.width > 0,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "The image has no pixels: it is ", size.height, " x ",
-                    size.width, ".")));
+    OP_REQUIRES(
+        ctx, size.height > 0 && size.width > 0,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`shape` must have a height and a width of at least 1, got ",
+            size.height, " x ", size.width, ".")));
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(run_->num_draws());

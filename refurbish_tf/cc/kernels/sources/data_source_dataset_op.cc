@@ -1,5 +1,15 @@
-// A dataset of the elements of a source in Python, which are asked for by index, in
-// batches where it is known what is wanted next.
+// The elements of a Python source, read by index.
+//
+// The thread that asks for an element reads it, together with those after it
+// that are known to be wanted, in batches that double in size. An index mapper
+// may wait and there is no other thread to ask it, so it is asked under
+// `AskingAhead`, which turns a wait into an error. A batch that fails is read
+// again element by element, as these are asked for.
+//
+// TensorFlow knows the Python function by a name and a weak reference. The
+// dataset in Python, or the graph of the function that built it, holds the
+// function; `tf.numpy_function` would hold it, and the source, as long as the
+// process lives.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -19,7 +29,6 @@
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
@@ -30,11 +39,11 @@ constexpr char kReadOne[] = "read_one";
 constexpr char kReadMany[] = "read_many";
 constexpr char kBatchReads[] = "batch_reads";
 
-// Of the positions that an index mapper is asked for at once, those that are not of
-// this source count too, as in `concatenate`. So many for each that is wanted.
+// How many positions an index mapper is asked about for each element wanted:
+// some positions may belong to other sources, as in `concatenate`.
 constexpr int64_t kMostAskedForEach = 4;
 
-// An element that is wanted: asked for, and perhaps read.
+// An element that is to be handed out, and may have been read.
 struct Wanted {
   int64_t position;  // In the order in which elements are handed out.
   int64_t index;     // In the source.
@@ -43,7 +52,7 @@ struct Wanted {
   std::vector<Tensor> tensors = {};
 };
 
-// What a function returned, for its `i`-th element.
+// Takes the `i`-th element from what a function returned.
 absl::Status TakeElement(const std::vector<Tensor>& returned, size_t i,
                          size_t num_components, std::vector<Tensor>* element) {
   const auto code = static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
@@ -63,25 +72,26 @@ absl::Status CheckReturned(const std::vector<Tensor>& returned,
       returned[1].NumElements() == num_indices) {
     return absl::OkStatus();
   }
-  return absl::InternalError("A data source was not read as it should be.");
+  return absl::InternalError(
+      "rtf.sources.data_source: the function that reads returned too few "
+      "tensors, or codes and messages of another shape than the indices.");
 }
 
-// TensorFlow finds functions of Python by their names, and a source is gone with the
-// dataset that it was given to.
+// Rewords TensorFlow's error for a Python function that it does not find: a
+// source lives only as long as its dataset.
 absl::Status Explained(const absl::Status& status) {
   if (!absl::StrContains(status.message(), "Could not find callback")) {
     return status;
   }
   return absl::FailedPreconditionError(
-      "The Python source of rtf.sources.data_source is not in this process, or "
-      "nothing in Python holds its dataset any more. Keep the dataset in a "
-      "variable for as long as it is read; behind a tf.data service, or in a graph "
-      "that was saved, use files: rtf.sources.tfrecord.");
+      "The Python source of rtf.sources.data_source was not found: its dataset "
+      "was deleted in Python, or this is another process. Keep the dataset in "
+      "a variable as long as it is read. For a tf.data service or a saved "
+      "graph, use files instead: rtf.sources.tfrecord.");
 }
 
 Tensor Indices(const std::deque<Wanted>& wanted) {
-  Tensor indices(tensorflow::DT_INT64,
-                 TensorShape({static_cast<int64_t>(wanted.size())}));
+  Tensor indices(DT_INT64, TensorShape({static_cast<int64_t>(wanted.size())}));
   for (size_t i = 0; i < wanted.size(); ++i) {
     indices.vec<int64_t>()(i) = wanted[i].index;
   }
@@ -92,7 +102,7 @@ class DataSourceDatasetOp : public DatasetOpKernel {
  public:
   explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
       : DatasetOpKernel(ctx) {
-    // Python has one thread at a time: the thread that asks is as good as another.
+    // Python runs one thread at a time: the calling one is as good as another.
     FunctionMetadata::Params params;
     params.use_inter_op_parallelism = false;
     OP_REQUIRES_OK(
@@ -136,7 +146,7 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
     return output_shapes_;
   }
   std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kDataSourceType);
+    return name_utils::DatasetDebugString(kDataSourceType);
   }
   absl::Status InputDatasets(
       std::vector<const DatasetBase*>*) const override {
@@ -156,11 +166,11 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   absl::Status Get(OpKernelContext* ctx, int64_t index,
                    std::vector<Tensor>* out_tensors) const override {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
-    // Not kept: it is of the library of functions of who asks, which may go.
+    // Not kept: it belongs to the caller's function library, which may go.
     std::unique_ptr<InstantiatedCapturedFunction> function;
     TF_RETURN_IF_ERROR(read_one_->Instantiate(
         InstantiateCapturedFunctionParams(ctx), &function));
-    Tensor indices(tensorflow::DT_INT64, TensorShape({1}));
+    Tensor indices(DT_INT64, TensorShape({1}));
     indices.vec<int64_t>()(0) = index;
     std::vector<Tensor> returned;
     TF_RETURN_IF_ERROR(
@@ -176,13 +186,12 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
-    // Within this process, to optimise the graph, it is but another name.
+    // A rewritten graph stays in this process, where the source is found.
     if (!ctx->is_graph_rewrite()) {
       return absl::FailedPreconditionError(
-          "rtf.sources.data_source reads an object of this Python process, so its "
-          "dataset cannot be sent to others, as to a tf.data service, or saved as "
-          "a graph. Use files, by rtf.sources.tfrecord, or put what comes before "
-          "the service into one.");
+          "rtf.sources.data_source reads an object of this Python process, so "
+          "its dataset cannot be sent to another one, as to a tf.data service, "
+          "or saved as a graph. Use files instead: rtf.sources.tfrecord.");
     }
     Node* num_elements = nullptr;
     TF_RETURN_IF_ERROR(b->AddScalar(num_elements_, &num_elements));
@@ -214,9 +223,9 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   const std::vector<PartialTensorShape> output_shapes_;
 };
 
-// `mu_` is held while Python runs, as by every iterator of tf.data while it reads its
-// input: what asks for the next element has to wait for this one. Lock order: `mu_`,
-// then the locks of an index mapper, or those of Python.
+// `mu_` is held while Python runs, as in every iterator of tf.data while it
+// reads its input: a request for the next element waits for this one. Lock
+// order: `mu_` before the locks of an index mapper and those of Python.
 class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
  public:
   explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
@@ -252,7 +261,8 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       if (ran.ok()) {
         ran = CheckReturned(returned, 1, dataset()->num_components());
       }
-      // Whatever went wrong, that was this element: who reads goes on with the next.
+      // Any error counts as this element's: the reader goes on with the next
+      // one.
       next.status = ran.ok()
                         ? TakeElement(returned, 0, dataset()->num_components(),
                                       &next.tensors)
@@ -289,13 +299,12 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return absl::OkStatus();
   }
 
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override {
-    return tensorflow::data::model::MakeSourceNode(std::move(args));
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeSourceNode(std::move(args));
   }
 
-  // What was read ahead is read again.
+  // Elements read ahead are read again after a restore.
   absl::Status SaveInternal(SerializationContext*,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -308,8 +317,8 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     const CheckpointReader saved("data_source", prefix(), ctx, reader);
-    // In random access there may be more positions than elements, as some are of
-    // other sources.
+    // With an index mapper there may be more positions than elements, as some
+    // belong to other sources.
     const int64_t most = ctx->restored_element_count().has_value()
                              ? int64_t{1} << 62
                              : dataset()->num_elements_;
@@ -319,8 +328,8 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  private:
-  // The index at a position; NotFound for what is not of this source; OutOfRange at
-  // the end.
+  // The index at a position; NotFound if it belongs to another source,
+  // OutOfRange at the end.
   absl::StatusOr<size_t> IndexAt(IteratorContext* ctx, int64_t position) const {
     const int64_t num_elements = dataset()->num_elements_;
     absl::StatusOr<size_t> index = position;
@@ -331,8 +340,8 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return index;
   }
 
-  // Asks what is wanted next: one element, and those after it as far as they are
-  // known now. Nothing at the end.
+  // Fills `wanted_` with the next element and those after it that are known by
+  // now. Leaves it empty at the end.
   absl::Status Ask(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     int64_t position = position_;
     absl::StatusOr<size_t> index = IndexAt(ctx, position);
@@ -347,14 +356,14 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     while (static_cast<int64_t>(wanted_.size()) < next_batch_ &&
            ++position < last) {
       index = IndexAt(ctx, position);
-      // An error is for whoever wants that element.
+      // Another error is returned when that element is asked for.
       if (index.ok()) {
         wanted_.push_back({position, static_cast<int64_t>(*index)});
       } else if (!absl::IsNotFound(index.status())) {
         break;
       }
     }
-    // The first element of a slow source does not wait for many others.
+    // Begins small, so that the first element of a slow source comes soon.
     next_batch_ = std::min(2 * next_batch_, dataset()->batch_reads_);
     return absl::OkStatus();
   }
@@ -365,7 +374,7 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     absl::Status ran = Run(ctx, read_many_.get(), Indices(wanted_), &returned);
     if (absl::IsCancelled(ran)) return ran;
     const size_t num_components = dataset()->num_components();
-    // Each is read alone when its turn comes.
+    // After an error each is read alone, when its turn comes.
     if (!ran.ok() || !CheckReturned(returned, wanted_.size(),
                                     dataset()->batch_reads_ * num_components)
                           .ok()) {
@@ -397,7 +406,7 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   absl::Mutex mu_;
   std::unique_ptr<InstantiatedCapturedFunction> read_one_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<InstantiatedCapturedFunction> read_many_ ABSL_GUARDED_BY(mu_);
-  // Of the next element, before those that `wanted_` begins with.
+  // The next position to hand out; `wanted_` begins there or later.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<Wanted> wanted_ ABSL_GUARDED_BY(mu_);
   int64_t next_batch_ ABSL_GUARDED_BY(mu_) = 1;
@@ -407,8 +416,7 @@ std::unique_ptr<IteratorBase>
 DataSourceDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this,
-      tensorflow::data::name_utils::IteratorPrefix(kDataSourceType, prefix)});
+      this, name_utils::IteratorPrefix(kDataSourceType, prefix)});
 }
 
 void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
@@ -418,7 +426,7 @@ void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
       ctx, ParseScalarArgument<int64_t>(ctx, "num_elements", &num_elements));
   OP_REQUIRES(ctx, num_elements >= 0,
               absl::InvalidArgumentError(absl::StrCat(
-                  "A source has at least 0 elements, got ", num_elements, ".")));
+                  "num_elements must be at least 0, got ", num_elements, ".")));
   std::unique_ptr<CapturedFunction> read_one, read_many;
   OP_REQUIRES_OK(ctx, CapturedFunction::Create(
                           ctx, read_one_, std::vector<Tensor>(), &read_one));

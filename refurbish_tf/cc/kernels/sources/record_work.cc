@@ -12,7 +12,7 @@ namespace refurbish_tf {
 
 absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
                         Tensor* tensor) {
-  Tensor read(tensorflow::DT_STRING, TensorShape({}));
+  Tensor read(DT_STRING, TensorShape({}));
   tstring& text = read.scalar<tstring>()();
   const absl::Status status =
       ReadRecord(&OpenFiles::Global(), index.At(record), since,
@@ -72,8 +72,7 @@ bool RecordsInOrder::Decide(RecordPiece* piece) {
 
 bool RequestedRecords::Decide(RecordPiece* piece) {
   absl::StatusOr<size_t> index;
-  // What is not found is for another source, behind or before this one in
-  // `concatenate`.
+  // NotFound: the position belongs to another source in `concatenate`.
   do {
     index = mapper_(static_cast<size_t>(num_requests_++));
   } while (absl::IsNotFound(index.status()));
@@ -94,9 +93,10 @@ bool SplitRecords::Decide(RecordPiece* piece) {
   if (end) return false;
   piece->index = split.scalar<int64_t>()();
   if (piece->index < 0 || piece->index >= num_records()) {
-    piece->status = absl::DataLossError(absl::StrCat(
-        "A service hands out record ", piece->index, " of ", num_records(),
-        ": the files are not the same everywhere."));
+    piece->status = absl::DataLossError(
+        absl::StrCat("The tf.data service handed out record ", piece->index,
+                     ", but the files have ", num_records(),
+                     " records here. All processes must read the same files."));
     piece->index = -1;
   }
   return true;

@@ -1,4 +1,5 @@
-// What the workers of a dataset of records do.
+// The work of `tfrecord`'s workers: to decide which record is next, and to read
+// it.
 #ifndef REFURBISH_TF_CC_KERNELS_SOURCES_RECORD_WORK_H_
 #define REFURBISH_TF_CC_KERNELS_SOURCES_RECORD_WORK_H_
 
@@ -15,13 +16,13 @@
 
 namespace refurbish_tf {
 
-// A record as a scalar of a string. `since` is as in `ReadRecord`.
+// Reads a record as a scalar of DT_STRING. `since` is as in `ReadRecord`.
 absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
                         Tensor* tensor);
 
 struct RecordPiece : OrderedWorkers::Piece {
-  int64_t index = -1;  // Below 0 where it is not known, because of an error.
-  // By a mapper: how often it had been asked when this was known.
+  int64_t index = -1;  // Negative if an error left it unknown.
+  // By a mapper: how often it had been asked when it returned this index.
   int64_t num_requests = 0;
   absl::Status status;
   Tensor tensor;
@@ -32,7 +33,7 @@ class RecordWork : public OrderedWorkers::Work {
   RecordWork(std::shared_ptr<const RecordIndex> index, int64_t since)
       : index_(std::move(index)), since_(since) {}
 
-  // Whether it may take long to know which record is next.
+  // Whether `Decide` may wait.
   virtual bool may_wait() const { return true; }
 
   OrderedWorkers::Claimed Claim(
@@ -43,7 +44,7 @@ class RecordWork : public OrderedWorkers::Work {
 
  protected:
   int64_t num_records() const { return index_->num_records(); }
-  // Sets what is known of the next record; false at the end.
+  // Sets the index of the next record, or an error. Returns false at the end.
   virtual bool Decide(RecordPiece* piece) = 0;
 
  private:
@@ -52,7 +53,7 @@ class RecordWork : public OrderedWorkers::Work {
   std::atomic<bool> ended_{false};
 };
 
-// Every `step`-th, from `first` on.
+// Every `step`-th record from `first` on.
 class RecordsInOrder : public RecordWork {
  public:
   RecordsInOrder(std::shared_ptr<const RecordIndex> index, int64_t since,
@@ -71,11 +72,12 @@ class RecordsInOrder : public RecordWork {
   const int64_t step_;
 };
 
-// Those that an index mapper asks for, from its `num_requests`-th answer on.
+// The records that an index mapper asks for, from its `num_requests`-th answer
+// on.
 class RequestedRecords : public RecordWork {
  public:
   RequestedRecords(std::shared_ptr<const RecordIndex> index, int64_t since,
-                   tensorflow::data::IndexMapperFn mapper, int64_t num_requests)
+                   IndexMapperFn mapper, int64_t num_requests)
       : RecordWork(std::move(index), since),
         mapper_(std::move(mapper)),
         num_requests_(num_requests) {}
@@ -84,22 +86,22 @@ class RequestedRecords : public RecordWork {
   bool Decide(RecordPiece* piece) override;
 
  private:
-  const tensorflow::data::IndexMapperFn mapper_;
+  const IndexMapperFn mapper_;
   int64_t num_requests_;
 };
 
-// Those that a tf.data service hands out.
+// The records that a tf.data service hands out.
 class SplitRecords : public RecordWork {
  public:
   SplitRecords(std::shared_ptr<const RecordIndex> index, int64_t since,
-               std::shared_ptr<tensorflow::data::SplitProvider> splits)
+               std::shared_ptr<SplitProvider> splits)
       : RecordWork(std::move(index), since), splits_(std::move(splits)) {}
 
  protected:
   bool Decide(RecordPiece* piece) override;
 
  private:
-  const std::shared_ptr<tensorflow::data::SplitProvider> splits_;
+  const std::shared_ptr<SplitProvider> splits_;
 };
 
 }  // namespace refurbish_tf

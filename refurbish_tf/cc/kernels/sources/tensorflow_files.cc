@@ -20,7 +20,8 @@ using tensorflow::FileStatistics;
 using tensorflow::RandomAccessFile;
 using tensorflow::WritableFile;
 
-// A look at a file takes about ten milliseconds on a service.
+// A file's identity is checked only so often: on a remote service each check
+// takes about ten milliseconds.
 constexpr int64_t kIdentityNanos = 2000000000;
 
 absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
@@ -45,7 +46,7 @@ class TensorFlowFile : public RandomFile {
     absl::string_view read;
     absl::Status status =
         file_->Read(offset, read, absl::MakeSpan(to, size));
-    // That is how the end of the file is told.
+    // OutOfRange marks the end of the file.
     if (!status.ok() && !absl::IsOutOfRange(status)) return status;
     if (read.data() != to) std::memmove(to, read.data(), read.size());
     return read.size();
@@ -55,7 +56,7 @@ class TensorFlowFile : public RandomFile {
                                     size_t head_size, char* body,
                                     size_t body_size, char* tail,
                                     size_t tail_size) override {
-    // One message for all three.
+    // One request for all three.
     const size_t size = head_size + body_size + tail_size;
     const std::unique_ptr<char[]> scratch(new char[size]);
     absl::StatusOr<size_t> read = Read(offset, size, scratch.get());
@@ -82,7 +83,7 @@ class TensorFlowFileAccess : public FileAccess {
 
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) override {
-    // Some open what is not there, and say so when it is read.
+    // Some file systems open a missing file, and fail only when it is read.
     absl::StatusOr<FileIdentity> identity = IdentityAt(path);
     if (!identity.ok()) return identity.status();
     std::unique_ptr<RandomAccessFile> file;

@@ -1,5 +1,5 @@
-// The file systems that TensorFlow knows, as gs://, hdfs:// and ram://, as sources
-// read them.
+// Access for sources to the file systems that TensorFlow knows, such as gs://,
+// hdfs:// and ram://.
 #ifndef REFURBISH_TF_CC_KERNELS_SOURCES_TENSORFLOW_FILES_H_
 #define REFURBISH_TF_CC_KERNELS_SOURCES_TENSORFLOW_FILES_H_
 
@@ -9,7 +9,7 @@
 
 namespace refurbish_tf {
 
-// Of the file system that `path` is on. What it returns lives for ever.
+// The access to the file system that `path` is on. It is never destroyed.
 FileAccess* AccessTo(const std::string& path);
 
 }  // namespace refurbish_tf

@@ -1,4 +1,9 @@
-// Records of TFRecord files, by index.
+// The records of TFRecord files, by index.
+//
+// Reads ahead follow whatever says which record is next: the position with the
+// step between the last two (`shard` skips the same number again and again),
+// the splits of a tf.data service, or an index mapper. A mapper may wait
+// (`Epoch::Request`), so only the workers ask it, never the consumer.
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +30,6 @@
 #include "refurbish_tf/cc/sources/open_files.h"
 #include "refurbish_tf/cc/sources/record_index.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
-#include "tensorflow/core/data/name_utils.h"
 #include "tensorflow/core/data/split_utils.h"
 #include "tensorflow/core/framework/op_requires.h"
 
@@ -33,7 +37,6 @@ namespace refurbish_tf {
 namespace {
 
 using tensorflow::data::ParseVectorArgument;
-using tensorflow::data::SplitProvider;
 
 constexpr char kTfrecordType[] = "Tfrecord";
 constexpr char kTfrecordStage[] = "rtf.sources.tfrecord";
@@ -42,21 +45,21 @@ constexpr char kNumPending[] = "num_pending";
 constexpr char kPending[] = "pending";
 
 constexpr int64_t kMaxRequests = int64_t{1} << 62;
-// Far more than lies ready at any time.
+// Far more records than are ever ready at once.
 constexpr int64_t kMaxPending = 1 << 20;
 
-// How many reads are under way, or files looked at, where it is left to us: a disk
-// or a service has more to gain from that than there are processors.
+// How many records are read, or files indexed, at once with AUTOTUNE: for a
+// disk or a service more than there are processors pay.
 constexpr int64_t kAutotuneReads = 16;
 
-// With which `Skip` moves on past records that are under way, rather than begin
-// anew where it leads to.
+// After a `Skip` over at most so many records of the plan these are read and
+// dropped; after a longer one the workers are started anew.
 constexpr int64_t kMostPassed = 16;
 
 struct TfrecordArguments {
   std::vector<tstring> files;
   std::string index_dir;
-  // The same in every copy of the dataset.
+  // The name of the index, the same in every copy of the dataset.
   std::string index;
   int64_t num_parallel_reads = 0;
 };
@@ -70,8 +73,7 @@ class TfrecordDataset : public DatasetBase {
         index_(std::move(index)) {}
 
   const DataTypeVector& output_dtypes() const override {
-    static const auto* const kTypes =
-        new DataTypeVector({tensorflow::DT_STRING});
+    static const auto* const kTypes = new DataTypeVector({DT_STRING});
     return *kTypes;
   }
   const std::vector<PartialTensorShape>& output_shapes() const override {
@@ -80,7 +82,7 @@ class TfrecordDataset : public DatasetBase {
     return *kShapes;
   }
   std::string DebugString() const override {
-    return tensorflow::data::name_utils::DatasetDebugString(kTfrecordType);
+    return name_utils::DatasetDebugString(kTfrecordType);
   }
   int64_t CardinalityInternal(CardinalityOptions) const override {
     return index_->num_records();
@@ -142,11 +144,11 @@ class TfrecordDataset : public DatasetBase {
   const std::shared_ptr<const RecordIndex> index_;
 };
 
-// Which records come is decided in one of three ways, for the whole of an iterator's
-// life: one after the other; by the splits that a service hands out; or by an index
-// mapper, which all but the first element shows.
+// One of three things says which records come, for the whole life of an
+// iterator: their order; the splits that a service hands out; or an index
+// mapper, which is known only when the first element is asked for.
 //
-// Lock order: `mu_`, then what the workers lock.
+// Lock order: `mu_` before the workers' locks.
 class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
  public:
   explicit Iterator(const Params& params)
@@ -201,10 +203,9 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
   }
 
  protected:
-  std::shared_ptr<tensorflow::data::model::Node> CreateNode(
-      IteratorContext*,
-      tensorflow::data::model::Node::Args args) const override {
-    return tensorflow::data::model::MakeSourceNode(std::move(args));
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeSourceNode(std::move(args));
   }
 
   absl::Status SkipInternal(IteratorContext* ctx, int num_to_skip,
@@ -225,7 +226,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
         ctx, num_to_skip, end_of_sequence, num_skipped);
   }
 
-  // What is read ahead is read again after a restore.
+  // Records read ahead are read again after a restore.
   absl::Status SaveInternal(SerializationContext*,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -247,7 +248,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
                                IteratorStateReader* reader) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    // All that can be refused is, before anything is changed.
+    // Everything is checked before anything is changed.
     const CheckpointReader saved(kTfrecordStage, prefix(), ctx, reader);
     int64_t position = 0, num_requests = 0;
     TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, num_records_, &position));
@@ -279,7 +280,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     workers_.Stop();
     IteratorContext::Params params(ctx);
     params.cancellation_manager = workers_.cancellation_manager();
-    // Would be kept for as long as the iterator lives.
+    // Else the mapper would live as long as the iterator.
     params.index_mapper = nullptr;
     workers_ctx_.emplace(std::move(params));
     work_ = std::move(work);
@@ -289,16 +290,16 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
             ? kAutotuneReads
             : dataset()->arguments_.num_parallel_reads,
         "true", {});
-    // A mapper waits where too much was asked for ahead, until what was asked for
-    // before is taken: which is what the consumer is about to do.
+    // A mapper that was asked too far ahead waits until earlier records are
+    // taken, and it is the consumer that takes them.
     options.consumer_helps = !work_->may_wait();
-    // A symbolic checkpoint is taken with each element, so nothing may be ahead.
+    // A symbolic checkpoint is taken with each element: nothing may be read
+    // ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
     workers_.Start(options, work_.get(), &*workers_ctx_, nullptr);
   }
 
-  // Has the workers read `wanted`, and what is likely to be wanted after it: `shard`
-  // skips the same number of records again and again.
+  // Makes the workers read `wanted` and the records that are likely to follow.
   void Plan(IteratorContext* ctx, int64_t wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const int64_t step = wanted - last_wanted_;
@@ -382,29 +383,28 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
   absl::Mutex mu_;
   // When the iterator began.
   int64_t since_ ABSL_GUARDED_BY(mu_) = 0;
-  // In order: the next one to be handed out.
+  // In order: the next record to hand out.
   int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t last_wanted_ ABSL_GUARDED_BY(mu_) = -1;
   int64_t last_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t plan_step_ ABSL_GUARDED_BY(mu_) = 1;
   int64_t last_read_ ABSL_GUARDED_BY(mu_) = -1;
-  // By a mapper: how often it was asked until what was handed out last.
+  // By a mapper: how often it was asked up to the record handed out last.
   int64_t num_requests_ ABSL_GUARDED_BY(mu_) = 0;
-  // By splits: null unless there are some; and those of a checkpoint that were not
-  // handed out.
+  // By splits: what provides them, else null; and the records of a checkpoint
+  // that were not yet handed out.
   std::shared_ptr<SplitProvider> splits_ ABSL_GUARDED_BY(mu_);
   std::deque<int64_t> pending_ ABSL_GUARDED_BY(mu_);
   std::optional<IteratorContext> workers_ctx_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<RecordWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of these. Changed with `mu_`.
+  // They use all of the above. Started and stopped with `mu_` held.
   IteratorWorkers workers_;
 };
 
 std::unique_ptr<IteratorBase> TfrecordDataset::MakeIteratorInternal(
     const std::string& prefix) const {
   return std::make_unique<Iterator>(Iterator::Params{
-      this,
-      tensorflow::data::name_utils::IteratorPrefix(kTfrecordType, prefix)});
+      this, name_utils::IteratorPrefix(kTfrecordType, prefix)});
 }
 
 class TfrecordDatasetOp : public DatasetOpKernel {
@@ -424,7 +424,8 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     OP_REQUIRES_OK(ctx,
                    ParseScalarArgument<int64_t>(ctx, "num_parallel_reads",
                                                 &arguments.num_parallel_reads));
-    OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_reads));
+    OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_reads,
+                                           "num_parallel_reads"));
     IndexOptions options;
     options.directory = arguments.index_dir;
     options.num_threads = static_cast<int>(
@@ -434,7 +435,7 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     options.access = AccessTo;
     options.progress = isatty(STDERR_FILENO) == 1;
     absl::Status status;
-    // A rewrite of the graph makes the dataset anew, of the same files as before.
+    // A rewrite of the graph makes the dataset again, from the same files.
     std::shared_ptr<const RecordIndex> index =
         Registry<const RecordIndex>::Global().GetOrCreate(
             arguments.index, [&]() -> std::shared_ptr<const RecordIndex> {
