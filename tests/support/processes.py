@@ -37,7 +37,9 @@ def run_forked(function, *args):
   process = context.Process(target=function, args=args)
   process.start()
   process.join(TIMEOUT)
-  assert not process.is_alive()
+  ended = not process.is_alive()
+  process.kill()
+  assert ended
   return process.exitcode
 
 
