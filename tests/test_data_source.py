@@ -13,6 +13,7 @@ from tensorflow.python.data.experimental.ops import global_shuffle_op
 import refurbish_tf as rtf
 from support import cases
 from support import checkpoints
+from support.processes import run_forked
 from support.python_sources import Batched
 from support.python_sources import Source
 from support.waiting import until_asleep
@@ -87,13 +88,18 @@ def test_refurbish_reads_only_what_is_fresh(kind):
   assert kind is Source or max(len(each) for each in source.asked if isinstance(each, list)) > 1
 
 
-def test_samples_that_fill_what_may_be_taken_ahead():
-  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh ones and
-  # more, so for 64 MB of others between them. That is more than may be held ahead: asking must not wait.
+def read_samples_that_fill_what_may_be_taken_ahead():
+  # A cached place holds its sample from the moment it is decided. The last batches ask for 16 fresh samples and more, so
+  # for 64 MB of cached ones between them. That is more than may be held ahead: asking must not wait.
   source = Batched(160)
   train = data_source(source).refurbish(lambda x: (x, tf.zeros([1 << 20], tf.uint8)), lambda x, _: x, r=4, seed=1)
   for _ in range(6):
     assert sorted(_values(train)) == _squares(160)
+
+
+def test_samples_that_fill_what_may_be_taken_ahead():
+  # In a process of its own, which ends after a while: if asking waits, it waits for ever.
+  assert run_forked(read_samples_that_fill_what_may_be_taken_ahead) == 0
 
 
 @hypothesis.settings(max_examples=cases.examples(12))
