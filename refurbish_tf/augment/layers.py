@@ -13,11 +13,10 @@ import tensorflow as tf
 from refurbish_tf._internal import native
 from . import distortions
 
-# Which random numbers the layers draw from a seed, and what they do with them: raise it whenever a layer, or `compose`,
-# makes something else of the same image and seed than before. Stores on disk keep what was made of them for the next run,
-# where it would not go with what is made there.
+# The version of what layers draw and do: raise it whenever a layer, or `compose`, returns another result for the same image
+# and seed. Stores on disk keep results for the next run, which must not mix them with other ones.
 DRAWS_VERSION = 2
-# AutoAugment moves images of 331 x 331 by up to 150 pixels. As a fraction it means the same at every size.
+# AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
 # Larger than any image that is worth cropping.
 _LARGEST_PADDING = 16_383
@@ -46,10 +45,10 @@ def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
   | solarize                               | threshold int(256 * M / 10)    | 230            |        |
   | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
 
-  As there, the factor grows with M from weakening (0) by way of no change (5) to strengthening (10) and has no random
-  direction, and solarize and posterize are the milder the larger M is. Two things differ: translation is proportional
-  to the image in place of 100 pixels for every size, and posterize keeps at least one bit, where the reference keeps
-  none below M = 2.5 and returns a black image.
+  As there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
+  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the image,
+  not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M = 2.5 and
+  returns a black image.
 
   Args:
     magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
@@ -78,15 +77,14 @@ def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
 
 
 def switch(chosen, choices, graph_functions, image, *rest):
-  """Returns what the function of number `chosen` makes of the image and the rest.
+  """Returns the result of function number `chosen` for the image and the rest.
 
-  `graph_functions` are the same functions as `choices`, as `tf.function`s, for them to be shared by the layers.
+  `graph_functions` are the same functions as `choices`, as `tf.function`s, so that layers can share them.
   """
   if tf.executing_eagerly():
     return choices[int(chosen)](image, *rest)
-  # What `tf.switch_case` comes to, but for one thing: that has its branches spliced into the caller, where each
-  # operation of the functions not chosen is still visited to be passed over. At 32 x 32 that takes longer than the one
-  # distortion chosen.
+  # Like `tf.switch_case`, which however inlines its branches into the caller, where each operation of the branches not
+  # taken is still visited. At 32 x 32 that takes longer than the chosen distortion.
   inputs = [image, *rest]
   specifications = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
   return tf.raw_ops.StatelessCase(
@@ -96,7 +94,7 @@ def switch(chosen, choices, graph_functions, image, *rest):
 
 @tf.autograph.experimental.do_not_convert
 def seed_at(seed: Any, index: Any) -> tf.Tensor:
-  """Returns the seed of one of many things that are to be drawn independently from `seed`.
+  """Returns the seed at `index` of many independent seeds derived from `seed`.
 
   >>> from refurbish_tf import augment
   >>> augment.seed_at([7, 0], 3).numpy().tolist()
@@ -104,8 +102,8 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   >>> augment.seed_at([7, 0], [0, 1, 2]).shape
   TensorShape([3, 2])
 
-  Image b of a batch that is given a seed is made as a single one with `seed_at(seed, b)`; so is what layer p makes that
-  `compose` gives a seed.
+  A layer treats image b of a batch like a single image with `seed_at(seed, b)`, and `compose` gives layer p the seed
+  `seed_at(seed, p)`.
 
   Args:
     seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`.
@@ -135,7 +133,7 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
 
 
 def checked_seed(seed, whose):
-  """Returns `seed` as a tensor if it is one that `tf.random.stateless_*` would take."""
+  """Returns `seed` as a tensor; raises unless `tf.random.stateless_*` would take it."""
   seed = tf.convert_to_tensor(seed)
   if seed.dtype not in (tf.int32, tf.int64):
     raise TypeError(
@@ -150,11 +148,11 @@ def checked_seed(seed, whose):
 
 @functools.lru_cache
 def _choices(level):
-  """Returns the functions of an image that are to be drawn from, as they are and as graph functions.
+  """Returns the functions of an image to draw from, as Python functions and as graph functions.
 
-  There are two for every distortion, which differ in their sign if they have one: a sign that is part of the choice
-  needs no draw of its own and makes constants of the parameters. Layers of one magnitude share the functions, because
-  each costs one to two milliseconds whenever an iterator is made.
+  There are two for every distortion, which differ in the sign if there is one. With the sign as part of the choice it needs
+  no draw, and parameters are constants. Layers of one magnitude share the functions, because each costs one to two
+  milliseconds whenever an iterator is made.
   """
   pairs = distortions_at(level)
   del pairs["invert"]
@@ -166,9 +164,9 @@ def _choices(level):
 
 
 def distortions_at(level):
-  """Returns by name, in either direction, what each distortion does at a level from 0 to 1.
+  """Returns a dict from name to the distortion at a level from 0 to 1, in either direction.
 
-  A pair of functions of an image; twice the same where there is but one direction.
+  The values are pairs of functions of an image, twice the same function if there is only one direction.
   """
   factor = 0.1 + 1.8 * level
   parameters = {
@@ -200,16 +198,16 @@ def distortions_at(level):
 
 
 def draw(shape, end, seed):
-  """Returns int32 numbers, of a shape that is a list or a tensor, drawn uniformly from 0 to `end - 1`.
+  """Returns int32 numbers drawn uniformly from 0 to `end - 1`. `shape` is a list or a tensor.
 
-  One operation, where `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
+  One operation, while `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
   """
   shape = tf.convert_to_tensor(shape, tf.int32)
   return tf.raw_ops.StatelessRandomUniformInt(shape=shape, seed=seed, minval=0, maxval=end)
 
 
 def checked_image(image, whose):
-  """Returns `image` as a tensor if it is one that a layer can take."""
+  """Returns `image` as a tensor; raises unless a layer can take it."""
   image = tf.convert_to_tensor(image)
   if image.dtype != tf.uint8:
     raise TypeError(
@@ -237,7 +235,7 @@ def _checked_magnitude(magnitude):
 
 
 def checked_padding(padding, whose):
-  """Returns `padding` as a Python integer if it is a whole number from 0 to 16,383."""
+  """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
     raise TypeError(
         f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
@@ -254,14 +252,14 @@ def checked_padding(padding, whose):
 
 
 def checked_range(whose, name, values, highest):
-  """Returns two floats: `values` if they are above 0, at most `highest` and in order."""
+  """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
   is_pair = isinstance(values, (list, tuple)) and len(values) == 2
   if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
     raise TypeError(
         f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
   low, high = map(float, values)
-  # Smaller ones are 0 to the op, which has no denormal numbers.
+  # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise ValueError(
         f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
