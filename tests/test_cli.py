@@ -130,7 +130,7 @@ def test_prints_what_is_in_a_store(path, capsys):
   assert {name: (path / name).read_bytes() for name in ("store", "index")} == before
   for fact in [
       f"cache store {path}\n", "samples   100 of 100\n", "{image: int64[8, 100], label: int64[]}", "r         2.5\n",
-      "seed      3\n", "layers    rtf.augment version 2\n", "version   one\n", "verified  100 right, 0 damaged"]:
+      "seed      3\n", "layers    rtf.augment version 2\n", "version   one\n", "verified  100 intact, 0 damaged"]:
     assert fact in printed
   for file in path.glob("*-*"):
     content = bytearray(file.read_bytes())

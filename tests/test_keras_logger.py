@@ -154,9 +154,9 @@ def test_the_echoing_factor_of_each_epoch():
 
 
 def test_bad_arguments_of_the_logger():
-  with pytest.raises(TypeError, match="takes a tf.data.Dataset, got list"):
+  with pytest.raises(TypeError, match="^dataset .*got list"):
     rtf.keras.RefurbishLogger([1])
-  with pytest.raises(TypeError, match="log_dir must be"):
+  with pytest.raises(TypeError, match="^log_dir "):
     rtf.keras.RefurbishLogger(make_dataset(), 3)
 
 

@@ -83,12 +83,12 @@ def _checked_images(images, whose):
   images = tf.convert_to_tensor(images)
   if images.dtype != tf.uint8:
     raise TypeError(
-        f"{whose} was given images of dtype {images.dtype.name}; they must be uint8. Put it before any conversion to "
-        "float: it can normalise, too, with mean and std.")
+        f"images of {whose} must be uint8, got dtype {images.dtype.name}. Put it before any conversion to float: it "
+        "can normalise, too, with mean and std.")
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
-        f"{whose} was given images of shape {images.shape}; they must be [batch, height, width, channels]. Put it "
-        "after batch, and use random_crop and random_flip before it.")
+        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, "
+        "and use random_crop and random_flip before it.")
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 
@@ -97,15 +97,15 @@ def _checked_normalization(mean, std, whose):
     return None
   if mean is None or std is None:
     raise ValueError(
-        f"{whose} was given mean={mean!r} and std={std!r}; there must be both or none. Pass mean=0 or std=1 to leave one "
-        "out.")
+        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or std=1 to "
+        "leave one out.")
   mean, std = (np.asarray(values) for values in final_layers.checked_normalization(mean, std, whose))
   if not ((mean >= 0) & (mean <= 1)).all():
     raise ValueError(
-        f"{whose} was given mean={mean.tolist()}; it must be from 0 to 1, the mean of values divided by 255. Divide a "
-        "mean of 0 to 255, and its std, by 255.")
+        f"mean of {whose} must be from 0 to 1, the mean of values divided by 255, got {mean.tolist()}. Divide a mean "
+        "of 0 to 255, and its std, by 255.")
   if not (std <= 1).all():
     raise ValueError(
-        f"{whose} was given std={std.tolist()}; it must be above 0 and at most 1, of values divided by 255. Divide a std "
-        "of 0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
+        f"std of {whose} must be above 0 and at most 1, of values divided by 255, got {std.tolist()}. Divide a std of "
+        "0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
   return mean, std

@@ -109,7 +109,7 @@ def compose_part(layers, start, stop):
     return (element, *rest) if rest else element
 
   def with_seed(image, *rest, seed):
-    return apply(image, rest, checked_seed(seed, "A composed function"))
+    return apply(image, rest, checked_seed(seed, "a composed function"))
 
   def without_seed(image, *rest):
     return apply(image, rest, None)

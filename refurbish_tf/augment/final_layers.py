@@ -62,7 +62,7 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
   padding = checked_padding(padding, "random_crop")
   if not isinstance(mode, str) or mode not in ("zeros", "reflect"):
     raise ValueError(
-        f"random_crop was given mode={mode!r}; it must be 'zeros' or 'reflect'. Pass 'zeros' for the crop of the papers.")
+        f"mode of random_crop must be 'zeros' or 'reflect', got {mode!r}. Pass 'zeros' for the crop of the papers.")
   reflects = mode == "reflect"
   return _Drawing(
       "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}",
@@ -121,7 +121,7 @@ def random_resized_crop(
   ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
   if not isinstance(antialias, (bool, np.bool_)):
     raise TypeError(
-        f"random_resized_crop was given antialias={antialias!r}; it must be True or False. Pass True for the smoother, "
+        f"antialias of random_resized_crop must be True or False, got {antialias!r}. Pass True for the smoother, "
         "slower way to make images smaller.")
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return _Drawing(
@@ -151,12 +151,11 @@ def cutout(size: int) -> Any:
   """
   if isinstance(size, bool) or not isinstance(size, numbers.Integral):
     raise TypeError(
-        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Pass a Python integer, such "
-        "as 16.")
+        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Pass a Python integer, such as 16.")
   if not 1 <= size <= _LARGEST_SIDE:
     raise ValueError(
-        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Leave the layer out where "
-        "nothing is to be cut out.")
+        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Leave the layer out where nothing "
+        "is to be cut out.")
   return _Drawing("cutout", f"side={size}", f"{size}")
 
 
@@ -190,7 +189,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
   name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
   if name not in _DTYPES:
     raise ValueError(
-        f"normalize was given dtype={dtype!r}; it must be one of {', '.join(_DTYPES)}. Leave the layer out for uint8.")
+        f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8.")
   mean, std = checked_normalization(mean, std, "normalize")
   texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
   return _Normalizing(
@@ -205,38 +204,38 @@ def checked_normalization(mean, std, whose):
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
     if not channels or not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
       raise TypeError(
-          f"{whose} was given {name}={values!r}; it must be a real number, or a list of one for each channel. Pass "
-          "Python numbers, such as 0.5.")
+          f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
+          "numbers, such as 0.5.")
     try:
       checked.append(np.asarray(channels, np.float64))
     except OverflowError:
-      raise ValueError(f"{whose} was given {name}={values!r}; it must be finite. Pass values divided by 255.") from None
+      raise ValueError(f"{name} of {whose} must be finite, got {values!r}. Pass values divided by 255.") from None
   mean, std = checked
   if not np.isfinite(mean).all():
     raise ValueError(
-        f"{whose} was given mean={mean.tolist()}; it must be finite, the mean of values divided by 255. Look for NaN in "
-        "what it was computed of.")
+        f"mean of {whose} must be finite, the mean of values divided by 255, got {mean.tolist()}. Look for NaN in what "
+        "it was computed of.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
     usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / (255 * std)))
   if not usable.all():
     raise ValueError(
-        f"{whose} was given std={std.tolist()}; it must be above 0, finite, and not as small as 1e-40, of values divided "
-        "by 255. Pass 1 for a channel that is not to be scaled.")
+        f"std of {whose} must be above 0, finite, and not as small as 1e-40, of values divided by 255, got "
+        f"{std.tolist()}. Pass 1 for a channel that is not to be scaled.")
   for name, values in (("mean", mean), ("std", std)):
     if len(values) not in (1, 3, 4):
       raise ValueError(
-          f"{whose} was given {name} of {len(values)} channels; images have 1, 3 or 4. Pass one number for all channels, or "
-          "one for each.")
+          f"{name} of {whose} must have 1, 3 or 4 channels, as images have, got {len(values)}. Pass one number for all "
+          "channels, or one for each.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
-        f"{whose} was given mean of {len(mean)} and std of {len(std)} channels; there must be as many. Pass one number "
-        "for all channels, or one for each.")
+        f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number for "
+        "all channels, or one for each.")
   mean, std = np.broadcast_arrays(mean, std)
   with np.errstate(over="ignore"):
     if not np.isfinite(np.float32(-mean / std)).all():
       raise ValueError(
-          f"{whose} was given mean={mean.tolist()} and std={std.tolist()}; mean / std must be a float32. Divide both by "
-          "255 if they are of values up to 255.")
+          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Divide both by 255 "
+          "if they are of values up to 255.")
   return mean.tolist(), std.tolist()
 
 
@@ -317,11 +316,11 @@ class Run:
     image, draws = self._checked_image(image), tf.convert_to_tensor(draws)
     rank = None if image.shape.rank is None else image.shape.rank - 2
     if draws.dtype != tf.int32:
-      raise TypeError(f"{self._whose} was given draws of dtype {draws.dtype.name}; they must be the int32 that draws returns.")
+      raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-          f"{self._whose} was given an image of shape {image.shape} and draws of shape {draws.shape}; for a batch they must be "
-          "[batch_size, number], for an image [number]. Pass what draws returns.")
+          f"draws of {self._whose} must be [batch_size, number] for a batch, [number] for an image, got shape {draws.shape} for "
+          f"images of shape {image.shape}. Pass what draws returns.")
     return self._made(image, draws)
 
   def _made(self, image, draws):
@@ -331,37 +330,37 @@ class Run:
     image = tf.convert_to_tensor(image)
     if image.dtype != tf.uint8:
       raise TypeError(
-          f"{self._whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
-          "conversion to float, or convert with tf.cast(image, tf.uint8).")
+          f"image of {self._whose} must be uint8, got dtype {image.dtype.name}. Put the layer before any conversion to "
+          "float, or convert with tf.cast(image, tf.uint8).")
     shape = image.shape
     if shape.rank is None:
       return image
     if shape.rank not in (3, 4) or shape[-1] not in (None, 1, 3, 4) or 0 in shape[-3:-1]:
       raise ValueError(
-          f"{self._whose} was given an image of shape {shape}; it must be [height, width, channels] or, for a batch, "
-          "[batch, height, width, channels], with at least one pixel and 1, 3 or 4 channels. Decode images with "
+          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, "
+          f"channels], with at least one pixel and 1, 3 or 4 channels, got shape {shape}. Decode images with "
           "channels=3.")
     size = shape[-3:-1]
     for layer in self._layers:
       if any(side is not None and layer.reflected >= side for side in size):
         raise ValueError(
-            f"{layer.__name__} was given padding={layer.reflected} with mode='reflect' and an image of {size[0]} x {size[1]} "
-            "pixels; the padding must be below both sides. Pass a smaller one, or mode='zeros'.")
+            f"padding of {layer.__name__} with mode='reflect' must be smaller than both sides of the image, got "
+            f"padding={layer.reflected} for {size[0]} x {size[1]} pixels. Pass a smaller one, or mode='zeros'.")
       size = layer.resized or size
       if layer.channels not in (1, shape[-1]) and shape[-1] is not None:
         raise ValueError(
-            f"{self._whose} was given mean and std of {layer.channels} channels and images of {shape[-1]}; there must be "
-            "as many. Pass one number for all channels, or one for each.")
+            f"mean and std of {self._whose} must have the channels of the images, {shape[-1]}, got {layer.channels}. Pass one "
+            "number for all channels, or one for each.")
     return image
 
 
 def _checked_batch_size(batch_size, whose):
   size = tf.convert_to_tensor(batch_size)
   if not size.dtype.is_integer:
-    raise TypeError(f"{whose} was given batch_size={batch_size!r}; it must be a whole number.")
+    raise TypeError(f"batch_size of {whose} must be a whole number, got {batch_size!r}.")
   value = tf.get_static_value(size)
   if size.shape.rank not in (0, None) or value is not None and value < 0:
-    raise ValueError(f"{whose} was given batch_size={batch_size!r}; it must be one whole number of at least 0.")
+    raise ValueError(f"batch_size of {whose} must be one whole number of at least 0, got {batch_size!r}.")
   return tf.cast(size, tf.int64)
 
 
@@ -370,10 +369,9 @@ def _checked_size(size):
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
     raise TypeError(
-        f"random_resized_crop was given size={size!r}; it must be a whole number of pixels, or (height, width). Pass 224, or "
+        f"size of random_resized_crop must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or "
         "(192, 256).")
   if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
     raise ValueError(
-        f"random_resized_crop was given size={size!r}; sides must be from 1 to {_LARGEST_RESIZED:,} pixels. Pass 224, or "
-        "(192, 256).")
+        f"size of random_resized_crop must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, 256).")
   return tuple(map(operator.index, sides))

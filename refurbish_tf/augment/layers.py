@@ -119,16 +119,16 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
     raise TypeError(
-        f"seed_at was given an index of dtype {index.dtype.name}; it must be an integer one. Pass the position of an image "
-        "in its batch, such as 3 or tf.range(128).")
+        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in its "
+        "batch, such as 3 or tf.range(128).")
   if index.shape.rank not in (None, 0, 1):
     raise ValueError(
-        f"seed_at was given an index of shape {index.shape}; it must be [] or [n]. Pass one position, or a list of them.")
+        f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
-        f"seed_at was given the index {known.tolist()}; it must be at least 0. Pass the position of an image in its batch, "
-        "or of a layer among its layers.")
+        f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of a layer "
+        "among its layers.")
   return native.ops().refurbish_tf_seed_at(seed=seed, index=tf.cast(index, tf.int64))
 
 
@@ -137,12 +137,12 @@ def checked_seed(seed, whose):
   seed = tf.convert_to_tensor(seed)
   if seed.dtype not in (tf.int32, tf.int64):
     raise TypeError(
-        f"{whose} was given a seed of dtype {seed.dtype.name}; it must be int32 or int64. Pass a seed as for "
+        f"seed of {whose} must be int32 or int64, got dtype {seed.dtype.name}. Pass a seed as for "
         "tf.random.stateless_uniform, such as [7, 0].")
   if not seed.shape.is_compatible_with([2]):
     raise ValueError(
-        f"{whose} was given a seed of shape {seed.shape}; it must be [2]. Pass a seed as for "
-        "tf.random.stateless_uniform, such as [7, 0].")
+        f"seed of {whose} must be [2], got shape {seed.shape}. Pass a seed as for tf.random.stateless_uniform, such as "
+        "[7, 0].")
   return seed
 
 
@@ -211,12 +211,12 @@ def checked_image(image, whose):
   image = tf.convert_to_tensor(image)
   if image.dtype != tf.uint8:
     raise TypeError(
-        f"{whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
-        "conversion to float, or convert with tf.cast(image, tf.uint8).")
+        f"image of {whose} must be uint8, got dtype {image.dtype.name}. Put the layer before any conversion to float, "
+        "or convert with tf.cast(image, tf.uint8).")
   if not image.shape.is_compatible_with([None, None, 3]):
     raise ValueError(
-        f"{whose} was given an image of shape {image.shape}; it must be [height, width, 3]. Decode images with "
-        "channels=3, and put the layer before batch.")
+        f"image of {whose} must be [height, width, 3], got shape {image.shape}. Decode images with channels=3, and put "
+        "the layer before batch.")
   if image.shape.rank is None or image.shape[2] is None:
     image = tf.ensure_shape(image, [None, None, 3])
   return image
@@ -225,11 +225,11 @@ def checked_image(image, whose):
 def _checked_magnitude(magnitude):
   if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
     raise TypeError(
-        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass a Python "
-        "number, such as 9.")
+        f"magnitude of rand_augment_layer must be a real number from 0 to 10, got {magnitude!r}. Pass a Python number, "
+        "such as 9.")
   if not 0 <= magnitude <= 10:
     raise ValueError(
-        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass 9 for the "
+        f"magnitude of rand_augment_layer must be a real number from 0 to 10, got {magnitude!r}. Pass 9 for the "
         "strength that the papers use for ImageNet, 10 for that for CIFAR-10.")
   return float(magnitude)
 
@@ -238,15 +238,15 @@ def checked_padding(padding, whose):
   """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
     raise TypeError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
-        "integer, such as 4.")
+        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass a Python integer, "
+        "such as 4.")
   if padding < 0:
     raise ValueError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a crop "
-        "that changes nothing.")
+        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass 0 for a crop that "
+        "changes nothing.")
   if padding > _LARGEST_PADDING:
     raise ValueError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at most {_LARGEST_PADDING:,}. A "
+        f"padding of {whose} must be a whole number of pixels, at most {_LARGEST_PADDING:,}, got {padding!r}. A "
         "padding beyond the size of the image mostly yields black ones.")
   return operator.index(padding)
 
@@ -257,10 +257,10 @@ def checked_range(whose, name, values, highest):
   is_pair = isinstance(values, (list, tuple)) and len(values) == 2
   if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
     raise TypeError(
-        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
   low, high = map(float, values)
   # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise ValueError(
-        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
   return low, high
