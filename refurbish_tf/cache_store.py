@@ -172,8 +172,8 @@ class CacheStore:
         raise tf.errors.NotFoundError(
             None, None, f"index {index.numpy()} has no sample: the CacheStore is empty.")
       raise ValueError(
-          "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a sample. "
-          "Put a sample first, or make the store with CacheStore(element_spec=...).")
+          "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a "
+          "sample. Put a sample first, or make the store with CacheStore(element_spec=...).")
     components = native.ops().refurbish_tf_cache_store_get(
         store=self._id, index=index, output_types=structure.get_flat_tensor_types(self._element_spec),
         output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
@@ -303,7 +303,8 @@ def checked_path(path, name="path"):
     path = None
   if not isinstance(path, str) or not path:
     raise TypeError(
-        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got {given!r}.")
+        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
+        f"{given!r}.")
   if "://" in path:
     raise ValueError(
         f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
@@ -316,7 +317,8 @@ def checked_path(path, name="path"):
     path.encode()
   except UnicodeEncodeError:
     raise ValueError(
-        f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give another directory.") from None
+        f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give "
+        "another directory.") from None
   return path
 
 
@@ -342,8 +344,8 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-          f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn return "
-          "dense, ragged or sparse tensors, or keep the samples in memory with store=None.")
+          f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
+          "return dense, ragged or sparse tensors, or keep the samples in memory with store=None.")
 
 
 def _index(index):

@@ -199,8 +199,8 @@ def sample_diversity_variance(
   _check(
       (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
       {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair of a "
-      "partial and a final outcome makes one sample",
+      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair "
+      "of a partial and a final outcome makes one sample",
       "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
   return _plain(num_samples * _by_schedule(_variance, *rest, eviction))
 

@@ -250,8 +250,8 @@ def _check_where(where, pipeline):
     if given:
       raise ValueError(
           f"{', '.join(given)} given without where: echo then only repeats in place. Give where, one of "
-          f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle and "
-          "batch around echo yourself.")
+          f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle "
+          "and batch around echo yourself.")
     return
   checks.check_choice("where", where, (*get_args(Where), None))
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]

@@ -354,7 +354,8 @@ def _check_layers(store, drawn_by):
     raise ValueError(
         f"store {store.path} holds samples that the layers of {before} prepared, but the layers of this refurbish_tf, "
         f"{drawn_by}, draw other random numbers from the same seed. Start with an empty store by "
-        "store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that prepared them.")
+        "store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that prepared "
+        "them.")
 
 
 def _check_reuse_factor(r):

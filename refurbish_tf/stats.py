@@ -143,9 +143,9 @@ class _Stages(list):
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE). Give it the dataset with "
-          "the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage inside a "
-          "function, such as that of flat_map, cannot be seen.")
+          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE). Give it the dataset "
+          "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
+          "inside a function, such as that of flat_map, cannot be seen.")
     return super().__getitem__(index)
 
 
@@ -171,8 +171,8 @@ def datasets(function, dataset):
       if stage is not None and tf.is_symbolic_tensor(stage):
         article = "an" if kind == "echo" else "a"
         raise RuntimeError(
-            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function, which builds a new "
-            "stage at each call. Build the dataset outside.")
+            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function, which builds a "
+            "new stage at each call. Build the dataset outside.")
   return found
 
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
-    "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay together in "
-    "every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, and batch behind "
-    "refurbish: source.refurbish(...).batch(...). For single images from a folder use rtf.sources.image_folder, from TFDS "
-    "batch_size=None; split anything else with .unbatch(). If a batch is meant to be one sample, such as a sequence, silence "
-    f"this: {SILENCE}.")
+    "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay "
+    "together in every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, "
+    "and batch behind refurbish: source.refurbish(...).batch(...). For single images from a folder use "
+    "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
+    f"be one sample, such as a sequence, silence this: {SILENCE}.")
 
 # Class names of datasets that yield batches, and of those that pass on their input's elements unchanged.
 _BATCHES = frozenset({

@@ -194,7 +194,8 @@ class _Samples:
     sizes = [_bytes(element) for element in self.dataset]
     if not sizes:
       raise ValueError(
-          "dataset must have at least one element, got an empty one. Check the file names, filters and splits it is made from.")
+          "dataset must have at least one element, got an empty one. Check the file names, filters and splits it is "
+          "made from.")
     self.num_samples = len(sizes)
     self.sample_bytes = statistics.mean(sizes)
 
@@ -208,8 +209,8 @@ def _naming(layers, position):
     message = getattr(error, "message", None) or str(error)
     raise ValueError(
         f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
-        f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an element; "
-        "see rtf.augment.compose.") from error
+        f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
+        "element; see rtf.augment.compose.") from error
 
 
 def specs_of(layers, dataset):
@@ -229,9 +230,10 @@ def specs_of(layers, dataset):
     in_a_pair = hasattr(layers[position], "hands_on") or hasattr(layers[position], "takes_over")
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
-          f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, must return the structure that it "
-          f"is given, one image for one image, so that the augmentation can be split behind it; it was given {given} and "
-          f"returned {returned}. Put functions that make several components from one before or behind refurbish.")
+          f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, must return the structure "
+          "that it is given, one image for one image, so that the augmentation can be split behind it; it was given "
+          f"{given} and returned {returned}. Put functions that make several components from one before or behind "
+          "refurbish.")
     specs.append(given)
   return (*specs, returned)
 

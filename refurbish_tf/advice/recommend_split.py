@@ -311,17 +311,18 @@ def _warnings(layers, predictions, best, min_diversity):
       return []
     return [
         f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
-        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers with "
-        "more outcomes at the end."]
+        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers "
+        "with more outcomes at the end."]
   last = max(row.split for row in allowed)
   behind, whole = sum(layer.time for layer in layers[last:]), sum(layer.time for layer in layers)
   if behind > whole / 2:
     return [
-        f"No split helps much: the last layers are the expensive ones. The layers behind layer {last}, the last place for a "
-        f"split with enough diversity, take {_microseconds(behind)} of the {_microseconds(whole)} µs of all layers."]
+        f"No split helps much: the last layers are the expensive ones. The layers behind layer {last}, the last place "
+        f"for a split with enough diversity, take {_microseconds(behind)} of the {_microseconds(whole)} µs of all "
+        "layers."]
   return [
-      f"No split helps much: the layers that can be cached with enough diversity take only {_microseconds(whole - behind)} "
-      "µs, and refurbish cannot save its own work and reading."]
+      "No split helps much: the layers that can be cached with enough diversity take only "
+      f"{_microseconds(whole - behind)} µs, and refurbish cannot save its own work and reading."]
 
 
 def _units(layers):
@@ -372,8 +373,8 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
   return [
       f"Another order would help: {named}, split behind {layers[arranged[row.split - 1]].name} "
       f"({arranged[row.split - 1] + 1}), r = {row.r:g}: about {_microseconds(row.time)} µs, {row.gain:.2f}x, "
-      f"normalised diversity {row.diversity:.3f}. You decide whether the layers may change places, or whether that changes "
-      "their results too little to matter (Lee et al., section 4)."]
+      f"normalised diversity {row.diversity:.3f}. You decide whether the layers may change places, or whether that "
+      "changes their results too little to matter (Lee et al., section 4)."]
 
 
 def _microseconds(seconds):

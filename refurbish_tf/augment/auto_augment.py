@@ -125,8 +125,8 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   """
   if not isinstance(policy, str) or policy not in _POLICIES:
     raise ValueError(
-        f"policy of auto_augment_layers must be one of {sorted(_POLICIES)}, got {policy!r}. Pass the data set that is most "
-        "like yours: 'cifar10' for small images, else 'imagenet'.")
+        f"policy of auto_augment_layers must be one of {sorted(_POLICIES)}, got {policy!r}. Pass the data set that is "
+        "most like yours: 'cifar10' for small images, else 'imagenet'.")
   first_operations, second_operations = _operations(policy)
 
   @tf.autograph.experimental.do_not_convert

@@ -97,8 +97,8 @@ def _checked_normalization(mean, std, whose):
     return None
   if mean is None or std is None:
     raise ValueError(
-        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or std=1 to "
-        "leave one out.")
+        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or "
+        "std=1 to leave one out.")
   mean, std = (np.asarray(values) for values in final_layers.checked_normalization(mean, std, whose))
   if not ((mean >= 0) & (mean <= 1)).all():
     raise ValueError(

@@ -146,8 +146,8 @@ def image_of(element):
     return element
   if "image" not in element:
     raise ValueError(
-        f"image must be a tensor, or a dict with an entry 'image', got a dict with the entries {sorted(element)}. Rename the "
-        "entry that holds the image with Dataset.map first.")
+        f"image must be a tensor, or a dict with an entry 'image', got a dict with the entries {sorted(element)}. "
+        "Rename the entry that holds the image with Dataset.map first.")
   return element["image"]
 
 
@@ -166,12 +166,13 @@ def checked_layers(layers, whose):
         f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list.")
   if not layers:
     raise ValueError(
-        f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation out.")
+        f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation "
+        "out.")
   for position, layer in enumerate(layers):
     if not callable(layer):
       raise TypeError(
-          f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position {position}. "
-          "Pass a function from an image to an image, such as random_flip().")
+          f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
+          f"{position}. Pass a function from an image to an image, such as random_flip().")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:
@@ -185,14 +186,14 @@ def checked_layers(layers, whose):
 def _checked_at(at, count):
   if isinstance(at, bool) or not isinstance(at, numbers.Integral):
     raise TypeError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of the "
-        "partial augmentation.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
+        "the partial augmentation.")
   if at == 0:
     raise ValueError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use compose(layers) in "
-        "Dataset.map instead.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use "
+        "compose(layers) in Dataset.map instead.")
   if not 1 <= at <= count:
     raise ValueError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of the "
-        "partial augmentation.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
+        "the partial augmentation.")
   return at

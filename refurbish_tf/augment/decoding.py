@@ -61,9 +61,8 @@ def decode_and_crop(
   def decode_part(file, seed):
     file, seed = _checked_file(file), checked_seed(seed, "decode_and_crop")
     check = tf.debugging.Assert(tf.io.is_jpeg(file), [
-        "file of decode_and_crop must be a JPEG file. For PNG, GIF and BMP use "
-        "tf.io.decode_image(file, channels=3, expand_animations=False) instead; TensorFlow decodes no other formats. Got bytes "
-        "that begin with",
+        "file of decode_and_crop must be a JPEG file. For PNG, GIF and BMP use tf.io.decode_image(file, channels=3, "
+        "expand_animations=False) instead; TensorFlow decodes no other formats. Got bytes that begin with",
         # As text, which a message must be.
         tf.strings.unicode_transcode(tf.strings.substr(file, 0, 8), "UTF-8", "UTF-8")])
     with tf.control_dependencies([] if check is None else [check]):
@@ -78,8 +77,8 @@ def _checked_file(file):
   file = tf.convert_to_tensor(file)
   if file.dtype != tf.string:
     raise TypeError(
-        f"file of decode_and_crop must be the bytes of a JPEG file, a string, got dtype {file.dtype.name}. Put it first, "
-        "before anything else that decodes; for decoded images use random_resized_crop.")
+        f"file of decode_and_crop must be the bytes of a JPEG file, a string, got dtype {file.dtype.name}. Put it "
+        "first, before anything else that decodes; for decoded images use random_resized_crop.")
   if not file.shape.is_compatible_with([]):
     raise ValueError(
         f"file of decode_and_crop must be a single one, of shape [], got {file.shape}. Put the layer before batch.")

@@ -73,8 +73,8 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
     return _published_layers(policy)
   if not isinstance(policy, (list, tuple)):
     raise TypeError(
-        f"policy of deep_auto_augment_layers must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass the name "
-        "of the data set that is most like yours.")
+        f"policy of deep_auto_augment_layers must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass "
+        "the name of the data set that is most like yours.")
   if not policy:
     raise ValueError(
         f"policy of deep_auto_augment_layers must have at least one layer, got {policy!r}. Without layers, leave the "
@@ -198,8 +198,8 @@ def _published_layers(name):
   tables = {"cifar10": policies.CIFAR, "imagenet": policies.IMAGENET}
   if name not in tables:
     raise ValueError(
-        f"policy of deep_auto_augment_layers must be one of {sorted(tables)}, or a list of layers, got {name!r}. Pass the data "
-        "set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
+        f"policy of deep_auto_augment_layers must be one of {sorted(tables)}, or a list of layers, got {name!r}. Pass "
+        "the data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
   return [_layer(_outcomes(table), position) for position, table in enumerate(tables[name])]
 
 
@@ -280,8 +280,8 @@ def _checked_outcomes(outcomes, position):
           "for the middle of its range.")
     if not _is_real(probability) or not 0 < probability <= 1:
       raise ValueError(
-          f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that never "
-          "happen.")
+          f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
+          "never happen.")
   total = sum(probability for _, _, probability in outcomes)
   if abs(total - 1) > 1e-3:
     raise ValueError(

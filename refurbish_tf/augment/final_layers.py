@@ -228,14 +228,14 @@ def checked_normalization(mean, std, whose):
           "channels, or one for each.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
-        f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number for "
-        "all channels, or one for each.")
+        f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number "
+        "for all channels, or one for each.")
   mean, std = np.broadcast_arrays(mean, std)
   with np.errstate(over="ignore"):
     if not np.isfinite(np.float32(-mean / std)).all():
       raise ValueError(
-          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Divide both by 255 "
-          "if they are of values up to 255.")
+          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Divide both "
+          "by 255 if they are of values up to 255.")
   return mean.tolist(), std.tolist()
 
 
@@ -319,8 +319,8 @@ class Run:
       raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-          f"draws of {self._whose} must be [batch_size, number] for a batch, [number] for an image, got shape {draws.shape} for "
-          f"images of shape {image.shape}. Pass what draws returns.")
+          f"draws of {self._whose} must be [batch_size, number] for a batch, [number] for an image, got shape "
+          f"{draws.shape} for images of shape {image.shape}. Pass what draws returns.")
     return self._made(image, draws)
 
   def _made(self, image, draws):
@@ -349,8 +349,8 @@ class Run:
       size = layer.resized or size
       if layer.channels not in (1, shape[-1]) and shape[-1] is not None:
         raise ValueError(
-            f"mean and std of {self._whose} must have the channels of the images, {shape[-1]}, got {layer.channels}. Pass one "
-            "number for all channels, or one for each.")
+            f"mean and std of {self._whose} must have the channels of the images, {shape[-1]}, got {layer.channels}. "
+            "Pass one number for all channels, or one for each.")
     return image
 
 
@@ -373,5 +373,6 @@ def _checked_size(size):
         "(192, 256).")
   if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
     raise ValueError(
-        f"size of random_resized_crop must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, 256).")
+        f"size of random_resized_crop must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, "
+        "256).")
   return tuple(map(operator.index, sides))

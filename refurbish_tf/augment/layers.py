@@ -119,16 +119,16 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
     raise TypeError(
-        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in its "
-        "batch, such as 3 or tf.range(128).")
+        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in "
+        "its batch, such as 3 or tf.range(128).")
   if index.shape.rank not in (None, 0, 1):
     raise ValueError(
         f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
-        f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of a layer "
-        "among its layers.")
+        f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of "
+        "a layer among its layers.")
   return native.ops().refurbish_tf_seed_at(seed=seed, index=tf.cast(index, tf.int64))
 
 

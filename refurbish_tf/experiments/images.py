@@ -274,8 +274,8 @@ def _supervised_keys(builder):
   image, label = (features.get(key) for key in keys)
   if not (isinstance(image, tfds.features.Image) and isinstance(label, tfds.features.ClassLabel)):
     raise DatasetError(
-        f"{builder.name} is not an image classification set, as its features are {', '.join(features)}: one image and one "
-        "class label are needed, as in cifar10 or mnist")
+        f"{builder.name} is not an image classification set, as its features are {', '.join(features)}: one image and "
+        "one class label are needed, as in cifar10 or mnist")
   if image.np_dtype != np.uint8:
     raise DatasetError(f"the images of {builder.name} are {np.dtype(image.np_dtype).name}: RandAugment takes uint8")
   return keys

@@ -66,9 +66,9 @@ class Backup:
     except tf.errors.FailedPreconditionError as error:
       raise tf.errors.FailedPreconditionError(
           error.node_def, error.op,
-          f"RestoreDataset cannot save the pipeline: {error.message} Draw random numbers with a seed (tf.random.stateless_*), "
-          "or accept that a resumed run draws others: options.experimental_external_state_policy = "
-          "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+          f"RestoreDataset cannot save the pipeline: {error.message} Draw random numbers with a seed "
+          "(tf.random.stateless_*), or accept that a resumed run draws others: "
+          "options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
     finally:
       shutil.rmtree(self._new, ignore_errors=True)
 
@@ -102,8 +102,8 @@ class Backup:
       if _specs(variables[name]) != state["variables"][name]:
         self.refuse(
             f"a model whose {name} have the variables {state['variables'][name]}, but this model's have "
-            f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it on a "
-            "batch before fit")
+            f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it "
+            "on a batch before fit")
     path = self._path()
     try:
       reader = tf.train.load_checkpoint(str(path / "variables"))
@@ -121,8 +121,8 @@ class Backup:
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
       if error is not None:
         warnings.warn(
-            "The metrics of the resumed epoch count from the break on, as Keras could not build them before the first step: "
-            f"{type(error).__name__}: {error}", stacklevel=2)
+            "The metrics of the resumed epoch count from the break on, as Keras could not build them before the first "
+            f"step: {type(error).__name__}: {error}", stacklevel=2)
       return {}  # They count from the break on.
     for variable in variables["metrics"]:
       variable.assign(next(values))

@@ -77,9 +77,9 @@ class RestoreDataset(StepCallback):
     self._need(keras.Model, "_symbolic_build", "data_batch")
     if keras.backend.backend() != "tensorflow":
       raise RuntimeError(
-          f"RestoreDataset needs Keras' TensorFlow backend, got {keras.backend.backend()}, which reads ahead of training by "
-          "an unknown number of batches. In a training loop of your own, save tf.train.Checkpoint(iterator=...) with the "
-          "weights.")
+          f"RestoreDataset needs Keras' TensorFlow backend, got {keras.backend.backend()}, which reads ahead of "
+          "training by an unknown number of batches. In a training loop of your own, save "
+          "tf.train.Checkpoint(iterator=...) with the weights.")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if save_freq != "epoch":
@@ -149,8 +149,8 @@ class RestoreDataset(StepCallback):
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
-          f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy out, "
-          "or use keras.callbacks.BackupAndRestore, which does not save the data.")
+          f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
+          "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
     if self._saved is None:
       # Checked now, not after an epoch.
       self._backup.check_that_it_can_be_saved(iterator)

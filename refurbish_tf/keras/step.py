@@ -34,8 +34,8 @@ class StepCallback(keras.callbacks.Callback):
     missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
     if missing:
       raise RuntimeError(
-          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, which Keras "
-          f"{keras.__version__} does not. Install a supported version: Keras {KNOWN_VERSIONS}.")
+          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, which "
+          f"Keras {keras.__version__} does not. Install a supported version: Keras {KNOWN_VERSIONS}.")
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._step is None:

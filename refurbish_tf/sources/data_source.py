@@ -96,8 +96,8 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   num_components = len(nest.flatten(element_spec))
   if batch_reads * num_components > _MOST_OUTPUTS:
     raise ValueError(
-        f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, got "
-        f"{batch_reads:,}.")
+        f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
+        f"got {batch_reads:,}.")
   return _DataSourceDataset(source, element_spec, operator.index(batch_reads))
 
 
@@ -276,13 +276,13 @@ class _Component:
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
         raise TypeError(
-            f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert it in "
-            "the source, or give the dtype of all elements in element_spec.")
+            f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
+            "it in the source, or give the dtype of all elements in element_spec.")
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
       raise ValueError(
-          f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. Give an element_spec with None "
-          "for the dimensions that vary.")
+          f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. Give an element_spec with "
+          "None for the dimensions that vary.")
     return array
 
 
@@ -312,9 +312,9 @@ def as_array(value, name):
       # Name an item that is not a number, which is the likelier culprit.
       item = next((item for item in odd if not isinstance(item, numbers.Number)), odd[0])
       raise TypeError(
-          f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or strings"
-          f"{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, strings, arrays or "
-          "tensors, or a tuple or dict of them.")
+          f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
+          f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
+          "strings, arrays or tensors, or a tuple or dict of them.")
     strings = np.empty(len(flat), object)
     strings[:] = [_as_bytes(item) for item in flat]
     return strings.reshape(array.shape)
@@ -344,8 +344,8 @@ def _name_of(dtype):
 def _first_spec(source):
   if not len(source):
     raise ValueError(
-        "source must have at least one element, from which data_source takes the element_spec, got an empty one. Check what it "
-        "is made from, or give element_spec.")
+        "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
+        "Check what it is made from, or give element_spec.")
   with _Owner.of(source).lock:
     element = source[0]
 

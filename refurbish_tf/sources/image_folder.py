@@ -76,8 +76,8 @@ def image_folder(
     labels += [label] * len(found)
   if not paths:
     raise ValueError(
-        f"directory {checks.printable_path(directory)} has no images. It must have a directory for each class, with files "
-        f"whose names end in {', '.join(FORMATS)}.")
+        f"directory {checks.printable_path(directory)} has no images. It must have a directory for each class, with "
+        f"files whose names end in {', '.join(FORMATS)}.")
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
@@ -90,8 +90,8 @@ def image_folder(
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-          f"validation_split={validation_split} leaves none of the {len(paths):,} images in {checks.printable_path(directory)} "
-          f"for {name}.")
+          f"validation_split={validation_split} leaves none of the {len(paths):,} images in "
+          f"{checks.printable_path(directory)} for {name}.")
   datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
@@ -188,4 +188,5 @@ def _check_split(validation_split, subset, seed):
   checks.check_choice("subset", subset, SUBSETS)
   if seed is None:
     raise ValueError(
-        "seed must be given with validation_split, the same for both subsets: it shuffles the files before they are split.")
+        "seed must be given with validation_split, the same for both subsets: it shuffles the files before they are "
+        "split.")

@@ -77,8 +77,8 @@ def tfrecord(
   paths = _paths(files)
   if compression_type not in (None, ""):
     raise ValueError(
-        f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. Write "
-        "the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is.")
+        f"compression_type must be None, got {compression_type!r}: single records of a compressed file cannot be read. "
+        "Write the files uncompressed: tf.io.TFRecordWriter(path). Their content may be compressed, as JPEG is.")
   if num_parallel_reads != tf.data.AUTOTUNE:
     checks.check_whole_number("num_parallel_reads", num_parallel_reads, 1)
     if num_parallel_reads > MOST_READS:
@@ -113,8 +113,8 @@ def _paths(files):
   if tf.is_tensor(files):
     if not hasattr(files, "numpy"):
       raise TypeError(
-          f"files must be known when the dataset is built, got {files!r}. Instead of interleave or flat_map over paths, pass "
-          "all paths at once.")
+          f"files must be known when the dataset is built, got {files!r}. Instead of interleave or flat_map over "
+          "paths, pass all paths at once.")
     files = files.numpy()
   if isinstance(files, (str, bytes, os.PathLike)):
     files = [files]

@@ -174,7 +174,8 @@ def _rows(settings):
           ("echo augmented", "after_augment", f"a random 1/{e} of the images is augmented; each is used {e} times"),
           ("echo batches", "after_batch", f"a random 1/{e} of the images is augmented; each batch is used {e} times"))]
   return rows + [Row(
-      "frozen cache", "Dataset.cache() after the augmentation: the same augmented images in every epoch; not recommended",
+      "frozen "
+      "cache", "Dataset.cache() after the augmentation: the same augmented images in every epoch; not recommended",
       "cache", None, Pipelines.cached)]
 
 

@@ -174,8 +174,8 @@ def _meaning_of_gain(result, others):
   """Two notes; `others` ends the second."""
   costs = result.costs
   return [
-      "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more than its "
-      "function, and refurbish has no map",
+      "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more "
+      "than its function, and refurbish has no map",
       f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms "
       f"for the maps of the partial and the final augmentation, each measured alone{others}"]
 
@@ -256,9 +256,9 @@ def _accuracies(result):
     said.append(f"Clearly different{'' if same else f' from standard, {_accuracy(standard.final())} %'}: {_listed(apart)}.")
   frozen = others[-1]
   said.append(
-      f"The frozen cache reaches {_accuracy(frozen.final('train_accuracy'))} % on the {result.train_images:,} augmented "
-      f"images that it trains on again and again, standard {_accuracy(standard.final('train_accuracy'))} % on images that "
-      "are augmented anew in every epoch.")
+      f"The frozen cache reaches {_accuracy(frozen.final('train_accuracy'))} % on the {result.train_images:,} "
+      f"augmented images that it trains on again and again, standard {_accuracy(standard.final('train_accuracy'))} % "
+      "on images that are augmented anew in every epoch.")
   return " ".join(said)
 
 
