@@ -20,8 +20,8 @@ BATCH = 256
 RATIOS = (0.25, 0.5, 0.75, 1, 1.5)
 # The ratio that the bars are for.
 RATIO = 0.5
-# As many as PyTorch's DataLoader, which the paper used, holds ready for each worker. tf.data.AUTOTUNE would grow the buffer
-# while the downstream starves, to a different size for each policy and run.
+# As many as PyTorch's DataLoader, which the paper used, holds ready for each worker. tf.data.AUTOTUNE would grow the
+# buffer while the downstream starves, to a different size for each policy and run.
 PREFETCH = 2
 POLICIES = {
     "naive": {"eviction": "reference_count", "shuffle": "uniform"},
@@ -176,8 +176,8 @@ def _dataset(name, count):
              .shuffle(count)
              .map(lambda image, seed: (partial_fn(image, seed=seed), seed), common.PARALLEL_CALLS))
   else:
-    # partial_fn gets a new seed whenever it runs, so the seed is the mark. The stage's own seed, and so its schedule, is the
-    # same in all rounds.
+    # partial_fn gets a new seed whenever it runs, so the seed is the mark. The stage's own seed, and so its schedule,
+    # is the same in all rounds.
     epoch = tf.data.Dataset.from_tensor_slices(images).refurbish(
         lambda image, seed: (partial_fn(image, seed=seed), seed), r=R, seed=1, **POLICIES[name])
   # Endless, so that prefetch makes the next epoch's first batches in time.

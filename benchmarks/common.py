@@ -73,8 +73,8 @@ class Section:
     title: what was measured.
     definition: how, in sentences.
     rows: a list of `Row`s.
-    pictures: by name, functions that draw into an empty figure of matplotlib and set its size, in addition to the picture
-      of the bars.
+    pictures: by name, functions that draw into an empty figure of matplotlib and set its size, in addition to the
+      picture of the bars.
   """
   title: str
   definition: str
@@ -200,8 +200,8 @@ def cpu_of_epochs(datasets, rounds, turn=None):
   """CPU time of whole epochs, all datasets side by side.
 
   Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round are interleaved:
-  `turn` batches of one dataset, as many of the next and so on, so that a slow period of the machine affects all alike. The
-  first round is not counted, and tf.data's autotuner is off for all.
+  `turn` batches of one dataset, as many of the next and so on, so that a slow period of the machine affects all alike.
+  The first round is not counted, and tf.data's autotuner is off for all.
 
   Args:
     datasets: a dict of batched datasets.

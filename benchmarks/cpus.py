@@ -1,7 +1,7 @@
 """Throughput over the number of processors for one accelerator (Figure 13 of Lee et al., 2021): measured, and modelled.
 
-Measures one and two processors of this machine. Larger numbers are modelled, calibrated on the measurements and marked as
-such: an image takes s + p / c seconds on c processors, but never less than the downstream takes for it.
+Measures one and two processors of this machine. Larger numbers are modelled, calibrated on the measurements and marked
+as such: an image takes s + p / c seconds on c processors, but never less than the downstream takes for it.
 """
 import os
 import random
@@ -91,8 +91,8 @@ def _seconds_per_image(processors, images, epochs, hold):
   steps = len(images) // BATCH
   iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}
   seconds = dict.fromkeys(iterators, 0.0)
-  # The first epochs, which fill the store, are not counted. In turns, so that a slow period of the machine affects all alike;
-  # in whole epochs, so that little is read ahead in the turn of another.
+  # The first epochs, which fill the store, are not counted. In turns, so that a slow period of the machine affects all
+  # alike; in whole epochs, so that little is read ahead in the turn of another.
   for counted in [0] * (max(REUSE_FACTORS) - 1) + [1] * epochs:
     for r in random.sample(list(iterators), len(iterators)):
       began = time.perf_counter()

@@ -1,8 +1,8 @@
 """What data echoing costs, and what it gains if reading is slow (Choi et al., 2019).
 
 The first is measured for real. The second is shown with a simulated upstream, a `map` that sleeps, and a simulated
-downstream, a loop that holds each batch for a fixed time: so R = t_upstream / t_downstream is known, and only the overlap
-of the stages is measured. The picture "time" corresponds to Figures 2 and 4 of the paper.
+downstream, a loop that holds each batch for a fixed time: so R = t_upstream / t_downstream is known, and only the
+overlap of the stages is measured. The picture "time" corresponds to Figures 2 and 4 of the paper.
 """
 import math
 import statistics

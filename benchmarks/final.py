@@ -13,8 +13,8 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
 
-# The images of a batch, by side. Less than 32 MB as float32: malloc requests larger blocks from the system each time, and
-# then page faults dominate for all but DALI, which keeps its blocks.
+# The images of a batch, by side. Less than 32 MB as float32: malloc requests larger blocks from the system each time,
+# and then page faults dominate for all but DALI, which keeps its blocks.
 BATCHES = {32: 128, 96: 128, 224: 32, 384: 16}
 # The side of the image that a resized crop is taken from, for each pixel of its result.
 ENLARGED = 348 / 224

@@ -14,7 +14,8 @@ import tensorflow as tf
 SIZES = (10_000, 100_000, 1_281_167, 10_000_000)
 QUICK_SIZES = (1_000, 10_000)
 IMAGENET = 1_281_167
-# Checkpoints are saved in the middle of an epoch, where their bits are least compressible, but after at most these samples.
+# Checkpoints are saved in the middle of an epoch, where their bits are least compressible, but after at most these
+# samples.
 MOST_READ = IMAGENET // 2
 BATCH = 1024
 # Bytes of a sample in all pipelines, so that a shuffle buffer has something to save.

@@ -71,10 +71,10 @@ class CacheStore:
 
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`.
 
-  With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may have
-  the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as absent and
-  is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so that sample
-  comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
+  With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
+  have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
+  absent and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
+  that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -103,9 +103,9 @@ class CacheStore:
 
     Raises:
       ValueError: `max_bytes` is not positive or above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be
-        written, or holds other files than those of a cache store, or samples of another `version` or `element_spec`; its
-        file system has no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is in use;
-        the directory was deleted while this process uses a store in it.
+        written, or holds other files than those of a cache store, or samples of another `version` or `element_spec`;
+        its file system has no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is
+        in use; the directory was deleted while this process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
     path = checked_path(path)
@@ -119,8 +119,8 @@ class CacheStore:
     self._max_bytes = _checked_max_bytes(max_bytes)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
-    # The ops find the store by its name; the handle keeps it alive. A store made while a function is traced must outlive
-    # the tracing.
+    # The ops find the store by its name; the handle keeps it alive. A store made while a function is traced must
+    # outlive the tracing.
     with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
           store=self._id, max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,

@@ -22,16 +22,16 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     store   memory, without a limit
     behind  batch(2)
 
-  A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch; then
-  the description names the dataset that makes it a stream. See `rtf.sources`. The order behind the stage changes in each
-  epoch.
+  A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch;
+  then the description names the dataset that makes it a stream. See `rtf.sources`. The order behind the stage changes
+  in each epoch.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each `refurbish` and `echo` stage, upstream first. "no reuse stages" if there is none, or
-    none that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
+    A string of a few lines for each `refurbish` and `echo` stage, upstream first. "no reuse stages" if there is none,
+    or none that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
     argument of a `tf.function` or through a tf.data service, is hidden.
 
   Raises:

@@ -13,16 +13,16 @@ not equally likely, there are fewer unique samples than these functions say.
 
 **Theorem 1 and the schedule.** The theorem assumes that in k epochs a sample is partially augmented k/r times, and that
 each result is used exactly r times (assumption 2, called balanced eviction). In a run this holds only with
-`eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, the default of `refurbish`, evicts N/r
-samples in every epoch from the second on, so most samples use their first partially augmented version fewer than r times
-(section 5.2 of the paper excepts the first r epochs, too). From N samples it makes N + (k - 1) * N/r partially augmented
-ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, the theorem says 1 unique sample where 1 + 2/3 is
-right; in long training the two differ little.
+`eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, the default of `refurbish`, evicts
+N/r samples in every epoch from the second on, so most samples use their first partially augmented version fewer than r
+times (section 5.2 of the paper excepts the first r epochs, too). From N samples it makes N + (k - 1) * N/r partially
+augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, the theorem says 1 unique sample where 1 +
+2/3 is right; in long training the two differ little.
 
 The functions here follow the schedule that runs: a sample is first evicted after w epochs, then after every r. With
 reference counts w = r; with balanced eviction w is spread evenly over (0, r] among the samples. This is exact for any
-real r and any k, while Theorem 1 with a fractional exponent k/r is the expectation of no run. For a whole r it is a lower
-bound.
+real r and any k, while Theorem 1 with a fractional exponent k/r is the expectation of no run. For a whole r it is a
+lower bound.
 """
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def expected_unique_samples(
       E(U) = |A| * (1 - (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**r) ** (k/r))
 
   to the letter with `eviction="reference_count"` if r is whole and k a multiple of r. In all other cases a run does not
-  meet its assumption that every partially augmented sample is used exactly r times. The result then is the expectation for
-  the actual numbers of uses n_1, n_2, ..., with a factor for each of them,
+  meet its assumption that every partially augmented sample is used exactly r times. The result then is the expectation
+  for the actual numbers of uses n_1, n_2, ..., with a factor for each of them,
 
       |A| * (1 - product of (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**n_j))
 
   and with balanced eviction the average of that over the samples. It is for samples that are kept in the cache store; a
-  sample for which `max_bytes` leaves no room has r = 1. A run rounds how many of N samples are first evicted in which epoch
-  to whole samples; apart from that the average is exact, and if r is whole and divides N nothing is rounded.
+  sample for which `max_bytes` leaves no room has r = 1. A run rounds how many of N samples are first evicted in which
+  epoch to whole samples; apart from that the average is exact, and if r is whole and divides N nothing is rounded.
 
   Args:
     num_outcomes: |A|, how many different samples the whole augmentation can make from one, a real number of at least 1.
@@ -169,13 +169,13 @@ def sample_diversity_variance(
 
   Kim et al., "FusionFlow", VLDB 2023, section 4.3.2; the symbols are those of `expected_sample_diversity`. As
   `refurbish` draws for every sample independently, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and
-  Var(X) is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many are
-  evicted when is fixed, so these differences add no variance. The paper gives no closed form of Var(X_i); it is computed
-  epoch by epoch from terms that do not cancel, so it is accurate even where nearly all samples are unique.
+  Var(X) is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many
+  are evicted when is fixed, so these differences add no variance. The paper gives no closed form of Var(X_i); it is
+  computed epoch by epoch from terms that do not cancel, so it is accurate even where nearly all samples are unique.
 
-  Their tiny-batches, samples that share their draws and are regrouped in every epoch, have no counterpart in `refurbish`.
-  If the elements of its source are batches of b samples that share their draws, give the number of batches as
-  `num_samples`, and multiply the variance by b**2.
+  Their tiny-batches, samples that share their draws and are regrouped in every epoch, have no counterpart in
+  `refurbish`. If the elements of its source are batches of b samples that share their draws, give the number of batches
+  as `num_samples`, and multiply the variance by b**2.
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
@@ -261,8 +261,8 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   """The variance of the number of unique samples, epoch by epoch. Shapes as in `_expectation`.
 
   c is how many final outcomes have been drawn with the partial outcome in use, u how many pairs have been drawn in all.
-  A use draws a new pair with probability 1 - c/|A_F|, which adds 1 to both. Every line follows from this and the laws of
-  total variance and covariance.
+  A use draws a new pair with probability 1 - c/|A_F|, which adds 1 to both. Every line follows from this and the laws
+  of total variance and covariance.
   """
   shape = np.broadcast_shapes(outcomes.shape, first_evictions.shape)
   partial_outcomes = outcomes / final_outcomes
@@ -271,8 +271,8 @@ def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   mean_c, variance_c, covariance, variance_u = (np.zeros(shape) for _ in range(4))
   for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
     if epoch:
-      # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn independently
-      # of the past, so it may be any given one, too, and is one of |A_P| whose counts add up to u.
+      # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn
+      # independently of the past, so it may be any given one, too, and is one of |A_P| whose counts add up to u.
       share = 1 / partial_outcomes
       step = mean_c[:, fresh] - mean[:, fresh]
       variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2

@@ -31,9 +31,9 @@ def echo(
 
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
   of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. This requires that the
-  next element is read while this one is repeated: put a parallel `map` or a `prefetch` before the stage. The stage does
-  not copy elements.
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. This requires that
+  the next element is read while this one is repeated: put a parallel `map` or a `prefetch` before the stage. The stage
+  does not copy elements.
 
   Without `where` the stage repeats in place. With `where` it builds the rest of the pipeline, so that the three
   variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
@@ -50,9 +50,9 @@ def echo(
   >>> len(train)
   4
 
-  In the paper, the earlier the echo, the fewer fresh elements the training needed. The first two variants echo examples,
-  so one may come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last one echoes batches, which
-  follow each other directly. To shuffle them, which helped in the paper (section 3.5), put an ordinary
+  In the paper, the earlier the echo, the fewer fresh elements the training needed. The first two variants echo
+  examples, so one may come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last one echoes
+  batches, which follow each other directly. To shuffle them, which helped in the paper (section 3.5), put an ordinary
   `.shuffle(num_batches)` behind this stage.
 
   With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
@@ -62,7 +62,8 @@ def echo(
   Like `refurbish`, the stage turns tf.data's autotuner off, unless an option before or behind it turns it on.
 
   With "before_augment" and "after_augment" the shuffle buffer behind the stage is filled as fast as possible at the
-  beginning of each epoch: there `rtf.AUTOTUNE` echoes even if no echo is needed. "after_batch" does not have this effect.
+  beginning of each epoch: there `rtf.AUTOTUNE` echoes even if no echo is needed. "after_batch" does not have this
+  effect.
 
   >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
   >>> sorted({int(x) for x in dataset})
@@ -72,15 +73,15 @@ def echo(
 
   Args:
     e: the echoing factor, any real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times and
-      once more with the probability of the fraction. `seed` and the position decide which elements those are, the same in
-      every epoch: if the fraction matters, shuffle before the stage.
+      once more with the probability of the fraction. `seed` and the position decide which elements those are, the same
+      in every epoch: if the fraction matters, shuffle before the stage.
     where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
       `augment_fn` and `batch_size`.
     augment_fn: with `where`, a function called as in `tf.data.Dataset.map`, in as many calls at once as the pipeline's
-      thread pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random numbers of
-      its own, as `tf.image.random_*` does, a restored run draws others. If it needs a keyword argument `seed`, as the
-      functions of `rtf.augment.compose` do, it gets an int32 tensor of shape `[2]` for `tf.random.stateless_*`, a new one
-      at each call.
+      thread pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random
+      numbers of its own, as `tf.image.random_*` does, a restored run draws others. If it needs a keyword argument
+      `seed`, as the functions of `rtf.augment.compose` do, it gets an int32 tensor of shape `[2]` for
+      `tf.random.stateless_*`, a new one at each call.
     batch_size: with `where`, how many elements there are in a batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
     shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; with "after_batch", too, these are
@@ -92,15 +93,15 @@ def echo(
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It returns a `tf.data.Dataset` of the same
-    elements, or with `where` of batches of what `augment_fn` returns. In place, N elements become N * e if `e` is whole,
-    else an unknown number. With a whole `e` it has random access if its input has; if its input is behind `take`, `repeat`
-    or `assert_cardinality`, which count, only random access to single elements.
+    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It returns a `tf.data.Dataset` of the
+    same elements, or with `where` of batches of what `augment_fn` returns. In place, N elements become N * e if `e` is
+    whole, else an unknown number. With a whole `e` it has random access if its input has; if its input is behind
+    `take`, `repeat` or `assert_cardinality`, which count, only random access to single elements.
 
   Raises:
     ValueError: `e` is below 1, infinite or not a number; `where` is not an allowed value, or lacks an argument that it
-      needs; an argument that needs `where` is given without it; `batch_size`, `shuffle_buffer_size` or `max_e` is below 1;
-      `rtf.AUTOTUNE` in a pipeline that must be deterministic.
+      needs; an argument that needs `where` is given without it; `batch_size`, `shuffle_buffer_size` or `max_e` is below
+      1; `rtf.AUTOTUNE` in a pipeline that must be deterministic.
     TypeError: another argument is of the wrong type.
     tf.errors.InvalidArgumentError: when it runs, `rtf.AUTOTUNE` in a pipeline that an option behind it makes
       deterministic.

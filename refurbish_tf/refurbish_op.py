@@ -38,8 +38,9 @@ def refurbish(
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
   `dataset.refurbish(...)` and `dataset.apply(rtf.refurbish(...))` are the same stage. `partial_fn` runs once for every
-  `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly once, in another random order
-  each time. The first epoch prepares all N samples, each later one N/r of them afresh, spread evenly over the epoch.
+  `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly once, in another random
+  order each time. The first epoch prepares all N samples, each later one N/r of them afresh, spread evenly over the
+  epoch.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> partial_fn, final_fn = rtf.augment.split(
@@ -58,38 +59,40 @@ def refurbish(
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
-  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands behind the
-  stage. Without one, `batch` and similar stages drop this stage's iterator at its end, and a checkpoint saved after that
-  starts over with the first epoch. `rtf.keras.RestoreDataset` needs no `.repeat()`.
+  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands behind
+  the stage. Without one, `batch` and similar stages drop this stage's iterator at its end, and a checkpoint saved after
+  that starts over with the first epoch. `rtf.keras.RestoreDataset` needs no `.repeat()`.
 
   The stage turns tf.data's autotuner off, unless an option before or behind it turns it on: with the autotuner an epoch
   can end up to a minute late, as its iterator waits for the autotuner's thread. Like all options this one holds for the
   whole pipeline, and is ignored inside a function of `flat_map` or `interleave`. With the autotuner off,
-  `tf.data.AUTOTUNE` in other stages means as many calls as the thread pool has threads, and tf.data adds no `prefetch` at
-  the end. If an option behind the stage turns it on, TensorFlow warns about the changed option.
+  `tf.data.AUTOTUNE` in other stages means as many calls as the thread pool has threads, and tf.data adds no `prefetch`
+  at the end. If an option behind the stage turns it on, TensorFlow warns about the changed option.
 
   A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
-  shuffles. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of these)
-  is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements that need
-  not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the cached samples.
-  If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first epoch is sorted, too.
+  shuffles. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
+  these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
+  that need not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the
+  cached samples. If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first
+  epoch is sorted, too.
 
   The source must yield single samples: batch behind the stage. If it yields batches, a `rtf.PipelineWarning` says so.
   Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and `source.take(n)`. Behind the
-  stage, `take` and `skip` select other samples in each epoch, so validation would see training samples. `cache` behind the
-  stage repeats one epoch.
+  stage, `take` and `skip` select other samples in each epoch, so validation would see training samples. `cache` behind
+  the stage repeats one epoch.
 
-  Iterate over the dataset in one loop at a time. Each iteration is an epoch of its own: threads that iterate at once are
-  in different epochs, and each prepares again what another one has evicted. The results are right, but less is reused. For
-  several readers, give each its own stage on one `store` on disk.
+  Iterate over the dataset in one loop at a time. Each iteration is an epoch of its own: threads that iterate at once
+  are in different epochs, and each prepares again what another one has evicted. The results are right, but less is
+  reused. For several readers, give each its own stage on one `store` on disk.
 
-  Reuse begins with the second epoch. If the source does not know its number of elements, or samples differ in size and the
-  store has a `max_bytes`, it begins after the first epoch that is read to its end.
+  Reuse begins with the second epoch. If the source does not know its number of elements, or samples differ in size and
+  the store has a `max_bytes`, it begins after the first epoch that is read to its end.
 
-  A function with a keyword argument `seed` gets an int32 tensor of shape `[2]` for `tf.random.stateless_*`: `partial_fn` a
-  new one each time it prepares the sample, `final_fn` a new one in each epoch. With such functions, a `seed`, and a source
-  with random access, the pipeline is reproducible bit for bit, unless other jobs use its store, too. A sample whose record
-  on disk is damaged is the same as well, but comes at the end of the epoch that finds the damage.
+  A function with a keyword argument `seed` gets an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
+  `partial_fn` a new one each time it prepares the sample, `final_fn` a new one in each epoch. With such functions, a
+  `seed`, and a source with random access, the pipeline is reproducible bit for bit, unless other jobs use its store,
+  too. A sample whose record on disk is damaged is the same as well, but comes at the end of the epoch that finds the
+  damage.
 
   Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
   eviction (5.2) and cache-aware shuffle (5.3).
@@ -103,17 +106,17 @@ def refurbish(
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training; 2 and 3 kept its accuracy in the paper.
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
-      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a time.
-      A store on disk is used again by the next run, and by several processes at once: give them the same functions, `r`
-      and `seed`, and each its own `order_seed`. If another `partial_fn` has prepared what it holds, a
+      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
+      time. A store on disk is used again by the next run, and by several processes at once: give them the same
+      functions, `r` and `seed`, and each its own `order_seed`. If another `partial_fn` has prepared what it holds, a
       `rtf.PipelineWarning` says so; `CacheStore(path, overwrite=True)` starts with an empty one.
-    seed: an int that fixes the order, the eviction and the seeds that the functions get. None takes the seed with which a
-      `store` on disk was used before, else one derived from `tf.random.set_seed`, else a random one.
-    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store and have different ones need fresh
-      samples at different times, so each finds more samples that the others have prepared.
-    shuffle_buffer_size: for a source that is read as a stream, how many of its elements the shuffle buffer holds, an int;
-      1 keeps the order of the stream. None is 1,000, at most 256 MB of them. Without effect on a source with random
-      access, whose order is uniformly random.
+    seed: an int that fixes the order, the eviction and the seeds that the functions get. None takes the seed with which
+      a `store` on disk was used before, else one derived from `tf.random.set_seed`, else a random one.
+    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store and have different ones need
+      fresh samples at different times, so each finds more samples that the others have prepared.
+    shuffle_buffer_size: for a source that is read as a stream, how many of its elements the shuffle buffer holds, an
+      int; 1 keeps the order of the stream. None is 1,000, at most 256 MB of them. Without effect on a source with
+      random access, whose order is uniformly random.
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
@@ -129,20 +132,20 @@ def refurbish(
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A transformation for `tf.data.Dataset.apply`; the method `refurbish` applies it. It returns a `tf.data.Dataset` of what
-    `final_fn` returns, with as many elements as the source.
+    A transformation for `tf.data.Dataset.apply`; the method `refurbish` applies it. It returns a `tf.data.Dataset` of
+    what `final_fn` returns, with as many elements as the source.
 
   Raises:
-    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value; the
-      source is empty or infinite, or its order changes; `store` is in use or too small for one sample; or it is on disk
-      and cannot be opened, holds samples that were prepared in another way, such as by another version of `rtf.augment`,
-      or was deleted while in use.
+    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
+      the source is empty or infinite, or its order changes; `store` is in use or too small for one sample; or it is on
+      disk and cannot be opened, holds samples that were prepared in another way, such as by another version of
+      `rtf.augment`, or was deleted while in use.
     TypeError: an argument is of the wrong type; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`.
-    tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure with
-      which `partial_fn` was traced.
+    tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure
+      with which `partial_fn` was traced.
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
@@ -200,8 +203,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._final, final_seed = (None, False) if final_fn is None else _trace(
         final_fn, sample_spec, "final_fn", "what partial_fn returns")
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
-    # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in a
-    # function, such as that of `interleave`, is a new stage at each call.
+    # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
+    # a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
     # The op holds the store itself. With this reference the store's name stays valid for who holds only the dataset.
     self._store = store

@@ -19,8 +19,8 @@ class EpochStats:
     absent: how many of the fresh samples should have been in the store by the schedule. They were not there because an
       earlier epoch was stopped early, because they were removed, or because there was no room.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
-    fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training need
-      not have waited: a `prefetch` behind the stage may hide all of it.
+    fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
+      need not have waited: a `prefetch` behind the stage may hide all of it.
     store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for one in memory.
   """
   fresh: int
@@ -113,9 +113,9 @@ def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table. It is empty if `dataset` has no such stage, or none that
-    can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an argument of a
-    `tf.function` or through a tf.data service, is hidden.
+    A list of `StageStats`, upstream first. Each prints as a table. It is empty if `dataset` has no such stage, or none
+    that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
+    argument of a `tf.function` or through a tf.data service, is hidden.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

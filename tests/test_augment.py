@@ -260,10 +260,10 @@ class TestEveryLayer:
       (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\)"),
       (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\).*before batch")])
   def test_refuses_an_image(self, name, image, error, said):
-    with pytest.raises(error, match=f"^image of {name} .*{said}"):
+    with pytest.raises(error, match=f"image of {name} .*{said}"):
       LAYERS[name](image, [7, 0])
     dataset = tf.data.Dataset.from_tensors(image)
-    with pytest.raises(error, match=f"^image of {name} .*{said}"):
+    with pytest.raises(error, match=f"image of {name} .*{said}"):
       dataset.map(lambda image: LAYERS[name](image, [7, 0]))
 
   @pytest.mark.parametrize("seed, error, said", [
@@ -271,7 +271,7 @@ class TestEveryLayer:
       ([1, 2, 3], ValueError, r"shape \(3,\)"),
       ([0.5, 1.5], TypeError, "float32")])
   def test_refuses_a_seed(self, name, seed, error, said):
-    with pytest.raises(error, match=f"^seed of {name} .*{said}"):
+    with pytest.raises(error, match=f"seed of {name} .*{said}"):
       LAYERS[name](np.zeros([4, 4, 3], np.uint8), seed)
 
 

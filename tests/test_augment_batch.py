@@ -100,24 +100,24 @@ class TestRefusal:
       (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)")])
   def test_of_images(self, images, error, said):
     batched = augment.random_crop_and_flip_batch(4)
-    with pytest.raises(error, match=f"^images of random_crop_and_flip_batch .*{said}"):
+    with pytest.raises(error, match=f"images of random_crop_and_flip_batch .*{said}"):
       batched(images)
-    with pytest.raises(error, match=f"^images of random_crop_and_flip_batch .*{said}"):
+    with pytest.raises(error, match=f"images of random_crop_and_flip_batch .*{said}"):
       tf.data.Dataset.from_tensors(images).map(batched)
 
   @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
   def test_of_a_seed(self, seed, error):
-    with pytest.raises(error, match="^seed of random_crop_and_flip_batch"):
+    with pytest.raises(error, match="seed of random_crop_and_flip_batch"):
       augment.random_crop_and_flip_batch(4)(_images(2, 4, 4), seed=seed)
 
   @pytest.mark.parametrize("padding, error", [
       (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError)])
   def test_of_a_padding(self, padding, error):
-    with pytest.raises(error, match=f"^padding of random_crop_and_flip_batch .*{padding}"):
+    with pytest.raises(error, match=f"padding of random_crop_and_flip_batch .*{padding}"):
       augment.random_crop_and_flip_batch(padding)
 
   @pytest.mark.parametrize("mean, std, error, said", [
-      (0.5, None, ValueError, "^mean and std .*mean=0.5 and std=None"), (None, 1, ValueError, "^mean and std "),
+      (0.5, None, ValueError, "mean and std .*mean=0.5 and std=None"), (None, 1, ValueError, "mean and std "),
       ("0.5", 1, TypeError, "^mean .*'0.5'"),
       (0, 255, ValueError, "^std .*255.0"),
       ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "^mean .*125.3")])
@@ -126,5 +126,5 @@ class TestRefusal:
       augment.random_crop_and_flip_batch(4, mean, std)
 
   def test_of_images_with_another_number_of_channels(self):
-    with pytest.raises(ValueError, match="^mean and std .*1, got 3"):
+    with pytest.raises(ValueError, match="mean and std .*1, got 3"):
       augment.random_crop_and_flip_batch(4, MEAN, STD)(_images(2, 4, 4, 1))

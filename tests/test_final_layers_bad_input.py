@@ -40,7 +40,7 @@ class TestEveryLayer:
       (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"shape \(0, 4, 3\); .*at least one pixel"),
       (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"shape \(2, 4, 0, 3\); .*at least one pixel")])
   def test_refuses_images(self, name, image, error, said):
-    expected = f"^image of {name.split()[0]} .*{said}"
+    expected = f"image of {name.split()[0]} .*{said}"
     with pytest.raises(error, match=expected):
       _applied(name)(image)
     with pytest.raises(error, match=expected):
@@ -63,7 +63,7 @@ class TestEveryLayer:
   def test_refuses_a_seed(self, name, seed, error, said):
     if name == "normalize":
       return
-    with pytest.raises(error, match=f"^seed of {name.split()[0]} .*{said}"):
+    with pytest.raises(error, match=f"seed of {name.split()[0]} .*{said}"):
       LAYERS[name](IMAGE, seed)
 
   def test_refuses_a_seed_that_shows_late(self, name):
@@ -124,11 +124,11 @@ class TestEveryLayer:
 
 
 def test_composed_layers_say_whose_image_it_is():
-  with pytest.raises(ValueError, match="^image of "):
+  with pytest.raises(ValueError, match="image of "):
     COMPOSED(np.zeros([4, 4, 2], np.uint8), seed=[7, 0])
-  with pytest.raises(TypeError, match="^image of .*float32"):
+  with pytest.raises(TypeError, match="image of .*float32"):
     COMPOSED(np.zeros([4, 4, 3], np.float32), seed=[7, 0])
-  with pytest.raises(ValueError, match="^mean and std of .*1, got 3"):
+  with pytest.raises(ValueError, match="mean and std of .*1, got 3"):
     COMPOSED(np.zeros([4, 4, 1], np.uint8), seed=[7, 0])
 
 
@@ -138,9 +138,9 @@ class TestReflected:
   def test_refuses_a_padding_beyond_the_image(self, shape):
     layer = augment.random_crop(3, "reflect")
     images = np.zeros(shape, np.uint8)
-    with pytest.raises(ValueError, match="^padding of random_crop .*padding=3 "):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       layer(images, [7, 0])
-    with pytest.raises(ValueError, match="^padding of random_crop .*padding=3 "):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       tf.data.Dataset.from_tensors(images).map(lambda images: layer(images, [7, 0]))
     traced = tf.function(layer, autograph=False).get_concrete_function(
         tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
@@ -149,7 +149,7 @@ class TestReflected:
 
   def test_refuses_it_behind_a_resized_crop(self):
     fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(3, "reflect")])
-    with pytest.raises(ValueError, match="^padding of random_crop .*padding=3 "):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
 
   def test_zeros_know_no_such_limit(self):
@@ -167,7 +167,7 @@ class TestArguments:
       (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)])
   def test_of_a_padding(self, padding, error):
     for mode in ("zeros", "reflect"):
-      with pytest.raises(error, match=f"^padding of random_crop .*{padding}"):
+      with pytest.raises(error, match=f"padding of random_crop .*{padding}"):
         augment.random_crop(padding, mode)
 
   @pytest.mark.parametrize("size, error", [
@@ -197,7 +197,7 @@ class TestArguments:
       (0.5, math.inf, ValueError, "^std .*finite"), (0.5, math.nan, ValueError, "^std .*above 0"),
       (math.nan, 1, ValueError, "^mean .*finite"), ((0, math.inf, 0), 1, ValueError, "^mean .*finite"),
       (0.5, 1e-320, ValueError, "^std "), (1e30, 1e-30, ValueError, "^mean / std "),
-      ((0.1, 0.2), (0.1, 0.2), ValueError, "^mean .*channels.* 2"), ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "^mean and std .*channels.* 3 and 4"),
+      ((0.1, 0.2), (0.1, 0.2), ValueError, "^mean .*channels.* 2"), ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "mean and std .*channels.* 3 and 4"),
       ((0.1,) * 5, 1, ValueError, "^mean .*channels.* 5")])
   def test_of_a_normalization(self, mean, std, error, said):
     with pytest.raises(error, match=said):
@@ -216,7 +216,7 @@ class TestArguments:
   def test_of_a_mean_of_another_length(self, channels, images):
     layer = augment.normalize([0.5] * channels, [0.25] * channels)
     image = np.zeros([4, 4, images], np.uint8)
-    with pytest.raises(ValueError, match=f"^mean and std of normalize .*{images}, got {channels}"):
+    with pytest.raises(ValueError, match=f"mean and std of normalize .*{images}, got {channels}"):
       layer(image)
     traced = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec([None] * 3, tf.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -225,7 +225,7 @@ class TestArguments:
   def test_nothing_of_these_follows_a_normalization(self):
     """Its output is no uint8."""
     fn = augment.compose([augment.normalize(0.5, 0.25), augment.random_flip()])
-    with pytest.raises(TypeError, match="^image of random_flip .*float32"):
+    with pytest.raises(TypeError, match="image of random_flip .*float32"):
       fn(IMAGE, seed=[7, 0])
 
   @pytest.mark.parametrize("index, error", [
@@ -237,7 +237,7 @@ class TestArguments:
 
   @pytest.mark.parametrize("seed, error", [([1, 2, 3], ValueError), (7, ValueError), ([0.5, 1], TypeError)])
   def test_of_the_seed_of_a_position(self, seed, error):
-    with pytest.raises(error, match="^seed of seed_at "):
+    with pytest.raises(error, match="seed of seed_at "):
       augment.seed_at(seed, 0)
 
   @pytest.mark.parametrize("size, error", [(4.7, TypeError), (-1, ValueError), ([4], ValueError), (True, TypeError)])

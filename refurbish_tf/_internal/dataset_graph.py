@@ -5,17 +5,17 @@ import re
 import tensorflow as tf
 
 PROCESSORS = len(os.sched_getaffinity(0))
-# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each processor, as
-# AUTOTUNE has it, its threads run out of work and are woken again for each element.
+# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each
+# processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 
 
 def without_autotuner(dataset):
   """The dataset with tf.data's autotuner off, unless its options turn it on or off themselves.
 
-  The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute later
-  in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each epoch, which
-  would take up to a second after an epoch of some seconds and up to a minute after a long one.
+  The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
+  later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
+  epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
   """
   # While a function is traced, only the options that Python knows can be read.
   given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune  # pylint: disable=protected-access
@@ -24,8 +24,8 @@ def without_autotuner(dataset):
   options = tf.data.Options()
   options.autotune.enabled = False
   if given.initial_parallelism is None:
-    # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever it
-    # runs; the default would be 16.
+    # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever
+    # it runs; the default would be 16.
     options.autotune.initial_parallelism = 1024
   return dataset.with_options(options)
 

@@ -1,6 +1,7 @@
 """Fingerprints of the functions and files that samples are prepared with, so that a store on disk can tell changed ones.
 
-The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no warning.
+The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
+warning.
 """
 import contextlib
 import hashlib
@@ -52,8 +53,8 @@ def of_stage(source, partial_fn):
     partial_fn: the `ConcreteFunction` that prepares its elements.
 
   Returns:
-    A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and `files`.
-    A fingerprint that is not known is empty.
+    A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and
+    `files`. A fingerprint that is not known is empty.
   """
   traced_by = {
       "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
@@ -92,8 +93,8 @@ class _Functions:
   def _of_definition(self, definition):
     """As `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
 
-    Control edges are left out: they lead to nodes that change no sample, such as `tf.print` and assertions, and their order
-    varies.
+    Control edges are left out: they lead to nodes that change no sample, such as `tf.print` and assertions, and their
+    order varies.
     """
     digest, constants = hashlib.sha256(), []
     nodes = {node.name: node for node in definition.node_def}

@@ -4,13 +4,13 @@ tf.data's C++ binary interface changes between TensorFlow minors, so a library b
 another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
 `_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
 installed TensorFlow. A record beside each library says against which TensorFlow and from which sources it was built.
-`library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the packaged
-sources again, into a per-version directory of the user's cache.
+`library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the
+packaged sources again, into a per-version directory of the user's cache.
 
 Many .cc files are compiled together, so names in unnamed namespaces must differ across all files.
 
-setup.py loads this file by path, before TensorFlow and the rest of the package can be imported: import neither at the top
-level.
+setup.py loads this file by path, before TensorFlow and the rest of the package can be imported: import neither at the
+top level.
 """
 import contextlib
 import fcntl
@@ -41,10 +41,11 @@ COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-W
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
 # Groups of files that are compiled together: patterns of file names, in any folder; a file belongs to the first match.
-# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two processors busy.
+# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two processors
+# busy.
 GROUPS = ("[a-o]*", "*")
-# An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed files are
-# compiled. The library is the same.
+# An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
+# files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
 # GCC 12 does not suppress this warning for functions inlined from TensorFlow's headers.
 GROUP_HEAD = """\
@@ -67,7 +68,8 @@ def ops():
   """The generated Python functions of this package's C++ ops, as returned by `tf.load_op_library`.
 
   Raises:
-    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; the message says what to do.
+    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; the message says what to
+      do.
   """
   import tensorflow as tf
 

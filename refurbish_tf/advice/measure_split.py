@@ -24,7 +24,8 @@ ROUNDS = 7
 PROBE_SAMPLES = 4
 # At most, of the samples kept for measuring before and behind every layer.
 MAX_BYTES = 2**29
-# The most samples and bytes taken from a pipeline at a time. Larger blocks malloc requests from the system each time anew.
+# The most samples and bytes taken from a pipeline at a time. Larger blocks malloc requests from the system each time
+# anew.
 MAX_WINDOW = 256
 MAX_WINDOW_BYTES = 2**23
 # Outcomes are counted with at least this many seeds. If no two draws are the same, there are hundreds of outcomes.
@@ -127,9 +128,9 @@ class Measurement:
   def costs(self):
     """Measures all partial and final augmentations in turns.
 
-    Each runs in a `map`: its buffer is full whenever it is idle, so a turn computes as many samples as it takes from it. A
-    stage's workers would run several turns ahead. The costs of a map and of workers alone are measured with a function that
-    does nothing.
+    Each runs in a `map`: its buffer is full whenever it is idle, so a turn computes as many samples as it takes from
+    it. A stage's workers would run several turns ahead. The costs of a map and of workers alone are measured with a
+    function that does nothing.
     """
     count, source = len(self._layers), self._inputs[0]
     memory = source.dataset.repeat()
@@ -315,8 +316,8 @@ def count_distinct(draws, fewest, is_time_up):
   All count as seen when each has come several times; if no two draws are the same, the number is unbounded.
 
   Returns:
-    The number of values; whether there may be more; and the effective number: with so many equally likely values, two draws
-    would be the same as often as they were.
+    The number of values; whether there may be more; and the effective number: with so many equally likely values, two
+    draws would be the same as often as they were.
   """
   seen, number = collections.Counter(), 0
   end = fewest

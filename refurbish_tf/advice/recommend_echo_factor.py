@@ -101,19 +101,19 @@ def recommend_echo_factor(
 
   Where reading and training run at the same time, one upstream step and its e downstream steps take
   max(t_upstream, e * t_downstream), so a factor of up to R is free (Choi et al., "Faster Neural Network Training with
-  Data Echoing", 2019, section 2, equation 1). Whether a repeated element is worth as much as a fresh one is not measured.
-  In the paper it nearly always was, with factors of up to about 4.
+  Data Echoing", 2019, section 2, equation 1). Whether a repeated element is worth as much as a fresh one is not
+  measured. In the paper it nearly always was, with factors of up to about 4.
 
   The upstream and the step are measured one after the other. If both need the same cores, a step is slower in training
   than here. Measure on the machine that trains, with nothing else running.
 
   Args:
     upstream: the `tf.data.Dataset` behind which `echo` would stand, in batches: to echo elements, add
-      `.batch(batch_size)` here, as R is the same for an element and for a batch. It is read from its beginning, again if it
-      is short.
+      `.batch(batch_size)` here, as R is the same for an element and for a batch. It is read from its beginning, again
+      if it is short.
     step_fn: a function of a batch, called as in `tf.data.Dataset.map`, that does what comes behind the echo:
-      `model.train_on_batch`, or for "before_augment" a function that augments the batch and trains on it. It must return
-      when the step is done, or return the step's results. The steps are real: the model learns.
+      `model.train_on_batch`, or for "before_augment" a function that augments the batch and trains on it. It must
+      return when the step is done, or return the step's results. The steps are real: the model learns.
     step_time: in place of `step_fn`, the seconds of a step, if they are known.
     factors: the echoing factors to predict for, real numbers of at least 1. None for the whole numbers up to `max_e`.
     max_e: the largest factor to recommend, as more repetitions of a sample help less and less.
@@ -122,8 +122,8 @@ def recommend_echo_factor(
     clock: a function that returns seconds, for tests.
 
   Returns:
-    An `EchoRecommendation`. t_upstream is the median over stretches of elements, as a parallel stage yields them in bursts;
-    t_downstream is the median of the steps.
+    An `EchoRecommendation`. t_upstream is the median over stretches of elements, as a parallel stage yields them in
+    bursts; t_downstream is the median of the steps.
 
   Raises:
     ValueError: both or neither of `step_fn` and `step_time` are given; `step_time` or one of `factors`, `max_e`,

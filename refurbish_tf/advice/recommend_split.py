@@ -20,8 +20,8 @@ from refurbish_tf.augment import composition
 UNBOUNDED = 1e12
 # The least gain over standard training that is worth a change of the pipeline. It exceeds the error of measurement.
 LEAST_GAIN = 1.1
-# The least further gain for which another order of the layers is suggested. It is computed from differences of times, so it
-# is less exact.
+# The least further gain for which another order of the layers is suggested. It is computed from differences of times,
+# so it is less exact.
 LEAST_GAIN_OF_ORDER = 1.25
 
 
@@ -34,9 +34,10 @@ class SplitLayer:
     time: CPU seconds per sample.
     num_outcomes: how many different outputs it has for one input; `math.inf` if all that were drawn differ.
     is_lower_bound: whether there may be more outcomes, as counting ended before each had come several times.
-    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they were.
-      Diversity is predicted with it.
-    sample_bytes: of a sample behind this layer with all its components, which the cache store would hold for a split here.
+    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they
+      were. Diversity is predicted with it.
+    sample_bytes: of a sample behind this layer with all its components, which the cache store would hold for a split
+      here.
   """
   name: str
   time: float
@@ -172,15 +173,15 @@ def recommend_split(
 
   Of all pairs of a split and a reuse factor that keep enough diversity, it recommends the one that takes the least CPU
   time per sample, t_p / r + t_f. A good final augmentation gives many outcomes for little work (Lee et al., "Refurbish
-  Your Training Data", USENIX ATC 2021, section 4). If the last layers are the expensive ones or have few outcomes, no split
-  gains much; the result then warns, and names the order of the layers that would help, if their order does not matter. It
-  never changes the order itself.
+  Your Training Data", USENIX ATC 2021, section 4). If the last layers are the expensive ones or have few outcomes, no
+  split gains much; the result then warns, and names the order of the layers that would help, if their order does not
+  matter. It never changes the order itself.
 
   It measures the CPU time of all threads of this process, on the first samples of the dataset. The process should do
-  nothing else meanwhile. Every partial and every final augmentation runs alone, and they take turns. Their times include
-  the cost of `refurbish`'s workers, that of standard training the cost of a parallel `map` of tf.data. The time of a layer
-  is a difference of two such times. Batching, shuffling and training are not included; they cost the same with and without
-  `refurbish`.
+  nothing else meanwhile. Every partial and every final augmentation runs alone, and they take turns. Their times
+  include the cost of `refurbish`'s workers, that of standard training the cost of a parallel `map` of tf.data. The time
+  of a layer is a difference of two such times. Batching, shuffling and training are not included; they cost the same
+  with and without `refurbish`.
 
   Args:
     layers: a list or tuple of functions as for `rtf.augment.split`: `layer(image, seed)` or `layer(image)` of any
@@ -194,16 +195,16 @@ def recommend_split(
     reuse_factors: the reuse factors to choose from, real numbers from 1 to `epochs`. None for those of 2, 3 and 4 that
       are not above `epochs`: the paper takes 2 and 3, and calls factors below five typical.
     num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None,
-      for each layer; `math.inf` for a continuous layer, 1 for one without randomness. For None the outputs are counted, with
-      many seeds on a few samples. The count is a lower bound if the result says so, and unbounded if no two outputs were the
-      same. If some outcomes are likelier than others, diversity is predicted from how often two draws were the same
-      (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
+      for each layer; `math.inf` for a continuous layer, 1 for one without randomness. For None the outputs are counted,
+      with many seeds on a few samples. The count is a lower bound if the result says so, and unbounded if no two
+      outputs were the same. If some outcomes are likelier than others, diversity is predicted from how often two draws
+      were the same (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
     num_batched_outcomes: the number of outcomes of an augmentation behind `refurbish`, on whole batches: 162 for
       `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation. Its cost is not
       measured, as it is the same for every split.
     num_samples: how many samples to measure at most. Fewer are measured if they take too long or are too large.
-    max_seconds: about how long measuring may take, in seconds; counting may take as long again. With very slow layers it
-      takes longer.
+    max_seconds: about how long measuring may take, in seconds; counting may take as long again. With very slow layers
+      it takes longer.
 
   Returns:
     A `SplitRecommendation`.
@@ -269,7 +270,8 @@ def _recommend(
     return SplitPrediction(split, r, t_p, t_f, seconds, standard / seconds, kept)
 
   predictions = [predict(count, 1, costs.standard, costs.memory, range(count, count))]
-  # A final augmentation costs at least what it adds to the partial one. The floor corrects errors of the two measurements.
+  # A final augmentation costs at least what it adds to the partial one. The floor corrects errors of the two
+  # measurements.
   final = (*(max(seconds, costs.partial[-1] - costs.partial[i]) for i, seconds in enumerate(costs.final)), 0.0)
   for split, r in itertools.product(range(1, count + 1), reuse_factors):
     if r > 1:

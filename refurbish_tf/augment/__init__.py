@@ -12,8 +12,8 @@
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. The `refurbish` stage
 takes the two functions and gives them seeds, the only source of their randomness. `auto_augment_layers` and
 `deep_auto_augment_layers` return layers to use in place of `rand_augment_layer`. `random_crop`, `random_flip`,
-`random_resized_crop`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass over the image,
-or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
+`random_resized_crop`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass over the
+image, or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
 """
 from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch

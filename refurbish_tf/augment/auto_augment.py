@@ -92,19 +92,19 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
 
   The first layer draws one of the policy's 25 sub-policies, each with the same probability, and applies its first
   operation with that operation's probability. The second layer does the same with the second operation of that
-  sub-policy. Magnitudes mean the same as in `rand_augment_layer(magnitude)`, with the values of the table, 0 to 9; if an
-  operation has a sign, both are equally likely. `invert` has neither.
+  sub-policy. Magnitudes mean the same as in `rand_augment_layer(magnitude)`, with the values of the table, 0 to 9; if
+  an operation has a sign, both are equally likely. `invert` has neither.
 
   Split behind both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
   number of the sub-policy goes through the cache store with the image, in 4 bytes. Each use of a sample then still has
-  AutoAugment's distribution. But the uses of one cached sample share the sub-policy and the result of its first operation,
-  and differ only in whether, and in which direction, the second is applied. That is little diversity for the cost of one
-  more operation in each use. No layer can stand between the two.
+  AutoAugment's distribution. But the uses of one cached sample share the sub-policy and the result of its first
+  operation, and differ only in whether, and in which direction, the second is applied. That is little diversity for the
+  cost of one more operation in each use. No layer can stand between the two.
 
   The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
   `rand_augment_layer`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
-  Torchvision and others read the tables differently there. The paper obtained the CIFAR-10 results with crop and flip, and
-  Cutout after them; add these yourself.
+  Torchvision and others read the tables differently there. The paper obtained the CIFAR-10 results with crop and flip,
+  and Cutout after them; add these yourself.
 
   Args:
     policy: "cifar10" or "imagenet", the data set that the policy was found for.

@@ -26,14 +26,15 @@ def random_crop_and_flip_batch(
   >>> train.map(batched, tf.data.AUTOTUNE).element_spec[0]
   TensorSpec(shape=(None, 32, 32, 3), dtype=tf.float32, name=None)
 
-  It is `compose([random_crop(padding), random_flip(), normalize(mean, std)])`, except that the seed may be left out. On a
-  batch it takes a fraction of the time, as an operation's cost before it touches a pixel is the same for many images as for
-  one. So it is the right final augmentation for small images: `refurbish(partial_fn, None, r).batch(B).map(batched)`.
+  It is `compose([random_crop(padding), random_flip(), normalize(mean, std)])`, except that the seed may be left out. On
+  a batch it takes a fraction of the time, as an operation's cost before it touches a pixel is the same for many images
+  as for one. So it is the right final augmentation for small images: `refurbish(partial_fn, None,
+  r).batch(B).map(batched)`.
 
-  `refurbish` gives no seed to functions behind it. Without a seed this function draws other numbers in each epoch and each
-  run. `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same numbers. For
-  reproducible runs, and if the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold the state of such
-  draws, give it one seed a batch:
+  `refurbish` gives no seed to functions behind it. Without a seed this function draws other numbers in each epoch and
+  each run. `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same
+  numbers. For reproducible runs, and if the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold the
+  state of such draws, give it one seed a batch:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
@@ -47,9 +48,9 @@ def random_crop_and_flip_batch(
     A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with uint8 images
     `[batch, height, width, channels]`, of 1, 3 or 4 channels, sizes known while tracing or not, and a seed, int32 or
     int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape, uint8, or with `mean`
-    and `std` float32 `(images / 255 - mean) / std`, including the black pixels from outside the image. It treats the rest,
-    and a dict in place of the images, as `compose` does. It raises `TypeError` for another dtype and `ValueError` for another
-    shape. Its two steps are `draws(seed, batch_size)` and `pixels(images, draws)`, as for `random_crop`.
+    and `std` float32 `(images / 255 - mean) / std`, including the black pixels from outside the image. It treats the
+    rest, and a dict in place of the images, as `compose` does. It raises `TypeError` for another dtype and `ValueError`
+    for another shape. Its two steps are `draws(seed, batch_size)` and `pixels(images, draws)`, as for `random_crop`.
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.

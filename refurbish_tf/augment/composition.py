@@ -29,9 +29,9 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   `cutout` and `normalize` become one operation if they are adjacent. If there are no other layers, the function takes
   batches as they do, and has their `draws` and `pixels`, too. A layer without a parameter named `seed`, such as
   `tf.io.decode_png`, is called as `layer(image)`. A layer with that parameter must take the seeds of
-  `tf.random.stateless_*`, like `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions with an optional
-  seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which no checkpoint
-  can hold.
+  `tf.random.stateless_*`, like `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions with an
+  optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
+  no checkpoint can hold.
 
   Args:
     layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
@@ -65,8 +65,8 @@ def split(
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  With the same seed, one after the other gives the same result as `compose(layers)`: layers keep their positions, and so
-  their seeds.
+  With the same seed, one after the other gives the same result as `compose(layers)`: layers keep their positions, and
+  so their seeds.
 
   Args:
     layers: a list or tuple of at least one callable, as for `compose`.

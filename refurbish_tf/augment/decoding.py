@@ -27,12 +27,13 @@ def decode_and_crop(
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
-  With `rtf.sources.image_folder(directory)` in place of `from_tensors` this is the pipeline for a directory of photographs.
+  With `rtf.sources.image_folder(directory)` in place of `from_tensors` this is the pipeline for a directory of
+  photographs.
 
-  The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random place.
-  Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the middle of the
-  image whose aspect ratio is allowed. It does not resize: put `tf.image.resize`, or another layer that gives all images one
-  size, next.
+  The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random
+  place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
+  middle of the image whose aspect ratio is allowed. It does not resize: put `tf.image.resize`, or another layer that
+  gives all images one size, next.
 
   Args:
     scale: the least and the largest share of the image's area, above 0 and at most 1.
@@ -42,8 +43,8 @@ def decode_and_crop(
     A function `layer(file, seed)` of the bytes of a JPEG file, string `[]`, and a seed, int32 or int64 `[2]` as for
     `tf.random.stateless_uniform`. It returns uint8 `[height, width, 3]`, of a size that differs from call to call, the same
     for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another shape, and
-    `tf.errors.InvalidArgumentError`, when it runs, for a damaged file or one that is not a JPEG: for PNG, GIF and BMP use
-    `tf.io.decode_image(file, channels=3, expand_animations=False)`.
+    `tf.errors.InvalidArgumentError`, when it runs, for a damaged file or one that is not a JPEG: for PNG, GIF and BMP
+    use `tf.io.decode_image(file, channels=3, expand_animations=False)`.
 
   Raises:
     TypeError: `scale` or `ratio` is not a pair of real numbers.

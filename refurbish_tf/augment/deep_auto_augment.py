@@ -48,11 +48,11 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   | random_flip, random_crop_4, random_cutout_16,  |                       |                        |        |
   | random_cutout_60, random_resized_crop          | none                  |                        |        |
 
-  As in the authors' implementation, shears, translations and rotations fill with black; crops by 4 pixels and cutouts fill
-  with the mean colour (125, 123, 114). A cutout is a square, one pixel wider than its name says, centred at any pixel of the
-  image. A resized crop has 8 to 100 % of the area and is 3 / 4 to 4 / 3 as wide as high; one that does not fit is replaced
-  by the largest in the middle. One thing differs: it is resized to the size of the image, not to 224 x 224. Give ImageNet's
-  policy images of the size to train with.
+  As in the authors' implementation, shears, translations and rotations fill with black; crops by 4 pixels and cutouts
+  fill with the mean colour (125, 123, 114). A cutout is a square, one pixel wider than its name says, centred at any
+  pixel of the image. A resized crop has 8 to 100 % of the area and is 3 / 4 to 4 / 3 as wide as high; one that does not
+  fit is replaced by the largest in the middle. One thing differs: it is resized to the size of the image, not to 224 x
+  224. Give ImageNet's policy images of the size to train with.
 
   Args:
     policy: "cifar10" (six layers, for CIFAR-100, too) or "imagenet" (five), the probabilities that the authors publish
@@ -188,8 +188,8 @@ _OPERATIONS = {
 def _graph_function(name):
   """Returns the operation as a graph function.
 
-  All magnitudes and all layers share it, with the parameter as an input: there would be 130 functions otherwise, and each
-  costs one to two milliseconds whenever an iterator is made.
+  All magnitudes and all layers share it, with the parameter as an input: there would be 130 functions otherwise, and
+  each costs one to two milliseconds whenever an iterator is made.
   """
   return tf.function(_OPERATIONS[name].function, autograph=False)
 

@@ -13,9 +13,10 @@ tracing, which costs a little more. The results are Pillow's, value for value: t
 nearest pixel and `fill` from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
 al., *AutoAugment*, CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
-The costs of TensorFlow's CPU kernels shape the code: an operation takes about 0.3 microseconds before it touches a pixel,
-which is most of the time at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10 microseconds, but
-`tf.where`, a shift or a table look-up per value 60 to 400, and so does broadcasting along the three channels.
+The costs of TensorFlow's CPU kernels shape the code: an operation takes about 0.3 microseconds before it touches a
+pixel, which is most of the time at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10
+microseconds, but `tf.where`, a shift or a table look-up per value 60 to 400, and so does broadcasting along the three
+channels.
 """
 import math
 
@@ -205,8 +206,9 @@ def _blend(degenerate, values, factor):
   return tf.cast(blended, tf.uint8)
 
 
-# Rows and columns that depend on a known side alone are computed by NumPy while tracing, because every node costs some 80
-# microseconds whenever an iterator is made. Planes would swell the graph; TensorFlow folds them into constants when it runs.
+# Rows and columns that depend on a known side alone are computed by NumPy while tracing, because every node costs some
+# 80 microseconds whenever an iterator is made. Planes would swell the graph; TensorFlow folds them into constants when
+# it runs.
 
 
 def _range(size):

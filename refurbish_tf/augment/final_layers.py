@@ -1,7 +1,7 @@
 """Layers for a final augmentation. Each one, or several in a row, is a single C++ op.
 
-The op draws int32 parameters from a seed and applies them to the image, in one pass over its bytes. The draws depend on the
-seed alone. Each half is an op of its own, too, so that draws can be sent to where the pixels are.
+The op draws int32 parameters from a seed and applies them to the image, in one pass over its bytes. The draws depend on
+the seed alone. Each half is an op of its own, too, so that draws can be sent to where the pixels are.
 """
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
 
   Args:
     padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
-    mode: the padding: "zeros", or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which needs
-      a padding smaller than both sides of the image.
+    mode: the padding: "zeros", or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which
+      needs a padding smaller than both sides of the image.
 
   Returns:
     A function `layer(image, seed)` of an image, uint8 `[height, width, channels]`, or of a batch of them, `[batch, height,
     width, channels]`, with 1, 3 or 4 channels, its sides known while tracing or not, and a seed, int32 or int64 `[2]` as
-    for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for equal images and seeds.
-    Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError` for
-    another shape.
+    for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for equal images and
+    seeds. Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError`
+    for another shape.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
@@ -97,9 +97,10 @@ def random_resized_crop(
   >>> augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
 
-  The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into the
-  image; then its place is drawn. If none fits, the layer takes the largest part in the middle whose aspect ratio is
-  allowed. The part is resized as by `tf.image.resize(part, size, "bilinear", antialias=antialias)` and rounded to uint8.
+  The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
+  the image; then its place is drawn. If none fits, the layer takes the largest part in the middle whose aspect ratio is
+  allowed. The part is resized as by `tf.image.resize(part, size, "bilinear", antialias=antialias)` and rounded to
+  uint8.
 
   Args:
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
@@ -169,8 +170,8 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
   It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset =
-  -mean / std` as float32; then rounded to `dtype`. It draws no numbers. Behind other layers of this module it is part of
-  their pass over the image. It must be the last one, as the others take uint8.
+  -mean / std` as float32; then rounded to `dtype`. It draws no numbers. Behind other layers of this module it is part
+  of their pass over the image. It must be the last one, as the others take uint8.
 
   Args:
     mean: a real number, or one for each channel, of the images' values divided by 255.
@@ -242,7 +243,8 @@ def checked_normalization(mean, std, whose):
 class FinalLayer:
   """A layer that `compose` joins with adjacent ones into one op."""
 
-  # Effects on images: the padding if it reflects, the new size, the number of channels if not 1, the dtype of the result.
+  # Effects on images: the padding if it reflects, the new size, the number of channels if not 1, the dtype of the
+  # result.
   def __init__(self, name, arguments="", shown="", *, reflected=0, resized=None, channels=1, dtype="uint8"):
     self.__name__ = name
     self._arguments = arguments
@@ -261,8 +263,8 @@ class FinalLayer:
   def described(self, position):
     """The layer as an attribute of the ops. `position` derives its seed, unless it is -1."""
     text = f"{self.__name__} position={position} {self._arguments}".rstrip()
-    # In pieces, because TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and would
-    # confuse layers.
+    # In pieces, because TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and
+    # would confuse layers.
     return re.split(" |(?=,)", text)
 
 

@@ -13,8 +13,8 @@ import tensorflow as tf
 from refurbish_tf._internal import native
 from . import distortions
 
-# The version of what layers draw and do: raise it whenever a layer, or `compose`, returns another result for the same image
-# and seed. Stores on disk keep results for the next run, which must not mix them with other ones.
+# The version of what layers draw and do: raise it whenever a layer, or `compose`, returns another result for the same
+# image and seed. Stores on disk keep results for the next run, which must not mix them with other ones.
 DRAWS_VERSION = 2
 # AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
@@ -46,9 +46,9 @@ def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
   | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
 
   As there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
-  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the image,
-  not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M = 2.5 and
-  returns a black image.
+  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
+  image, not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M =
+  2.5 and returns a black image.
 
   Args:
     magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
@@ -150,9 +150,9 @@ def checked_seed(seed, whose):
 def _choices(level):
   """Returns the functions of an image to draw from, as Python functions and as graph functions.
 
-  There are two for every distortion, which differ in the sign if there is one. With the sign as part of the choice it needs
-  no draw, and parameters are constants. Layers of one magnitude share the functions, because each costs one to two
-  milliseconds whenever an iterator is made.
+  There are two for every distortion, which differ in the sign if there is one. With the sign as part of the choice it
+  needs no draw, and parameters are constants. Layers of one magnitude share the functions, because each costs one to
+  two milliseconds whenever an iterator is made.
   """
   pairs = distortions_at(level)
   del pairs["invert"]

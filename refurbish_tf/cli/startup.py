@@ -1,7 +1,7 @@
 """Reads the command line and runs the command, from before the import of TensorFlow to the exit status.
 
-`refurbish_tf_launcher` loads this file by its path. It imports neither the package nor anything slow at its top, so that
---help, --version and a mistyped option do not wait for TensorFlow.
+`refurbish_tf_launcher` loads this file by its path. It imports neither the package nor anything slow at its top, so
+that --help, --version and a mistyped option do not wait for TensorFlow.
 """
 import argparse
 import contextlib
@@ -28,8 +28,8 @@ def main(argv=None):
   """Runs the command line `argv`, that of the process if None.
 
   Returns:
-    The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its output is
-    no longer read, as behind `| head`.
+    The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its
+    output is no longer read, as behind `| head`.
 
   Raises:
     SystemExit: by argparse, with 0 after --help and --version, and with 2 for an invalid command line.

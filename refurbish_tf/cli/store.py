@@ -25,7 +25,8 @@ def run(args):
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # Held until the end. Mode "inspect" leaves a damaged store as it is; a training on it would start with an empty one.
+    # Held until the end. Mode "inspect" leaves a damaged store as it is; a training on it would start with an empty
+    # one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
           store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")

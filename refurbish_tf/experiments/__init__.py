@@ -4,9 +4,9 @@
     python -m refurbish_tf.experiments.echoing
     python -m refurbish_tf.experiments.speed
 
-Each writes a table with a row for each training or measurement, and resumes where it was stopped: rows that are in the table
-are not run again. The tables in `results/` come with the package; each row names the command and the commit that made it.
-Besides TensorFlow they need Keras and TensorFlow Datasets.
+Each writes a table with a row for each training or measurement, and resumes where it was stopped: rows that are in the
+table are not run again. The tables in `results/` come with the package; each row names the command and the commit that
+made it. Besides TensorFlow they need Keras and TensorFlow Datasets.
 """
 import argparse
 import math

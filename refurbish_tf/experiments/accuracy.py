@@ -4,8 +4,8 @@
     python -m refurbish_tf.experiments.accuracy --images 50000 --epochs 200 --seeds 3 --width 64
 
 Trains a small ResNet on CIFAR-10 in every setting with every seed, all for the same number of optimizer steps, and writes
-a row for each training. All use the same learning rate, by default the best one for standard training, see `training.py`.
-Validation is on CIFAR-10's test images, which also served to choose the learning rate.
+a row for each training. All use the same learning rate, by default the best one for standard training, see
+`training.py`. Validation is on CIFAR-10's test images, which also served to choose the learning rate.
 """
 import argparse
 import pathlib
@@ -30,7 +30,8 @@ PADDING = 4
 LEAST_IMAGES = 6 * BATCH_SIZE
 KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
-# The settings of the paper's comparison. MORE_SETTINGS, with RandAugment alone: its Figures 12, the split, and 14, the order.
+# The settings of the paper's comparison. MORE_SETTINGS, with RandAugment alone: its Figures 12, the split, and 14, the
+# order.
 SETTINGS = {
     "standard": Pipelines.standard,
     "refurbish r=2": lambda ways: ways.refurbished(2),

@@ -3,8 +3,8 @@
     python -m refurbish_tf.experiments.echoing
 
 Trains a small network on CIFAR-10 until it reaches the target on the validation images, and counts the fresh samples that
-this took: steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same size.
-All use the same learning rate, the best one for the baseline with batches of 128, see `training.py`.
+this took: steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same
+size. All use the same learning rate, the best one for the baseline with batches of 128, see `training.py`.
 """
 import argparse
 import pathlib
@@ -28,8 +28,8 @@ KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size
 PLACES = ("before_augment", "after_augment", "after_batch")
 SHUFFLE_BUFFER_SIZE = 10_000
 VALIDATION_IMAGES = 5_000
-# The most steps of a training, or the most for each use of a sample if that is more. So "not reached" means for every e that
-# more fresh samples were used than the baseline needs, 128,000 in batches of 128.
+# The most steps of a training, or the most for each use of a sample if that is more. So "not reached" means for every e
+# that more fresh samples were used than the baseline needs, 128,000 in batches of 128.
 MOST_STEPS = 4_000
 MOST_STEPS_OF_A_USE = 1_000
 STEPS_PER_EXECUTION = 4
@@ -114,9 +114,9 @@ def fresh_samples_to_target(
     samples_between: training samples between two validations.
 
   Returns:
-    A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left in
-    the shuffle buffer; "steps", the optimizer's; both are -1 if the target was not reached. "accuracies", one for each
-    validation. "seconds".
+    A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
+    in the shuffle buffer; "steps", the optimizer's; both are -1 if the target was not reached. "accuracies", one for
+    each validation. "seconds".
 
   Raises:
     ValueError: the target is not above 0 and at most 1, or as in `Dataset.echo`.

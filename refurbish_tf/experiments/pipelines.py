@@ -18,8 +18,8 @@ BATCH_SIZE = 128
 class Pipelines:
   """All ways to feed the same images with the same augmentation to a training.
 
-  Every method returns a pipeline of (image, label), batched and prefetched, with the same number of samples and batches an
-  epoch (exactly so if the number of images is divisible by the factors and by `batch_size`).
+  Every method returns a pipeline of (image, label), batched and prefetched, with the same number of samples and batches
+  an epoch (exactly so if the number of images is divisible by the factors and by `batch_size`).
 
   >>> from refurbish_tf.experiments.images import shapes
   >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(4), rtf.augment.random_flip()], at=1, seed=1)

@@ -57,8 +57,8 @@ class Table:
     with self.path.open("ab+") as file:
       file.seek(0)
       content = file.read()
-      # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may have
-      # written only a part of the key, or of the last row.
+      # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may
+      # have written only a part of the key, or of the last row.
       begin = ",".join(key).encode()
       if not (set(key) <= set(self._columns()) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
         raise ValueError(self._refusal(key))

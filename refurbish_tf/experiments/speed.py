@@ -2,8 +2,8 @@
 
     python -m refurbish_tf.experiments.speed
 
-The pipelines are those of `refurbish_tf.experiments.accuracy`. They take turns, so that other work on the machine affects
-all of them alike; the first round, in which caches fill, is not counted. Each turn makes a row.
+The pipelines are those of `refurbish_tf.experiments.accuracy`. They take turns, so that other work on the machine
+affects all of them alike; the first round, in which caches fill, is not counted. Each turn makes a row.
 """
 import argparse
 import pathlib

@@ -21,8 +21,8 @@ _FORMAT = 1  # Of a backup. Raise it for a change that an older package cannot r
 class Backup:
   """A backup in a directory, which is complete or absent.
 
-  A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to "latest". A
-  process killed between the two renames leaves the previous one, which then counts.
+  A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to
+  "latest". A process killed between the two renames leaves the previous one, which then counts.
   """
 
   def __init__(self, directory):
@@ -77,7 +77,8 @@ class Backup:
     self._new.mkdir(parents=True)
     variables = _variables(model)
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
-    # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays put.
+    # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
+    # put.
     stages = [stage.saved_state() for stage in _stages(iterator)]
     tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
         str(self._new / "variables"))
@@ -111,8 +112,8 @@ class Backup:
       values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose checkpoint
-    # overrides them: with symbolic checkpoints a stage was further than training.
+    # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
+    # checkpoint overrides them: with symbolic checkpoints a stage was further than training.
     self._restore_stages(_stages(iterator), state)
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     for name in ("weights", "random states", "optimizer"):

@@ -32,9 +32,9 @@ class RefurbishLogger(StepCallback):
 
   The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
 
-  - `input_wait_fraction`: the time that training waited for its input, divided by the time of the epoch without validation.
-    It is also in the `logs` of the epoch, for the progress bar and for later callbacks, such as `CSVLogger`. What it means
-    depends on where training runs, see `verdict`.
+  - `input_wait_fraction`: the time that training waited for its input, divided by the time of the epoch without
+    validation. It is also in the `logs` of the epoch, for the progress bar and for later callbacks, such as
+    `CSVLogger`. What it means depends on where training runs, see `verdict`.
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
     in bursts: a median near 0 does not mean that the input keeps up.
@@ -43,16 +43,16 @@ class RefurbishLogger(StepCallback):
   - for each `echo(rtf.AUTOTUNE)` stage: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
-  TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the sum over
-  its devices, and the fraction is the mean.
+  TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
+  sum over its devices, and the fraction is the mean.
 
   The `name` of a stage, if it has one, replaces `refurbish` or `echo`. With `log_dir` all values are also written for
-  TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of `keras.callbacks.TensorBoard(log_dir)`. The
-  callback takes about 0.1 ms a step.
+  TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of `keras.callbacks.TensorBoard(log_dir)`.
+  The callback takes about 0.1 ms a step.
 
   Attributes:
-    verdict: after `fit`, a sentence on how much a faster input can save; printed unless `verbose` is 0. If there are several
-      epochs, it leaves out the first, which is slower. None before the end of `fit`, and if there was no step.
+    verdict: after `fit`, a sentence on how much a faster input can save; printed unless `verbose` is 0. If there are
+      several epochs, it leaves out the first, which is slower. None before the end of `fit`, and if there was no step.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.

@@ -29,42 +29,44 @@ class RestoreDataset(StepCallback):
   >>> model.compile("sgd", "mse")
   >>> _ = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup_dir, save_freq=3)])
 
-  Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest of
-  the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with random
-  access, the finished run is the same as one without a break: the weights, and the history of the resumed epochs. It
-  replaces Keras' own `BackupAndRestore`, which does not save the data: a resumed run gets the data of the first epoch again.
+  Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
+  of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
+  random access, the finished run is the same as one without a break: the weights, and the history of the resumed
+  epochs. It replaces Keras' own `BackupAndRestore`, which does not save the data: a resumed run gets the data of the
+  first epoch again.
 
-  Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such as
-  dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish` stage. They
-  are saved together, so a process killed at any time leaves a complete backup. It does not save the state of other
-  callbacks, such as how long `EarlyStopping` has waited, nor global random states, such as that of `keras.random` without a
-  seed. Steps of the resumed epoch that were done before are counted but not run, so the progress bar and the other
-  callbacks show what they would have shown without a break.
+  Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
+  as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
+  stage. They are saved together, so a process killed at any time leaves a complete backup. It does not save the state
+  of other callbacks, such as how long `EarlyStopping` has waited, nor global random states, such as that of
+  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted but not run, so the
+  progress bar and the other callbacks show what they would have shown without a break.
 
-  After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If `model.stop_training`
-  ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume there.
+  After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If
+  `model.stop_training` ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume
+  there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
-  call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch` and
-  the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle` behind
-  `refurbish` makes the backup large in any case.
+  call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
+  and the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle`
+  behind `refurbish` makes the backup large in any case.
 
   Implements restart (G7 of the design); in the paper training always runs to its end.
 
   Args:
-    backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing. Give
-      each of several workers its own.
+    backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
+      Give each of several workers its own.
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int.
 
   Raises:
     ValueError: `save_freq` is neither; when `fit` begins, the backup is damaged, of a newer version of this package, of
       more epochs than asked for, or of a fit with another number of batches in an epoch or in an execution; at the
-      first step, it is of another model or optimizer, or of a pipeline with another number of `refurbish` stages, or the
-      model is not built. The model is then left unchanged.
+      first step, it is of another model or optimizer, or of a pipeline with another number of `refurbish` stages, or
+      the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the known
-      ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution strategy,
-      whose iterators cannot be saved.
+    RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the
+      known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
+      strategy, whose iterators cannot be saved.
     tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.

@@ -1,8 +1,8 @@
 """The base class of callbacks that wrap each training step of `fit`.
 
 `fit` makes its iterator itself and shows it to no callback, but passes it to `model.train_function`. So a callback here
-replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric tells
-how long the step waited.
+replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric
+tells how long the step waited.
 """
 import functools
 import inspect

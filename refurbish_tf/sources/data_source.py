@@ -37,29 +37,29 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   >>> sorted(int(y) for _, y in train)
   [0, 1, 4, 9, 16, 25]
 
-  A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's data
-  sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` reads only fresh samples from it, and
+  A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's
+  data sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` reads only fresh samples from it, and
   `tf.data.experimental.at` reads a single element.
 
-  If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches: of 1,
-  then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
+  If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
+  of 1, then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
 
-  An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that `numpy.asarray`
-  turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch tensor, a PIL image.
-  A list is one component, as everywhere in `tf.data`.
+  An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that
+  `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
+  tensor, a PIL image. A list is one component, as everywhere in `tf.data`.
 
-  **Threads.** Python runs one thread at a time, so a parallel `map` behind the source does not run the source's Python code
-  in parallel. Only one thread at a time reads a source, even for several datasets. A source may use other datasets, and
-  `tf.data.experimental.at` of its own dataset; a source that iterates over its own dataset waits for itself forever, as
-  `tf.data` reads in another thread.
+  **Threads.** Python runs one thread at a time, so a parallel `map` behind the source does not run the source's Python
+  code in parallel. Only one thread at a time reads a source, even for several datasets. A source may use other
+  datasets, and `tf.data.experimental.at` of its own dataset; a source that iterates over its own dataset waits for
+  itself forever, as `tf.data` reads in another thread.
 
-  **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not change
-  meanwhile, as its elements are identified by their index. It stays in this process: a worker of a `tf.data` service cannot
-  read it.
+  **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
+  change meanwhile, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
+  service cannot read it.
 
   Args:
-    source: an object with `__len__` and `__getitem__`, for whole numbers from 0, and optionally `__getitems__`, which takes a
-      list of them and returns a list of as many elements.
+    source: an object with `__len__` and `__getitem__`, for whole numbers from 0, and optionally `__getitems__`, which
+      takes a list of them and returns a list of as many elements.
     element_spec: the `tf.TensorSpec` of an element, or a tuple or dict of them, possibly nested. None reads the first
       element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
       converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
@@ -74,10 +74,10 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` is below 1 or too large.
     Errors of the source, when its first element is read.
     tf.errors.UnknownError: when it runs, the source raised an exception, which is in the message with the index. The
-      iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are read
-      one by one, with a warning.
-    tf.errors.InvalidArgumentError: when it runs, an element does not match `element_spec`, or `__getitems__` did not return
-      a list of as many elements as it was asked for.
+      iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are
+      read one by one, with a warning.
+    tf.errors.InvalidArgumentError: when it runs, an element does not match `element_spec`, or `__getitems__` did not
+      return a list of as many elements as it was asked for.
     tf.errors.DataLossError: when it runs, an element could not be read, and the length of the source has changed.
     tf.errors.FailedPreconditionError: the dataset is sent to a `tf.data` service, or saved as a graph.
   """

@@ -36,23 +36,24 @@ def image_folder(
   3
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
-  and the same split for the same seed. But it reads files one by one, so `refurbish` reads only fresh ones, and it does not
-  decode them: decoding belongs in `partial_fn`, as `rtf.augment.decode_and_crop` for photographs.
+  and the same split for the same seed. But it reads files one by one, so `refurbish` reads only fresh ones, and it does
+  not decode them: decoding belongs in `partial_fn`, as `rtf.augment.decode_and_crop` for photographs.
 
-  Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and below it
-  whose names end in .bmp, .gif, .jpeg, .jpg or .png, in upper or lower case. Links to directories below it are not followed.
+  Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and
+  below it whose names end in .bmp, .gif, .jpeg, .jpg or .png, in upper or lower case. Links to directories below it are
+  not followed.
 
   Args:
-    directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts from the
-      working directory when the dataset is built.
+    directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
+      from the working directory when the dataset is built.
     class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
       order of their names.
-    validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and the
-      last ones are taken. None for no split.
+    validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and
+      the last ones are taken. None for no split.
     subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
-    seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for both
-      subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`, as that
-      shuffles.
+    seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
+      both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
+      as that shuffles.
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes `class_names` and
@@ -60,9 +61,9 @@ def image_folder(
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: `directory` does not exist, is not a directory, is on a web server, or cannot be read; it has no images, or
-      none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset` and `seed`
-      do not go together.
+    ValueError: `directory` does not exist, is not a directory, is on a web server, or cannot be read; it has no images,
+      or none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset`
+      and `seed` do not go together.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read.
   """
   directory = _checked_directory(directory)

@@ -34,31 +34,31 @@ def tfrecord(
   >>> tf.data.experimental.at(records, 3).numpy()
   b'record 3'
 
-  It yields what `tf.data.TFRecordDataset(files)` yields, in the order of the files and of the records in them. But it knows
-  the number of records and has random access: behind it `refurbish` reads only the fresh samples, one in `r`, and `shard`
-  only its share, even with a `map` in between:
+  It yields what `tf.data.TFRecordDataset(files)` yields, in the order of the files and of the records in them. But it
+  knows the number of records and has random access: behind it `refurbish` reads only the fresh samples, one in `r`, and
+  `shard` only its share, even with a `map` in between:
 
   >>> train = records.map(tf.strings.length).refurbish(lambda length: length, r=2, seed=7)
   >>> [int(length) for length in train]
   [8, 8, 8, 8, 8]
 
-  For this, building the dataset makes an index from the headers of the records: about 3 µs a record on a warm cache, during
-  which the process cannot be interrupted. The index is kept in a directory `.refurbish_tf` beside each file, or in
-  `index_dir`, and made anew if the size or the modification time of a file changes. If it cannot be written beside a file,
-  it is made each time. In memory it takes 4.5 bytes a record.
+  For this, building the dataset makes an index from the headers of the records: about 3 µs a record on a warm cache,
+  during which the process cannot be interrupted. The index is kept in a directory `.refurbish_tf` beside each file, or
+  in `index_dir`, and made anew if the size or the modification time of a file changes. If it cannot be written beside a
+  file, it is made each time. In memory it takes 4.5 bytes a record.
 
   Files on `gs://` and the like are read through TensorFlow's own file systems. Both checksums of a record are checked
   each time it is read. A process keeps at most 128 files open.
 
   Args:
-    files: the path of a file or an ordered list of paths: strings, bytes, `os.PathLike`, or a string tensor. A relative path
-      starts from the working directory when the dataset is built. Patterns are not expanded: pass what
+    files: the path of a file or an ordered list of paths: strings, bytes, `os.PathLike`, or a string tensor. A relative
+      path starts from the working directory when the dataset is built. Patterns are not expanded: pass what
       `sorted(tf.io.gfile.glob(pattern))` returns. Paths within directories named `.refurbish_tf` are left out.
-    index_dir: the directory for the indices, which is made if it is missing, while its parent must exist. None keeps them
-      beside each file.
-    num_parallel_reads: how many reads run at once, ahead of what is asked for, and how many files are indexed at once: at
-      most 1,024. tf.data.AUTOTUNE is 16. Records that were read ahead but are not asked for are dropped; for each read at
-      most 4 records lie ready (16 at least), and 16 MiB in all.
+    index_dir: the directory for the indices, which is made if it is missing, while its parent must exist. None keeps
+      them beside each file.
+    num_parallel_reads: how many reads run at once, ahead of what is asked for, and how many files are indexed at once:
+      at most 1,024. tf.data.AUTOTUNE is 16. Records that were read ahead but are not asked for are dropped; for each
+      read at most 4 records lie ready (16 at least), and 16 MiB in all.
     compression_type: None or "". Only there for an error: compressed records cannot be read by index.
 
   Returns:
@@ -66,13 +66,14 @@ def tfrecord(
 
   Raises:
     TypeError: `files` has something that is not a path, or is a `tf.data.Dataset`.
-    ValueError: `files` is empty; a file is missing, cannot be read, is not a plain file, is compressed, or changes while it
-      is indexed; `index_dir` cannot be used; the place of an index holds something else, or that of `.refurbish_tf` a link;
-      `num_parallel_reads` is out of range.
-    tf.errors.DataLossError: when it is built, a file is not a TFRecord file or ends within a record; when it runs, a record
-      is damaged: the message has its file, number and offset. All other records can still be read.
+    ValueError: `files` is empty; a file is missing, cannot be read, is not a plain file, is compressed, or changes
+      while it is indexed; `index_dir` cannot be used; the place of an index holds something else, or that of
+      `.refurbish_tf` a link; `num_parallel_reads` is out of range.
+    tf.errors.DataLossError: when it is built, a file is not a TFRecord file or ends within a record; when it runs, a
+      record is damaged: the message has its file, number and offset. All other records can still be read.
     tf.errors.FailedPreconditionError: when it runs, a file was changed or replaced since the dataset was built, or its links
-      or mode were. A local file is checked at each read, a remote one at the beginning of an iterator and every two seconds.
+      or mode were. A local file is checked at each read, a remote one at the beginning of an iterator and every two
+      seconds.
   """
   paths = _paths(files)
   if compression_type not in (None, ""):

@@ -242,8 +242,8 @@ def _measure(rows, ways, progress):
   measured = measure_input(
       pipelines | ways.parts(), 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
           1, "input alone", f"epoch {epoch + 1}/{1 + STEADY_EPOCHS}, {name}"))
-  # The first epoch fills caches and the store. The best of the others counts, as in timeit: other work on the machine only
-  # adds time.
+  # The first epoch fills caches and the store. The best of the others counts, as in timeit: other work on the machine
+  # only adds time.
   best = {name: np.min(seconds[1:], axis=0) / count for name, seconds in measured.items()}
   for row in rows:
     wall, row.input_cpu = best[row.name]
