@@ -35,10 +35,10 @@ class TestEveryLayer:
       (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
       (tf.zeros([], tf.uint8), ValueError, r"shape \(\)"),
       (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)"),
-      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\); .*1, 3 or 4 channels"),
-      (tf.zeros([2, 4, 4, 5], tf.uint8), ValueError, r"shape \(2, 4, 4, 5\); .*1, 3 or 4 channels"),
-      (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"shape \(0, 4, 3\); .*at least one pixel"),
-      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"shape \(2, 4, 0, 3\); .*at least one pixel")])
+      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"1, 3 or 4 channels.*shape \(4, 4, 2\)"),
+      (tf.zeros([2, 4, 4, 5], tf.uint8), ValueError, r"1, 3 or 4 channels.*shape \(2, 4, 4, 5\)"),
+      (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(0, 4, 3\)"),
+      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(2, 4, 0, 3\)")])
   def test_refuses_images(self, name, image, error, said):
     expected = f"image of {name.split()[0]} .*{said}"
     with pytest.raises(error, match=expected):

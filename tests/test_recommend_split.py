@@ -104,8 +104,8 @@ def test_expensive_last_layers_and_the_order_that_would_help():
       [("crop", 20, 81), ("flip", 10, 2), ("rand_augment", 500, 14), ("rand_augment", 500, 14)], min_diversity=0.98)
   assert found.best.gain < 1.1
   expensive, order = found.warnings
-  assert "the last layers are the expensive ones. What is behind layer 2" in expensive
-  assert "takes 1,000 of the 1,030 µs" in expensive
+  assert "the last layers are the expensive ones" in expensive and "behind layer 2" in expensive
+  assert "1,000 of the 1,030 µs" in expensive
   assert "2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split behind rand_augment (4), r = 4" in order
   assert "change places" in order
   assert expensive in str(found) and order in str(found)
@@ -141,7 +141,7 @@ def test_no_split_keeps_enough_diversity():
 def test_what_is_cheap_gains_little():
   found = recommend([("crop", 2, 81), ("shift", 2, 81)])
   assert found.r == 1 or found.best.gain < 1.1
-  assert "its own work, and reading" in found.warnings[0]
+  assert "its own work" in found.warnings[0]
 
 
 def test_prints_as_tables():
