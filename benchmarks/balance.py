@@ -16,12 +16,12 @@ import refurbish_tf as rtf
 
 R = 3
 BATCH = 256
-# What standard input yields, as a share of what the downstream would take: from starving to idle.
+# The rate of standard input, as a share of the downstream's: from starving to idle.
 RATIOS = (0.25, 0.5, 0.75, 1, 1.5)
-# At which the bars are.
+# The ratio that the bars are for.
 RATIO = 0.5
-# As many as the DataLoader of PyTorch, with which the paper was made, holds ready for each worker. tf.data.AUTOTUNE
-# would grow the buffer while the downstream starves, to another size for each policy and in each run.
+# As many as PyTorch's DataLoader, which the paper used, holds ready for each worker. tf.data.AUTOTUNE would grow the
+# buffer while the downstream starves, to a different size for each policy and run.
 PREFETCH = 2
 POLICIES = {
     "naive": {"eviction": "reference_count", "shuffle": "uniform"},
@@ -29,7 +29,7 @@ POLICIES = {
     "cache_aware": {"eviction": "balanced", "shuffle": "cache_aware"},
 }
 NAMES = {"standard": "standard", "naive": "naive", "balanced": "balanced only", "cache_aware": "balanced + cache-aware"}
-# Of Okabe and Ito, which colour-blind people tell apart; the markers and dashes say it once more.
+# Okabe and Ito's colours, which colour-blind people can distinguish; markers and dashes repeat what they say.
 STYLES = {
     "standard": {"color": "black", "marker": "x", "ls": ":"},
     "naive": {"color": "#D55E00", "marker": "s", "ls": "--"},
@@ -46,7 +46,7 @@ def measure(quick):
   for _ in range(common.rounds(quick, 5)):
     trainings = {name: _Training(name, batches) for name in NAMES}
     for ratio in ratios:
-      # Here and now, as other work may come to the machine and go.
+      # Measured in each round, as other work on the machine may come and go.
       hold = ratio / trainings["standard"].run(1, 0).rate
       for name in random.sample(list(NAMES), len(NAMES)):
         runs[ratio, name].append(trainings[name].run(R, hold))
@@ -101,7 +101,7 @@ def _waits(runs, ratios):
 def _fresh(trainings, runs, batches, index):
   rows = []
   for name in POLICIES:
-    # The last one has begun, read ahead for a batch that nobody takes.
+    # Without the last one, which has only begun, with batches that are read ahead.
     epochs = [epoch.fresh for epoch in rtf.stats(trainings[name].dataset)[0].epochs[1:-1]]
     steps = trainings[name].fresh[batches:]
     rows += [common.Row(f"epoch_{name}", f"{NAMES[name]}, an epoch", "samples", epochs),
@@ -176,11 +176,11 @@ def _dataset(name, count):
              .shuffle(count)
              .map(lambda image, seed: (partial_fn(image, seed=seed), seed), common.PARALLEL_CALLS))
   else:
-    # The seed that partial_fn is given is another one whenever it runs, so it is the mark. The stage's own is the same
-    # in all rounds, and so is its schedule.
+    # partial_fn gets a new seed whenever it runs, so the seed is the mark. The stage's own seed, and so its schedule,
+    # is the same in all rounds.
     epoch = tf.data.Dataset.from_tensor_slices(images).refurbish(
         lambda image, seed: (partial_fn(image, seed=seed), seed), r=R, seed=1, **POLICIES[name])
-  # Without an end for prefetch to stop at, so that the next epoch's first batches are made in time.
+  # Endless, so that prefetch makes the next epoch's first batches in time.
   return (epoch.repeat()
           .batch(BATCH, drop_remainder=True)
           .map(rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE)

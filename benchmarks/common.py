@@ -25,9 +25,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # pylint: disable=wrong-import-position
 
 WIDTH = 120
-# The best that tf.data's own map can do.
+# The number of calls with which tf.data's own map is fastest.
 PARALLEL_CALLS = dataset_graph.PLAIN_MAP_CALLS
-# Of a limit, in percent.
+# The longest bar that is drawn, in percent of its limit.
 MOST_DRAWN = 300
 
 
@@ -36,11 +36,11 @@ class Row:
   """One thing measured.
 
   Attributes:
-    key: what it is called in the JSON.
-    name: what it is called everywhere else.
+    key: its name in the JSON.
+    name: its name everywhere else.
     unit: of the values; with a bar, what they are a multiple of.
-    values: the measurements. None at all where it cannot be measured here; the name says why.
-    limit: the bar, which the median is to stay at or below. None: for information.
+    values: the measurements; empty if it cannot be measured here, and then the name says why.
+    limit: the bar: the median should not exceed it. None: for information.
   """
   key: str
   name: str
@@ -67,14 +67,14 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-  """Rows that belong together, and what exactly they mean.
+  """Rows that belong together, and their exact meaning.
 
   Attributes:
     title: what was measured.
     definition: how, in sentences.
     rows: a list of `Row`s.
-    pictures: by name, functions that draw into an empty figure of matplotlib and set its size. For what the picture of
-      the bars does not show.
+    pictures: by name, functions that draw into an empty figure of matplotlib and set its size, in addition to the
+      picture of the bars.
   """
   title: str
   definition: str
@@ -115,7 +115,7 @@ class Report:
     # One process that computes is a load of 1.
     if machine["load"] > 0.5:
       lines.append(
-          f"Other work is running here (load average {machine['load']:.1f}): expect the figures to scatter.")
+          f"Other work is running here (load average {machine['load']:.1f}): expect the figures to vary.")
     if self._quick:
       lines.append("--quick: too small to mean anything.")
     return "\n".join(lines)
@@ -154,7 +154,7 @@ class Report:
 
   def _draw_bars(self, path):
     bars = self.bars()[::-1]
-    # Blue and vermilion of Okabe and Ito, which colour-blind people tell apart; the hatching says it once more.
+    # Okabe and Ito's blue and vermilion, which colour-blind people can distinguish; the hatching repeats what they say.
     styles = {True: {"color": "#0072B2"}, False: {"color": "#D55E00", "hatch": "//", "edgecolor": "white"}}
     share = [100 * row.median / row.limit for row in bars]
     reach = [[100 * (row.median - min(row.values)) / row.limit for row in bars],
@@ -168,7 +168,7 @@ class Report:
       axes.errorbar(share, range(len(bars)), xerr=reach, fmt="none", ecolor="black", capsize=5, lw=1.8)
       axes.axvline(100, color="black", lw=2.5, ls="--")
       axes.set_yticks(range(len(bars)), [f"{row.name}\nlimit {row.limit:g}" for row in bars])
-      # One that is far off would leave nothing to see of the others.
+      # A bar far beyond its limit would shrink all others.
       end = min(MOST_DRAWN, max(115, *(1.05 * (s + r) for s, r in zip(share, reach[1]))))
       beyond = [i for i, s in enumerate(share) if s + reach[1][i] > end]
       axes.plot([0.99 * end] * len(beyond), beyond, ">", color="black", ms=12)
@@ -182,7 +182,7 @@ class Report:
 
 
 def quotients(measured, baseline):
-  """The quotient of every round: what slows down a round slows down both."""
+  """The quotient of every round, as a slow round affects both."""
   return [m / b for m, b in zip(measured, baseline)]
 
 
@@ -199,9 +199,9 @@ def per_element(count, costs):
 def cpu_of_epochs(datasets, rounds, turn=None):
   """CPU time of whole epochs, all datasets side by side.
 
-  Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round go hand in hand:
-  `turn` batches of one dataset, as many of the next and so on, so that a time in which the machine is slower is the
-  same to all. All begin with a round that is not counted, and tf.data's autotuner is off for all.
+  Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round are interleaved:
+  `turn` batches of one dataset, as many of the next and so on, so that a slow period of the machine affects all alike.
+  The first round is not counted, and tf.data's autotuner is off for all.
 
   Args:
     datasets: a dict of batched datasets.
@@ -226,7 +226,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
         if turn is None or taken < turn:
           del iterators[name]
         del iterator
-        # What works ahead in the background must not do so at another's cost.
+        # Work ahead in the background must not count for another one.
         _wait_until_idle()
         cost[name] += time.process_time() - began
     if counted:
@@ -238,7 +238,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
 def cpu_of_calls(calls, rounds, turns):
   """CPU time of functions, side by side: each round calls every one several times, by turns in random order.
 
-  Every one has been called before, for what it does once to be in no round.
+  Each must have been called before, so that no round includes one-off work.
 
   Args:
     calls: a dict of functions without arguments.
@@ -255,7 +255,7 @@ def cpu_of_calls(calls, rounds, turns):
       for name in random.sample(calling, len(calling)):
         began = time.process_time()
         calls[name]()
-        # What works ahead in the background must not do so at another's cost.
+        # Work ahead in the background must not count for another one.
         _wait_until_idle()
         costs[name][number] += (time.process_time() - began) / turns[name]
   return costs
@@ -271,9 +271,9 @@ def _wait_until_idle():
 
 @contextlib.contextmanager
 def fresh_processes():
-  """Yields `call(function, *arguments)`, which runs it in a process of its own that has run nothing before."""
-  # They are forked from a server that has imported the package and done nothing else, which saves the seconds of
-  # importing it each time. A failed import there would only cost that time.
+  """Yields `call(function, *arguments)`, which runs each function in a new process."""
+  # Processes are forked from a server that has only imported the package, which saves the seconds of importing it each
+  # time. A failed import there would only cost that time.
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf"])
   with context.Pool(1, maxtasksperchild=1) as pool:
@@ -281,7 +281,7 @@ def fresh_processes():
 
 
 def resident_bytes():
-  """Resident memory that no file stands behind, without what malloc holds in reserve."""
+  """Anonymous resident memory, without malloc's reserve."""
   gc.collect()
   ctypes.CDLL("libc.so.6").malloc_trim(0)
   status = pathlib.Path("/proc/self/status").read_text()
@@ -289,7 +289,7 @@ def resident_bytes():
 
 
 def say(what):
-  """Tells who waits what is being measured."""
+  """Prints what is being measured."""
   print(f"... {what}", file=sys.stderr, flush=True)
 
 

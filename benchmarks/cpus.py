@@ -1,7 +1,7 @@
 """Throughput over the number of processors for one accelerator (Figure 13 of Lee et al., 2021): measured, and modelled.
 
-Measured is what this machine has, one processor and up. For more there is a model, calibrated on the measurements and
-marked as such: an image takes s + p / c seconds on c processors, and never less than the downstream takes for it.
+Measures one and two processors of this machine. Larger numbers are modelled, calibrated on the measurements and marked
+as such: an image takes s + p / c seconds on c processors, but never less than the downstream takes for it.
 """
 import os
 import random
@@ -18,9 +18,9 @@ import refurbish_tf as rtf
 BATCH = 128
 REUSE_FACTORS = (1, 2, 3)
 MODELLED = (3, 4, 6, 8)
-# The rate of the downstream, over what standard input yields with one processor.
+# The rate of the downstream, as a multiple of standard input's with one processor.
 DOWNSTREAM = 3.5
-# By r; of Okabe and Ito, which colour-blind people tell apart.
+# By r. Okabe and Ito's colours, which colour-blind people can distinguish.
 STYLES = {1: {"color": "black", "marker": "X"}, 2: {"color": "#009E73", "marker": "^"},
           3: {"color": "#0072B2", "marker": "o"}}
 NAMES = {1: "standard", **{r: f"refurbish, r = {r}" for r in REUSE_FACTORS[1:]}}
@@ -77,22 +77,22 @@ def _section(alone, training, holds, counts, whence, available):
 
 def _modelled(one, two, count):
   """Seconds an image on `count` processors, of those on one and on two."""
-  # Two noisy measurements may say more than twice as fast, which would go below nothing.
+  # Noisy measurements may show a gain above two, which would make the serial part negative.
   parallel = min(2 * (one - two), one)
   return one - parallel + parallel / count
 
 
 def _seconds_per_image(processors, images, epochs, hold):
-  """By r, with a downstream that holds an image for `hold` seconds.
+  """Seconds an image, by r, with a downstream that holds each image for `hold` seconds.
 
-  To be run in a process of its own, for TensorFlow to make as many threads as it may use processors.
+  Run it in a process of its own, so that TensorFlow makes as many threads as it may use processors.
   """
   os.sched_setaffinity(0, processors)
   steps = len(images) // BATCH
   iterators = {r: iter(_dataset(images, r)) for r in REUSE_FACTORS}
   seconds = dict.fromkeys(iterators, 0.0)
-  # The first epochs, which fill the store, are not counted. By turns, for a time in which the machine is slower to be
-  # the same to all; whole epochs, for what is read ahead in the turn of another to be little.
+  # The first epochs, which fill the store, are not counted. In turns, so that a slow period of the machine affects all
+  # alike; in whole epochs, so that little is read ahead in the turn of another.
   for counted in [0] * (max(REUSE_FACTORS) - 1) + [1] * epochs:
     for r in random.sample(list(iterators), len(iterators)):
       began = time.perf_counter()
@@ -116,7 +116,7 @@ def _dataset(images, r):
   return (epoch.repeat()
           .batch(BATCH, drop_remainder=True)
           .map(rtf.augment.random_crop_and_flip_batch(4))
-          # Not AUTOTUNE: a buffer that grows would be filled in the turn of another one.
+          # Not AUTOTUNE: a growing buffer would be filled in the turn of another one.
           .prefetch(1))
 
 

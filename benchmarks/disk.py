@@ -1,7 +1,7 @@
 """What a cache store on disk costs: its reads beside bare ones, beside tf.data's own, and an epoch on it.
 
-Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the
-files were dropped from the page cache by posix_fadvise.
+Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. For cold reads
+posix_fadvise drops the files from the page cache first.
 """
 import os
 import pathlib
@@ -84,7 +84,7 @@ def peers(quick, directory, stores):
         "cache": source.cache(cache),
         "load": tf.data.Dataset.load(saved)}
     paths = {"store": stores[key]["path"], "cache": os.path.dirname(cache), "load": saved}
-    # Nothing behind them that would cost something of its own: skip reads all of them but one, and drops them.
+    # Without the cost of a further stage: skip reads and drops all elements but one.
     datasets = {way: dataset.skip(count - 1) for way, dataset in datasets.items()}
     for _ in source.cache(cache).batch(batch):  # Fills it: only what was read to its end stays.
       pass
@@ -168,7 +168,7 @@ def space(quick, directory, stores):
 
 
 def _source(count, size):
-  # Incompressible, and another one for each.
+  # Incompressible, and different for each sample.
   return tf.data.Dataset.range(count).map(
       lambda i: tf.random.stateless_uniform([size // 4], [1, i], None, None, tf.int32), tf.data.AUTOTUNE)
 
@@ -192,7 +192,7 @@ def _drop_from_page_cache(directory):
   for root, _, names in os.walk(directory):
     for name in names:
       fd = os.open(os.path.join(root, name), os.O_RDONLY)
-      os.fdatasync(fd)  # What is not written yet is not dropped.
+      os.fdatasync(fd)  # Unwritten pages would not be dropped.
       os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
       os.close(fd)
 

@@ -1,8 +1,8 @@
-"""What data echoing costs, and what it brings where reading is slow (Choi et al., 2019).
+"""What data echoing costs, and what it gains if reading is slow (Choi et al., 2019).
 
 The first is measured for real. The second is shown with a simulated upstream, a `map` that sleeps, and a simulated
-downstream, a loop that holds each batch for a fixed time: so R = t_upstream / t_downstream is known, and nothing else is
-measured than how the stages overlap. The picture "time" is as Figures 2 and 4 of the paper.
+downstream, a loop that holds each batch for a fixed time: so R = t_upstream / t_downstream is known, and only the
+overlap of the stages is measured. The picture "time" corresponds to Figures 2 and 4 of the paper.
 """
 import math
 import statistics
@@ -19,7 +19,7 @@ RATIOS = (1, 2, 4, 6)
 CURVE_RATIO = 4
 CURVE_FACTORS = (1, 1.5, 2, 3, 4, 5, 6, 8)
 NUM_STEPS = 48
-# Under it the elements of these steps are echoed just as often as expected, so that few are enough to see 1.5.
+# With this seed the elements of these steps are echoed exactly as often as expected, so few steps suffice for e = 1.5.
 SEED = 6
 
 
@@ -101,7 +101,7 @@ def curve(quick):
 
 
 def upstream(t_upstream, record=None):
-  """A simulated one: a map that sleeps. What it reads, and when, goes to `record`."""
+  """A simulated upstream: a map that sleeps. The times of its reads go to `record`."""
   def read(x):
     began = time.perf_counter()
     time.sleep(t_upstream)
@@ -125,7 +125,7 @@ def train(dataset, e=1, num_steps=NUM_STEPS, warm_up=8, record=None):
     ends.append(time.perf_counter())
     if record is not None:
       record.append((holding, ends[-1]))
-  # Of a fraction no stretch is whole; all together are nearly.
+  # With a fractional e no stretch has whole upstream steps; all steps together nearly do.
   stretch = int(e) * math.ceil(6 / e) if e == int(e) else num_steps
   ends = ends[warm_up - 1:]
   return statistics.median(

@@ -1,6 +1,6 @@
-"""The final augmentation beside what else does it, TensorFlow, Keras, DALI and torchvision, and beside moving the bytes.
+"""The final augmentation compared with TensorFlow, Keras, DALI and torchvision, and with merely moving the bytes.
 
-DALI and torchvision are installed by `pip install -e '.[bench]'`; rows of one that is not, or that fails, say so.
+`pip install -e '.[bench]'` installs DALI and torchvision; the rows of one that is missing or fails say so.
 """
 import functools
 import time
@@ -13,20 +13,20 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf._internal import dataset_graph
 
-# By side: how many images a batch has. Less than 32 MB as float32: larger blocks malloc has from the system each time
-# anew, and then it is page faults that all but DALI, which keeps its blocks, are measured by.
+# The images of a batch, by side. Less than 32 MB as float32: malloc requests larger blocks from the system each time,
+# and then page faults dominate for all but DALI, which keeps its blocks.
 BATCHES = {32: 128, 96: 128, 224: 32, 384: 16}
-# Of what a resized crop is taken, for each pixel that it has in the end.
+# The side of the image that a resized crop is taken from, for each pixel of its result.
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = final_peers.PADDING, final_peers.MEAN, final_peers.STD
 ROUNDS = 5
-# As often a round each is called that takes less than so many seconds; the others once.
+# The calls of a round for functions that take less than SLOW seconds; slower ones are called once.
 TURNS, SLOW = 3, 0.2
 # So large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 CROP_FLIP, NORMALIZED, RESIZED = "crop, flip", "crop, flip, normalize float32", "resized crop"
 COPY, FILL = "copy, uint8", "fill, {}"
-# By side: the bars of batches, as (what, beside what, limit).
+# The bars of batches, by side: (what, compared with what, limit).
 BARS = {
     32: [(CROP_FLIP, COPY, 2), (NORMALIZED, FILL.format("float32"), 2)],
     224: [(CROP_FLIP, COPY, 4.5), (CROP_FLIP, f"DALI: {CROP_FLIP}", 1), (NORMALIZED, f"DALI: {NORMALIZED}", 0.6),
@@ -36,7 +36,7 @@ BARS = {
 
 def measure(quick):
   """Yields the sections."""
-  # Before the minutes of measuring, in which a module that cannot be imported would cost a row of each section.
+  # Before minutes of measuring, as a module that cannot be imported would cost a row of each section.
   peers, absent = final_peers.installed()
   for side in (32, 224) if quick else BATCHES:
     for batched in (True, False):
@@ -45,7 +45,7 @@ def measure(quick):
 
 
 def layers(side):
-  """By name: the layers of each row, and whether it is fed what a resized crop is taken of."""
+  """By name: the layers of each row, and whether its input is the larger image for resized crops."""
   crop, flip, cutout = augment.random_crop(PADDING), augment.random_flip(), augment.cutout(side // 4)
   normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16", "float16")}
   resized = augment.random_resized_crop(side)
@@ -67,13 +67,13 @@ def layers(side):
 
 
 def _section(quick, side, batched, peers, absent):
-  """All that does one image, or one batch, of this size at a time."""
+  """All candidates, one image or one batch of this size at a time."""
   how = "by batch" if batched else "image by image"
   common.say(f"{side}x{side}, {how}")
   random = np.random.default_rng(7)
   batch = 8 if quick else BATCHES[side]
   images = random.integers(256, size=[batch, side, side, 3], dtype=np.uint8)
-  # Keras, DALI and torchvision crop what others have padded.
+  # Keras, DALI and torchvision crop images that are padded before.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
   large = random.integers(256, size=[batch, *[round(side * ENLARGED)] * 2, 3], dtype=np.uint8)
   steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
@@ -83,7 +83,7 @@ def _section(quick, side, batched, peers, absent):
            for name, (sequence, is_large) in layers(side).items()}
   calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
   for dtype in ("uint8", "float32", "bfloat16"):
-    # Of a number that is not known while tracing: else TensorFlow would fill it once and for all.
+    # With a number that is unknown while tracing, as TensorFlow would fold a known one into a constant.
     calls[FILL.format(dtype)] = feed(
         images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
   calls["nothing"] = feed(images, lambda image, seed: image)
@@ -119,19 +119,19 @@ def _section(quick, side, batched, peers, absent):
 
 
 def _reader(images, function, *, batched, times):
-  """Returns a function that has `function` done to each of the images, or to the batch, so many times in one call."""
+  """Returns a function that applies `function` to each image, or to the batch, `times` times in one call."""
   source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
-  # For the end of an epoch, which costs time, to come once in a call.
+  # So that a call includes one end of an epoch, which costs time.
   source = source.repeat(times)
   steps = len(source)
   stage = source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None)
-  # `shard` reads those that it leaves out, one after the other, without Python having a hand in it.
+  # `shard` reads the elements that it leaves out one by one, without Python.
   iterator = iter(dataset_graph.without_autotuner(stage.repeat().shard(steps, steps - 1)))
   return lambda: next(iterator)
 
 
 def _costs(calls, rounds, count):
-  """CPU time an image, in µs, by name; and by name of those that fail the last line of why."""
+  """CPU time an image in µs, by name; and, by name, the last line of the error of those that fail."""
   failed, turns = {}, {}
   for name, call in list(calls.items()):
     try:
@@ -140,7 +140,7 @@ def _costs(calls, rounds, count):
       call()
       turns[name] = TURNS if time.process_time() - began < SLOW else 1
     except Exception as error:  # pylint: disable=broad-exception-caught
-      # What an installed peer of another version raises is anything; ours are to raise.
+      # A peer of another version may raise anything; our own errors are raised.
       if ":" not in name:
         raise
       failed[name] = "failed: " + (str(error).strip().splitlines() or [type(error).__name__])[-1][:60]
@@ -149,7 +149,7 @@ def _costs(calls, rounds, count):
 
 
 def _in_refurbish(quick):
-  """What a final_fn adds to a cached sample."""
+  """The cost that a final_fn adds to a cached sample."""
   common.say("in refurbish")
   count = 2048 if quick else 51_200
   images = np.random.default_rng(7).integers(256, size=[count, 32, 32, 3], dtype=np.uint8)

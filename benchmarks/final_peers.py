@@ -1,4 +1,4 @@
-"""What others do in place of the layers of a final augmentation: TensorFlow's operations, Keras, DALI, torchvision."""
+"""Alternatives to our layers of a final augmentation: TensorFlow's operations, Keras, DALI, torchvision."""
 import importlib
 import os
 
@@ -7,12 +7,12 @@ import tensorflow as tf
 
 PADDING, MEAN, STD = 4, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PROCESSORS = len(os.sched_getaffinity(0))
-# DALI knows only batches; torchvision's transforms draw the same for all of a batch.
+# DALI takes only batches; torchvision's transforms draw once for a whole batch.
 TAKES_BATCHES = {"DALI": True, "torchvision": False}
 
 
 def installed():
-  """By name: functions that make the calls of a peer, and why there are none of the others."""
+  """By name: functions that make the calls of a peer; and the reasons why others are missing."""
   peers, absent = {}, {}
   for name, make, module in (("DALI", _dali, "nvidia.dali"), ("torchvision", _torchvision, "torchvision")):
     try:
@@ -21,13 +21,13 @@ def installed():
     except ModuleNotFoundError:
       absent[name] = "not installed"
     except Exception as error:  # pylint: disable=broad-exception-caught
-      # Whatever a library of another machine or version says.
+      # A library of another machine or version may raise anything.
       absent[name] = f"failed: {type(error).__name__}: {error}"[:60]
   return peers, absent
 
 
 def in_dataset(side, batched):
-  """By name: functions `fn(image, seed)` of TensorFlow and Keras, and what they are to be fed."""
+  """By name: functions `fn(image, seed)` of TensorFlow and Keras, and the name of their input."""
   crop_flip = tensorflow_batch if batched else tensorflow_image
   return {
       "TensorFlow: crop, flip": (crop_flip, "images"),
@@ -47,7 +47,7 @@ def tensorflow_image(image, seed):
 
 
 def tensorflow_batch(images, seed):
-  """TensorFlow's own random_crop takes the same part of all; this looks each pixel up where it comes from."""
+  """Gathers each pixel from its place, as TensorFlow's own random_crop takes the same part of all images."""
   batch, height, width, channels = images.shape
   y, x = tf.unstack(tf.random.stateless_uniform([2, batch], seed, 0, 2 * PADDING + 1, tf.int32))
   flip = tf.random.stateless_uniform([batch], seed + 1, 0, 2, tf.int32)
@@ -111,7 +111,7 @@ def _dali(padded, large, side, batched, count):
         exec_async=False)
     pipeline.build()
 
-    # Nothing is done ahead, which would be in another's time.
+    # No work ahead, which would count for another one.
     def run():
       for _ in range(count // len(padded)):
         pipeline.run()

@@ -16,7 +16,7 @@ R = 3
 BATCH = 128
 SHARES = (0, 0.25, 0.5, 0.75, 1)
 SAMPLE_BYTES = 32 * 32 * 3
-# Of Okabe and Ito, which colour-blind people tell apart; markers and dashes say it once more.
+# Okabe and Ito's colours, which colour-blind people can distinguish; markers and dashes repeat what they say.
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
 
 
@@ -77,10 +77,10 @@ def _expected(share, standard, cached):
 
 
 def _train(kind, count, epochs):
-  """By "cpu", "wall" (seconds an image) and "bytes" (growth of the process). To be run in a fresh one."""
+  """A dict of "cpu" and "wall" (seconds an image) and "bytes" (growth of the process). Run it in a new process."""
   batches = count // BATCH
   dataset = _dataset(kind, count)
-  # Libraries are loaded and threads begun before.
+  # Loads libraries and starts threads first.
   for _ in _dataset(kind, 4 * BATCH).take(12):
     pass
   before = common.resident_bytes()
@@ -96,7 +96,7 @@ def _train(kind, count, epochs):
 
 
 def _dataset(kind, count):
-  """Endless batches of the kind "standard", "cache" or a share of the samples that is kept."""
+  """Endless batches. The kind is "standard", "cache" or the share of the samples that is kept."""
   partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
 
   def prepare(index, seed):
@@ -105,7 +105,7 @@ def _dataset(kind, count):
   def prepare_unseeded(index):
     return prepare(index, tf.stack([tf.cast(index, tf.int32), 7]))
 
-  # Of indices: images that lie in memory beforehand would be counted, too.
+  # Made from indices, as images in memory would be counted, too.
   source = tf.data.Dataset.range(count)
   if kind == "standard":
     epoch = source.shuffle(count).map(prepare_unseeded, common.PARALLEL_CALLS)
@@ -129,7 +129,7 @@ def _draw(figure, found, count):
              [1 / _expected(share, cpu["standard"], cpu["cache"]) for share in grid],
              color="black", lw=2, label="expected of refurbish")
   _draw_points(speed, found, lambda run: 1 / run["cpu"])
-  # Its own line would be so far above that all others were one.
+  # Its line would be so far above that all others would coincide.
   speed.text(0.97, 0.04, f"cache(), never prepared again: {1 / cpu['cache']:,.0f}", transform=speed.transAxes,
              ha="right")
   speed.set(ylabel="images per CPU second", title="Throughput")

@@ -62,7 +62,7 @@ def trivial(quick):
   """Cost of a fresh sample with trivial functions"""
   count, batch = (4096 if quick else 200_000), 1024
   source = tf.data.Dataset.range(count)
-  # Else tf.data fuses map and batch into one stage, which nothing between them can be.
+  # Otherwise tf.data fuses map and batch into one stage, which a stage between them cannot match.
   unfused = tf.data.Options()
   unfused.experimental_optimization.map_and_batch_fusion = False
   costs = common.per_element(count, common.cpu_of_epochs({
@@ -124,7 +124,7 @@ def serial_part(quick):
       if number > 0:
         seconds[n].append(1e6 * (time.perf_counter() - began) / count)
   rows = [common.Row(f"wall_{n}", f"{n} at once", "µs of wall time", seconds[n]) for n in workers]
-  # Of each round the line through 1 / n that is nearest to all.
+  # The least-squares line through 1 / n, for each round.
   serial = [float(np.polyfit([1 / n for n in workers], of_round, 1)[1]) if len(workers) > 1 else 0.0
             for of_round in zip(*seconds.values())]
   return common.Section(
@@ -163,7 +163,7 @@ def first_element(quick):
   source = tf.data.Dataset.range(count)
   datasets = {"baseline": dataset_graph.without_autotuner(source.cache().shuffle(count)), "refurbish": source.refurbish(identity, r=3)}
   waits = {name: [] for name in datasets}
-  # Not in turns: what the baseline frees at its end takes longer than the other's beginning.
+  # Not in turns: the baseline takes longer to free its memory than the other to begin.
   for name, dataset in reversed(datasets.items()):
     for epoch in range(1 + common.rounds(quick, 5)):
       began = time.perf_counter()
@@ -184,7 +184,7 @@ def first_element(quick):
 
 def memory(quick):
   """Memory"""
-  # The image's 192 bytes are the least that make a picture, so that what is held beside the data weighs most.
+  # The smallest images, of 192 bytes, so that what is held besides the data weighs most.
   cases = [("int64", "an int64 scalar", 2_000 if quick else IMAGENET, ONLY_HITS, 1),
            ("image_8", "uint8 [8, 8, 3]", 2_000 if quick else IMAGENET // 4, ONLY_HITS, 1),
            ("image_32", "uint8 [32, 32, 3]", 500 if quick else 50_000, 3, 6)]
@@ -236,9 +236,9 @@ def plumbing(quick):
 
 
 def _resident_growth(kind, count, r, epochs):
-  """Bytes that a process grows by in epochs of `refurbish`, or of `cache` if `r` is None. To be run in a fresh one."""
+  """Bytes by which a process grows in epochs of `refurbish`, or of `cache` if `r` is None. Run it in a new process."""
   dataset, small = (_filled(kind, n, r) for n in (count, 2048))
-  # Libraries are loaded and threads begun before.
+  # Loads libraries and starts threads first.
   for _ in range(2):
     for _ in small:
       pass

@@ -1,4 +1,4 @@
-"""How many images come out per second, with refurbish and with other libraries that augment on the CPU.
+"""Images per second with refurbish and with other libraries that augment on the CPU.
 
 Each runs in a process of its own, see peer_pipelines/, with the same images in memory and all cores. They are
 installed by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
@@ -24,7 +24,7 @@ import tensorflow as tf
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 REFURBISH = "refurbish"
 TF_DATA = "tf_data"
-# Each with the modules that it needs besides refurbish_tf's own.
+# Each with the modules that it needs besides refurbish_tf.
 PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
     TF_DATA: ("tf.data alone", ()),
@@ -34,14 +34,14 @@ PIPELINES = {
     "tf_data_decoded": ("tf.data with cache() of decoded images", ()),
     "refurbish_decoded": ("both: refurbish, r = 3, behind cache() of decoded images", ()),
 }
-# There is nothing to decode in small images.
+# Small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
 ROUNDS = 5
-# After which a pipeline is taken to hang.
+# Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
-# As in peer_pipelines/epochs.py. Of whole ones, for nobody to have fewer images because it drops a smaller one.
+# As in peer_pipelines/epochs.py. Whole batches only, as some pipelines drop a smaller one.
 BATCHES = {"small": 128, "large": 32}
-# Of a photograph, when it is prepared.
+# The side of a prepared photograph.
 SIDE = 224
 
 
@@ -82,8 +82,8 @@ def _section(quick, kind, size, images, whence, augmentation):
                    common.quotients(values, speed[REFURBISH]), limit=1)
         for key, values in speed.items() if not key.startswith(REFURBISH)]
   if kind == "large" and TF_DATA in speed:
-    # What a user could do without another library. On a busy machine who has more threads gets more of the processors,
-    # so images/s say little there, and images per CPU second all the same.
+    # Compared with what a user could do without another library. On a busy machine more threads get more of the
+    # processors, so images/s say little there, while images per CPU second still count.
     rows += [
         common.Row(f"{kind}_{key}_of_tf_data_{suffix}", f"{PIPELINES[key][0]}, {size}", f"of tf.data's {unit}",
                    common.quotients(speeds[key], speeds[TF_DATA]))
@@ -107,7 +107,7 @@ def _draw(figure, size, pipelines, speed, cpu_speed, absent):
   figure.set_size_inches(13, 6.5)
   axes = figure.subplots()
   names = [name for name, _ in pipelines.values()]
-  # Colours of Okabe and Ito; the hatching says it once more.
+  # Okabe and Ito's colours; the hatching repeats what they say.
   for offset, speeds, style in (
       (-0.2, speed, {"color": "#0072B2", "label": "images per second, all cores"}),
       (0.2, cpu_speed, {"color": "#E69F00", "hatch": "//", "edgecolor": "white", "label": "images per CPU second"})):
@@ -159,7 +159,7 @@ def _run(kind, images, rounds):
 @contextlib.contextmanager
 def _started(key, kind, images_path, errors):
   """The process of a pipeline, which runs an epoch for each line it is given."""
-  # For it to find refurbish_tf where that is not installed, and in this directory what is shared.
+  # So that it finds refurbish_tf if that is not installed, and the shared modules of this directory.
   path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
@@ -169,7 +169,7 @@ def _started(key, kind, images_path, errors):
   try:
     yield process
   finally:
-    # At the end of its input it ends by itself, and its workers with it.
+    # The process and its workers end when their input ends.
     with contextlib.suppress(BrokenPipeError):
       process.stdin.close()
     try:
@@ -181,13 +181,13 @@ def _started(key, kind, images_path, errors):
 
 
 def _epoch(process):
-  """What the process tells of an epoch, None if it has failed."""
+  """The process's measurement of an epoch, None if it has failed."""
   try:
     process.stdin.write("\n")
     process.stdin.flush()
   except BrokenPipeError:
     return None
-  # One that hangs is ended, and says nothing more.
+  # A process that hangs is killed.
   watch = threading.Timer(EPOCH_SECONDS, process.kill)
   watch.start()
   line = process.stdout.readline()

@@ -14,10 +14,11 @@ import tensorflow as tf
 SIZES = (10_000, 100_000, 1_281_167, 10_000_000)
 QUICK_SIZES = (1_000, 10_000)
 IMAGENET = 1_281_167
-# Checkpoints are saved in the middle of an epoch, where their bits are least compressible, but not after more than these.
+# Checkpoints are saved in the middle of an epoch, where their bits are least compressible, but after at most these
+# samples.
 MOST_READ = IMAGENET // 2
 BATCH = 1024
-# The samples of all pipelines: this many bytes, so that a shuffle buffer has something to save.
+# Bytes of a sample in all pipelines, so that a shuffle buffer has something to save.
 SAMPLE_BYTES = 64
 BUFFER = 10_000
 
@@ -37,7 +38,7 @@ def against_n(quick):
       found = _measure(
           {"refurbish": lambda count=count: _refurbish(count)}, count, symbolic, common.rounds(quick, 3))["refurbish"]
       key, name = f"{count}_{'symbolic' if symbolic else 'plain'}", f"N = {count:,}{', symbolic' if symbolic else ''}"
-      # What is promised of ImageNet holds for whatever is smaller.
+      # The bar is for ImageNet, and holds for smaller sets.
       limit = 1.0 if count <= IMAGENET else None
       rows += [
           common.Row(f"save_{key}", f"{name}: save", "ms", found["save"]),
@@ -89,10 +90,10 @@ def _refurbish(count):
 
 
 def _measure(pipelines, count, symbolic, rounds):
-  """By pipeline, and by "save", "restore" (milliseconds) and "bytes" (megabytes): a list with a value for each round."""
+  """By pipeline, and by "save", "restore" (milliseconds) and "bytes" (megabytes): the values of all rounds."""
   options = tf.data.Options()
   options.experimental_symbolic_checkpoint = symbolic
-  # It would save a batch that it has read ahead, and the first batch after restoring would be that.
+  # With prefetch, a checkpoint would have a batch that was read ahead, and restoring would yield that first.
   options.experimental_optimization.inject_prefetch = False
   datasets = {name: make().with_options(options) for name, make in pipelines.items()}
   iterators = {}
@@ -101,7 +102,7 @@ def _measure(pipelines, count, symbolic, rounds):
     for _ in itertools.islice(iterators[name], min(count // 2, MOST_READ) // BATCH):
       pass
   found = {name: {"save": [], "restore": [], "bytes": []} for name in pipelines}
-  # The first round is not counted: it makes what is made once.
+  # The first round is not counted, as it includes one-off work.
   for counted in [False] + [True] * rounds:
     for name, make in pipelines.items():
       with tempfile.TemporaryDirectory(prefix="refurbish-restart-") as directory:

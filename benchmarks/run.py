@@ -27,22 +27,22 @@ def main():
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
   parser.add_argument(
       "--png", type=pathlib.Path, metavar="PATH",
-      help="of the bars, others get its name and a word more; default: NAME.png in the current directory")
+      help="the picture of the bars; others get a suffix; default: NAME.png in the current directory")
   parser.add_argument(
-      "--quick", action="store_true", help="everything once and small, to see that it runs; the figures mean nothing")
+      "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   arguments = parser.parse_args()
   if arguments.name == "all":
     if arguments.json or arguments.png:
       parser.error("--json and --png name the files of one benchmark; with all they are NAME.json and NAME.png here")
     return _run_all(names, ["--quick"] if arguments.quick else [])
-  # Before the minutes of measuring, not after.
+  # Checked before minutes of measuring.
   paths = {"json": arguments.json or pathlib.Path(f"{arguments.name}.json"),
            "png": arguments.png or pathlib.Path(f"{arguments.name}.png")}
   for option, path in paths.items():
     if not path.absolute().parent.is_dir():
       parser.error(f"--{option}: there is no directory {path.absolute().parent}")
 
-  # What TensorFlow says while it is imported would stand in the middle of the table.
+  # Imported now, as TensorFlow's messages would interrupt the table.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   common = importlib.import_module("common")
   benchmark = importlib.import_module(arguments.name)
@@ -66,7 +66,7 @@ def _run_all(names, options):
 
 
 def _summary(name):
-  # Without importing the module, which takes TensorFlow's seconds.
+  # Without importing the module, which would import TensorFlow.
   return ast.get_docstring(ast.parse((DIRECTORY / f"{name}.py").read_text())).splitlines()[0]
 
 

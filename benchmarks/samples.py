@@ -5,12 +5,12 @@ import tensorflow as tf
 import common
 from refurbish_tf.experiments import images as image_sets
 
-# Data sets of photographs, as JPEG; the first that TFDS has prepared on this machine is taken.
+# Data sets of photographs, as JPEG; the first one that TFDS has prepared on this machine is used.
 PHOTOGRAPHS = ("tf_flowers", "imagenette/320px-v2", "groceries")
 
 
 def small(count):
-  """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and in words where they come from.
+  """Images of 32x32: uint8 `[n, 32, 32, 3]`, at most `count`, and their origin in words.
 
   CIFAR-10, or drawn shapes where TFDS can neither find nor download it, or where they are so few that it is only to see
   that everything runs.
@@ -24,13 +24,13 @@ def small(count):
 
 
 def photographs(count):
-  """Photographs: a list of JPEG files as bytes, `count` of them, and in words where they come from."""
+  """Photographs: a list of `count` JPEG files as bytes, and their origin in words."""
   import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
   for name in PHOTOGRAPHS if count >= 100 else ():
     try:
       builder = tfds.builder(name)
     except Exception:  # pylint: disable=broad-exception-caught
-      # Depending on the name and what is installed, TFDS raises nearly anything.
+      # Depending on the name and on what is installed, TFDS may raise anything.
       continue
     if builder.is_prepared():
       records = builder.as_dataset(

@@ -1,4 +1,4 @@
-"""What training jobs save that share a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
+"""What training jobs save by sharing a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
 
 Each job is a process of its own, with the same functions, `r` and `seed`, and another `order_seed`. They run side by side
 on the cores of this machine, without a model.

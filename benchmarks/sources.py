@@ -1,4 +1,4 @@
-"""What is read of a source, and how long that takes: by index, as a stream, and as it would be without tf.data.
+"""How much of a source is read, and how long it takes: by index, as a stream, and without tf.data.
 
 Writes some gigabytes below the directory for temporary files (TMPDIR) and deletes them. Reads count as cold after the files
 were dropped from the page cache by posix_fadvise.
@@ -24,15 +24,15 @@ from refurbish_tf._internal import native
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FACTORS = (1, 2, 3, 5)
-# Name, bytes of a record, how many.
+# Name, bytes of a record, number of records.
 CASES = (("3 kB", 3_000, 6_000), ("20 kB", 20_000, 5_000), ("150 kB", 150_000, 1_000))
-# Where the frame of a record is not worth speaking of.
+# The cases with a bar, in which the frame of a record is negligible.
 WITH_BAR = ("20 kB", "150 kB")
 # The records of ImageNet.
 INDEXED = 1_281_167
 # A record of a TFRecord file has a header of 12 bytes and a footer of 4.
 HEADER, FOOTER = 12, 4
-# How many reads are under way at once where it is compared with io_uring, which the kernel may not allow.
+# Reads under way at once in the comparison with io_uring, which the kernel may not allow.
 DEPTH = 16
 # Bytes a second of a device that is the bottleneck.
 DEVICE = 100e6
@@ -80,14 +80,14 @@ class _Written:
       return
     from array_record.python import array_record_module  # pylint: disable=import-outside-toplevel
     self._array_record = str(self.paths["array_record"] / "records.array_record")
-    # Not compressed, as the others, and each record by itself.
+    # Uncompressed, like the others, and each record alone.
     writer = array_record_module.ArrayRecordWriter(self._array_record, "group_size:1,uncompressed")
     for record in tf.data.TFRecordDataset(self._file).as_numpy_iterator():
       writer.write(record)
     writer.close()
 
   def datasets(self):
-    """By the name of the way: where its files are, and the dataset; None where it cannot be measured here."""
+    """By name: the directory of the files, and the dataset; None if it cannot be measured here."""
     ways = {
         "TFRecord by index": ("tfrecord", self.by_index()),
         "TFRecord as a stream": ("tfrecord", self.as_a_stream()),
@@ -201,9 +201,9 @@ def bounded(quick, directory, written):
 
 @contextlib.contextmanager
 def _bounded_reads(directory, rate):
-  """Has this process read at most `rate` bytes a second from the device of `directory`. OSError where it may not."""
+  """Limits this process to reading `rate` bytes a second from the device of `directory`. OSError if not permitted."""
   device = pathlib.Path("/sys/dev/block", "{}:{}".format(*(f(os.stat(directory).st_dev) for f in (os.major, os.minor))))
-  # The limit is that of a whole disk.
+  # The limit is for a whole disk.
   disk = (device.resolve().parent if (device / "partition").exists() else device) / "dev"
   groups = pathlib.Path("/sys/fs/cgroup")
   unified = (groups / "cgroup.controllers").exists()
@@ -324,8 +324,8 @@ def _resident_for(path):
 
 
 def drain(dataset):
-  """Seconds of an epoch in which nothing is done with the elements."""
-  # `reduce` costs more for an element than reading it.
+  """Seconds of an epoch that only reads the elements."""
+  # Not `reduce`, which costs more for an element than reading it.
   dataset = dataset_graph.without_autotuner(dataset.batch(64))
   began = time.perf_counter()
   dataset.reduce(np.int64(0), lambda count, _: count + 1)

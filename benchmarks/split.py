@@ -1,4 +1,4 @@
-"""Whether what rtf.recommend_split recommends costs, when it is run, what it predicts (Lee et al., section 4)."""
+"""Compares the cost that rtf.recommend_split predicts with the cost of running its recommendation (Lee et al., section 4)."""
 
 import statistics
 
@@ -11,14 +11,14 @@ import refurbish_tf as rtf
 
 EPOCHS = 90
 SAMPLING_RATE = 16_000
-# Samples and, at most, bytes of a batch: what is larger is given back to the operating system each time.
+# Samples and, at most, bytes of a batch: malloc gives larger blocks back to the operating system each time.
 BATCH = 128
 BATCH_BYTES = 2**23
 
 
 def measure(quick):
   """Yields the sections."""
-  # Making the many pipelines takes the time, however little they are to do.
+  # Making the many pipelines takes long, however little they do.
   for section in (arrays,) if quick else (arrays, photographs, audio):
     common.say(section.__doc__)
     yield section(quick)
@@ -36,8 +36,7 @@ def arrays(quick):
 def photographs(quick):
   """224x224 from JPEG"""
   files, whence = samples.photographs(16 if quick else 1500)
-  # Again and again, for what an epoch costs by itself to be shared by many samples. Behind a filter it is a stream, as
-  # files are.
+  # Repeated, so that many samples share the cost of an epoch. Behind a filter it is a stream, as files are.
   source = tf.data.Dataset.from_tensor_slices(np.array(files, object)).filter(lambda file: tf.strings.length(file) > 0)
   source = source.apply(tf.data.experimental.assert_cardinality(len(files))).repeat(1 if quick else 8)
   layers = [_decode, _resize, rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
@@ -125,11 +124,11 @@ def _add_noise(wave, seed):
 
 
 def _shift(wave, seed):
-  """By up to a tenth of a second, round the end."""
+  """Shifts by up to a tenth of a second, around the end."""
   return tf.roll(wave, tf.random.stateless_uniform([], seed, -1600, 1601, tf.int32), 0)
 
 
 def _change_gain(wave, seed):
-  """One of 13, in decibels."""
+  """One of 13 gains, in decibels."""
   decibels = tf.cast(tf.random.stateless_uniform([], seed, -6, 7, tf.int32), tf.float32)
   return wave * 10 ** (decibels / 20)

@@ -1,4 +1,4 @@
-"""How many images come out per second, with refurbish and with what else one could do, against the limit.
+"""Images per second with refurbish and its alternatives, compared with the limit.
 
 Images per CPU second depend little on who else uses the machine, and are what the limit is about; images per second are
 what a training sees. Both are of whole epochs after the first, which fills caches and the store.
@@ -23,8 +23,8 @@ REUSE_FACTORS = (1, 2, 3, 4, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
-# The bars: a stage against the sum of its parts, each and in the median; and against standard, by r, with two processors
-# and with more.
+# The bars: a stage compared with the sum of its parts, for each and in the median; and with standard, by r, for two
+# processors and for more.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
 MOST_OF_STANDARD = {1: 0.80, 2: 0.52, 3: 0.30} if dataset_graph.PROCESSORS <= 2 else {1: 0.85, 2: 0.60, 3: 0.52}
 
@@ -58,7 +58,7 @@ def measure(quick):
 
 
 def _batched(quick, images, whence):
-  """What stands behind the stage where images are small, by itself."""
+  """The crop and flip behind the stage for small images, alone."""
   common.say("Crop, flip and normalise")
   batches = tf.data.Dataset.from_tensor_slices(images).batch(BATCH).cache()
   augmented = {
@@ -79,7 +79,7 @@ def _batched(quick, images, whence):
 def small_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
   rand, auto = rand_augment(), rtf.augment.auto_augment_layers("cifar10")
-  # Its later layers are the crop and flip.
+  # Its later layers do the crop and flip.
   deep = rtf.augment.deep_auto_augment_layers("cifar10")
   return [
       Augmentation("rand", "RandAugment", [*rand, *final], at=2, simplified=([rand[0], *final], final)),
@@ -104,19 +104,19 @@ def large_augmentations():
 
 
 def first_of(auto_augment):
-  """The first of AutoAugment's two layers, which hands on more than the image, by itself."""
+  """The first of AutoAugment's two layers alone, without the sub-policy that it passes on."""
   first, _ = auto_augment
   return lambda image, seed: first(image, seed).image
 
 
 def decode_part(record, seed):
-  """A random resized crop of a JPEG file, of which no more than that part is decoded."""
+  """A random resized crop of a JPEG file, which decodes only that part."""
   window = _random_window(tf.io.extract_jpeg_shape(record), seed)
   return _resized(tf.io.decode_and_crop_jpeg(record, window, channels=3))
 
 
 def resized_part(image, seed):
-  """As `decode_part`, of an image that is decoded already."""
+  """As `decode_part`, for a decoded image."""
   top, left, height, width = tf.unstack(_random_window(tf.shape(image), seed))
   return _resized(image[top:top + height, left:left + width])
 
@@ -140,7 +140,7 @@ def rand_augment():
 def _sections(quick, key, size, images, whence, augmentations, rounds):
   speeds, clock, gains = [], [], []
   for number, augmentation in enumerate(augmentations):
-    # Crop and flip of whole batches beside the same one by one. In a quick run one stands for all.
+    # Crop and flip of whole batches, compared with single images. A quick run measures only one.
     complete = augmentation.on_batches is None and (number == 0 or not quick)
     common.say(f"{size}: {augmentation.name}")
     epochs, making = _measure(pipelines(images, augmentation, complete), common.rounds(quick, rounds))
@@ -199,7 +199,7 @@ def _gains(key, name, count, cpu):
                         common.quotients(standard, refurbished)),
              common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", "times standard",
                         common.quotients(standard, parts)),
-             # With r = 1 what would be read and batched twice is more than what refurbish costs.
+             # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
              common.Row(f"{key}_r{r}", f"{name} {size}: over its own limit, r = {r}", "of t_p / r + t_f",
                         common.quotients(refurbished, parts), limit=MOST_OF_PARTS if r > 1 else None)]
     if key == "rand_32" and r in MOST_OF_STANDARD:
@@ -209,14 +209,14 @@ def _gains(key, name, count, cpu):
 
 
 def _draw(figure, size, augmentations, speeds, gains):
-  """All ways with the first augmentation; and the gains of all augmentations beside their limits."""
+  """All pipelines with the first augmentation; and the gains of all augmentations beside their limits."""
   figure.set_size_inches(17, 7.5)
   left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
   first = augmentations[0]
   prefix = f"{first.name}: "
   rows = [row for row in speeds if row.name.startswith(prefix)][::-1]
   for place, row in enumerate(rows):
-    # Blue and vermilion of Okabe and Ito, as for the bars.
+    # Okabe and Ito's blue and vermilion, as for the bars.
     style = {"color": "#0072B2", "marker": "o"} if "refurbish" in row.name else {"color": "#D55E00", "marker": "s"}
     left.hlines(place, min(row.values), max(row.values), color=style["color"], lw=2)
     left.plot(row.median, place, markersize=11, **style)
@@ -231,7 +231,7 @@ def _draw(figure, size, augmentations, speeds, gains):
   medians = {row.key: row.median for row in gains}
   markers = zip(augmentations, ("o", "D", "^", "v"), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"))
   for number, (augmentation, marker, color) in enumerate(markers):
-    # Side by side, for each to be seen below its own limit.
+    # Side by side, so that each is below its own limit.
     aside = 0.18 * (number - (len(augmentations) - 1) / 2)
     points = {}
     for r in REUSE_FACTORS:
@@ -250,11 +250,11 @@ def _draw(figure, size, augmentations, speeds, gains):
 
 
 def pipelines(images, augmentation, complete):
-  """Returns batched datasets by name; with `complete` all, else the three that the limit takes."""
+  """Returns batched datasets by name: all if `complete`, else the three that the limit needs."""
   layers, at, count = augmentation.layers, augmentation.at, len(images)
   partial_fn, final_fn = rtf.augment.split(layers, at)
   source = tf.data.Dataset.from_tensor_slices(images)
-  # The cheapest seeds there are: the functions need some, and only refurbish makes its own.
+  # The cheapest seeds possible: the functions need them, and only refurbish makes its own.
   seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 
@@ -277,7 +277,7 @@ def pipelines(images, augmentation, complete):
         seeded.shuffle(count).map(lambda image, seed: full_fn(image, seed=seed), tf.data.AUTOTUNE)).with_options(autotuned)
     part = source.take(count // ECHOING_FACTOR)
     for where in ("before_augment", "after_augment", "after_batch"):
-      # Where what is read is compressed, the earliest echo is of what is decoded.
+      # For compressed sources, the earliest echo is behind the decoding.
       decoded = where == "before_augment" and layers[0] is decode_part
       echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
@@ -298,7 +298,7 @@ def pipelines(images, augmentation, complete):
           decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count))
   datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(BATCH)
   augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
-  # Where crop and flip are behind batch, there is nothing for the stage to do.
+  # If crop and flip are behind batch, the stage has no final augmentation.
   datasets[FINAL] = batched(augmented.refurbish(final_fn or tf.identity, r=1))
   return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
 
@@ -309,14 +309,13 @@ def _measure(datasets, rounds):
   Every round takes one epoch of each, in random order, for a time in which the machine is slower to be nobody's own. A
   first round is not counted.
   """
-  # One iterator for all epochs, which repeat begins anew when it is asked for more and not before: a prefetch behind it
-  # would work ahead, into the time of others.
+  # One iterator for all epochs. Without a prefetch behind repeat, which would work ahead in the time of others.
   iterators, making = {}, {}
   for name, dataset in datasets.items():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     repeated = dataset_graph.without_autotuner(dataset.repeat()).with_options(options)
-    # The first of all has its graph optimised and functions made that others have in common.
+    # The first one includes optimising its graph and making functions that others share.
     for _ in range(2):
       began = time.process_time()
       iterators[name] = iter(repeated)

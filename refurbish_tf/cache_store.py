@@ -28,14 +28,14 @@ class CacheStoreStats:
     hits: lookups that found their sample.
     misses: lookups that did not, so that the sample had to be prepared.
     evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
-    disk_bytes: bytes that the files of a store on disk take, with those of samples that have been replaced.
-    segments: how many log files there are on disk.
-    compactions: log files that this process has emptied because most of what was in them had been replaced.
-    moved_bytes: bytes that it has moved for that.
+    disk_bytes: bytes that the files of a store on disk take, including those of replaced samples.
+    segments: the number of log files on disk.
+    compactions: log files that this process has emptied because most of their samples had been replaced.
+    moved_bytes: bytes that these compactions have moved.
     corrupt: samples on disk that could not be read or whose checksum was wrong. They count as absent.
-    foreign_hits: hits on samples that another process has prepared, or an earlier one.
+    foreign_hits: hits on samples that another process, running or earlier, has prepared.
     failed_writes: how often the disk was full or could not be written.
-    epochs: how many epochs of `refurbish` were begun on a store on disk, ever.
+    epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.
   """
   entries: int
   bytes: int
@@ -71,11 +71,10 @@ class CacheStore:
 
   All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`.
 
-  With a `path` the samples are in a directory of a local disk and are there again in the next run. Several processes
-  may have it open at once: what one has prepared, the others use. It survives any crash. What is torn or corrupt counts
-  as absent and is prepared again; where `partial_fn` takes a `seed`, it is the same sample again. Damage is found when a
-  sample is read, so that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that
-  processes share.
+  With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
+  have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
+  absent and is prepared again, the same one if `partial_fn` takes a `seed`. Damage is found when a sample is read, so
+  that sample comes at the end of its epoch. A directory below /dev/shm makes it a store in memory that processes share.
 
   >>> import os, tempfile
   >>> path = os.path.join(tempfile.mkdtemp(), "cache")
@@ -98,15 +97,15 @@ class CacheStore:
         `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
-      version: with a `path`, a string of your own for what cannot be seen in the samples, such as the data of a
-        `numpy_function` that has made them. A store of another version is refused. None for whatever is there.
-      overwrite: with a `path`, whether to delete what is there and begin anew.
+      version: with a `path`, a string of your own for what the samples do not show, such as the data of the
+        `numpy_function` that made them. A store of another version is rejected. None accepts any version.
+      overwrite: with a `path`, whether to delete the store that is there and start with an empty one.
 
     Raises:
-      ValueError: `max_bytes` is not positive or above 2**63 - 1; `path` is not in UTF-8, is not a directory or cannot
-        be written, holds files that are not of a cache store, or samples of another `version` or `element_spec`; its
-        file system has no locks or cannot map files into memory, as network mounts; with `overwrite`, it is in use; the
-        directory was deleted while a store in it is in use in this process.
+      ValueError: `max_bytes` is not positive or above 2**63 - 1; `path` is not in UTF-8, is not a directory, cannot be
+        written, or holds other files than those of a cache store, or samples of another `version` or `element_spec`;
+        its file system has no locks or cannot map files into memory, such as a network mount; with `overwrite`, it is
+        in use; the directory was deleted while this process uses a store in it.
       TypeError: an argument is of the wrong type.
     """
     path = checked_path(path)
@@ -115,20 +114,20 @@ class CacheStore:
     if not isinstance(overwrite, bool):
       raise TypeError(f"overwrite must be True or False, got {overwrite!r}.")
     if path is None and (version is not None or overwrite):
-      raise ValueError("version and overwrite are for a store on disk. Give its path, or leave them out.")
+      raise ValueError("version and overwrite need a path, as they are for a store on disk. Give path, or leave them out.")
     self._path = path
     self._max_bytes = _checked_max_bytes(max_bytes)
     self._element_spec = None
     self._id = path or f"CacheStore-{uuid.uuid4().hex}"
-    # The ops find the store by its name; the handle is what keeps it alive. A store that is made while a function is
-    # traced must outlive the tracing.
+    # The ops find the store by its name; the handle keeps it alive. A store made while a function is traced must
+    # outlive the tracing.
     with tf.init_scope(), checks.build_errors():
       self._handle = native.ops().refurbish_tf_cache_store_handle(
           store=self._id, max_bytes=UNLIMITED if max_bytes is None else self._max_bytes,
           mode="overwrite" if overwrite else "open")
     if path is not None:
       settings = self._agree({} if version is None else {"version": version})
-      if "version" not in settings:  # A store that was made without one has the empty one.
+      if "version" not in settings:  # A store made without a version has the version "".
         settings = self._agree({"version": ""})
       self._read_element_spec(settings)
     if element_spec is not None:
@@ -159,49 +158,49 @@ class CacheStore:
       The sample, in the structure in which it was put.
 
     Raises:
-      tf.errors.NotFoundError: there is none.
+      tf.errors.NotFoundError: no sample is stored at `index`.
       tf.errors.InvalidArgumentError: `index` is negative.
       ValueError: traced in a `tf.function` while the structure of the samples is unknown.
     """
     index = _index(index)
     if self._element_spec is None and self._path is not None:
-      self._read_element_spec(self._agree({}))  # Somebody else may have put the first sample.
+      self._read_element_spec(self._agree({}))  # Another process may have put the first sample.
     if self._element_spec is None:
       if tf.executing_eagerly():
-        # Nothing was put yet; a wrong index is told all the same.
+        # The store is empty; this raises if the index is negative.
         self.contains(index)
         raise tf.errors.NotFoundError(
-            None, None, f"There is no sample at index {index.numpy()} of the CacheStore, which is empty.")
+            None, None, f"index {index.numpy()} has no sample: the CacheStore is empty.")
       raise ValueError(
-          "A tf.function that gets a sample must know its structure, and nothing was put yet. Put a sample first, or "
-          "make the store with CacheStore(element_spec=...).")
+          "element_spec of the CacheStore is unknown, as nothing was put yet, and a tf.function must know it to get a "
+          "sample. Put a sample first, or make the store with CacheStore(element_spec=...).")
     components = native.ops().refurbish_tf_cache_store_get(
         store=self._id, index=index, output_types=structure.get_flat_tensor_types(self._element_spec),
         output_shapes=structure.get_flat_tensor_shapes(self._element_spec))
     return structure.from_compatible_tensor_list(self._element_spec, components)
 
   def put(self, index: int | tf.Tensor, sample: Any) -> None:
-    """Keeps `sample` at `index`, in place of what is there.
+    """Stores `sample` at `index`, in place of any sample there.
 
     Args:
       index: a scalar int or integer tensor, at least 0.
       sample: tensors in any structure that `tf.data` takes: nested tuples and dicts, ragged and sparse ones.
 
     Raises:
-      ValueError: the structure is another one than that of the other samples.
+      ValueError: `sample` has another structure than the other samples.
       tf.errors.InvalidArgumentError: `index` is negative.
       tf.errors.ResourceExhaustedError: the sample does not fit into `max_bytes`.
     """
     sample = structure.normalize_element(sample, element_signature=None)
     spec = structure.type_spec_from_value(sample)
-    # Before anything is written, where it would stay.
+    # Before anything is written, as it would stay on disk.
     if self._element_spec is None and self._path is not None:
       self._read_element_spec(self._agree({}))
       if self._element_spec is None:
         self._set_element_spec(spec)
     if self._element_spec is not None and not _of_one_kind(spec, self._element_spec):
       raise ValueError(
-          f"Got a sample of structure {spec}, but the samples of this CacheStore have {self._element_spec}. Use one "
+          f"sample must have the structure of the others in this CacheStore, {self._element_spec}, got {spec}. Use one "
           "CacheStore for one kind of sample.")
     native.ops().refurbish_tf_cache_store_put(
         store=self._id, index=_index(index), components=structure.to_tensor_list(spec, sample))
@@ -211,7 +210,7 @@ class CacheStore:
   def remove(self, index: int | tf.Tensor) -> tf.Tensor:
     """Removes the sample at `index`, if there is one.
 
-    A `refurbish` stage then prepares it when it needs it next.
+    A `refurbish` stage then prepares it anew when it needs it next.
 
     Args:
       index: a scalar int or integer tensor, at least 0.
@@ -244,35 +243,35 @@ class CacheStore:
     return CacheStoreStats(*map(int, native.ops().refurbish_tf_cache_store_stats(store=self._id)))
 
   def verify(self) -> tuple[int, int]:
-    """Reads every sample of a store on disk; returns how many are right and how many were not.
+    """Reads every sample of a store on disk; returns how many are intact and how many are damaged.
 
-    Those that were not are absent from then on. Not in a `tf.function`.
+    Damaged samples are absent from then on. Not in a `tf.function`.
     """
     right, wrong = map(int, native.ops().refurbish_tf_cache_store_verify(store=self._id))
     return right, wrong
 
   def _agree(self, settings, replace=False):
-    """Adds settings to those of a store on disk and returns all. Where one differs: ValueError, unless it is to be replaced."""
+    """Adds settings to those of a store on disk and returns all. ValueError if one differs, unless `replace`."""
     with tf.init_scope(), checks.build_errors():
       names, values = native.ops().refurbish_tf_cache_store_agree(
           store=self._id, names=list(settings), values=list(settings.values()), replace=replace)
     return {name.decode(): value.decode() for name, value in zip(names.numpy(), values.numpy())}
 
   def _read_element_spec(self, settings):
-    """Takes the structure that a store on disk was written with, if it was."""
+    """Sets the structure from the settings of a store on disk, if they have one."""
     if "structure" in settings:
       proto = struct_pb2.StructuredValue.FromString(bytes.fromhex(settings["structure"]))
       self._element_spec = nested_structure_coder.decode_proto(proto)
 
   def _set_element_spec(self, spec, exact=False):
-    """Fixes the structure of the samples; ValueError where a store on disk has others.
+    """Fixes the structure of the samples; ValueError if a store on disk has another one.
 
-    All samples have one structure and may differ in size, unless `exact`, as those of a stage.
+    All samples have one structure. They may differ in size, unless `exact`, which a stage asks for.
     """
     kind = tf.nest.map_structure(_any_size, spec)
     if self._path is not None:
       _check_storable(spec)
-      # Compared before the encoded form, which says nothing to people.
+      # Compared before the encoded form, so that errors show a readable one.
       settings = {"samples": _describe(kind)} | ({"element_spec": _describe(spec)} if exact else {})
       self._agree(settings)
       proto = nested_structure_coder.encode_structure(kind)
@@ -290,34 +289,36 @@ class CacheStore:
 
 
 def checked_path(path, name="path"):
-  """The one name of the directory `path`, by which the process finds its store again; None for none.
+  """The canonical name of the directory `path`, by which the process finds its store; None for None.
 
   Raises:
-    ValueError, TypeError: there can be no store at `path`, the argument that its user knows as `name`.
+    ValueError, TypeError: `path`, which messages call `name`, cannot be the directory of a store.
   """
   if path is None:
     return None
+  given = path
   try:
     path = os.fspath(path)
   except TypeError:
     path = None
   if not isinstance(path, str) or not path:
     raise TypeError(
-        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory.")
+        f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
+        f"{given!r}.")
   if "://" in path:
     raise ValueError(
         f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
-        "them, which remote storage cannot.")
+        "them, which remote storage does not support.")
   if "\0" in path:
-    raise ValueError(f"{name} must be the name of a directory, got {path!r}, which has a null character in it.")
-  # With where it is and where it leads to, which may be what is wrong.
+    raise ValueError(f"{name} must be the name of a directory, got {path!r}, which contains a null character.")
+  # Absolute and without links, as the place it leads to may be what is wrong.
   path = os.path.realpath(os.path.expanduser(path))
   try:
     path.encode()
   except UnicodeEncodeError:
     raise ValueError(
-        f"{name} must be a directory whose whole name is in UTF-8, got {path!r}. Rename it, or give another "
-        "directory.") from None
+        f"{name} must be a directory whose full name is in UTF-8, got {path!r}. Rename it, or give "
+        "another directory.") from None
   return path
 
 
@@ -331,7 +332,7 @@ def _checked_max_bytes(max_bytes):
   if number is None:
     raise TypeError(f"max_bytes must be a whole number of bytes or None for no limit, got {max_bytes!r}.")
   if number <= 0:
-    raise ValueError(f"max_bytes must be positive, got {number}. For a pipeline that keeps no samples use r=1.")
+    raise ValueError(f"max_bytes must be positive, got {number}. To keep no samples, use r=1.")
   if number > UNLIMITED:
     raise ValueError(f"max_bytes must be at most 2**63 - 1 bytes or None for no limit, got {number}.")
   return number
@@ -343,20 +344,20 @@ def _check_storable(spec):
     storable = isinstance(component, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec))
     if not storable or component.dtype in (tf.resource, tf.variant):
       raise ValueError(
-          f"A partially augmented sample has a component {component}, which a cache store on disk cannot keep. Let "
-          "partial_fn return tensors, ragged or sparse ones, or keep the samples in memory with store=None.")
+          f"store on disk cannot keep {component}, a component of the partially augmented samples. Let partial_fn "
+          "return dense, ragged or sparse tensors, or keep the samples in memory with store=None.")
 
 
 def _index(index):
   index = tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
     raise TypeError(
-        f"An index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
+        f"index must be a whole number, the position of the sample in the source, got {index.dtype.name}.")
   return tf.cast(index, tf.int64)
 
 
 def _describe(spec):
-  """A structure for people: (uint8[32, 32, 3], int64[])."""
+  """A readable form of a structure: (uint8[32, 32, 3], int64[])."""
   def describe(component):
     kind = {tf.RaggedTensorSpec: "ragged ", tf.SparseTensorSpec: "sparse "}.get(type(component), "")
     return f"{kind}{component.dtype.name}{'[...]' if component.shape.rank is None else component.shape.as_list()}"
@@ -365,7 +366,7 @@ def _describe(spec):
 
 
 def _any_size(spec):
-  """What allows all samples of one structure: they may differ in size, as images do."""
+  """The structure without its sizes, in which samples may differ, as images do."""
   if isinstance(spec, (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)):
     shape = [None] * spec.shape.rank if spec.shape.rank is not None else None
     if isinstance(spec, tf.RaggedTensorSpec):

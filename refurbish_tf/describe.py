@@ -22,16 +22,17 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     store   memory, without a limit
     behind  batch(2)
 
-  A source is read by index, so that only fresh samples are read, or it is a stream, which is read through in every epoch; then
-  the description says what makes it one. See `rtf.sources`. What stands behind the stage gets another order in each epoch.
+  A source is read by index, so that only fresh samples are read, or as a stream, which is read through in every epoch;
+  then the description names the dataset that makes it a stream. See `rtf.sources`. The order behind the stage changes
+  in each epoch.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each stage `refurbish` and `echo`, upstream first; one that says so where there is none,
-    or where it is in a function, as of `flat_map`, or the dataset has come as an argument of a `tf.function` or through
-    a tf.data service, which keep only what it yields.
+    A string of a few lines for each `refurbish` and `echo` stage, upstream first. "no reuse stages" if there is none,
+    or none that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
+    argument of a `tf.function` or through a tf.data service, is hidden.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -48,7 +49,7 @@ def _described(stage, dataset):
 
 
 def _behind(stage, dataset):
-  """What `dataset` is made of `stage` by, in order: names of methods, with the number of elements where there is one."""
+  """The methods that lead from `stage` to `dataset`, in order, with their number of elements if they have one."""
   found, behind = [], {id(stage)}
   for each in dataset_graph.upstream_first(dataset):
     if behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access

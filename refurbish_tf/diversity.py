@@ -11,18 +11,18 @@ Partial and final augmentation draw one of |A_P| and one of |A_F| outcomes, ever
 (assumption 1), and all |A| = |A_P| * |A_F| pairs make different samples (assumption 3). Where outcomes coincide or are
 not equally likely, there are fewer unique samples than these functions say.
 
-**Theorem 1 and the schedule.** The theorem has k/r partially augmented samples made of a sample in k epochs, each of
-them used exactly r times (assumption 2, called balanced eviction). In a run that is so only with
-`eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, which is what `refurbish` does unless
-told otherwise, evicts N/r samples in every epoch from the second on, so the first partially augmented sample is used
-fewer than r times by most samples (section 5.2 of the paper excepts the first r epochs, too). Of N samples it makes
-N + (k - 1) * N/r partially augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1 the
-theorem says 1 unique sample, and 1 + 2/3 is right; in long training they differ little.
+**Theorem 1 and the schedule.** The theorem assumes that in k epochs a sample is partially augmented k/r times, and that
+each result is used exactly r times (assumption 2, called balanced eviction). In a run this holds only with
+`eviction="reference_count"`, a whole r, and k a multiple of r. Balanced eviction, the default of `refurbish`, evicts
+N/r samples in every epoch from the second on, so most samples use their first partially augmented version fewer than r
+times (section 5.2 of the paper excepts the first r epochs, too). From N samples it makes N + (k - 1) * N/r partially
+augmented ones in place of k * N/r. With k = r = 3, a huge |A| and |A_F| = 1, the theorem says 1 unique sample where 1 +
+2/3 is right; in long training the two differ little.
 
-The functions here follow the schedule that runs: a sample is first evicted after w epochs, and again after every r,
-with w = r for reference counts, and for balanced eviction with a w that is evenly spread over (0, r] among the samples.
-That is exact for any real r and any k, while Theorem 1 with an exponent k/r that is not whole is the expectation of no
-run. For a whole r it is a lower bound.
+The functions here follow the schedule that runs: a sample is first evicted after w epochs, then after every r. With
+reference counts w = r; with balanced eviction w is spread evenly over (0, r] among the samples. This is exact for any
+real r and any k, while Theorem 1 with a fractional exponent k/r is the expectation of no run. For a whole r it is a
+lower bound.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from numpy.typing import ArrayLike
 from refurbish_tf._internal import checks
 from refurbish_tf.refurbish_op import Eviction
 
-# Time grows with the epochs times the schedules that samples can have, of which there are up to as many as epochs.
+# Time grows with the epochs times the number of schedules that samples can have, at most one for each epoch.
 MAX_EPOCHS = 10_000
 # From here on not every whole number is a float.
 LARGEST_EXACT = 2**53
@@ -45,7 +45,7 @@ LARGEST_EXACT = 2**53
 def expected_unique_samples(
     num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
     eviction: Eviction = "balanced") -> Any:
-  """The expected number of unique samples that are made of one sample of the data set.
+  """The expected number of unique samples made from one sample of the data set.
 
   >>> rtf.diversity.expected_unique_samples(14 * 14 * 98, 98, epochs=90, r=3)  # doctest: +ELLIPSIS
   88.89...
@@ -56,22 +56,22 @@ def expected_unique_samples(
 
       E(U) = |A| * (1 - (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**r) ** (k/r))
 
-  to the letter with `eviction="reference_count"` where r is whole and k a multiple of r. In all other cases its
-  assumption that every partially augmented sample is used exactly r times does not hold of a run. What is returned then
-  is the expectation for the uses n_1, n_2, ... that there are, with a factor for each of them,
+  to the letter with `eviction="reference_count"` if r is whole and k a multiple of r. In all other cases a run does not
+  meet its assumption that every partially augmented sample is used exactly r times. The result then is the expectation
+  for the actual numbers of uses n_1, n_2, ..., with a factor for each of them,
 
       |A| * (1 - product of (1 - |A_F|/|A| + |A_F|/|A| * (1 - 1/|A_F|)**n_j))
 
-  and with balanced eviction the average of that over the samples. It is for samples that are kept in the cache store;
-  one that `max_bytes` leaves no room for has r = 1. How many of N samples are first evicted in which epoch is rounded
-  to whole samples; but for that the average is exact, and where r is whole and divides N nothing is rounded.
+  and with balanced eviction the average of that over the samples. It is for samples that are kept in the cache store; a
+  sample for which `max_bytes` leaves no room has r = 1. A run rounds how many of N samples are first evicted in which
+  epoch to whole samples; apart from that the average is exact, and if r is whole and divides N nothing is rounded.
 
   Args:
-    num_outcomes: |A|, how many different samples the whole augmentation can make of one, a real number of at least 1.
+    num_outcomes: |A|, how many different samples the whole augmentation can make from one, a real number of at least 1.
       Huge ones such as 1e12, for an augmentation with a continuous parameter, cost no accuracy.
-    num_final_outcomes: |A_F|, how many the final augmentation can make of one, from 1 (that is echoing) to |A|
-      (standard training). Need not divide |A|, so that curves over it are smooth; numbers that do not, interpolate.
-    epochs: k, for how many epochs is trained, a whole number of up to 10,000.
+    num_final_outcomes: |A_F|, how many the final augmentation can make from one, from 1 (which is echoing) to |A|
+      (standard training). It need not divide |A|: other numbers interpolate, so that curves over it are smooth.
+    epochs: k, the number of training epochs, a whole number of up to 10,000.
     r: the reuse factor, a real number from 1 to `epochs`.
     eviction: as in `tf.data.Dataset.refurbish`, "balanced" or "reference_count".
 
@@ -82,7 +82,7 @@ def expected_unique_samples(
 
   Raises:
     TypeError: an argument is neither a real number nor an array of them.
-    ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is none of the two.
+    ValueError: a number is out of range, the arrays do not broadcast, or `eviction` is neither of the two.
   """
   return _by_schedule(
       _expectation, *_checked(num_outcomes, num_final_outcomes, epochs, r), eviction)
@@ -127,13 +127,13 @@ def normalized_unique_samples(
 def expected_sample_diversity(
     num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
     eviction: Eviction = "balanced") -> Any:
-  """The expectation of sample diversity: of the unique samples that a whole training run sees.
+  """The expected sample diversity: the number of unique samples that a whole training run sees.
 
   >>> round(rtf.diversity.expected_sample_diversity(50_000, 16, 16, epochs=2, r=1), 6)
   96875.0
 
   Kim et al., "FusionFlow", VLDB 2023, section 4.3.1: N samples, K epochs and an augmentation set A; X_i is the number
-  of unique samples made of the i-th of them, and the diversity X is their sum. Their N is `num_samples`, their K is
+  of unique samples made from the i-th sample, and the diversity X is their sum. Their N is `num_samples`, their K is
   `epochs` (k in Lee et al.), |A| is `num_outcomes` (16 for RandAugment, 25 for AutoAugment there), and X_i is U
   of Lee et al. Their standard approach is r = 1, where E(X) = N * |A| * (1 - ((|A| - 1) / |A|)**K). For any r it is N
   times `expected_unique_samples`.
@@ -160,7 +160,7 @@ def expected_sample_diversity(
 def sample_diversity_variance(
     num_samples: ArrayLike, num_outcomes: ArrayLike, num_final_outcomes: ArrayLike, epochs: ArrayLike, r: ArrayLike, *,
     eviction: Eviction = "balanced") -> Any:
-  """The variance of sample diversity: of the unique samples that a whole training run sees.
+  """The variance of sample diversity: of the number of unique samples that a whole training run sees.
 
   >>> rtf.diversity.sample_diversity_variance(50_000, 16, 16, epochs=2, r=1)
   2929.6875
@@ -168,19 +168,19 @@ def sample_diversity_variance(
   6152.34375
 
   Kim et al., "FusionFlow", VLDB 2023, section 4.3.2; the symbols are those of `expected_sample_diversity`. As
-  `refurbish` draws for every sample by itself, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and Var(X)
-  is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many do so
-  when is fixed, so these differences add nothing. The paper gives no closed form of Var(X_i); it is worked out epoch by
-  epoch from terms that do not cancel, and so is accurate where nearly all samples are unique, too.
+  `refurbish` draws for every sample independently, E(X_i * X_j) = E(X_i) * E(X_j) as in their standard approach, and
+  Var(X) is the sum of the Var(X_i). With balanced eviction samples differ in when they are first evicted, but how many
+  are evicted when is fixed, so these differences add no variance. The paper gives no closed form of Var(X_i); it is
+  computed epoch by epoch from terms that do not cancel, so it is accurate even where nearly all samples are unique.
 
-  Their tiny-batches, samples that share what is drawn and are put together anew in every epoch, have no counterpart in
-  `refurbish`. Where the elements of its source are batches of b samples that share what is drawn, take the number of
-  batches for `num_samples`, and b**2 times the variance.
+  Their tiny-batches, samples that share their draws and are regrouped in every epoch, have no counterpart in
+  `refurbish`. If the elements of its source are batches of b samples that share their draws, give the number of batches
+  as `num_samples`, and multiply the variance by b**2.
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
     num_outcomes: as in `expected_unique_samples`, and so are all others; but it must be a whole number here.
-    num_final_outcomes: likewise, and must divide `num_outcomes`: in between there is nothing that varies.
+    num_final_outcomes: likewise, and must divide `num_outcomes`, as the variance is not defined in between.
     epochs: likewise.
     r: likewise.
     eviction: likewise.
@@ -194,19 +194,19 @@ def sample_diversity_variance(
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   outcomes, final_outcomes, _, _ = rest
-  # What is left of a division tells nothing of numbers that had to be rounded.
+  # The remainder means nothing for numbers that had to be rounded.
   exact = outcomes < LARGEST_EXACT
   _check(
       (np.fmod(final_outcomes, 1) != 0) | exact & (np.fmod(outcomes, final_outcomes) != 0),
       {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as there is a "
-      "sample for each pair of a partial and a final outcome",
+      "num_outcomes (|A|) must be a whole multiple of num_final_outcomes (|A_F|), itself a whole number, as each pair "
+      "of a partial and a final outcome makes one sample",
       "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
   return _plain(num_samples * _by_schedule(_variance, *rest, eviction))
 
 
 def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
-  """The average over the samples of `function`, which is called once for all numbers of one schedule."""
+  """The average of `function` over the samples. It is called once for all numbers of one schedule."""
   checks.check_choice("eviction", eviction, get_args(Eviction))
   result = np.empty(outcomes.shape)
   for schedule in sorted(set(zip(epochs.flat, r.flat))):
@@ -218,7 +218,7 @@ def _by_schedule(function, outcomes, final_outcomes, epochs, r, eviction):
 
 
 def _first_evictions(epochs, r, eviction):
-  """After how many epochs samples are first evicted, as far as that makes a difference, and what share of them."""
+  """After how many epochs samples are first evicted: the values that make a difference, and the share of samples of each."""
   if eviction == "reference_count":
     return np.array([r]), np.ones(1)
   # Epoch t is the first of another generation if t modulo r comes to w or passes it, so nothing changes between two of
@@ -229,7 +229,7 @@ def _first_evictions(epochs, r, eviction):
 
 
 def _fresh(epochs, r, first_evictions):
-  """Yields for every epoch which of the samples are prepared, as their indices in `first_evictions`."""
+  """Yields for every epoch the samples that are prepared, as indices into `first_evictions`."""
   generation = np.full(first_evictions.shape, -1.0)
   for epoch in range(int(epochs)):
     before, generation = generation, epoch // r + (math.fmod(epoch, r) >= first_evictions)
@@ -237,13 +237,13 @@ def _fresh(epochs, r, first_evictions):
 
 
 def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
-  """Theorem 1 with the uses that there are. Shapes [numbers, 1], [numbers, 1], (), (), [samples]."""
+  """Theorem 1 with the actual numbers of uses. Shapes [numbers, 1], [numbers, 1], (), (), [samples]."""
   uses = np.zeros(first_evictions.shape)
   # The logarithm of the probability that a given outcome has never been drawn.
   log_missed = np.zeros(np.broadcast_shapes(outcomes.shape, first_evictions.shape))
 
   def add(evicted):
-    # A given final outcome is drawn at least once in so many uses.
+    # The probability that a given final outcome is drawn at least once in these uses.
     drawn = -np.expm1(uses[evicted] * np.log1p(-1 / final_outcomes))
     log_missed[:, evicted] += np.log1p(-final_outcomes / outcomes * drawn)
 
@@ -260,19 +260,19 @@ def _expectation(outcomes, final_outcomes, epochs, r, first_evictions):
 def _variance(outcomes, final_outcomes, epochs, r, first_evictions):
   """The variance of the number of unique samples, epoch by epoch. Shapes as in `_expectation`.
 
-  c is how many of the final outcomes have been drawn with the partial outcome that is in use, u how many pairs have
-  been drawn altogether. A use draws a new pair with probability 1 - c/|A_F|, which adds 1 to both; that and the laws of
-  total variance and covariance give every line.
+  c is how many final outcomes have been drawn with the partial outcome in use, u how many pairs have been drawn in all.
+  A use draws a new pair with probability 1 - c/|A_F|, which adds 1 to both. Every line follows from this and the laws
+  of total variance and covariance.
   """
   shape = np.broadcast_shapes(outcomes.shape, first_evictions.shape)
   partial_outcomes = outcomes / final_outcomes
-  # How many final outcomes have been drawn with any one given partial outcome, before the one in use came up.
+  # How many final outcomes have been drawn with a given partial outcome, before the one in use came up.
   mean, variance = np.zeros(shape), np.zeros(shape)
   mean_c, variance_c, covariance, variance_u = (np.zeros(shape) for _ in range(4))
   for epoch, fresh in enumerate(_fresh(epochs, r, first_evictions)):
     if epoch:
-      # The one that was in use is the given one once in |A_P| times. The next one to use is drawn independently of all
-      # that was, so it is any given one, too, and is one of |A_P| that add up to u.
+      # The partial outcome that was in use is the given one with probability 1/|A_P|. The next one is drawn
+      # independently of the past, so it may be any given one, too, and is one of |A_P| whose counts add up to u.
       share = 1 / partial_outcomes
       step = mean_c[:, fresh] - mean[:, fresh]
       variance[:, fresh] += share * (variance_c[:, fresh] - variance[:, fresh]) + share * (1 - share) * step**2
@@ -320,14 +320,14 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
       _check(np.fmod(named[name], 1) != 0, {name: named[name]}, f"{what} must be a whole number", "Round it.")
   _check(
       epochs > MAX_EPOCHS, {"epochs": epochs}, f"epochs (k) must be at most {MAX_EPOCHS:,}",
-      "Take fewer, as the time that this takes grows with them.")
+      "Give fewer, as the computation takes longer with each.")
   _check(
       final_outcomes > outcomes, {"num_outcomes": outcomes, "num_final_outcomes": final_outcomes},
-      "num_final_outcomes (|A_F|) must be at most num_outcomes (|A|), which is of the whole augmentation",
+      "num_final_outcomes (|A_F|) must be at most num_outcomes (|A|), the number for the whole augmentation",
       "Give num_outcomes as |A_P| * |A_F|, the product of both parts' numbers of outcomes.")
   _check(
       r > epochs, {"epochs": epochs, "r": r},
-      "epochs (k) must be at least r, as a sample is used once in an epoch and so at most k times",
+      "epochs (k) must be at least r, as a sample is used once in an epoch, so at most k times",
       "Train for more epochs, or take a smaller reuse factor.")
   return tuple(named.values())
 
@@ -337,9 +337,9 @@ def _real(name, value):
   allowed = f"{name} must be a real number or an array of real numbers"
   try:
     array = np.asarray(value)
-  except ValueError:  # Lists in a list that are not equally long.
+  except ValueError:  # Nested lists of different lengths.
     raise TypeError(f"{allowed}, got {value!r}.") from None
-  # An array of objects holds what NumPy has no type of its own for, such as whole numbers from 2**64 on.
+  # An array of objects holds numbers for which NumPy has no type, such as whole numbers from 2**64 on.
   if array.dtype.kind not in "iuf" and not (array.dtype.kind == "O" and all(
       isinstance(item, numbers.Real) and not isinstance(item, bool) for item in array.flat)):
     raise TypeError(f"{allowed}, got {value!r}.")
@@ -350,12 +350,12 @@ def _real(name, value):
 
 
 def _check(is_wrong, named, allowed, advice):
-  """Raises ValueError with the first of the numbers that are wrong."""
+  """Raises ValueError with the first number that is wrong."""
   if np.any(is_wrong):
     got = ", ".join(f"{name}={np.asarray(array)[is_wrong].flat[0]:.17g}" for name, array in named.items())
     raise ValueError(f"{allowed}, got {got}. {advice}".rstrip())
 
 
 def _plain(array):
-  """A float in place of an array without axes."""
+  """The array, or a float if it has no axes."""
   return array if np.ndim(array) else float(array)

@@ -21,47 +21,21 @@ def echo(
     e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None, batch_size: int | None = None,
     drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8, seed: int | None = None,
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
-  """`tf.data.Dataset.echo` as a transformation for `tf.data.Dataset.apply`.
-
-  >>> dataset = tf.data.Dataset.range(3).apply(rtf.echo(2))
-  >>> [int(x) for x in dataset]
-  [0, 0, 1, 1, 2, 2]
-
-  Args:
-    e: as in `tf.data.Dataset.echo`, and so are all others.
-    where: likewise.
-    augment_fn: likewise.
-    batch_size: likewise.
-    drop_remainder: likewise.
-    shuffle_buffer_size: likewise.
-    max_e: likewise.
-    seed: likewise.
-    name: likewise.
-
-  Returns:
-    A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
-  """
-  given = locals()
-  return lambda dataset: _echo(dataset, **given)
-
-
-def _echo(
-    self: tf.data.Dataset[Any], e: float, where: Where | None = None, *, augment_fn: Callable[..., Any] | None = None,
-    batch_size: int | None = None, drop_remainder: bool = False, shuffle_buffer_size: int | None = None, max_e: int = 8,
-    seed: int | None = None, name: str | None = None) -> tf.data.Dataset[Any]:
   """Yields each element `e` times, so that a slow upstream no longer idles the accelerator.
 
   >>> dataset = tf.data.Dataset.range(3).echo(2)
   >>> [int(x) for x in dataset]
   [0, 0, 1, 1, 2, 2]
 
+  `dataset.echo(...)` and `dataset.apply(rtf.echo(...))` are the same stage.
+
   With R = t_upstream / t_downstream, the time for an element upstream of the stage and that downstream of it, a factor
   of up to R costs nothing: reading, decoding and training run at the same time, and one upstream step with its `e`
-  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. For that the next
-  element must be read while this one is repeated: have a parallel `map` or a `prefetch` before the stage. Elements are
-  handed on as they are, not copied.
+  downstream steps takes max(t_upstream, e * t_downstream). `rtf.recommend_echo_factor` measures R. This requires that
+  the next element is read while this one is repeated: put a parallel `map` or a `prefetch` before the stage. The stage
+  does not copy elements.
 
-  By itself the stage repeats where it stands. With `where` it builds the rest of the pipeline, so that the three
+  Without `where` the stage repeats in place. With `where` it builds the rest of the pipeline, so that the three
   variants of the paper are one argument apart, with one shuffle buffer of the same size in each:
 
   | `where` | stages | how often `augment_fn` runs on N elements |
@@ -76,19 +50,19 @@ def _echo(
   >>> len(train)
   4
 
-  In the paper, the earlier the echo the fewer fresh elements the training needed. The first two echo examples, which
-  may then come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last echoes batches, which come
-  one right behind the other. Shuffling them, which the paper found to help (section 3.5), is an ordinary
+  In the paper, the earlier the echo, the fewer fresh elements the training needed. The first two variants echo
+  examples, so one may come twice in a batch; a larger `shuffle_buffer_size` makes that rarer. The last one echoes
+  batches, which follow each other directly. To shuffle them, which helped in the paper (section 3.5), put an ordinary
   `.shuffle(num_batches)` behind this stage.
 
   With `rtf.AUTOTUNE` the stage reads its input in the background and yields the newest element again while no newer
-  one is ready, at most `max_e` times in all; then it waits. It drops no element and holds none back. `rtf.stats` tells
+  one is ready, at most `max_e` times in all; then it waits. It drops no element and delays none. `rtf.stats` shows
   the factor that was reached. What comes out depends on the clock, so it is not deterministic.
 
-  As `refurbish`, the stage turns tf.data's autotuner off, unless the options before or behind it turn it on.
+  Like `refurbish`, the stage turns tf.data's autotuner off, unless an option before or behind it turns it on.
 
-  With "before_augment" and "after_augment" a shuffle buffer stands behind the stage, and at the beginning of each epoch
-  it is filled as fast as it goes: there `rtf.AUTOTUNE` echoes even where no echo is needed. "after_batch" has not that
+  With "before_augment" and "after_augment" the shuffle buffer behind the stage is filled as fast as possible at the
+  beginning of each epoch: there `rtf.AUTOTUNE` echoes even if no echo is needed. "after_batch" does not have this
   effect.
 
   >>> dataset = tf.data.Dataset.range(3).echo(rtf.AUTOTUNE, max_e=4)
@@ -99,62 +73,52 @@ def _echo(
 
   Args:
     e: the echoing factor, any real number of at least 1, or `rtf.AUTOTUNE`. Each element is yielded floor(e) times and
-      once more with the probability of the fraction. Which ones are is fixed by `seed` and their position, and is the
-      same in every epoch: where the fraction matters, shuffle before the stage.
+      once more with the probability of the fraction. `seed` and the position decide which elements those are, the same
+      in every epoch: if the fraction matters, shuffle before the stage.
     where: None to repeat in place and nothing else; or "before_augment", "after_augment" or "after_batch", which need
       `augment_fn` and `batch_size`.
-    augment_fn: with `where`, a function called as in `tf.data.Dataset.map`, as many times at once as the pipeline's thread
-      pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random numbers of its
-      own, as `tf.image.random_*` does, a run that is restored draws others. If it needs a keyword argument `seed`, as
-      what `rtf.augment.compose` returns does, it is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`,
-      another one at each call.
+    augment_fn: with `where`, a function called as in `tf.data.Dataset.map`, in as many calls at once as the pipeline's
+      thread pool has threads: the processors, or `options.threading.private_threadpool_size`. If it draws random
+      numbers of its own, as `tf.image.random_*` does, a restored run draws others. If it needs a keyword argument
+      `seed`, as the functions of `rtf.augment.compose` do, it gets an int32 tensor of shape `[2]` for
+      `tf.random.stateless_*`, a new one at each call.
     batch_size: with `where`, how many elements there are in a batch.
     drop_remainder: with `where`, as in `tf.data.Dataset.batch`.
-    shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; of "after_batch", too, these are
+    shuffle_buffer_size: with `where`, how many elements the shuffle buffer holds; with "after_batch", too, these are
       elements and not batches. None for no shuffling.
     max_e: with `rtf.AUTOTUNE`, how often an element is yielded at most. Without effect on a number.
     seed: an int that fixes the fraction of `e`, the order of the shuffle buffer and the seeds of `augment_fn`. None
-      for one derived from `tf.random.set_seed`, or a random one where that was not called. Without effect on what
+      derives one from `tf.random.set_seed`, or takes a random one if that was not called. Without effect on what
       `rtf.AUTOTUNE` repeats.
     name: a name for the stages, shown by `rtf.stats`.
 
   Returns:
-    A `tf.data.Dataset`: of the same elements, or with `where` of batches of what `augment_fn` returns. For N elements
-    in place there are N * e if `e` is whole, else their number is unknown. With a whole `e` it has random access where
-    its input has; behind `take`, `repeat` and `assert_cardinality`, which count, only that of single elements.
+    A transformation for `tf.data.Dataset.apply`; the method `echo` applies it. It returns a `tf.data.Dataset` of the
+    same elements, or with `where` of batches of what `augment_fn` returns. In place, N elements become N * e if `e` is
+    whole, else an unknown number. With a whole `e` it has random access if its input has; if its input is behind
+    `take`, `repeat` or `assert_cardinality`, which count, only random access to single elements.
 
   Raises:
-    ValueError: `e` is below 1, infinite or not a number; `where` is not one of what is allowed, or is without what it
-      needs; what needs `where` is given without; `batch_size`, `shuffle_buffer_size` or `max_e` is below 1;
-      `rtf.AUTOTUNE` in a pipeline that is asked to be deterministic.
+    ValueError: `e` is below 1, infinite or not a number; `where` is not an allowed value, or lacks an argument that it
+      needs; an argument that needs `where` is given without it; `batch_size`, `shuffle_buffer_size` or `max_e` is below
+      1; `rtf.AUTOTUNE` in a pipeline that must be deterministic.
     TypeError: another argument is of the wrong type.
-    tf.errors.InvalidArgumentError: when it runs, `rtf.AUTOTUNE` in a pipeline that is asked to be deterministic by an
-      option behind it.
+    tf.errors.InvalidArgumentError: when it runs, `rtf.AUTOTUNE` in a pipeline that an option behind it makes
+      deterministic.
     Errors of the input: when it runs, once and not repeated. The iterator goes on with the next element.
   """
   e = _check_echoing_factor(e)
   checks.check_whole_number("max_e", max_e, 1)
-  if e == AUTOTUNE:
-    _check_not_deterministic(self)
-  pipeline = {
+  _check_where(where, {
       "augment_fn": augment_fn, "batch_size": batch_size, "drop_remainder": drop_remainder or None,
-      "shuffle_buffer_size": shuffle_buffer_size}
-  _check_where(where, pipeline)
+      "shuffle_buffer_size": shuffle_buffer_size})
   if seed is not None:
     checks.check_whole_number("seed", seed, -2**63)
-  stage_seed = checks.stage_seed(seed)
-
-  def repeat(dataset):
-    if e == AUTOTUNE:
-      return _AdaptiveEchoDataset(dataset, max_e, name)
-    return _EchoDataset(dataset, e, stage_seed, name)
-
-  if where is None:
-    return repeat(dataset_graph.without_autotuner(self))
-  checks.check_callable("augment_fn", augment_fn)
-  checks.check_whole_number("batch_size", batch_size, 1)
-  if shuffle_buffer_size is not None:
-    checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+  if where is not None:
+    checks.check_callable("augment_fn", augment_fn)
+    checks.check_whole_number("batch_size", batch_size, 1)
+    if shuffle_buffer_size is not None:
+      checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
 
   def augment(dataset):
     function, element_spec = tracing.traceable(augment_fn), dataset.element_spec
@@ -172,24 +136,33 @@ def _echo(
   def batch(dataset):
     return dataset.batch(batch_size, drop_remainder=drop_remainder, name=name)
 
-  stages = {
-      "before_augment": (repeat, shuffle, augment, batch),
-      "after_augment": (augment, repeat, shuffle, batch),
-      "after_batch": (shuffle, augment, batch, repeat),
-  }
-  dataset = dataset_graph.without_autotuner(self)
-  for stage in stages[where]:
-    dataset = stage(dataset)
-  return dataset
+  def transformation(dataset):
+    if e == AUTOTUNE:
+      _check_not_deterministic(dataset)
+    # First, as other stages derive seeds from tf.random.set_seed, too, and each takes the next one.
+    stage_seed = checks.stage_seed(seed)
 
+    def repeat(dataset):
+      if e == AUTOTUNE:
+        return _AdaptiveEchoDataset(dataset, max_e, name)
+      return _EchoDataset(dataset, e, stage_seed, name)
 
-# As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
-_echo.__name__ = "echo"
-_echo.__qualname__ = "Dataset.echo"
+    stages = {
+        None: (repeat,),
+        "before_augment": (repeat, shuffle, augment, batch),
+        "after_augment": (augment, repeat, shuffle, batch),
+        "after_batch": (shuffle, augment, batch, repeat),
+    }
+    dataset = dataset_graph.without_autotuner(dataset)
+    for stage in stages[where]:
+      dataset = stage(dataset)
+    return dataset
+
+  return transformation
 
 
 class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
-  """Each element a given number of times."""
+  """Yields each element a given number of times."""
 
   def __init__(self, input_dataset, e, seed, name):
     self._input_dataset = input_dataset
@@ -205,7 +178,7 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 class AugmentDataset(dataset_ops.UnaryDataset):
-  """`function` of each element, run on workers of its own."""
+  """Yields `function` of each element, run on workers of its own."""
 
   def __init__(self, input_dataset, function, name):
     self._name = name
@@ -227,13 +200,13 @@ class AugmentDataset(dataset_ops.UnaryDataset):
 
 
 class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
-  """Each element again while no newer one is ready."""
+  """Yields each element again while no newer one is ready."""
 
   def __init__(self, input_dataset, max_e, name):
     self._input_dataset = input_dataset
     self._name = name
     self._max_e = max_e
-    # As in refurbish: names the counts in whatever graph the op ends up.
+    # As in refurbish: names the counts in every graph that the op ends up in.
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(
@@ -249,7 +222,7 @@ def _check_echoing_factor(e):
   number = isinstance(e, numbers.Real) and not isinstance(e, bool)
   if number and isinstance(e, numbers.Integral) and e == AUTOTUNE:
     return AUTOTUNE
-  # The bound, far above any use, keeps the sums that the op makes of repetitions below 2**63.
+  # The bound, far above any use, keeps the op's sums of repetitions below 2**63.
   if not number or not 1 <= e < 2**31:
     raise ValueError(
         f"e, the echoing factor, must be a number of at least 1 and below 2**31 or rtf.AUTOTUNE, got {e!r}. Write e=2 "
@@ -258,7 +231,7 @@ def _check_echoing_factor(e):
 
 
 def _check_not_deterministic(dataset):
-  # While a function is traced the options are not known; the op looks again when it runs.
+  # The options are unknown while a function is traced; the op checks again when it runs.
   if tf.executing_eagerly() and dataset.options().deterministic:
     asked = "the option deterministic=True of the dataset asks"
     way_out = "leave that option out"
@@ -269,7 +242,7 @@ def _check_not_deterministic(dataset):
     return
   raise ValueError(
       f"e=rtf.AUTOTUNE repeats elements by the clock, but {asked} for the same stream each time. Give e a number, such "
-      f"as what rtf.recommend_echo_factor finds, or {way_out}.")
+      f"as the one that rtf.recommend_echo_factor finds, or {way_out}.")
 
 
 def _check_where(where, pipeline):
@@ -277,9 +250,9 @@ def _check_where(where, pipeline):
     given = [name for name, value in pipeline.items() if value is not None]
     if given:
       raise ValueError(
-          f"{', '.join(given)} given without where: echo by itself repeats in place and nothing else. Write where=one "
-          f"of {', '.join(map(repr, get_args(Where)))} to have the rest of the pipeline built, or put map, shuffle and batch "
-          "around echo yourself.")
+          f"{', '.join(given)} given without where: echo then only repeats in place. Give where, one of "
+          f"{', '.join(map(repr, get_args(Where)))}, to have echo build the rest of the pipeline, or put map, shuffle "
+          "and batch around echo yourself.")
     return
   checks.check_choice("where", where, (*get_args(Where), None))
   missing = [name for name in ("augment_fn", "batch_size") if pipeline[name] is None]

@@ -25,56 +25,22 @@ from refurbish_tf.cache_store import checked_path
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
-# The setting of a store on disk that says which layers its samples may come from.
+# The setting of a store on disk that names the version of the layers which prepared its samples.
 LAYERS = "layers"
 
 
 def refurbish(
-    partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None, r: float = 2, *,
+    partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None, r: float = 3, *,
     store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
     shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
     num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
     name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
-  """`tf.data.Dataset.refurbish` as a transformation for `tf.data.Dataset.apply`.
-
-  >>> dataset = tf.data.Dataset.range(6).apply(rtf.refurbish(lambda x: 10 * x, r=3))
-  >>> len(dataset)
-  6
-
-  Args:
-    partial_fn: as in `tf.data.Dataset.refurbish`, and so are all others.
-    final_fn: likewise.
-    r: likewise.
-    store: likewise.
-    seed: likewise.
-    order_seed: likewise.
-    shuffle_buffer_size: likewise.
-    eviction: likewise.
-    shuffle: likewise.
-    num_parallel_calls: likewise.
-    deterministic: likewise.
-    name: likewise.
-
-  Returns:
-    A function from a `tf.data.Dataset` to a `tf.data.Dataset`.
-  """
-  given = locals()
-  # What is wrong is told here and not only when the transformation is applied.
-  _check_arguments(**given)
-  return lambda dataset: _refurbish(dataset, **given)
-
-
-def _refurbish(
-    self: tf.data.Dataset[Any], partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None,
-    r: float = 2, *, store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None,
-    order_seed: int | None = None, shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced",
-    shuffle: Shuffle = "cache_aware", num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE,
-    deterministic: bool | None = None, name: str | None = None) -> tf.data.Dataset[Any]:
   """Caches each sample after the expensive part of its augmentation and uses it `r` times.
 
-  `partial_fn` runs once for every `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample
-  exactly once, in another random order each time. After the first epoch, in which all samples are prepared, N/r
-  samples are prepared afresh in each epoch, spread evenly over it.
+  `dataset.refurbish(...)` and `dataset.apply(rtf.refurbish(...))` are the same stage. `partial_fn` runs once for every
+  `r` uses of a sample, `final_fn` at every use. An epoch still yields every sample exactly once, in another random
+  order each time. The first epoch prepares all N samples, each later one N/r of them afresh, spread evenly over the
+  epoch.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
   >>> partial_fn, final_fn = rtf.augment.split(
@@ -86,43 +52,47 @@ def _refurbish(
   ...     pass
   >>> batch.shape
   TensorShape([4, 32, 32, 3])
+  >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))
+  8
 
   The cached samples and the schedule live as long as the dataset and everything made from it, across the epochs of
   `model.fit` and those of `.repeat()`. Put `refurbish` where `map` and `shuffle` would stand: behind reading, before
   `batch`, `repeat` and `prefetch`.
 
-  A `tf.train.Checkpoint` of an iterator has the position, the schedule and the seeds, if there is a `.repeat()` behind the
-  stage. Without one, `batch` and the like drop the stage's iterator when they have met its end, and a checkpoint that is
-  saved then begins anew with the first epoch. `rtf.keras.RestoreDataset` needs none.
+  A `tf.train.Checkpoint` of an iterator saves the position, the schedule and the seeds if a `.repeat()` stands behind
+  the stage. Without one, `batch` and similar stages drop this stage's iterator at its end, and a checkpoint saved after
+  that starts over with the first epoch. `rtf.keras.RestoreDataset` needs no `.repeat()`.
 
-  The stage turns tf.data's autotuner off, unless the options before or behind it turn it on: an epoch would end late, by
-  up to a minute, as its iterator waits for the autotuner. As all options, these hold for the whole pipeline, and are
-  ignored in a function of `flat_map` or `interleave`. `tf.data.AUTOTUNE` in another stage then stands for as many calls
-  as the thread pool has threads, and no `prefetch` is added at the end where you write none. Where an option behind the
-  stage turns it on, TensorFlow warns that it is changed.
+  The stage turns tf.data's autotuner off, unless an option before or behind it turns it on: with the autotuner an epoch
+  can end up to a minute late, as its iterator waits for the autotuner's thread. Like all options this one holds for the
+  whole pipeline, and is ignored inside a function of `flat_map` or `interleave`. With the autotuner off,
+  `tf.data.AUTOTUNE` in other stages means as many calls as the thread pool has threads, and tf.data adds no `prefetch`
+  at the end. If an option behind the stage turns it on, TensorFlow warns about the changed option.
 
-  A sample is known by its position in the source, so the source must have the same order in every epoch; it is
-  shuffled here. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
-  such) is asked for just the samples that are to be prepared, in random order. Any other is read as a stream: what is not to
-  be prepared is passed over before `partial_fn`, and what is comes among the cached samples, shuffled by a buffer. With a
-  stream sorted by class give a `shuffle_buffer_size` as large as several classes together, or the first epoch is sorted, too.
+  A sample is identified by its position in the source, so the source must have the same order in every epoch; the stage
+  shuffles. A source with random access (`rtf.sources`, `from_tensor_slices`, `range`, and `map`, `zip`, `batch` of
+  these) is asked only for the samples to be prepared, in random order. Any other source is read as a stream: elements
+  that need not be prepared are skipped before `partial_fn`; the others are shuffled by a buffer and come between the
+  cached samples. If a stream is sorted by class, give a `shuffle_buffer_size` that spans several classes, or the first
+  epoch is sorted, too.
 
-  The source must yield single samples: batch behind the stage. Where it is a dataset of batches, a
-  `rtf.PipelineWarning` says so. Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and
-  `source.take(n)`. Each epoch comes in another order, so `take` and `skip` behind the stage give parts that mix, and a
-  validation would see samples that were trained on. `cache` behind the stage repeats one epoch.
+  The source must yield single samples: batch behind the stage. If it yields batches, a `rtf.PipelineWarning` says so.
+  Split off a validation set before `refurbish`, as in `source.skip(n).refurbish(...)` and `source.take(n)`. Behind the
+  stage, `take` and `skip` select other samples in each epoch, so validation would see training samples. `cache` behind
+  the stage repeats one epoch.
 
-  Read the dataset in one loop at a time. Each iteration is an epoch of its own, so several threads that iterate over one
-  dataset at once are in several epochs, and samples that one of them has evicted the others prepare again: their results
-  are right, and they reuse less. For several readers make a stage each, on one `store` on disk.
+  Iterate over the dataset in one loop at a time. Each iteration is an epoch of its own: threads that iterate at once
+  are in different epochs, and each prepares again what another one has evicted. The results are right, but less is
+  reused. For several readers, give each its own stage on one `store` on disk.
 
-  Reuse begins with the second epoch. Where the source does not know how many elements it has, or a `max_bytes` meets
-  samples of different size, it begins only after the first epoch that is read to its end.
+  Reuse begins with the second epoch. If the source does not know its number of elements, or samples differ in size and
+  the store has a `max_bytes`, it begins after the first epoch that is read to its end.
 
-  A function that takes a keyword argument `seed` is given an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
-  `partial_fn` another one each time the sample is prepared, `final_fn` another one in each epoch. With such functions
-  and with `seed` set the whole pipeline is reproducible bit for bit from a source with random access (unless other jobs
-  use its store, too; samples whose records on disk are damaged are the same, but come last in the epoch that finds it out).
+  A function with a keyword argument `seed` gets an int32 tensor of shape `[2]` for `tf.random.stateless_*`:
+  `partial_fn` a new one each time it prepares the sample, `final_fn` a new one in each epoch. With such functions, a
+  `seed`, and a source with random access, the pipeline is reproducible bit for bit, unless other jobs use its store,
+  too. A sample whose record on disk is damaged is the same as well, but comes at the end of the epoch that finds the
+  damage.
 
   Implements data refurbishing (Lee et al., "Refurbish Your Training Data", USENIX ATC 2021, section 4) with balanced
   eviction (5.2) and cache-aware shuffle (5.3).
@@ -130,83 +100,97 @@ def _refurbish(
   Args:
     partial_fn: the expensive first part of the augmentation, a function called as in `tf.data.Dataset.map`. What it
       returns is cached, so let it be small: uint8 rather than float32.
-    final_fn: the cheap last part, a function of what `partial_fn` returns. None for none: the samples are used as
-      they are cached, which is echoing across epochs. A `tf.numpy_function` in it must not write into its argument,
-      which is the cached sample itself.
+    final_fn: the cheap last part, a function of what `partial_fn` returns. None yields the samples as they are cached,
+      which is echoing across epochs. A `tf.numpy_function` in it must not write into its argument, which is the cached
+      sample itself.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
-      training.
+      training; 2 and 3 kept its accuracy in the paper.
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
-      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. One in memory serves one stage at a time.
-      One on disk goes on in the next run where this one stops, and may be used by several processes at once: give them
-      the same functions, `r` and `seed`, and each another `order_seed`. A `rtf.PipelineWarning` tells where another
-      `partial_fn` has prepared what is there; `CacheStore(path, overwrite=True)` begins anew.
-    seed: an int that fixes the order, the eviction and the seeds that the functions get. None for the one of a
-      `store` on disk that was used before, else for one derived from `tf.random.set_seed`, or a random one where that
-      was not called.
-    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store need fresh samples at different
-      times then, so that each finds more of them prepared by the others.
-    shuffle_buffer_size: for a source that is read as a stream, how many of its elements are held to be prepared in
-      random order, an int; 1 for the order of the stream. None for 1,000, but no more once they have 256 MB. Without effect
-      on a source with random access, whose order is uniformly random.
+      `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
+      time. A store on disk is used again by the next run, and by several processes at once: give them the same
+      functions, `r` and `seed`, and each its own `order_seed`. If another `partial_fn` has prepared what it holds, a
+      `rtf.PipelineWarning` says so; `CacheStore(path, overwrite=True)` starts with an empty one.
+    seed: an int that fixes the order, the eviction and the seeds that the functions get. None takes the seed with which
+      a `store` on disk was used before, else one derived from `tf.random.set_seed`, else a random one.
+    order_seed: an int that fixes the order in place of `seed`. Jobs that share a store and have different ones need
+      fresh samples at different times, so each finds more samples that the others have prepared.
+    shuffle_buffer_size: for a source that is read as a stream, how many of its elements the shuffle buffer holds, an
+      int; 1 keeps the order of the stream. None is 1,000, at most 256 MB of them. Without effect on a source with
+      random access, whose order is uniformly random.
     eviction: "balanced", or "reference_count", the naive baseline of the paper (section 5.2): every sample is
       evicted after `r` uses, so that all are prepared in one epoch and none in the next.
     shuffle: "cache_aware", or "uniform", the baseline: fresh samples are not spread evenly over the epoch.
     num_parallel_calls: how many calls of both functions together run at once, an int or an int64 tensor, at most 1,024.
-      `tf.data.AUTOTUNE` stands for as many as the pipeline's thread pool has threads: the processors, or
-      `options.threading.private_threadpool_size`. One of them is the consumer's thread, which prepares a sample itself
-      before it waits, unless a function calls Python. Within a call an operation has its share of the processors, or what
-      `options.threading.max_intra_op_parallelism` says. None is one call after the other in the consumer's thread, with
-      no thread of its own. An epoch that is left early has prepared some samples ahead; they stay in the store.
-    deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False hands them out as
-      they become ready. None is the option of the pipeline. Under `tf.config.experimental.enable_op_determinism`
-      functions that have a state are called one after the other.
+      `tf.data.AUTOTUNE` is the size of the pipeline's thread pool: the number of processors, or
+      `options.threading.private_threadpool_size`. One of the threads is the consumer's, which prepares a sample itself
+      before it waits, unless a function calls Python. Within a call, an operation uses its share of the processors, or
+      `options.threading.max_intra_op_parallelism`. None runs one call at a time in the consumer's thread, and starts no
+      thread. If you leave an epoch early, samples that were prepared ahead stay in the store.
+    deterministic: whether samples come in the order of the epoch, as in `tf.data.Dataset.map`. False yields them as
+      they become ready. None follows the option of the pipeline. Under
+      `tf.config.experimental.enable_op_determinism` stateful functions are called one at a time.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
-    A `tf.data.Dataset` of what `final_fn` returns, as many elements as the source has.
+    A transformation for `tf.data.Dataset.apply`; the method `refurbish` applies it. It returns a `tf.data.Dataset` of
+    what `final_fn` returns, with as many elements as the source.
 
   Raises:
-    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not one of what is
-      allowed; the source is empty or infinite, or its order changes; `store` is in use or too small for one sample,
-        or is on disk and cannot be used, has samples that were prepared in another way, also by the layers of another
-        version of `rtf.augment`, or was deleted while it is in use.
+    ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
+      the source is empty or infinite, or its order changes; `store` is in use or too small for one sample; or it is on
+      disk and cannot be opened, holds samples that were prepared in another way, such as by another version of
+      `rtf.augment`, or was deleted while in use.
     TypeError: an argument is of the wrong type; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`.
-    tf.errors.InvalidArgumentError: when it runs, a sample does not fit into `store` at all or is not of the structure
-      that `partial_fn` was traced with.
+    tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure
+      with which `partial_fn` was traced.
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
-  _check_arguments(
-      partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
-      deterministic, name)
-  if isinstance(store, (str, os.PathLike)):
-    store = CacheStore(store)
-  any_seed = seed is None and (store is None or store.path is None)
-  if seed is None and not any_seed:
-    seed = _seed_of(store)
-  seed = checks.stage_seed(seed)
-  order_seed = seed if order_seed is None else int(order_seed)
-  dataset = _RefurbishDataset(
-      dataset_graph.without_autotuner(self), partial_fn, final_fn, r, store, {"seed": seed, "order_seed": order_seed, "any_seed": any_seed},
-      {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
-      0 if num_parallel_calls is None else num_parallel_calls,
-      {True: "true", False: "false", None: "default"}[deterministic], name)
-  if store is not None and store.path is not None:
-    fingerprint.check_store(store, r, dataset.fingerprint_of_samples())
-  mistakes.check_source(self)
-  return dataset
+  checks.check_callable("partial_fn", partial_fn)
+  if final_fn is not None:
+    checks.check_callable("final_fn", final_fn)
+  _check_reuse_factor(r)
+  _check_store(store)
+  for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
+    if value is not None:
+      checks.check_whole_number(seed_name, value, -2**63)
+  if shuffle_buffer_size is not None:
+    checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
+  checks.check_choice("eviction", eviction, get_args(Eviction))
+  checks.check_choice("shuffle", shuffle, get_args(Shuffle))
+  if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
+    if num_parallel_calls != tf.data.AUTOTUNE:
+      checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
+  if not isinstance(deterministic, (bool, type(None))):
+    raise TypeError(f"deterministic must be True, False, or None to follow the option of the pipeline, got {deterministic!r}.")
+  if not isinstance(name, (str, type(None))):
+    raise TypeError(f"name must be a string or None, got {name!r}.")
 
+  def transformation(source):
+    kept = CacheStore(store) if isinstance(store, (str, os.PathLike)) else store
+    on_disk = kept is not None and kept.path is not None
+    stage_seed = checks.stage_seed(_seed_of(kept) if seed is None and on_disk else seed)
+    seeds = {
+        "seed": stage_seed, "order_seed": stage_seed if order_seed is None else int(order_seed),
+        "any_seed": seed is None and not on_disk}
+    dataset = _RefurbishDataset(
+        dataset_graph.without_autotuner(source), partial_fn, final_fn, r, kept, seeds,
+        {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
+        0 if num_parallel_calls is None else num_parallel_calls,
+        {True: "true", False: "false", None: "default"}[deterministic], name)
+    if on_disk:
+      fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
+    mistakes.check_source(source)
+    return dataset
 
-# As a method of `tf.data.Dataset` it is to be called by its public name, in `help` and in error messages.
-_refurbish.__name__ = "refurbish"
-_refurbish.__qualname__ = "Dataset.refurbish"
+  return transformation
 
 
 class _RefurbishDataset(dataset_ops.UnaryDataset):
-  """Every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
+  """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
   def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
                deterministic, name):
@@ -219,16 +203,16 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._final, final_seed = (None, False) if final_fn is None else _trace(
         final_fn, sample_spec, "final_fn", "what partial_fn returns")
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
-    # One string names the state of the stage, in whatever graph it ends up. It comes from an op, as a stage that is built
-    # in a function, such as that of `interleave`, is another one at each call.
+    # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
+    # a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
-    # The dataset holds the store itself; this is for those who hold only the dataset and reach for the store by name.
+    # The op holds the store itself. With this reference the store's name stays valid for who holds only the dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
     drawn_by = f"rtf.augment version {layers.DRAWS_VERSION}"
     if on_disk:
       _check_layers(store, drawn_by)
-      # First, so that a store which is refused keeps nothing of this stage.
+      # First, so that a rejected store keeps no setting of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
     functions = self._functions()
     with checks.build_errors():
@@ -245,7 +229,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
           sample_shapes=structure.get_flat_tensor_shapes(sample_spec), **seeds, **order, **self._common_args)
     super().__init__(input_dataset, variant)
     if on_disk:
-      # Not before: a store that was filled by hand has no layers, and is refused.
+      # Not before: the op rejects a store that was filled by hand, which has no layers.
       store._agree({LAYERS: drawn_by})  # pylint: disable=protected-access
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
@@ -257,11 +241,11 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     return fingerprint.of_stage(self._input_dataset, self._partial.function)
 
   def draws(self):
-    """By which operations its functions draw random numbers of their own."""
+    """The operations by which its functions draw random numbers without a seed from the stage."""
     return set().union(*map(tracing.draws, self._functions()))
 
   def saved_state(self):
-    """Where the stage is between two epochs, as a dict for JSON."""
+    """The state of the stage between two epochs, as a dict for JSON."""
     state, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
     return {"state": state.numpy().tolist(), "reuse_factor": float(reuse_factor)}
 
@@ -282,7 +266,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       epoch = (f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, "
                f"{cached:,.0f} cached")
     else:
-      known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not known yet"
+      known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not yet known"
       epoch = f"{known}; reuse begins after the first epoch that is read to its end"
     order = [f"{self._order['eviction'].replace('_', '-')} eviction",
              f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {seed}"]
@@ -300,7 +284,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     if not all(inline):
       # Old-style control flow, of tf.compat.v1.
       usual = " and ".join(name for name, is_inline in zip(("partial_fn", "final_fn"), inline) if not is_inline)
-      rows.append(("calls", f"{usual} by TensorFlow's default executor, which costs more"))
+      rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])
 
@@ -315,23 +299,23 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
   def _describe_source(self, random_access, num_samples, num_kept):
     if random_access:
       if num_kept < 0:
-        return "by index: what is fresh is read, and nothing else"
+        return "by index: only fresh samples are read"
       fresh = num_samples - num_kept * (1 - 1 / self._r)
       return f"by index: about {fresh:,.0f} of {num_samples:,} elements are read in an epoch after the first"
     stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()  # pylint: disable=protected-access
     if any(isinstance(each, tf.data.TFRecordDataset) for each in stats.datasets("rtf.describe", self._input_dataset)):
-      # To TensorFlow that is a flat_map of their names.
+      # TensorFlow makes it of a flat_map over the file names.
       stream = re.sub("^FlatMap", "TFRecord", stream)
     elements = f"all {num_samples:,} elements" if num_samples >= 0 else "all elements"
     because = f", because of {dataset_graph.method_name(stream)}" if stream else ""
     return f"a stream{because}: {elements} are read in every epoch{_way_out(stream)}"
 
 
-# By the beginnings of the names of TensorFlow's operations.
+# Hints, by how the names of TensorFlow's operations begin.
 _WAYS_OUT = {
     ("TFRecord", "Interleave", "ParallelInterleave"): "rtf.sources.tfrecord reads TFRecord files by index",
-    ("Repeat",): "echo(n), with a whole n, in place of repeat(n) is read by index",
-    ("FlatMap",): "rtf.sources.data_source reads what Python has by index",
+    ("Repeat",): "echo(n) with a whole n is read by index, repeat(n) is not",
+    ("FlatMap",): "rtf.sources.data_source reads Python objects by index",
 }
 
 
@@ -342,33 +326,8 @@ def _way_out(op):
   return ""
 
 
-def _check_arguments(
-    partial_fn, final_fn, r, store, seed, order_seed, shuffle_buffer_size, eviction, shuffle, num_parallel_calls,
-    deterministic, name):
-  """Raises ValueError or TypeError for what is wrong whatever the source is."""
-  checks.check_callable("partial_fn", partial_fn)
-  if final_fn is not None:
-    checks.check_callable("final_fn", final_fn)
-  _check_reuse_factor(r)
-  _check_store(store)
-  for seed_name, value in (("seed", seed), ("order_seed", order_seed)):
-    if value is not None:
-      checks.check_whole_number(seed_name, value, -2**63)
-  if shuffle_buffer_size is not None:
-    checks.check_whole_number("shuffle_buffer_size", shuffle_buffer_size, 1)
-  checks.check_choice("eviction", eviction, get_args(Eviction))
-  checks.check_choice("shuffle", shuffle, get_args(Shuffle))
-  if not (num_parallel_calls is None or num_parallel_calls is tf.data.AUTOTUNE or tf.is_tensor(num_parallel_calls)):
-    if num_parallel_calls != tf.data.AUTOTUNE:
-      checks.check_whole_number("num_parallel_calls", num_parallel_calls, 1)
-  if not isinstance(deterministic, (bool, type(None))):
-    raise TypeError(f"deterministic must be True, False or None for the option of the pipeline, got {deterministic!r}.")
-  if not isinstance(name, (str, type(None))):
-    raise TypeError(f"name must be a string or None, got {name!r}.")
-
-
 def _trace(function, element_spec, what, of):
-  """A function as `map` traces it, and whether it is given a seed behind the components of an element, which is `of`."""
+  """Returns the function as `map` traces it, and whether it takes a seed. `of` describes its argument, for messages."""
   with_seed = tracing.takes_seed(function, element_spec)
   traceable = tracing.traceable(function)
   traced, input_structure = traceable, element_spec
@@ -380,31 +339,31 @@ def _trace(function, element_spec, what, of):
 
 
 def _seed_of(store):
-  """The seed that the stages on a store on disk share: that of the first one, also of those that begin together."""
+  """The seed that all stages on a store on disk share: the first stage to ask for one sets it."""
   # pylint: disable=protected-access
   settings = store._agree({})
   if "seed" not in settings:
     try:
       settings = store._agree({"seed": str(checks.stage_seed(None))})
     except ValueError:
-      settings = store._agree({})  # Another one was faster.
+      settings = store._agree({})  # Another process has set it meanwhile.
   return settings["seed"]
 
 
 def _check_layers(store, drawn_by):
-  """Raises ValueError for a store whose samples were prepared by layers that draw other random numbers."""
+  """Raises ValueError if layers that draw other random numbers prepared the samples in the store."""
   before = store._agree({}).get(LAYERS, drawn_by)  # pylint: disable=protected-access
   if before != drawn_by:
     raise ValueError(
-        f"The samples in the cache store {store.path} were prepared with the layers of {before}, and those of this "
-        f"refurbish_tf, {drawn_by}, draw other random numbers from a seed. Begin anew with "
-        "store=rtf.CacheStore(path, overwrite=True) or in another directory, or use the refurbish_tf that has prepared "
+        f"store {store.path} holds samples that the layers of {before} prepared, but the layers of this refurbish_tf, "
+        f"{drawn_by}, draw other random numbers from the same seed. Start with an empty store by "
+        "store=rtf.CacheStore(path, overwrite=True), give another directory, or use the refurbish_tf that prepared "
         "them.")
 
 
 def _check_reuse_factor(r):
   if isinstance(r, bool) or not isinstance(r, numbers.Real):
-    raise TypeError(f"r, the reuse factor, must be a real number of at least 1, such as 2 or 1.5, got {r!r}.")
+    raise TypeError(f"r, the reuse factor, must be a real number of at least 1, such as 3 or 1.5, got {r!r}.")
   try:
     factor = float(r)
   except OverflowError:
@@ -422,5 +381,5 @@ def _check_store(store):
   if store is None or isinstance(store, CacheStore):
     return
   raise TypeError(
-      f"store must be None, for memory without a limit, a directory, or a CacheStore, got {store!r}. To bound the "
-      "memory write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")
+      f"store must be None (memory without a limit), a directory, or a CacheStore, got {store!r}. To bound the memory, "
+      "write store=rtf.CacheStore(max_bytes=...); to keep the samples on disk, store=\"/path/of/a/directory\".")

@@ -10,18 +10,18 @@ from refurbish_tf._internal import native
 
 @dataclasses.dataclass(frozen=True)
 class EpochStats:
-  """Counts of one epoch of a stage `refurbish`, or of all together.
+  """Counts of one epoch of a `refurbish` stage, or of all together.
 
   Attributes:
     fresh: samples that were prepared, cache misses.
     cached: samples that were taken from the cache store, cache hits.
     evicted: samples that the schedule evicted when the epoch began.
-    absent: how many of the fresh samples the schedule expected in the store. They were not there because an earlier
-      epoch was stopped early, because they were removed, or because there was no room.
+    absent: how many of the fresh samples should have been in the store by the schedule. They were not there because an
+      earlier epoch was stopped early, because they were removed, or because there was no room.
     bytes: bytes held by the cache store when the next epoch began, or now if none has begun.
-    fresh_wait: seconds that the stage waited for fresh samples, for their source and `partial_fn`. What waits for
-      the stage is not told: a `prefetch` behind it may hide all of this from the training step.
-    store_wait: seconds that the stage waited for a cache store on disk to be read. 0.0 for one in memory.
+    fresh_wait: seconds that the stage waited for fresh samples, that is for their source and `partial_fn`. Training
+      need not have waited: a `prefetch` behind the stage may hide all of it.
+    store_wait: seconds that the stage waited for reads of a cache store on disk. 0.0 for one in memory.
   """
   fresh: int
   cached: int
@@ -34,12 +34,12 @@ class EpochStats:
 
 @dataclasses.dataclass(frozen=True)
 class EchoStats:
-  """Counts of one iteration of a stage `echo(rtf.AUTOTUNE)`, or of all together.
+  """Counts of one iteration of an `echo(rtf.AUTOTUNE)` stage, or of all together.
 
   Attributes:
     fresh: elements that were yielded for the first time.
     repeated: elements that were yielded again.
-    fresh_wait: seconds that the stage waited for a fresh element, as the newest one was used up.
+    fresh_wait: seconds that the stage waited for a fresh element after it had yielded the newest one `max_e` times.
   """
   fresh: int
   repeated: int
@@ -47,7 +47,7 @@ class EchoStats:
 
   @property
   def factor(self) -> float:
-    """The echoing factor reached: how often an element was yielded on average. 1.0 when there was none."""
+    """The echoing factor reached: how often an element was yielded on average. 1.0 if there was no element."""
     return (self.fresh + self.repeated) / self.fresh if self.fresh else 1.0
 
 
@@ -57,12 +57,12 @@ class StageStats:
 
   Attributes:
     name: the `name` that the stage was given, else "refurbish" or "echo".
-    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun in this process. An epoch that
-      was resumed from a checkpoint is one of its own.
+    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun in this process. An epoch
+      resumed from a checkpoint has an entry of its own.
     total: `EpochStats`, or `EchoStats`, of all epochs together.
   """
   name: str
-  # Which of the two they are depends on the stage, and who asks knows it.
+  # EpochStats or EchoStats, depending on the stage, which the caller knows.
   epochs: Tuple[Any, ...]
   total: Any
 
@@ -107,15 +107,15 @@ def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
   >>> stage.total.factor == num_yielded / 3
   True
 
-  An `echo` with a number repeats just as it was told and is not listed.
+  An `echo` by a number is not listed: it has nothing to count.
 
   Args:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A list of `StageStats`, upstream first. Each prints as a table. It is empty when `dataset` has no such stage, or has it
-    in a function, as of `flat_map`, or has come as an argument of a `tf.function` or through a tf.data service, which
-    keep only what it yields.
+    A list of `StageStats`, upstream first. Each prints as a table. It is empty if `dataset` has no such stage, or none
+    that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
+    argument of a `tf.function` or through a tf.data service, is hidden.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.
@@ -138,14 +138,14 @@ def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
 
 
 class _Stages(list):
-  """A list that says why there is nothing in it when it is asked for a stage."""
+  """A list that says why it is empty when it is asked for a stage."""
 
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-          "The dataset has no stage that rtf.stats counts for: no refurbish, and no echo(rtf.AUTOTUNE). Give it the "
-          "dataset with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source; of a "
-          "stage in a function, as of flat_map, nothing is known.")
+          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE). Give it the dataset "
+          "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
+          "inside a function, such as that of flat_map, cannot be seen.")
     return super().__getitem__(index)
 
 
@@ -153,17 +153,17 @@ def datasets(function, dataset):
   """`dataset` and all that it is made from, each once, upstream first and from left to right.
 
   Args:
-    function: the name of the function that asks, for error messages.
+    function: the name of the calling function, for error messages.
     dataset: a `tf.data.Dataset`.
 
   Raises:
     TypeError, RuntimeError: as `stats` does.
   """
   if not isinstance(dataset, tf.data.Dataset):
-    raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")
+    raise TypeError(f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages.")
   if not tf.executing_eagerly():
     raise RuntimeError(
-        f"{function} reads counts now, so it cannot be a part of a tf.function: call it outside of one.")
+        f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
   found = dataset_graph.upstream_first(dataset)
   for each in found:
     for kind in ("refurbish", "echo"):
@@ -171,13 +171,13 @@ def datasets(function, dataset):
       if stage is not None and tf.is_symbolic_tensor(stage):
         article = "an" if kind == "echo" else "a"
         raise RuntimeError(
-            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function: it is another "
-            "stage at each call. Build the dataset outside.")
+            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function, which builds a "
+            "new stage at each call. Build the dataset outside.")
   return found
 
 
 def _epoch_stats(kind, row):
-  """The counts of a row in which times are in nanoseconds."""
+  """The counts of a row, whose times are in nanoseconds."""
   names = [field.name for field in dataclasses.fields(kind)]
   return kind(*(1e-9 * value if name.endswith("_wait") else value for name, value in zip(names, row)))
 

@@ -253,25 +253,25 @@ class TestEveryLayer:
       list(dataset)
 
   @pytest.mark.parametrize("image, error, said", [
-      (tf.zeros([4, 4, 3]), TypeError, "dtype float32; it must be uint8.*tf.cast"),
-      (tf.zeros([4, 4, 3], tf.int32), TypeError, "dtype int32; it must be uint8"),
-      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, "),
-      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\); .*channels=3"),
-      (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\); .*channels=3"),
-      (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\); .*before batch")])
+      (tf.zeros([4, 4, 3]), TypeError, "float32"),
+      (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
+      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
+      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\)"),
+      (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\)"),
+      (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\).*before batch")])
   def test_refuses_an_image(self, name, image, error, said):
-    with pytest.raises(error, match=f"{name} was given an image of {said}"):
+    with pytest.raises(error, match=f"image of {name} .*{said}"):
       LAYERS[name](image, [7, 0])
     dataset = tf.data.Dataset.from_tensors(image)
-    with pytest.raises(error, match=f"{name} was given an image of {said}"):
+    with pytest.raises(error, match=f"image of {name} .*{said}"):
       dataset.map(lambda image: LAYERS[name](image, [7, 0]))
 
   @pytest.mark.parametrize("seed, error, said", [
-      (7, ValueError, r"shape \(\); it must be \[2\]"),
-      ([1, 2, 3], ValueError, r"shape \(3,\); it must be \[2\]"),
-      ([0.5, 1.5], TypeError, "dtype float32; it must be int32 or int64")])
+      (7, ValueError, r"shape \(\)"),
+      ([1, 2, 3], ValueError, r"shape \(3,\)"),
+      ([0.5, 1.5], TypeError, "float32")])
   def test_refuses_a_seed(self, name, seed, error, said):
-    with pytest.raises(error, match=f"{name} was given a seed of {said}"):
+    with pytest.raises(error, match=f"seed of {name} .*{said}"):
       LAYERS[name](np.zeros([4, 4, 3], np.uint8), seed)
 
 
@@ -279,7 +279,7 @@ class TestEveryLayer:
     (-0.1, ValueError), (10.5, ValueError), (float("nan"), ValueError), (float("inf"), ValueError),
     ("9", TypeError), (None, TypeError), (True, TypeError), ([9], TypeError)])
 def test_rand_augment_layer_refuses_a_magnitude(magnitude, error):
-  with pytest.raises(error, match="magnitude=.*; it must be a real number from 0 to 10. Pass") as raised:
+  with pytest.raises(error, match="^magnitude of rand_augment_layer") as raised:
     augment.rand_augment_layer(magnitude)
   assert repr(magnitude) in str(raised.value)
 

@@ -95,36 +95,36 @@ class TestRandomCropAndFlipBatch:
 class TestRefusal:
 
   @pytest.mark.parametrize("images, error, said", [
-      (tf.zeros([2, 4, 4, 3]), TypeError, "dtype float32; they must be uint8.*mean and std"),
-      (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\); they must be \[batch, .*after batch"),
+      (tf.zeros([2, 4, 4, 3]), TypeError, "float32"),
+      (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\).*after batch"),
       (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)")])
   def test_of_images(self, images, error, said):
     batched = augment.random_crop_and_flip_batch(4)
-    with pytest.raises(error, match=f"random_crop_and_flip_batch was given images of {said}"):
+    with pytest.raises(error, match=f"images of random_crop_and_flip_batch .*{said}"):
       batched(images)
-    with pytest.raises(error, match=f"random_crop_and_flip_batch was given images of {said}"):
+    with pytest.raises(error, match=f"images of random_crop_and_flip_batch .*{said}"):
       tf.data.Dataset.from_tensors(images).map(batched)
 
   @pytest.mark.parametrize("seed, error", [(7, ValueError), ([0.5, 1.5], TypeError)])
   def test_of_a_seed(self, seed, error):
-    with pytest.raises(error, match="random_crop_and_flip_batch was given a seed of"):
+    with pytest.raises(error, match="seed of random_crop_and_flip_batch"):
       augment.random_crop_and_flip_batch(4)(_images(2, 4, 4), seed=seed)
 
   @pytest.mark.parametrize("padding, error", [
       (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError)])
   def test_of_a_padding(self, padding, error):
-    with pytest.raises(error, match="random_crop_and_flip_batch was given padding=.*; it must be a whole number"):
+    with pytest.raises(error, match=f"padding of random_crop_and_flip_batch .*{padding}"):
       augment.random_crop_and_flip_batch(padding)
 
   @pytest.mark.parametrize("mean, std, error, said", [
-      (0.5, None, ValueError, "mean=0.5 and std=None; there must be both"), (None, 1, ValueError, "both or none"),
-      ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"),
-      (0, 255, ValueError, "std=.255.0.; .*Divide a std of 0 to 255"),
-      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "from 0 to 1.*Divide a mean of 0 to 255")])
+      (0.5, None, ValueError, "mean and std .*mean=0.5 and std=None"), (None, 1, ValueError, "mean and std "),
+      ("0.5", 1, TypeError, "^mean .*'0.5'"),
+      (0, 255, ValueError, "^std .*255.0"),
+      ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7], ValueError, "^mean .*125.3")])
   def test_of_a_normalisation(self, mean, std, error, said):
-    with pytest.raises(error, match=f"random_crop_and_flip_batch was given .*{said}"):
+    with pytest.raises(error, match=said):
       augment.random_crop_and_flip_batch(4, mean, std)
 
   def test_of_images_with_another_number_of_channels(self):
-    with pytest.raises(ValueError, match="of 3 channels and images of 1; there must be as many"):
+    with pytest.raises(ValueError, match="mean and std .*1, got 3"):
       augment.random_crop_and_flip_batch(4, MEAN, STD)(_images(2, 4, 4, 1))

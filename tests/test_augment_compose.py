@@ -167,11 +167,11 @@ class TestCompose:
     assert (dark.numpy() == 100).all() and (bright.numpy() == 255).all()
 
   def test_refuses_a_dict_without_image(self):
-    with pytest.raises(ValueError, match=r"entries \['label', 'picture'\]; there must be one named 'image'. Rename"):
+    with pytest.raises(ValueError, match=r"^image .*\['label', 'picture'\]"):
       augment.compose([_doubling])({"picture": IMAGES["noise"], "label": 3})
 
   def test_refuses_a_seed(self):
-    with pytest.raises(ValueError, match=r"A composed function was given a seed of shape \(\); it must be \[2\]"):
+    with pytest.raises(ValueError, match=r"seed of a composed function .*\(\)"):
       augment.compose([augment.random_flip()])(IMAGES["noise"], seed=7)
 
 
@@ -203,24 +203,24 @@ class TestSplit:
     assert "seed" not in inspect.signature(final_fn).parameters
 
   @pytest.mark.parametrize("at, error, said", [
-      (0, ValueError, "at=0; .* from 1 to 5, .*Dataset.map"), (6, ValueError, "at=6; .* from 1 to 5"),
-      (-1, ValueError, "at=-1; .* from 1 to 5"), (1.0, TypeError, "at=1.0; .* whole number from 1 to 5"),
-      ("1", TypeError, "at='1'; .* whole number"), (None, TypeError, "at=None"), (True, TypeError, "at=True")])
+      (0, ValueError, "5.* 0.*Dataset.map"), (6, ValueError, "5.* 6"),
+      (-1, ValueError, "5.* -1"), (1.0, TypeError, "5.* 1.0"),
+      ("1", TypeError, "'1'"), (None, TypeError, "None"), (True, TypeError, "True")])
   def test_refuses_a_place(self, at, error, said):
-    with pytest.raises(error, match=f"split was given {said}"):
+    with pytest.raises(error, match=f"^at .*{said}"):
       augment.split(PIPELINE, at)
 
 
 @pytest.mark.parametrize("whose, function", [
     ("compose", augment.compose), ("split", functools.partial(augment.split, at=1))])
 @pytest.mark.parametrize("given, error, said", [
-    ([], ValueError, "no layers; there must be at least one"), ((), ValueError, "no layers"),
-    (augment.random_flip(), TypeError, r"layers=random_flip\(\); it must be a list or tuple"),
-    (None, TypeError, "layers=None"), ("flip", TypeError, "layers='flip'"),
-    ([augment.random_flip(), 3], TypeError, "3 at position 1 of layers; it must be callable"),
+    ([], ValueError, "at least one"), ((), ValueError, "at least one"),
+    (augment.random_flip(), TypeError, r"list .*random_flip\(\)"),
+    (None, TypeError, "list .*None"), ("flip", TypeError, "list .*'flip'"),
+    ([augment.random_flip(), 3], TypeError, "3 at position 1"),
     ([None], TypeError, "None at position 0")])
 def test_refuses_layers(whose, function, given, error, said):
-  with pytest.raises(error, match=f"{whose} was given {said}"):
+  with pytest.raises(error, match=f"^layers of {whose} .*{said}"):
     function(given)
 
 

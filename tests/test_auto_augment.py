@@ -214,26 +214,25 @@ class TestRefusal:
 
   @pytest.mark.parametrize("policy", ["svhn", "CIFAR10", "", None, 9, ["cifar10"]])
   def test_of_a_policy(self, policy):
-    with pytest.raises(ValueError, match=r"policy=.*; it must be one of \['cifar10', 'imagenet'\]. Pass") as raised:
+    with pytest.raises(ValueError, match=r"^policy of auto_augment_layers .*\['cifar10', 'imagenet'\]") as raised:
       augment.auto_augment_layers(policy)
     assert repr(policy) in str(raised.value)
 
   @pytest.mark.parametrize("positions, said", [
-      ("f", "first layer of .* at position 0"), ("s", "second layer of .* at position 0"),
-      ("sf", "second layer of .* at position 0"), ("fcs", "first layer of .* at position 0"),
-      ("cf", "first layer of .* at position 1"), ("cs", "second layer of .* at position 1"),
-      ("fsf", "first layer of .* at position 2"), ("fss", "second layer of .* at position 2"),
-      ("ff", "first layer of .* at position 0"), ("fi", "first layer of .*'cifar10'.* at position 0")])
+      ("f", "first .*at position 0"), ("s", "second .*at position 0"), ("sf", "second .*at position 0"),
+      ("fcs", "first .*at position 0"), ("cf", "first .*at position 1"), ("cs", "second .*at position 1"),
+      ("fsf", "first .*at position 2"), ("fss", "second .*at position 2"), ("ff", "first .*at position 0"),
+      ("fi", "'cifar10'.*first .*at position 0")])
   def test_of_one_layer_without_the_other(self, positions, said):
     first, second = augment.auto_augment_layers("cifar10")
     layer = {"f": first, "s": second, "c": augment.random_crop(1), "i": augment.auto_augment_layers("imagenet")[1]}
     for whose in (augment.compose, lambda layers: augment.split(layers, 1)):
-      with pytest.raises(ValueError, match=f"was given the {said} of layers without the other one .*Pass \\[\\*auto"):
+      with pytest.raises(ValueError, match=f"^layers of .*{said}"):
         whose([layer[position] for position in positions])
 
   def test_of_an_image_that_has_no_sub_policy(self):
     _, second = augment.auto_augment_layers("cifar10")
-    with pytest.raises(TypeError, match="The second layer of auto_augment_layers was given an image of type ndarray"):
+    with pytest.raises(TypeError, match="image of the second layer .*ndarray"):
       second(IMAGES["noise"], [7, 0])
 
 

@@ -155,7 +155,7 @@ def test_one_structure_to_a_store():
   store.put(0, {"image": tf.zeros([2, 3]), "label": 1})
   for other in (tf.zeros([2, 3]), {"image": tf.zeros([2, 3])}, {"image": tf.zeros([2, 3]), "label": 1.5},
                 {"image": tf.zeros([2, 3, 1]), "label": 1}, (tf.zeros([2, 3]), 1)):
-    with pytest.raises(ValueError, match="(?s)structure.*have.*one kind of sample"):
+    with pytest.raises(ValueError, match="^sample .*structure"):
       store.put(1, other)
   store.put(1, {"image": tf.zeros([4, 5]), "label": 1})
   assert store.get(1)["image"].shape == [4, 5]
@@ -206,7 +206,7 @@ def test_element_spec():
   store.put(0, {"x": tf.constant([1, 2])})
   assert get(0)["x"].numpy().tolist() == [1, 2]
   for wrong in ({"x": tf.constant([1.5])}, {"x": tf.constant(1)}, {"y": tf.constant([1])}):
-    with pytest.raises(ValueError, match="one kind of sample"):
+    with pytest.raises(ValueError, match="^sample .*structure"):
       store.put(0, wrong)
 
 
@@ -327,13 +327,13 @@ def test_many_threads():
 def test_bad_arguments():
   """Bad arguments of CacheStore are refused, with what is allowed."""
   for max_bytes in (0, -5):
-    with pytest.raises(ValueError, match=f"positive, got {max_bytes}"):
+    with pytest.raises(ValueError, match=f"^max_bytes .*positive, got {max_bytes}"):
       rtf.CacheStore(max_bytes=max_bytes)
   for max_bytes in (2**63, 2**70):
-    with pytest.raises(ValueError, match=rf"max_bytes must be at most 2\*\*63 - 1 bytes or None for no limit, got {max_bytes}"):
+    with pytest.raises(ValueError, match=rf"^max_bytes .*2\*\*63 - 1.*got {max_bytes}"):
       rtf.CacheStore(max_bytes=max_bytes)
   for max_bytes in (1.5, "100", True, False):
-    with pytest.raises(TypeError, match="max_bytes must be a whole number.*got"):
+    with pytest.raises(TypeError, match="^max_bytes .*got"):
       rtf.CacheStore(max_bytes=max_bytes)
   assert rtf.CacheStore(max_bytes=np.int64(100)).max_bytes == 100
   assert rtf.CacheStore(max_bytes=2**63 - 1).max_bytes == 2**63 - 1

@@ -182,7 +182,7 @@ def test_errors_within_refurbish():
   source = Batched(12)
   train = data_source(source).refurbish(lambda x: x, r=2, seed=1)
   source.fails = {4}
-  with pytest.warns(RuntimeWarning, match="__getitems__ of Batched raised KeyError: 'no 4'.*one by one"):
+  with pytest.warns(RuntimeWarning, match="__getitems__ of Batched .*KeyError: 'no 4'"):
     iterator, values, errors = iter(train), [], 0
     while True:
       try:
@@ -199,8 +199,8 @@ def test_errors_within_refurbish():
 
 @pytest.mark.parametrize("returned, match", [
     (lambda elements: iter(elements), "returned list_iterator"), (lambda elements: None, "returned NoneType"),
-    (lambda elements: elements[:-1], r"asked for, 2, and returned 1 elements"),
-    (lambda elements: elements + [1], r"asked for, 2, and returned 3 elements"),
+    (lambda elements: elements[:-1], r" 2, but returned 1 elements"),
+    (lambda elements: elements + [1], r" 2, but returned 3 elements"),
     (lambda elements: dict(enumerate(elements)), "returned dict")])
 def test_what_getitems_must_return(returned, match):
   class Odd(Batched):
@@ -210,7 +210,7 @@ def test_what_getitems_must_return(returned, match):
   iterator = iter(data_source(Odd(4)))
   next(iterator)
   for i in (1, 2):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} .*__getitems__ of Odd must return a list.*{match}"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"Element {i} .*__getitems__ of Odd .*{match}"):
       next(iterator)
   assert int(next(iterator)) == 9
 
@@ -223,7 +223,7 @@ def test_a_source_that_shrinks(kind):
   next(iterator)
   source.n = 3
   assert checkpoints.take(iterator, 2) == [1, 4]
-  with pytest.raises(tf.errors.DataLossError, match="Element 3 .*IndexError.*has 3 elements now, and had 6"):
+  with pytest.raises(tf.errors.DataLossError, match="Element 3 .*IndexError.* 3 elements .* 6 "):
     next(iterator)
 
 
@@ -445,16 +445,17 @@ class _NoLength:
 
 
 @pytest.mark.parametrize("source, arguments, error, match", [
-    (iter([1]), {}, TypeError, "list_iterator has no __len__.*from_generator"),
-    (_NoLength(), {}, TypeError, "no __len__"), ({1, 2}, {}, TypeError, "no __getitem__"),
-    (tf.data.Dataset.range(3), {}, TypeError, "no __getitem__|is one already"),
-    ([], {}, ValueError, "no elements.*element_spec"), ([()], {}, TypeError, "no components"),
-    ([1], {"batch_reads": 0}, ValueError, "batch_reads must be .*at least 1"),
-    ([1], {"batch_reads": 1.0}, TypeError, "batch_reads"), ([1], {"batch_reads": 10**6}, ValueError, "at most 65,536"),
-    ([1], {"element_spec": tf.int64}, TypeError, "tf.TensorSpec"), ([1], {"element_spec": ()}, TypeError, "a component"),
-    ([1], {"element_spec": [tf.TensorSpec([], tf.int64)]}, TypeError, "tf.TensorSpec"),
-    ([1], {"element_spec": tf.RaggedTensorSpec([None], tf.int64)}, TypeError, "tf.TensorSpec"),
-    ([1], {"element_spec": tf.TensorSpec([], tf.variant)}, TypeError, "numbers or strings"),
+    (iter([1]), {}, TypeError, "^source .*list_iterator has no __len__"),
+    (_NoLength(), {}, TypeError, "^source .*no __len__"), ({1, 2}, {}, TypeError, "^source .*no __getitem__"),
+    (tf.data.Dataset.range(3), {}, TypeError, "^source .*(no __getitem__|tf.data.Dataset)"),
+    ([], {}, ValueError, "^source .*empty"), ([()], {}, TypeError, "^source .*component.* \\(\\)"),
+    ([1], {"batch_reads": 0}, ValueError, "^batch_reads .*got 0"),
+    ([1], {"batch_reads": 1.0}, TypeError, "^batch_reads "), ([1], {"batch_reads": 10**6}, ValueError, "^batch_reads .*65,536"),
+    ([1], {"element_spec": tf.int64}, TypeError, "^element_spec .*tf.TensorSpec"),
+    ([1], {"element_spec": ()}, TypeError, "^element_spec .*component"),
+    ([1], {"element_spec": [tf.TensorSpec([], tf.int64)]}, TypeError, "^element_spec .*tf.TensorSpec"),
+    ([1], {"element_spec": tf.RaggedTensorSpec([None], tf.int64)}, TypeError, "^element_spec .*tf.TensorSpec"),
+    ([1], {"element_spec": tf.TensorSpec([], tf.variant)}, TypeError, "^element_spec .*variant"),
     (Source(3, fails={0}), {}, KeyError, "no 0")])
 def test_arguments(source, arguments, error, match):
   with pytest.raises(error, match=match):

@@ -251,7 +251,7 @@ def test_signature():
   parameters = inspect.signature(Dataset.refurbish).parameters
   assert list(parameters)[1:4] == ["partial_fn", "final_fn", "r"]
   defaults = {name: parameter.default for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
-  assert parameters["final_fn"].default is None and parameters["r"].default == 2
+  assert parameters["final_fn"].default is None and parameters["r"].default == 3
   assert defaults == {
       "store": None, "seed": None, "order_seed": None, "shuffle_buffer_size": None, "eviction": "balanced",
       "shuffle": "cache_aware", "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "name": None}

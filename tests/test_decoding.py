@@ -71,10 +71,10 @@ def test_the_crop_is_drawn_from_the_seed_alone():
     tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)).numpy(), b"", b"BM....", b"no image at all"], ids=range(4))
 def test_no_jpeg(file):
   layer = augment.decode_and_crop()
-  with pytest.raises(tf.errors.InvalidArgumentError, match="no JPEG file.*PNG, GIF and BMP.*decode_image"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="JPEG.*decode_image"):
     layer(tf.constant(file), seed=[1, 2])
   in_graph = tf.data.Dataset.from_tensors(file).map(lambda file: layer(file, seed=[1, 2]))
-  with pytest.raises(tf.errors.InvalidArgumentError, match="no JPEG file.*PNG, GIF and BMP.*decode_image"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="JPEG.*decode_image"):
     next(iter(in_graph))
 
 
@@ -84,8 +84,8 @@ def test_a_damaged_jpeg():
 
 
 @pytest.mark.parametrize("file, error, match", [
-    (tf.zeros([8, 8, 3], tf.uint8), TypeError, "dtype uint8; it must be the bytes of a JPEG file"),
-    (tf.constant(["a", "b"]), ValueError, r"shape \(2,\); it must be one")])
+    (tf.zeros([8, 8, 3], tf.uint8), TypeError, "uint8"),
+    (tf.constant(["a", "b"]), ValueError, r"\(2,\)")])
 def test_other_elements(file, error, match):
   with pytest.raises(error, match=match):
     augment.decode_and_crop()(file, seed=[1, 2])
@@ -98,5 +98,5 @@ def test_other_elements(file, error, match):
     ({"ratio": (math.nan, 1)}, ValueError)])
 def test_arguments(arguments, error):
   name, = arguments
-  with pytest.raises(error, match=f"decode_and_crop was given {name}="):
+  with pytest.raises(error, match=f"^{name} of decode_and_crop "):
     augment.decode_and_crop(**arguments)

@@ -221,22 +221,22 @@ class TestPolicyOfOnesOwn:
     assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
 
   @pytest.mark.parametrize("policy, error, said", [
-      ("svhn", ValueError, r"policy='svhn'; it must be one of \['cifar10', 'imagenet'\], or a list"),
-      (None, TypeError, "policy=None; it must be 'cifar10', 'imagenet' or a list"), (3, TypeError, "policy=3"),
-      ([], ValueError, "policy=\\[\\]; there must be at least one layer"),
-      ([[]], ValueError, r"as layer 0 of policy, \[\]; it must be a list of tuples"),
-      ([[("invert", None, 1.0)], "invert"], ValueError, "as layer 1 of policy, 'invert'; it must be a list"),
-      ([[("invert", 1.0)]], ValueError, r"\('invert', 1.0\); it must be \(operation, magnitude, probability\)"),
-      ([[(["identity"], None, 1.0)]], ValueError, "the operation ..identity..; it must be one of"),
-      ([[("blur", None, 1.0)]], ValueError, "the operation 'blur'; it must be one of .*'auto_contrast'"),
-      ([[("invert", 3, 1.0)]], ValueError, r"\('invert', 3, 1.0\); invert has no magnitude. Pass None"),
-      ([[("rotate", None, 1.0)]], ValueError, "the magnitude of rotate must be a real number from 0 to 12"),
-      ([[("rotate", 12.5, 1.0)]], ValueError, "the magnitude of rotate must be"),
-      ([[("rotate", True, 1.0)]], ValueError, "the magnitude of rotate must be"),
-      ([[("invert", None, 0.0), ("identity", None, 1.0)]], ValueError, "the probability must be a number above 0"),
-      ([[("invert", None, "1")]], ValueError, "the probability must be"),
-      ([[("invert", None, float("nan"))]], ValueError, "the probability must be"),
-      ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities that add up to 0.9; they must")])
+      ("svhn", ValueError, r"\['cifar10', 'imagenet'\].*'svhn'"),
+      (None, TypeError, "None"), (3, TypeError, "3"),
+      ([], ValueError, "at least one"),
+      ([[]], ValueError, r"layer 0: \[\]"),
+      ([[("invert", None, 1.0)], "invert"], ValueError, "layer 1: 'invert'"),
+      ([[("invert", 1.0)]], ValueError, r"\('invert', 1.0\); .*magnitude"),
+      ([[(["identity"], None, 1.0)]], ValueError, "operation ..identity.."),
+      ([[("blur", None, 1.0)]], ValueError, "operation 'blur'.*'auto_contrast'"),
+      ([[("invert", 3, 1.0)]], ValueError, r"\('invert', 3, 1.0\); .*no magnitude"),
+      ([[("rotate", None, 1.0)]], ValueError, "magnitude of rotate"),
+      ([[("rotate", 12.5, 1.0)]], ValueError, "magnitude of rotate"),
+      ([[("rotate", True, 1.0)]], ValueError, "magnitude of rotate"),
+      ([[("invert", None, 0.0), ("identity", None, 1.0)]], ValueError, "probability"),
+      ([[("invert", None, "1")]], ValueError, "probability"),
+      ([[("invert", None, float("nan"))]], ValueError, "probability"),
+      ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities .*0.9")])
   def test_refuses_a_policy(self, policy, error, said):
-    with pytest.raises(error, match=f"deep_auto_augment_layers was given.* {said}"):
+    with pytest.raises(error, match=f"^policy of deep_auto_augment_layers.* {said}"):
       augment.deep_auto_augment_layers(policy)

@@ -190,7 +190,7 @@ def test_structure_is_kept_when_a_put_is_refused(root):
   early = rtf.CacheStore(path)
   dataset = tf.data.Dataset.range(10).refurbish(lambda x: x + 1, r=1000, store=path)
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))
-  with pytest.raises(ValueError, match="Got a sample of structure"):
+  with pytest.raises(ValueError, match="^sample .*structure"):
     early.put(3, tf.constant(1.5))
   assert early.get(3).numpy() == 4
   assert sorted(dataset.as_numpy_iterator()) == list(range(1, 11))

@@ -56,7 +56,7 @@ def test_samples_of_other_layers(root, monkeypatch):
   gc.collect()
   now = f"rtf.augment version {layers.DRAWS_VERSION}"
   assert now != "rtf.augment version 1"
-  with pytest.raises(ValueError, match=f"(?s)with the layers of rtf.augment version 1, .* {now}, .*overwrite=True") as error:
+  with pytest.raises(ValueError, match=f"^store .*rtf.augment version 1 .*{now}, .*overwrite=True") as error:
     build()
   del error  # Whose traceback holds a stage.
   gc.collect()
@@ -128,16 +128,16 @@ def test_in_use(root):
 
 
 @pytest.mark.parametrize("arguments, error, message", [
-    ({"path": 3}, TypeError, "path must be the name of a directory"),
-    ({"path": ""}, TypeError, "path must be the name of a directory"),
-    ({"path": "gs://bucket/cache"}, ValueError, "directory of a local disk, got 'gs://bucket/cache'"),
-    ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"path must be a directory whose .* in UTF-8, got '/tmp/\\udcff'. Rename"),
-    ({"path": "/tmp/\0x"}, ValueError, r"path must be the name of a directory, got '/tmp/\\x00x', which has a null"),
+    ({"path": 3}, TypeError, "^path .*directory"),
+    ({"path": ""}, TypeError, "^path .*directory"),
+    ({"path": "gs://bucket/cache"}, ValueError, "^path .*local disk.*'gs://bucket/cache'"),
+    ({"path": os.fsdecode(b"/tmp/\xff")}, ValueError, r"^path .*UTF-8.*'/tmp/\\udcff'"),
+    ({"path": "/tmp/\0x"}, ValueError, r"^path .*'/tmp/\\x00x'.*null"),
     ({"path": "/proc/nowhere"}, ValueError, "Cannot make the directory /proc/nowhere"),
-    ({"version": "a"}, ValueError, "version and overwrite are for a store on disk"),
-    ({"overwrite": True}, ValueError, "version and overwrite are for a store on disk"),
-    ({"path": "x", "version": 3}, TypeError, "version must be a string"),
-    ({"path": "x", "overwrite": 1}, TypeError, "overwrite must be True or False"),
+    ({"version": "a"}, ValueError, "^version and overwrite .*path"),
+    ({"overwrite": True}, ValueError, "^version and overwrite .*path"),
+    ({"path": "x", "version": 3}, TypeError, "^version .*string"),
+    ({"path": "x", "overwrite": 1}, TypeError, "^overwrite .*True or False"),
 ])
 def test_bad_arguments(arguments, error, message):
   with pytest.raises(error, match=message):
@@ -149,9 +149,9 @@ def test_bad_arguments(arguments, error, message):
     (pathlib.Path(os.fsdecode(b"/tmp/\xff/cache")), ValueError), ("/tmp/\0x", ValueError)])
 def test_bad_store_of_a_stage(store, error):
   """The error names the stage's argument, and is raised before there is a source."""
-  with pytest.raises(error, match="^store must be"):
+  with pytest.raises(error, match="^store "):
     rtf.refurbish(tf.identity, store=store)
-  with pytest.raises(error, match="^store must be"):
+  with pytest.raises(error, match="^store "):
     tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
 
 
@@ -161,14 +161,14 @@ def test_directory_that_leads_to_a_name_that_is_not_in_utf_8(root):
   os.mkdir(strange)
   link = root / "link"
   link.symlink_to(strange)
-  with pytest.raises(ValueError, match=r"path must be .* in UTF-8, got '.*/\\udcff/cache'"):
+  with pytest.raises(ValueError, match=r"^path .*UTF-8.*'.*/\\udcff/cache'"):
     rtf.CacheStore(link / "cache")
   assert os.listdir(strange) == []
 
 
 def test_samples_that_cannot_be_stored(root):
   source = tf.data.Dataset.range(3)
-  with pytest.raises(ValueError, match="cannot keep"):
+  with pytest.raises(ValueError, match="^store .*cannot keep"):
     source.refurbish(lambda x: tf.data.Dataset.range(x), store=new_path(root))
-  with pytest.raises(TypeError, match="order_seed must be a whole number"):
+  with pytest.raises(TypeError, match="^order_seed "):
     source.refurbish(tf.identity, order_seed=0.5)

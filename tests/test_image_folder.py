@@ -56,7 +56,7 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
     arguments.update(validation_split=split, subset="both")
   if split and not int(split * number) or not number:
     # With too few files for one validation file Keras takes all of them.
-    with pytest.raises(ValueError, match="no images|leaves none"):
+    with pytest.raises(ValueError, match="^directory .*no images|^validation_split"):
       image_folder(directory, seed=seed, **arguments)
     return
   ours = image_folder(directory, seed=seed if split else None, **arguments)
@@ -122,7 +122,7 @@ def test_names_that_are_no_text(tmp_path):
     decode()
     with pytest.raises(error, match=r"/\\xfe/a/\\xff.png"):
       list(source.refurbish(lambda file, label: (tf.io.decode_png(file), label)))
-  with pytest.raises(ValueError, match=r"no images below .*/\\xfe\."):
+  with pytest.raises(ValueError, match=r"^directory .*/\\xfe has no images"):
     image_folder(os.fsdecode(root))
 
 
@@ -161,24 +161,24 @@ def test_a_directory_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypa
     return scandir(path)
 
   monkeypatch.setattr(os, "scandir", refusing)
-  with pytest.raises(ValueError, match="cannot be read.*closed"):
+  with pytest.raises(ValueError, match="^directory .*cannot be read.*closed"):
     image_folder(tmp_path)
 
 
 @pytest.mark.parametrize("arguments, error, match", [
-    ({"class_names": "a"}, TypeError, "class_names must be a list"),
-    ({"class_names": ["a", "c"]}, ValueError, "class_names has 'c'.*directories 'a', 'b'"),
-    ({"class_names": ["a", "a"]}, ValueError, "more than once"),
-    ({"validation_split": 0.5}, ValueError, "which subset"),
-    ({"validation_split": 0.5, "subset": "training"}, ValueError, "give a seed"),
-    ({"validation_split": 0.5, "subset": "test", "seed": 1}, ValueError, "subset must be one of 'training'"),
-    ({"validation_split": 1.5, "subset": "training", "seed": 1}, ValueError, "above 0 and below 1"),
-    ({"validation_split": "x", "subset": "training", "seed": 1}, TypeError, "validation_split must be a number"),
-    ({"validation_split": 0.01, "subset": "validation", "seed": 1}, ValueError, "leaves none for validation"),
+    ({"class_names": "a"}, TypeError, "^class_names .*list"),
+    ({"class_names": ["a", "c"]}, ValueError, "^class_names .*'a', 'b'.*got 'c'"),
+    ({"class_names": ["a", "a"]}, ValueError, "^class_names .*once"),
+    ({"validation_split": 0.5}, ValueError, "^subset .*None"),
+    ({"validation_split": 0.5, "subset": "training"}, ValueError, "^seed .*validation_split"),
+    ({"validation_split": 0.5, "subset": "test", "seed": 1}, ValueError, "^subset .*'training'"),
+    ({"validation_split": 1.5, "subset": "training", "seed": 1}, ValueError, "^validation_split .*got 1.5"),
+    ({"validation_split": "x", "subset": "training", "seed": 1}, TypeError, "^validation_split .*got 'x'"),
+    ({"validation_split": 0.01, "subset": "validation", "seed": 1}, ValueError, "^validation_split=0.01 .*for validation"),
     ({"validation_split": 0.99, "subset": "training", "seed": 1}, None, ""),
-    ({"subset": "training"}, ValueError, "give validation_split"),
-    ({"seed": -1}, ValueError, "seed must be"), ({"seed": 2**32}, ValueError, "below 2\\*\\*32"),
-    ({"seed": 0.5}, TypeError, "seed must be")])
+    ({"subset": "training"}, ValueError, "^subset=.*validation_split"),
+    ({"seed": -1}, ValueError, "^seed .*-1"), ({"seed": 2**32}, ValueError, "^seed .*2\\*\\*32"),
+    ({"seed": 0.5}, TypeError, "^seed ")])
 def test_arguments(tmp_path, arguments, error, match):
   _write(tmp_path, ["a/1.png", "b/2.png", "b/3.png"])
   if error is None:
@@ -189,21 +189,21 @@ def test_arguments(tmp_path, arguments, error, match):
 
 
 def test_directories_without_images(tmp_path):
-  with pytest.raises(ValueError, match="nowhere is not there"):
+  with pytest.raises(ValueError, match="^directory .*nowhere "):
     image_folder(tmp_path / "nowhere")
   (tmp_path / "file").write_bytes(b"")
-  with pytest.raises(ValueError, match="file is no directory"):
+  with pytest.raises(ValueError, match="^directory .*/file .*not a directory"):
     image_folder(tmp_path / "file")
-  with pytest.raises(ValueError, match="no images below.*.jpeg"):
+  with pytest.raises(ValueError, match="^directory .*no images.*.jpeg"):
     image_folder(tmp_path)
   _write(tmp_path, ["1.png", "a/2.webp"])
-  with pytest.raises(ValueError, match="no images below"):
+  with pytest.raises(ValueError, match="^directory .*no images"):
     image_folder(tmp_path)
-  with pytest.raises(ValueError, match="directory.*null character"):
+  with pytest.raises(ValueError, match="^directory .*null character"):
     image_folder("a\0b")
-  with pytest.raises(ValueError, match="http://a/b cannot be listed.*downloaded first"):
+  with pytest.raises(ValueError, match="^directory .*http://a/b cannot be listed"):
     image_folder("http://a/b")
-  with pytest.raises(ValueError, match=r"gs://\\xff is not in UTF-8"):
+  with pytest.raises(ValueError, match=r"^directory .*gs://\\xff .*UTF-8"):
     image_folder("gs://\udcff")
-  with pytest.raises(TypeError, match="directory must be a path"):
+  with pytest.raises(TypeError, match="^directory .*path"):
     image_folder(7)

@@ -45,14 +45,14 @@ def contents(directory):
     (False, {"n": 19}, tf.errors.InvalidArgumentError, "num_samples is 19, but it was 20"),
     (True, {"r": 2, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
     (True, {"seed": 8, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
-    (False, {"batch": 5}, ValueError, "of a fit with steps 5, but this one has 4. Give fit the same dataset, or delete it")],
+    (False, {"batch": 5}, ValueError, "backup_dir .*steps 5, but this one has 4")],
     indirect=["backup"])
 def test_a_backup_of_another_dataset_is_refused(backup, change, error, message):
   assert_refused(error, message, backup, dataset=make_dataset(**change))
 
 
 def test_a_backup_of_other_stages_or_executions_is_refused(backup):
-  assert_refused(ValueError, "another number of refurbish stages, 1, but this one has 2. Build the pipeline", backup,
+  assert_refused(ValueError, "backup_dir .* 1 refurbish stages, but this one has 2", backup,
                  dataset=two_stages())
   assert_refused(ValueError, "steps_per_execution 1, but this one has 5", backup, make_model(steps_per_execution=5))
 
@@ -62,9 +62,9 @@ def test_a_backup_of_another_model_is_refused_and_nothing_changed(backup):
   larger = keras.Model({"index": indices, "x": x}, keras.layers.Dense(1)(keras.layers.Dense(7)(Recorder()(x, indices))))
   larger.compile("adam", "mse", metrics=["mae"])
   assert_refused(
-      ValueError, "a model of which the weights have other variables: .*call it on a batch before fit", backup, larger)
+      ValueError, "backup_dir .*model whose weights", backup, larger)
   model, dataset = make_model(optimizer="sgd"), make_dataset()
-  assert_refused(ValueError, "of which the optimizer have other variables", backup, model, dataset)
+  assert_refused(ValueError, "backup_dir .*model whose optimizer", backup, model, dataset)
   # The stage is not set back, and the next fit does not begin elsewhere.
   assert rtf.stats(dataset)[0].epochs == ()
   assert len(model.fit(dataset, epochs=1, verbose=0).history["loss"]) == 1
@@ -79,7 +79,7 @@ def test_a_damaged_backup_is_refused(backup, name, change):
   file.unlink()
   if change == "truncate":
     file.write_bytes(content[:20])  # A short cut: much of the file is only names.
-  assert_refused(ValueError, "is damaged .*Delete it to begin anew", backup)
+  assert_refused(ValueError, "backup_dir.* is damaged ", backup)
 
 
 STAGE = {"state": [7, 7, 2, 1, N, N, 0], "reuse_factor": 3.0}
@@ -105,7 +105,7 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
       (with_state(0, 2**63), ""), (with_state(2, -1), "its next_epoch is -1"), (with_state(4, 0), "its num_samples is 0"),
       (with_state(5, N + 1), "its num_kept is 21"), (with_state(6, 2**44), "its origin is 17592186044416")]:
     file.write_text(json.dumps({**state, "stages": stages}))
-    assert_refused(ValueError, f"(?s)is damaged .*{message}.*Delete it to begin anew", backup, model, dataset)
+    assert_refused(ValueError, f"(?s)backup_dir.* is damaged .*{message}", backup, model, dataset)
   unused = make_dataset(ahead=True)
   for a, b in zip(dataset, unused):
     np.testing.assert_array_equal(a[0]["index"], b[0]["index"])
@@ -113,18 +113,18 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
 
 def test_two_at_once_are_refused(tmp_path):
   callbacks = [rtf.keras.RestoreDataset(tmp_path / name) for name in "ab"]
-  with pytest.raises(RuntimeError, match="There are two RestoreDataset callbacks"):
+  with pytest.raises(RuntimeError, match="^callbacks .*RestoreDataset"):
     make_model().fit(make_dataset(), verbose=0, callbacks=callbacks)
 
 
 def test_epochs_and_versions_that_do_not_fit(backup):
-  assert_refused(ValueError, "of epoch 1, but this fit has 1 of them, from 0 on. Ask for more", backup, epochs=1)
+  assert_refused(ValueError, "backup_dir .*epoch 1 .*epochs=1", backup, epochs=1)
   state = backup / "refurbish_tf_backup" / "state.json"
   text = state.read_text()
   state.write_text(text.replace('"format": 1', '"format": 2'))
-  assert_refused(ValueError, "format 2, but this refurbish_tf knows 1. Use the one that wrote it", backup)
+  assert_refused(ValueError, "backup_dir .*format 2, .*formats up to 1", backup)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
-  assert_refused(ValueError, "is of epoch 0, but fit begins with epoch 2. Leave initial_epoch out", backup, initial_epoch=2)
+  assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
 
 
 def test_a_pipeline_that_cannot_be_saved_says_so_at_the_first_step(tmp_path):
@@ -160,7 +160,7 @@ def test_functions_that_draw_by_themselves_are_saved_and_told_of(tmp_path):
   for final_fn, operation in [
       (lambda x: flip(x, training=True), "StatelessRandomUniformV2 with a seed from a variable"),
       (lambda x: tf.image.random_brightness(x, 0.1), "RandomUniform"), (nested, "RandomUniform")]:
-    with pytest.warns(UserWarning, match=f"random numbers of its own, by {operation}. .*does not repeat its draws") as told:
+    with pytest.warns(UserWarning, match=f"random numbers of its own, by {operation}\\.") as told:
       fit(final_fn)
     assert len([warning for warning in told if "draws" in str(warning.message)]) == 1
   with warnings.catch_warnings():
@@ -174,7 +174,7 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
   dataset = tf.data.Dataset.range(8).map(lambda x: (tf.cast([x], tf.float32), 1.0)).batch(2)
-  with pytest.raises(RuntimeError, match="DistributedIterator of a distribution strategy. Leave the strategy out"):
+  with pytest.raises(RuntimeError, match="DistributedIterator"):
     model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset(tmp_path / "backup")])
 
 
@@ -183,5 +183,5 @@ def test_a_distribution_strategy_is_refused(tmp_path):
     ({"backup_dir": "x", "save_freq": "batch"}, ValueError), ({"backup_dir": "x", "save_freq": 1.5}, (TypeError, ValueError)),
     ({"backup_dir": "x", "save_freq": None}, (TypeError, ValueError))])
 def test_bad_arguments_of_restore_dataset(arguments, error):
-  with pytest.raises(error, match="must be"):
+  with pytest.raises(error, match="^(backup_dir|save_freq) "):
     rtf.keras.RestoreDataset(**arguments)

@@ -188,7 +188,7 @@ def test_metrics_that_keras_cannot_make_in_time_are_told_of(tmp_path):
 
   with pytest.raises(KeyboardInterrupt):
     fit(stop_at(4))
-  with pytest.warns(UserWarning, match="count from the break on, as Keras cannot make them before its first step: ValueError"):
+  with pytest.warns(UserWarning, match="metrics .*ValueError"):
     assert len(fit()["mae"]) == 2
 
 

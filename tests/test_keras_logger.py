@@ -106,8 +106,8 @@ def test_a_stall_of_the_input_is_seen(steps_per_execution):
 
 
 @pytest.mark.parametrize("on_processors, verbose, said", [
-    (True, 0, "but it runs on the processors that prepare the input: a cheaper input may save more than that, which only"),
-    (False, 1, "which is about the most that a faster input can save.")])
+    (True, 0, ". It runs on the processors that prepare the input"),
+    (False, 1, ", which is about the most that a faster input can save.")])
 def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatch, capsys, on_processors, verbose, said):
   clock = types.SimpleNamespace(now=100.0, waited=5.0)
   monkeypatch.setattr(module, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
@@ -138,7 +138,7 @@ def test_how_much_of_an_epoch_was_waited_and_what_that_says(tmp_path, monkeypatc
   with open(tmp_path / "log.csv", encoding="utf-8") as file:
     assert [float(row["input_wait_fraction"]) for row in csv.DictReader(file)] == [0.5, 0.25, 0.05]
   # In all epochs but the first: 12 s of 80.
-  assert logger.verdict.startswith(f"Training waited for its input during 15 % of its time, {said}")
+  assert logger.verdict.startswith(f"Training waited for its input during 15 % of its time{said}")
   printed = capsys.readouterr().out
   assert printed.count(logger.verdict) == printed.count("input_wait_fraction: 0.2500") == verbose
 
@@ -154,9 +154,9 @@ def test_the_echoing_factor_of_each_epoch():
 
 
 def test_bad_arguments_of_the_logger():
-  with pytest.raises(TypeError, match="takes a tf.data.Dataset, got list"):
+  with pytest.raises(TypeError, match="^dataset .*got list"):
     rtf.keras.RefurbishLogger([1])
-  with pytest.raises(TypeError, match="log_dir must be"):
+  with pytest.raises(TypeError, match="^log_dir "):
     rtf.keras.RefurbishLogger(make_dataset(), 3)
 
 
@@ -185,4 +185,4 @@ def test_with_keras_on_jax():
   result = subprocess.run(
       [sys.executable, "-c", JAX], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True, timeout=300)
   assert result.returncode == 0, result.stderr
-  assert "works with Keras' TensorFlow backend, and this is jax" in result.stdout
+  assert "needs Keras' TensorFlow backend, got jax" in result.stdout

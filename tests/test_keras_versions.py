@@ -51,8 +51,7 @@ def test_another_keras_is_refused_at_once(tmp_path, monkeypatch, make, cls, meth
   for base in cls.__mro__:
     if method in vars(base):
       monkeypatch.setattr(base, method, function)
-  with pytest.raises(RuntimeError, match=rf"{cls.__name__}\.{method} of Keras to use {missing}, and that of Keras "
-                                         rf"{keras.__version__} does not\. It knows Keras {OLDEST} to {NEWEST}:"):
+  with pytest.raises(RuntimeError, match=rf"{cls.__name__}\.{method} .*{missing}.*{keras.__version__} .*{OLDEST} to {NEWEST}"):
     make(tmp_path)
 
 
@@ -62,7 +61,7 @@ def test_a_method_that_is_gone_is_missed_and_one_that_others_have_wrapped_is_kno
   make_restore(tmp_path)
   owner, = (base for base in keras.Model.__mro__ if "_symbolic_build" in vars(base))
   monkeypatch.delattr(owner, "_symbolic_build")
-  with pytest.raises(RuntimeError, match="It knows Keras"):
+  with pytest.raises(RuntimeError, match="supported version: Keras"):
     make_restore(tmp_path)
 
 

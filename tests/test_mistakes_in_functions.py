@@ -18,14 +18,14 @@ def forgets(x):
     lambda: Dataset.range(3).refurbish(lambda x, *, seed: None),
     lambda: Dataset.range(3).apply(rtf.refurbish(forgets, lambda x: x))], ids=["plain", "seed", "apply"])
 def test_partial_fn_that_returns_none(build):
-  with pytest.raises(TypeError, match="partial_fn returned None. Let it return the sample"):
+  with pytest.raises(TypeError, match="^partial_fn .*None"):
     build()
 
 
 def test_other_functions_that_return_none():
-  with pytest.raises(TypeError, match="final_fn returned None"):
+  with pytest.raises(TypeError, match="^final_fn .*None"):
     Dataset.range(3).refurbish(lambda x: x, forgets)
-  with pytest.raises(TypeError, match="augment_fn returned None"):
+  with pytest.raises(TypeError, match="^augment_fn .*None"):
     Dataset.range(3).echo(2, "before_augment", augment_fn=forgets, batch_size=2)
   # None is a valid component.
   assert len(list(Dataset.range(3).refurbish(lambda x: (x, None)))) == 3

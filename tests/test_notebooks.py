@@ -88,16 +88,15 @@ def test_parameters_are_checked_before_anything_is_done(path):
     values = {"experiments": experiments}
     exec(parameters, values)  # pylint: disable=exec-used
     values[name] = 0
-    with pytest.raises(ValueError, match=rf"has {name} = 0; it must be a whole number of at least \d+"):
+    with pytest.raises(ValueError, match=rf"^{name} .*at least \d+, got 0"):
       exec(compile(ast.Module(checks, []), str(path), "exec"), values)  # pylint: disable=exec-used
 
 
 @pytest.mark.parametrize("value, said", [
-    (0, "IMAGES = 0; it must be a whole number of at least 2"), (7.5, "IMAGES = 7.5; it must be a whole number"),
-    (-1, "IMAGES = -1"), ("9", "IMAGES = '9'"), (True, "IMAGES = True"), (None, "IMAGES = None")])
+    (0, "at least 2, got 0"), (7.5, "got 7.5"), (-1, "got -1"), ("9", "got '9'"), (True, "got True"), (None, "got None")])
 def test_check_parameters(value, said):
   experiments.check_parameters(EPOCHS=(1, 1), IMAGES=(2, 2))
-  with pytest.raises((TypeError, ValueError), match=said):
+  with pytest.raises((TypeError, ValueError), match=f"^IMAGES .*{said}"):
     experiments.check_parameters(EPOCHS=(1, 1), IMAGES=(value, 2))
 
 

@@ -116,19 +116,19 @@ def test_prints_as_a_table():
 
 
 @pytest.mark.parametrize("arguments, error, message", [
-    (dict(), ValueError, "One of step_fn and step_time must be given, got neither. Write step_fn="),
-    (dict(step_fn=print, step_time=1.0), ValueError, "got both"),
-    (dict(step_fn=3), TypeError, "step_fn must be a function"),
-    (dict(step_time=0), ValueError, "step_time must be the seconds of a step, a positive number, got 0"),
-    (dict(step_time=math.nan), ValueError, "got nan"),
-    (dict(step_time="1"), TypeError, "step_time must be .*got '1'"),
-    (dict(step_time=1, factors=[0.5]), ValueError, "factors must be real numbers of at least 1, got 0.5"),
-    (dict(step_time=1, factors=5), TypeError, r"factors must be a list of real numbers.*such as \[1, 2, 4\], got 5"),
+    (dict(), ValueError, "step_fn or step_time .*got neither"),
+    (dict(step_fn=print, step_time=1.0), ValueError, "step_fn or step_time .*got both"),
+    (dict(step_fn=3), TypeError, "^step_fn "),
+    (dict(step_time=0), ValueError, "^step_time .*got 0"),
+    (dict(step_time=math.nan), ValueError, "^step_time .*got nan"),
+    (dict(step_time="1"), TypeError, "^step_time .*got '1'"),
+    (dict(step_time=1, factors=[0.5]), ValueError, "^factors .*got 0.5"),
+    (dict(step_time=1, factors=5), TypeError, "^factors .*got 5"),
     (dict(step_time=1, max_e=0), ValueError, "max_e"),
     (dict(step_time=1, num_elements=0), ValueError, "num_elements"),
     (dict(step_fn=print, num_steps=1.5), TypeError, "num_steps"),
-    (dict(upstream=[1, 2], step_time=1), TypeError, "upstream must be a tf.data.Dataset"),
-    (dict(upstream=tf.data.Dataset.range(0), step_time=1), ValueError, "upstream is empty"),
+    (dict(upstream=[1, 2], step_time=1), TypeError, "^upstream "),
+    (dict(upstream=tf.data.Dataset.range(0), step_time=1), ValueError, "^upstream .*empty"),
 ])
 def test_bad_arguments(arguments, error, message):
   with pytest.raises(error, match=message):

@@ -104,8 +104,8 @@ def test_expensive_last_layers_and_the_order_that_would_help():
       [("crop", 20, 81), ("flip", 10, 2), ("rand_augment", 500, 14), ("rand_augment", 500, 14)], min_diversity=0.98)
   assert found.best.gain < 1.1
   expensive, order = found.warnings
-  assert "the last layers are the expensive ones. What is behind layer 2" in expensive
-  assert "takes 1,000 of the 1,030 µs" in expensive
+  assert "the last layers are the expensive ones" in expensive and "behind layer 2" in expensive
+  assert "1,000 of the 1,030 µs" in expensive
   assert "2 flip, 3 rand_augment, 4 rand_augment, 1 crop, split behind rand_augment (4), r = 4" in order
   assert "change places" in order
   assert expensive in str(found) and order in str(found)
@@ -141,7 +141,7 @@ def test_no_split_keeps_enough_diversity():
 def test_what_is_cheap_gains_little():
   found = recommend([("crop", 2, 81), ("shift", 2, 81)])
   assert found.r == 1 or found.best.gain < 1.1
-  assert "its own work, and reading" in found.warnings[0]
+  assert "its own work" in found.warnings[0]
 
 
 def test_prints_as_tables():
@@ -352,41 +352,42 @@ def flip(image, seed):
 
 
 @pytest.mark.parametrize("changes, error, message", [
-    (dict(layers=[]), ValueError, "recommend_split was given no layers"),
-    (dict(layers=flip), TypeError, "list or tuple of callables"),
-    (dict(layers=[flip, 3]), TypeError, "3 at position 1 of layers"),
-    (dict(dataset=[1, 2]), TypeError, r"dataset must be a tf.data.Dataset.*got \[1, 2\]"),
+    (dict(layers=[]), ValueError, "^layers of recommend_split .*at least one"),
+    (dict(layers=flip), TypeError, "^layers .*list or tuple"),
+    (dict(layers=[flip, 3]), TypeError, "^layers .*3 at position 1"),
+    (dict(dataset=[1, 2]), TypeError, r"^dataset .*got \[1, 2\]"),
     (dict(dataset=IMAGES.take(0)), ValueError, "has no elements"),
-    (dict(dataset=IMAGES.filter(lambda image, label: False)), ValueError, "dataset is empty"),
+    (dict(dataset=IMAGES.filter(lambda image, label: False)), ValueError, "^dataset .*empty"),
     (dict(dataset=IMAGES.repeat()), ValueError, r"infinite.*Put .repeat\(\) behind refurbish"),
     (dict(dataset=IMAGES.shuffle(3)), ValueError, "changes its order"),
-    (dict(dataset=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "must be one named 'image'"),
-    (dict(layers=[lambda image: (image, image), flip]), ValueError, "Layer 1 of 2, <lambda>, was .*same structure"),
+    (dict(dataset=IMAGES.map(lambda image, label: {"picture": image})), ValueError, "layer 1 of 1, .*'image'.*'picture'"),
+    (dict(layers=[lambda image: (image, image), flip]), ValueError, "^layers: layer 1 of 2, <lambda>, .*structure"),
     # In a dataset without labels the second component is not taken for one.
     *((dict(dataset=IMAGES.map(lambda image, label: image), layers=[layer, *behind]), ValueError,
-       "Layer 1 of ., <lambda>, was .*same structure")
+       "^layers: layer 1 of ., <lambda>, .*structure")
       for layer in (lambda image: (image, image), lambda image: [image, image]) for behind in ([], [flip])),
-    (dict(layers=[flip, lambda image: None]), ValueError, "Layer 2 of 2"),
-    (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "Layer 2 of 2, flip, fails.*must be .height, wid"),
+    (dict(layers=[flip, lambda image: None]), ValueError, "^layers: layer 2 of 2"),
+    (dict(layers=[lambda image: image[0, 0, 0], flip]), ValueError, "^layers: layer 2 of 2, flip, fails.*.height, wid"),
     # Fails only when it runs.
     (dict(layers=[flip, lambda image: tf.strings.to_number(tf.strings.as_string(image) + "x")]), ValueError,
-     "Layer 2 of 2, <lambda>, fails on what it is given.*StringToNumberOp could not"),
-    (dict(min_diversity=0), ValueError, "min_diversity must be .*above 0 and up to 1, got 0"),
-    (dict(min_diversity=1.01), ValueError, "got 1.01"), (dict(min_diversity=math.nan), ValueError, "got nan"),
-    (dict(min_diversity="much"), TypeError, "got 'much'"), (dict(epochs=0), ValueError, "epochs must be a whole number"),
-    (dict(epochs=2.5), TypeError, "epochs must be a whole number"),
-    (dict(epochs=10_001), ValueError, "at most 10,000, got 10001"),
-    (dict(epochs=2, reuse_factors=[2, 3]), ValueError, "reuse_factors must be real numbers from 1 to epochs=2.*got 3"),
-    (dict(reuse_factors=[0.5]), ValueError, "got 0.5"), (dict(reuse_factors=[]), ValueError, "got none"),
-    (dict(reuse_factors=3), TypeError, r"a list of .*such as \[2, 3\], got 3"),
-    (dict(num_batched_outcomes=0.5), ValueError, "num_batched_outcomes must be a number of at least 1.*got 0.5"),
-    (dict(num_batched_outcomes="162"), TypeError, "got '162'"),
-    (dict(num_outcomes=[0.5]), ValueError, "num_outcomes must be a number of at least 1.*got 0.5"),
-    (dict(num_outcomes=[math.nan]), ValueError, "got nan"), (dict(num_outcomes=["2"]), TypeError, "got '2'"),
-    (dict(num_outcomes=[2, 3]), ValueError, "got 2 for 1 layers"),
-    (dict(num_outcomes=2), TypeError, "num_outcomes must be a list"),
-    (dict(num_outcomes={2, 3}), TypeError, "num_outcomes must be a list"), (dict(num_samples=0), ValueError, "num_samples"),
-    (dict(max_seconds=0), ValueError, "max_seconds must be a positive number of seconds, got 0")])
+     "^layers: layer 2 of 2, <lambda>, fails.*StringToNumberOp could not"),
+    (dict(min_diversity=0), ValueError, "^min_diversity .*got 0"),
+    (dict(min_diversity=1.01), ValueError, "^min_diversity .*got 1.01"),
+    (dict(min_diversity=math.nan), ValueError, "^min_diversity .*got nan"),
+    (dict(min_diversity="much"), TypeError, "^min_diversity .*got 'much'"), (dict(epochs=0), ValueError, "^epochs .*got 0"),
+    (dict(epochs=2.5), TypeError, "^epochs .*got 2.5"),
+    (dict(epochs=10_001), ValueError, "^epochs .*10,000, got 10001"),
+    (dict(epochs=2, reuse_factors=[2, 3]), ValueError, "^reuse_factors .*epochs=2.*got 3"),
+    (dict(reuse_factors=[0.5]), ValueError, "^reuse_factors .*got 0.5"), (dict(reuse_factors=[]), ValueError, "^reuse_factors .*empty"),
+    (dict(reuse_factors=3), TypeError, r"^reuse_factors .*list.*got 3"),
+    (dict(num_batched_outcomes=0.5), ValueError, "^num_batched_outcomes .*got 0.5"),
+    (dict(num_batched_outcomes="162"), TypeError, "^num_batched_outcomes .*got '162'"),
+    (dict(num_outcomes=[0.5]), ValueError, "^num_outcomes .*got 0.5"),
+    (dict(num_outcomes=[math.nan]), ValueError, "^num_outcomes .*got nan"), (dict(num_outcomes=["2"]), TypeError, "^num_outcomes .*got '2'"),
+    (dict(num_outcomes=[2, 3]), ValueError, "^num_outcomes .*got 2 for 1 layers"),
+    (dict(num_outcomes=2), TypeError, "^num_outcomes .*list"),
+    (dict(num_outcomes={2, 3}), TypeError, "^num_outcomes .*list"), (dict(num_samples=0), ValueError, "num_samples"),
+    (dict(max_seconds=0), ValueError, "^max_seconds .*got 0")])
 def test_bad_input(changes, error, message):
   given = {"layers": [flip], "dataset": IMAGES, **QUICK, **changes}
   with pytest.raises(error, match=f"(?s){message}"):

@@ -1,4 +1,4 @@
-"""Runs epochs of one pipeline in this process, whenever asked, and tells what each took.
+"""Runs epochs of one pipeline in this process on request, and reports the time of each.
 
 Imports nothing that one of the peers would not have imported itself.
 """
@@ -9,9 +9,9 @@ import pickle
 import sys
 import time
 
-# Of float32 photographs malloc asks the system for each batch of more than 32 MB anew, and what is measured is page faults.
+# For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
 BATCHES = {"small": 128, "large": 32}
-# Of the kind that is run.
+# The batch size of the kind that is run.
 BATCH = None
 # Threads or processes of a peer.
 PROCESSORS = len(os.sched_getaffinity(0))
@@ -30,7 +30,7 @@ def serve(**make):
   Args:
     **make: for each kind of images, a function from a sequence of them to `epoch()`, which yields one epoch's batches.
   """
-  # What libraries print must not stand among the answers.
+  # Output of libraries must not mix with the answers.
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
   os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   global BATCH  # pylint: disable=global-statement
@@ -46,13 +46,13 @@ def serve(**make):
 
 
 def _wait_until_idle():
-  """Returns the time and the CPU seconds when the last work was done."""
+  """Returns the time and the CPU seconds at the end of the last work."""
   ended = last = time.perf_counter(), _cpu_seconds()
-  # Longer than work that is ready waits for a core.
+  # Longer than ready work waits for a core.
   while last[0] - ended[0] < 0.3:
     time.sleep(0.05)
     now = time.perf_counter(), _cpu_seconds()
-    # Below it is the looking itself.
+    # Less is the cost of looking.
     if now[1] - last[1] > 0.025:
       ended = now
     last = now
@@ -60,11 +60,11 @@ def _wait_until_idle():
 
 
 def _cpu_seconds():
-  """User and system time of this process and of all below it: those that live, and those that have ended."""
+  """User and system time of this process and of all its descendants, running or ended."""
   children, ticks = {}, {}
   for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
     try:
-      # The name, in parentheses, may hold anything.
+      # The name, in parentheses, may contain anything.
       fields = stat.read_text().rpartition(")")[2].split()
     except OSError:  # It has ended meanwhile.
       continue

@@ -43,9 +43,9 @@ def large(files):
 
 
 def _augmented(images, side):
-  """All but the flip."""
+  """The augmentation without the flip."""
   images = rand_augment.rand_augment(images, n=2, m=MAGNITUDE, shape=[side, side], fill_value=0)
-  # Taken as far outside the image as a crop of the padded one would be.
+  # The crop may reach as far outside the image as that of a padded one.
   places = [float(place) for place in range(-PADDING, PADDING + 1)]
   corner = fn.cast(fn.random.uniform(values=places, shape=[2]), dtype=types.INT32)
   return fn.slice(

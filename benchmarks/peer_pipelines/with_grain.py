@@ -13,7 +13,7 @@ from PIL import ImageOps
 
 import epochs
 
-# As `rand_augment_layer` has them at magnitude 9.
+# As in `rand_augment_layer` at magnitude 9.
 FACTOR = 0.1 + 1.8 * 0.9
 DEGREES = 27
 SLOPE = 0.27
@@ -107,7 +107,7 @@ def _epochs(samples, read, *last):
   dataset = dataset.random_map(RandAugment()).random_map(CropAndFlip())
   for transform in last:
     dataset = dataset.map(transform)
-  # Repeated, for the workers to live on from epoch to epoch.
+  # Repeated, so that the workers live from epoch to epoch.
   dataset = dataset.repeat().batch(epochs.BATCH)
   # Threads to read ahead are for slow storage. Here they would fill a buffer of 500 batches.
   dataset = dataset.to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))

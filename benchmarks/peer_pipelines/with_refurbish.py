@@ -1,4 +1,4 @@
-"""`refurbish`, otherwise the same as `tf.data` alone."""
+"""The pipeline of `tf.data` alone, with `refurbish`."""
 import tensorflow as tf
 
 import epochs

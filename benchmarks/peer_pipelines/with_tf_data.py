@@ -24,7 +24,7 @@ def large(files):
 
 
 def final_layers():
-  """What photographs go through at each use."""
+  """The final augmentation of photographs."""
   return [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
 
 
@@ -35,7 +35,7 @@ def _augmented(images, augment):
 
 
 def take_epochs(dataset, count):
-  # One iterator, as the others have: to make it takes as long for any number of images.
+  # One iterator, as in the others, as making one takes the same time for any number of images.
   iterator = iter(dataset_graph.without_autotuner(dataset.repeat().prefetch(tf.data.AUTOTUNE)))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 

@@ -1,4 +1,4 @@
-"""`tf.data` alone, as in with_tf_data.py, with a `cache()` of the decoded images: what one would do who has the memory."""
+"""`tf.data` alone, as in with_tf_data.py, with a `cache()` of the decoded images, for users with enough memory."""
 import tensorflow as tf
 
 import common

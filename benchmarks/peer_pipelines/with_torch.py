@@ -14,7 +14,7 @@ MAGNITUDE = 27
 
 
 class Images(data.Dataset):
-  """What `read` makes of each sample, transformed."""
+  """The transformed results of `read`, for each sample."""
 
   def __init__(self, samples, read, transforms):
     self._samples = samples

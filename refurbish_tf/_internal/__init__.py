@@ -1,1 +1,1 @@
-"""What the rooms of the package share, and no user imports."""
+"""Modules that the rooms of the package share. They are not public."""

@@ -11,38 +11,38 @@ from tensorflow.python.framework import random_seed
 
 @contextlib.contextmanager
 def build_errors():
-  """What the ops find wrong while the stage is built is an error of its arguments."""
+  """Turns errors of the ops while a stage is built into ValueErrors: they are errors of its arguments."""
   try:
     yield
   except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
-    # TensorFlow puts the name of the op before and after.
+    # TensorFlow puts the op's name before and after the message.
     message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
     raise ValueError(re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)) from None
 
 
 def check_callable(name, function):
-  """Raises TypeError when `function` cannot be called."""
+  """Raises TypeError if `function` cannot be called."""
   if not callable(function):
     raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
 
 
 def check_choice(name, value, choices):
-  """Raises ValueError when `value` is none of `choices`."""
-  # Of an array `in` would not give an answer.
+  """Raises ValueError if `value` is not one of `choices`."""
+  # Strings alone, as `in` fails for an array.
   if value is not None and not isinstance(value, str) or value not in choices:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_whole_number(name, value, least):
-  """Raises TypeError or ValueError when `value` is not a whole number of at least `least`."""
+  """Raises TypeError or ValueError if `value` is not a whole number of at least `least`."""
   if isinstance(value, bool) or not isinstance(value, numbers.Integral):
     raise TypeError(f"{name} must be a whole number of at least {least}, got {value!r}.")
   if not least <= value < 2**63:
-    raise ValueError(f"{name} must be a whole number below 2**63 and of at least {least}, got {value!r}.")
+    raise ValueError(f"{name} must be a whole number of at least {least} and below 2**63, got {value!r}.")
 
 
 def check_real(name, value, is_allowed, allowed):
-  """Raises TypeError or ValueError when `value` is not a real number of those that are allowed."""
+  """Raises TypeError or ValueError if `value` is not a real number or `is_allowed(value)` is false."""
   if isinstance(value, bool) or not isinstance(value, numbers.Real):
     raise TypeError(f"{name} must be {allowed}, got {value!r}.")
   if not is_allowed(value):
@@ -50,24 +50,24 @@ def check_real(name, value, is_allowed, allowed):
 
 
 def absolute_path(name, path):
-  """The path, as bytes, for whoever opens it later, when the process may work in another directory.
+  """The path, as bytes, made absolute: the process may have another working directory when it is opened.
 
   Raises:
-    ValueError: it has a null character in it.
+    ValueError: it contains a null character.
   """
   if b"\0" in path:
-    raise ValueError(f"{name} must be made of paths, and one has a null character in it: {path!r}.")
-  # Where the path says it all, the working directory may be gone.
+    raise ValueError(f"{name} must be paths without null characters, got {path!r}.")
+  # An absolute path needs no working directory, which may have been deleted.
   return path if b"://" in path or os.path.isabs(path) else os.path.join(os.getcwdb(), path)
 
 
 def printable_path(path):
-  """A path for a message, with what is not UTF-8 as \\xff."""
+  """A path for a message, with bytes that are not UTF-8 as \\xff."""
   return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def stage_seed(seed):
-  """The seed of a stage: `seed`, or one derived from `tf.random.set_seed`, or a random one where that was not called."""
+  """The seed of a stage: `seed`, else one derived from `tf.random.set_seed`, else a random one."""
   if seed is not None:
     return int(seed)
   global_seed, operation_seed = random_seed.get_seed(None)

@@ -1,30 +1,31 @@
-"""The datasets that a pipeline is made of: how they are found, called in messages, and run in parallel."""
+"""The datasets of a pipeline: how to find them, name them in messages, and run them in parallel without the autotuner."""
 import os
 import re
 
 import tensorflow as tf
 
 PROCESSORS = len(os.sched_getaffinity(0))
-# With how many calls a parallel map of tf.data itself does its best, for what is compared with it. With no more than there
-# are processors, as with AUTOTUNE, its threads run out of work and are woken again for one element after the other.
+# The number of parallel calls with which tf.data's own map is fastest, for comparisons. With one call for each
+# processor, as AUTOTUNE has it, its threads run out of work and are woken again for each element.
 PLAIN_MAP_CALLS = max(16, 2 * PROCESSORS)
 
 
 def without_autotuner(dataset):
-  """The dataset with tf.data's autotuner off, unless its options have it on.
+  """The dataset with tf.data's autotuner off, unless its options turn it on or off themselves.
 
-  An iterator that has come to its end is not gone before the thread of the autotuner wakes up, which takes up to a second
-  in an epoch of some seconds and up to a minute in a long one. Keras waits for that at the end of each epoch.
+  The destructor of an iterator waits for the autotuner's thread. That thread sleeps 10 ms at first and up to a minute
+  later in the epoch, and misses the cancellation that should wake it. Keras destroys an iterator at the end of each
+  epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
   """
-  # While a function is traced only what Python knows of the options can be read.
+  # While a function is traced, only the options that Python knows can be read.
   given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune  # pylint: disable=protected-access
   if given.enabled is not None:
     return dataset
   options = tf.data.Options()
   options.autotune.enabled = False
   if given.initial_parallelism is None:
-    # How many calls AUTOTUNE then stands for in the other stages: of these as many as the pool has threads, wherever it
-    # is, and not 16.
+    # The number of calls that AUTOTUNE then means in other stages. They bound it by the threads of the pool, wherever
+    # it runs; the default would be 16.
     options.autotune.initial_parallelism = 1024
   return dataset.with_options(options)
 
@@ -44,12 +45,12 @@ def upstream_first(dataset):
 
 
 def stage_title(kind, name):
-  """A stage as it is called in a description: by its kind and by the name that its user gave it, if any."""
+  """The title of a stage in a description: its kind, and the name that the user gave it, if any."""
   return kind if name is None else f'{kind} "{name}"'
 
 
 def method_name(name):
-  """What a dataset is called where it is written, `filter` for FilterDataset and _FilterDataset, or else as TensorFlow does."""
+  """The method that makes a dataset of this class name: `filter` for FilterDataset and _FilterDataset; else the class."""
   name = re.sub(r"(Dataset)?(V\d+)?$", "", name.rpartition(">")[2].lstrip("_"))
   method = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", re.sub("^(Parallel|Adaptive)", "", name)).lower()
   return method if hasattr(tf.data.Dataset, method) else f"{name}Dataset"

@@ -1,6 +1,7 @@
-"""Fingerprints of what samples are prepared with, for a store on disk to tell when that is another one.
+"""Fingerprints of the functions and files that samples are prepared with, so that a store on disk can tell changed ones.
 
-They are the same in another process, as the same code makes them. Where that is not certain there is none.
+The same code has the same fingerprint in every process. If that is not certain, there is no fingerprint, and no
+warning.
 """
 import contextlib
 import hashlib
@@ -20,40 +21,40 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import mistakes
 from refurbish_tf._internal import version
 
-# The setting of a store on disk that says what its samples may have been prepared with, as JSON.
+# The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
 PREPARED_WITH = "prepared_with"
 OTHER_FUNCTION = (
-    "The cache store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until its "
-    "turn comes to be prepared afresh. If that is not meant to be so, begin anew with "
-    f"store=rtf.CacheStore({{path!r}}, overwrite=True), or in another directory. If it is: {mistakes.SILENCE}.")
+    "store {path} holds samples that another partial_fn has prepared, and refurbish uses each of them until it is evicted. To "
+    "start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If you mean "
+    f"to use these samples, silence this: {mistakes.SILENCE}.")
 OTHER_FILES = (
-    "The cache store {path} holds samples of other files or labels than image_folder finds now: files were added, removed, "
-    "renamed or put into another class. A sample is known by its position, so refurbish may take one file's for another's. "
-    "Begin anew with store=rtf.CacheStore({path!r}, overwrite=True), or in another directory. If that is not needed: "
-    f"{mistakes.SILENCE}.")
+    "store {path} holds samples of other files or labels than image_folder finds now: files were added, removed, renamed or "
+    "put into another class. A sample is identified by its position, so refurbish may take the sample of one file for another. "
+    "To start with an empty store, write store=rtf.CacheStore({path!r}, overwrite=True), or give another directory. If the "
+    f"samples are right, silence this: {mistakes.SILENCE}.")
 
-# Attributes of operations that are another one each time, or on another machine, for the same code.
+# Attributes of operations that differ from run to run, or between machines, for the same code.
 _PASSING = frozenset({"config", "config_proto", "container", "executor_type", "seed", "seed2", "shared_name", "token"})
 _CALLS_OF_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-# Statistics that are computed anew in each run come out a bit different.
+# Relative: statistics computed anew in each run differ a little.
 _TOLERANCE = 1e-4
-# As many as a prime number, so that no shape has the period.
+# Their number is prime, so that no shape has this period.
 _WEIGHTS = np.cos(np.arange(65_537.0))
 
 
-# Of one stage. --------------------------------------------------------------------------------------------------------------
+# Fingerprints of a stage. --------------------------------------------------------------------------------------------
 
 
 def of_stage(source, partial_fn):
-  """What the samples of a stage are prepared with, for JSON.
+  """The fingerprints of what the samples of a stage are prepared with, for JSON.
 
   Args:
     source: the dataset that the stage reads.
     partial_fn: the `ConcreteFunction` that prepares its elements.
 
   Returns:
-    A dict of `function` and `constants`, of `traced_by`, without which these cannot be compared, and of `files`; an empty
-    one of what is not known.
+    A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and
+    `files`. A fingerprint that is not known is empty.
   """
   traced_by = {
       "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
@@ -62,13 +63,13 @@ def of_stage(source, partial_fn):
   try:
     function, constants = _Functions().of(partial_fn)
   except (LookupError, TypeError, ValueError, tf.errors.NotFoundError):
-    function, constants = "", []  # Control flow of version 1, tensors of a kind that NumPy does not have.
+    function, constants = "", []  # Control flow of version 1; tensors of dtypes that NumPy lacks.
   files = [each.files_fingerprint() for each in dataset_graph.upstream_first(source) if hasattr(each, "files_fingerprint")]
   return {"traced_by": traced_by, "function": function, "constants": constants, "files": " ".join(files)}
 
 
 def of_strings(*strings):
-  """A fingerprint of bytes, of which none but the first has a null character."""
+  """A fingerprint of bytes objects; only the first may contain null characters."""
   return hashlib.sha256(b"\0".join(strings)).hexdigest()
 
 
@@ -79,10 +80,10 @@ class _Functions:
     self._by_name = {}
 
   def of(self, function):
-    """A digest and the measures of the constants of a `ConcreteFunction`."""
+    """Returns a digest of a `ConcreteFunction`, and the measures of its constants."""
     digest, constants = hashlib.sha256(), []
     for each in function.captured_inputs:
-      # Of a resource, as of a variable or a table, what it holds may be another one each time. So may be its name.
+      # The contents and the name of a resource, such as a variable or a table, may differ each time.
       has_value = hasattr(each, "numpy") and each.dtype not in (tf.resource, tf.variant)
       digest.update(_value(each.numpy(), constants) if has_value else each.dtype.name.encode())
     inner, more = self._of_definition(function.function_def)
@@ -90,9 +91,10 @@ class _Functions:
     return digest.hexdigest(), constants + more
 
   def _of_definition(self, definition):
-    """A node is known by where it stands in the order in which results need each other, whatever its name is.
+    """As `of`, for a FunctionDef. A node is identified by its place in the order of dependencies, not by its name.
 
-    Control edges lead to what changes no sample, as `tf.print` and assertions, and their order is not always the same.
+    Control edges are left out: they lead to nodes that change no sample, such as `tf.print` and assertions, and their
+    order varies.
     """
     digest, constants = hashlib.sha256(), []
     nodes = {node.name: node for node in definition.node_def}
@@ -138,13 +140,13 @@ class _Functions:
 
 
 def _producer(name):
-  """The node of "node:output:0", and which of its outputs it is."""
+  """Splits "node:output:0" into the node and the output."""
   node, _, output = name.partition(":")
   return node, output
 
 
 def _value(array, constants):
-  """The digest of an array; of numbers that are not whole that of their shape, and their measures are added to `constants`."""
+  """The digest of an array. For floating point only that of its shape; the measures of its values go to `constants`."""
   array = np.asarray(array)
   kind = f"{array.dtype} {array.shape}".encode()
   if array.dtype == object:
@@ -156,7 +158,7 @@ def _value(array, constants):
   for start in range(0, flat.size, len(_WEIGHTS) // 2):
     part = flat[start:start + len(_WEIGHTS) // 2]
     part = np.nan_to_num(part.astype(np.result_type(part, np.float64)).view(np.float64))
-    part = np.clip(part, -1e30, 1e30)  # For sums to be finite.
+    part = np.clip(part, -1e30, 1e30)  # Keeps the sums finite.
     size += np.abs(part).sum()
     weighted += part @ _WEIGHTS[:part.size]
   constants += [float(f"{size:.7g}"), round(float(weighted / size), 7) if size else 0.0]
@@ -164,9 +166,9 @@ def _value(array, constants):
 
 
 def _code_of(token):
-  """What the function in Python is compiled to that an operation calls, as far as it can be seen: not what that calls."""
+  """The compiled code of the Python function that an operation calls, without the functions that it calls in turn."""
   function = script_ops._py_funcs.get(token.decode())  # pylint: disable=protected-access
-  function = inspect.unwrap(getattr(function, "_func", function))  # That of `py_function` is wrapped once more.
+  function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
   code = getattr(function, "__code__", None)
   return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
 
@@ -182,14 +184,13 @@ def _described(code, doc=None):
   return code.co_code, code.co_names, constants
 
 
-# Of a store. ----------------------------------------------------------------------------------------------------------------
+# Fingerprints in a store. --------------------------------------------------------------------------------------------
 
 
 def check_store(store, r, stage):
-  """Writes down what the samples of a stage are prepared with, and warns where the store may have samples of another kind.
+  """Records what the samples of a stage are prepared with, and warns if the store may hold samples of another kind.
 
-  It is not known of each sample what it was prepared with, but of each epoch: all that is used in one was prepared in it or in
-  the last few.
+  This is recorded for epochs, not for samples: every sample used in an epoch was prepared in it or in the last few.
 
   Args:
     store: the `CacheStore` on disk.
@@ -199,10 +200,10 @@ def check_store(store, r, stage):
   with tf.init_scope():
     stats = store.stats()
   settings = store._agree({})  # pylint: disable=protected-access
-  # By the epoch with which each began, in order.
+  # Pairs of the first epoch of a stage and its fingerprints, in order.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
-  # Nothing that was begun before is used any more, or nothing was prepared at all.
+  # The others prepared nothing, or nothing that is still in use.
   live = [(since, what) for (since, what), end in zip(before, ends) if since < end and end >= stats.epochs - math.ceil(r) + 2]
   if any(function_differs(what, stage) for _, what in live):
     mistakes.warn(OTHER_FUNCTION.format(path=store.path))
@@ -210,19 +211,19 @@ def check_store(store, r, stage):
     mistakes.warn(OTHER_FILES.format(path=store.path))
   if not live or live[-1][1] != stage:
     live.append((stats.epochs, stage))
-  # On a full disk it is not written down.
+  # ValueError: on a full disk it cannot be recorded.
   if live != before:
     with contextlib.suppress(ValueError):
       store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)  # pylint: disable=protected-access
 
 
 def function_differs(one, other):
-  """Whether what `of_stage` returns is of two functions for certain."""
+  """Whether two results of `of_stage` certainly come from different functions."""
   if not one["function"] or not other["function"] or one["traced_by"] != other["traced_by"]:
     return False
   if (one["function"], len(one["constants"])) != (other["function"], len(other["constants"])):
     return True
-  # Of each constant its size, and how it lies in its array: from -1 to 1, and near 0 for a large one.
+  # For each constant its size, and how the values lie in the array: from -1 to 1, near 0 for a large array.
   constants = [np.reshape(each["constants"], [-1, 2]).T for each in (one, other)]
   (sizes, other_sizes), (places, other_places) = zip(*constants)
   return not (np.allclose(sizes, other_sizes, rtol=_TOLERANCE, atol=1e-8) and

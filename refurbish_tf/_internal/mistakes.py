@@ -1,4 +1,4 @@
-"""Warns, when a stage is built, of a pipeline that is allowed but hardly what its user wants."""
+"""Warns, when a stage is built, about a pipeline that is allowed but almost certainly a mistake."""
 import sys
 import warnings
 
@@ -7,13 +7,13 @@ import tensorflow as tf
 
 SILENCE = 'warnings.filterwarnings("ignore", category=rtf.PipelineWarning)'
 BATCHED_SOURCE = (
-    "The source of refurbish yields batches, and refurbish takes each of them for one sample: the same samples stay "
-    "together in every epoch, and files in the order of their classes make batches of one class. Batch behind refurbish: "
-    "source.refurbish(...).batch(...). To do so, leave .batch out of the source. A folder of images is read one by one by "
-    "rtf.sources.image_folder, and TFDS by batch_size=None; anything else can be split by .unbatch(). If a batch is meant to "
-    f"be one sample, such as a sequence: {SILENCE}.")
+    "The source of refurbish yields batches, and refurbish takes each batch for one sample: the same samples stay "
+    "together in every epoch, and files sorted by class make batches of one class. Leave .batch out of the source, "
+    "and batch behind refurbish: source.refurbish(...).batch(...). For single images from a folder use "
+    "rtf.sources.image_folder, from TFDS batch_size=None; split anything else with .unbatch(). If a batch is meant to "
+    f"be one sample, such as a sequence, silence this: {SILENCE}.")
 
-# By the names of their classes: those that yield batches, and those that hand on just what they are given.
+# Class names of datasets that yield batches, and of those that pass on their input's elements unchanged.
 _BATCHES = frozenset({
     "_BatchDataset", "_DenseToSparseBatchDataset", "_MapAndBatchDataset", "_PaddedBatchDataset", "_ParallelBatchDataset",
     "_RebatchDataset"})
@@ -21,7 +21,7 @@ _HANDS_ON = frozenset({"CacheDataset", "_OptionsDataset", "_PrefetchDataset"})
 
 
 class PipelineWarning(UserWarning):
-  """A pipeline that is allowed but hardly what its user wants. The message names the way out.
+  """A pipeline that is allowed but almost certainly a mistake. The message says what to do.
 
   >>> import warnings
   >>> with warnings.catch_warnings():
@@ -31,7 +31,7 @@ class PipelineWarning(UserWarning):
 
 
 def check_source(source):
-  """Warns where `source` is a dataset of batches. What is made of batches may be a sample."""
+  """Warns if `source` is itself a dataset of batches. A dataset made from batches may yield samples."""
   while type(source).__name__ in _HANDS_ON:
     source, = source._inputs()  # pylint: disable=protected-access
   if type(source).__name__ in _BATCHES and not _has_batches_of_one(source):
@@ -39,18 +39,18 @@ def check_source(source):
 
 
 def warn(message):
-  """Warns of the line of the user's that builds a stage."""
+  """Warns with the user's line that builds the stage."""
   warnings.warn(message, PipelineWarning, stacklevel=_stacklevel_of_user())
 
 
 def _has_batches_of_one(batches):
-  """These are samples with one more dimension."""
+  """Whether each batch is a single sample with one more dimension."""
   sizes = getattr(batches, "_batch_sizes", getattr(batches, "_batch_size", None))
   return sizes is not None and np.all(tf.get_static_value(sizes) == 1)
 
 
 def _stacklevel_of_user():
-  """For who calls this: of the innermost line outside of this package, TensorFlow and Keras."""
+  """The `stacklevel`, for a warning of the caller, of the innermost line outside of this package, TensorFlow and Keras."""
   frame, level = sys._getframe(1), 1  # pylint: disable=protected-access
   while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1

@@ -1,14 +1,16 @@
-"""Finds, checks, builds and loads the C++ part; nothing else in the package knows of it.
+"""Finds, checks, builds and loads the C++ library. No other module does.
 
 tf.data's C++ binary interface changes between TensorFlow minors, so a library built against one of them fails on
-another with an "undefined symbol", or worse, loads. Hence the package has a library for each minor that it was built
-for, in `_native/<minor>/`: a wheel has several, `pip install .` makes the one of the installed TensorFlow. A record lies
-beside each library: which TensorFlow it was built against and from which sources. `library` compares it with what is
-installed *before* anything is loaded, and where no library fits builds the packaged sources once more, into a
-per-version directory of the user's cache.
+another with an "undefined symbol", or worse, loads. Hence the package has one library for each minor, in
+`_native/<minor>/`: a wheel (`build_wheel.py`) has those of all supported minors, `pip install .` builds the one of the
+installed TensorFlow. A record beside each library says against which TensorFlow and from which sources it was built.
+`library` compares the record with what is installed *before* it loads anything. If no library fits, it builds the
+packaged sources again, into a per-version directory of the user's cache.
 
-setup.py loads this file by path, where neither TensorFlow's ops nor the rest of the package may be imported: keep the
-top level free of both.
+Many .cc files are compiled together, so names in unnamed namespaces must differ across all files.
+
+setup.py loads this file by path, before TensorFlow and the rest of the package can be imported: import neither at the
+top level.
 """
 import contextlib
 import fcntl
@@ -33,18 +35,19 @@ RECORD = "record.json"
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 # -DNDEBUG as TensorFlow's wheel was built: it changes the layout of classes in its headers.
-# -fvisibility=hidden: kernels register themselves when the library is loaded, so nobody needs to see our symbols.
+# -fvisibility=hidden: kernels register themselves when the library is loaded, so our symbols need not be visible.
 COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-# -z defs: a function that TensorFlow's headers declare and its libraries lack is found here and not by the user.
+# -z defs: a function that TensorFlow's headers declare and its libraries lack fails the build, not the user's import.
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 
-# The files that are compiled together, by their names, in whatever folder: each is of the first group that it fits.
-# TensorFlow's headers cost as much as fifty of our files, and are read once for each group: two keep two processors busy.
+# Groups of files that are compiled together: patterns of file names, in any folder; a file belongs to the first match.
+# Each group reads TensorFlow's headers once, which costs as much as fifty of our files. Two groups keep two processors
+# busy.
 GROUPS = ("[a-o]*", "*")
-# In the environment, for who works on the sources: each file by itself, so that only what has changed is compiled where
-# CXX is "ccache g++". It is the same library.
+# An environment variable for developers: compiles each file separately, so that with CXX="ccache g++" only changed
+# files are compiled. The library is the same.
 SINGLE_FILES = "REFURBISH_TF_SINGLE_FILES"
-# In GCC 12 warnings of what is inlined in TensorFlow's own headers are not held back.
+# GCC 12 does not suppress this warning for functions inlined from TensorFlow's headers.
 GROUP_HEAD = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -53,11 +56,11 @@ GROUP_HEAD = """\
 
 
 class BuildError(Exception):
-  """The compiler refused; carries what it printed."""
+  """The compiler failed; the message is what it printed."""
 
 
 class NoCompilerError(Exception):
-  """There is nothing to build with; says why and what to do, as a part of a sentence."""
+  """There is no compiler; the message says why and what to do, as a part of a sentence."""
 
 
 @functools.lru_cache(maxsize=None)
@@ -65,7 +68,8 @@ def ops():
   """The generated Python functions of this package's C++ ops, as returned by `tf.load_op_library`.
 
   Raises:
-    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; says how to mend it.
+    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; the message says what to
+      do.
   """
   import tensorflow as tf
 
@@ -81,7 +85,7 @@ def ops():
 def library(version):
   """The path of a library that fits TensorFlow `version`, built now if there is none yet.
 
-  Loads nothing.
+  Does not load it.
   """
   sources = fingerprint()
   directory = packaged_directory(version)
@@ -89,7 +93,7 @@ def library(version):
     return directory / LIBRARY
   root = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "refurbish_tf"
   directory = root / f"{_interface(version)}-{sources[:16]}"
-  # A finished directory only ever appears by rename, so the lock is for those who find none.
+  # A finished directory only appears by rename, so only processes that find none need the lock.
   if is_built(directory, version, sources):
     return directory / LIBRARY
   try:
@@ -119,7 +123,7 @@ def is_built(directory, version, sources):
 def build(directory):
   """Compiles the packaged sources into `directory`: the library, then its record.
 
-  Both appear whole or not at all, the record last. Serves setup.py and the rebuild alike.
+  Both appear whole or not at all, the record last. setup.py and the rebuild use it.
 
   Returns:
     The compiler's warnings.
@@ -130,7 +134,7 @@ def build(directory):
   import tensorflow as tf
 
   command = compiler()
-  # -isystem: warnings are for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
+  # -isystem: warnings only for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
   # other packages' directories must not come before TensorFlow's headers.
   compile_flags = [
       *(re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()),
@@ -138,7 +142,7 @@ def build(directory):
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
   link_flags = [*LINK_FLAGS, *framework, framework[-1].replace("_framework", "_cc")]
-  # Taken first: a source edited while it is compiled must not pass for the one that was.
+  # Taken first: a source edited while it is compiled must not pass for the compiled one.
   record = {"tensorflow": tf.__version__, "sources": fingerprint()}
   directory = pathlib.Path(directory)
   directory.mkdir(parents=True, exist_ok=True)
@@ -146,13 +150,13 @@ def build(directory):
     built = pathlib.Path(scratch)
     units = _units(built)
     objects = [str(built / f"{i}.o") for i in range(len(units))]
-    # Threads suffice: they wait for processes. The first failure cancels those not yet begun.
+    # Threads suffice, as they wait for processes. The first failure cancels those not yet begun.
     with futures.ThreadPoolExecutor(min(len(units), os.cpu_count() or 1)) as pool:
       warnings = list(pool.map(
           lambda source, target: _run([*command, *compile_flags, "-c", str(source), "-o", target]), units, objects))
     warnings.append(_run([*command, *objects, *link_flags, "-o", str(built / LIBRARY)]))
     (built / RECORD).write_text(json.dumps(record) + "\n")
-    # Without its record a library counts as none, so a crash between these lines costs a rebuild and nothing else.
+    # A library without a record does not count, so a crash between these lines only costs a rebuild.
     with contextlib.suppress(FileNotFoundError):
       (directory / RECORD).unlink()
     os.replace(built / LIBRARY, directory / LIBRARY)
@@ -167,12 +171,12 @@ def compiler():
     if shutil.which(command[0]):
       return command
   raise NoCompilerError(
-      f"CXX names {chosen[0]}, which is not there: unset it or set it to a C++ compiler" if chosen else
+      f"CXX names {chosen[0]}, which does not exist: unset it or set it to a C++ compiler" if chosen else
       "there is no C++ compiler: install one (`apt-get install g++`)")
 
 
 def fingerprint():
-  """A hash of everything but TensorFlow that decides what the library does: sources, our flags, the processor."""
+  """A hash of all inputs of the build except TensorFlow: sources, our flags, the processor's architecture."""
   digest = hashlib.sha256(repr((COMPILE_FLAGS, LINK_FLAGS, platform.machine())).encode())
   for path in _sources():
     content = path.read_bytes()
@@ -185,7 +189,7 @@ def _sources():
 
 
 def groups():
-  """The .cc files as they are compiled together: those that take longest first."""
+  """The groups of .cc files that are compiled together, the longest first."""
   files = [path for path in _sources() if path.suffix == ".cc"]
   if os.environ.get(SINGLE_FILES):
     result = [[path] for path in files]
@@ -197,7 +201,7 @@ def groups():
 
 
 def _units(directory):
-  """What the compiler is called with: a file for each group, written into `directory` unless the group is of one."""
+  """The file to compile for each group: a single file itself, else one written into `directory` that includes them all."""
   units = []
   for i, group in enumerate(groups()):
     unit = group[0] if len(group) == 1 else directory / f"{i}.cc"
@@ -217,16 +221,16 @@ def _run(command):
 
 
 def _interface(version):
-  """What two TensorFlow versions have in common when a library built against one works with the other.
+  """A string that is equal for two TensorFlow versions if a library built against one works with the other.
 
-  Patch releases keep the binary interface; candidates, nightlies and vendors' builds promise nothing.
+  Patch releases keep the binary interface; release candidates, nightlies and vendors' builds promise nothing.
   """
   release = re.fullmatch(r"(\d+\.\d+)\.\d+", version)
   return release[1] if release else version
 
 
 def _read_record(directory):
-  """The record of the library in `directory`, or None when there is no whole library with a record there."""
+  """The record of the library in `directory`, or None if the library or its record is missing or broken."""
   try:
     record = json.loads((directory / RECORD).read_text())
     if (directory / LIBRARY).is_file() and record.keys() >= {"tensorflow", "sources"}:
@@ -237,18 +241,18 @@ def _read_record(directory):
 
 
 def _packaged_versions():
-  """The versions of TensorFlow that the package has a whole library for, the newest last."""
+  """The versions of TensorFlow for which the package has a library, the newest last."""
   records = map(_read_record, sorted((PACKAGE / "_native").glob("*")))
   return sorted((record["tensorflow"] for record in records if record), key=_numbers)
 
 
 def _numbers(version):
-  """For versions to be sorted as numbers: 2.9 before 2.20."""
+  """A sort key for versions: 2.9 before 2.20."""
   return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _mismatch(version):
-  """Why no packaged library can serve, as the middle of a sentence that begins with the package's name."""
+  """Why no packaged library fits, as the middle of a sentence that begins with the package's name."""
   record, versions = _read_record(packaged_directory(version)), _packaged_versions()
   if not versions:
     return f"has no library built yet (TensorFlow {version} is installed)"
@@ -258,7 +262,7 @@ def _mismatch(version):
 
 
 def _way_back(version):
-  """The command that mends it without a compiler, where there is one, as the end of a sentence."""
+  """A command that helps without a compiler, if there is one, as the end of a sentence."""
   versions = _packaged_versions()
   if not versions or _interface(version) in map(_interface, versions):
     return ""
@@ -269,7 +273,7 @@ def _rebuild(directory, version):
   """Builds into `directory` under a provisional name, then renames. The caller holds the lock."""
   provisional = directory.with_name(directory.name + ".part")
   log = directory.with_name(directory.name + ".log")
-  # Left by a process that was killed, or by a library that was deleted by hand.
+  # Left by a killed process, or by somebody who deleted the library by hand.
   for leftover in (provisional, directory):
     shutil.rmtree(leftover, ignore_errors=True)
   try:
@@ -299,11 +303,11 @@ def _rebuild(directory, version):
 
 @contextlib.contextmanager
 def _locked(path):
-  """Holds the lock on `path`; the kernel gives it back when the process ends, however it ends."""
+  """Holds the lock on `path`. The kernel releases it when the process ends, however it ends."""
   with open(path, "w") as file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-      print("refurbish_tf: another process is building the C++ part; waiting for it.", file=sys.stderr)
+      print("refurbish_tf: another process is building the C++ library; waiting for it.", file=sys.stderr)
       fcntl.flock(file, fcntl.LOCK_EX)
     yield

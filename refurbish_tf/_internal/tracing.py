@@ -1,4 +1,4 @@
-"""Users' functions: traced and called as `Dataset.map` does, with or without a seed, and what they draw."""
+"""Users' functions: traces and calls them as `Dataset.map` does, with or without a seed, and finds what they draw."""
 import contextlib
 import functools
 import inspect
@@ -11,21 +11,21 @@ from tensorflow.python.autograph.pyct import parser
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import none_tensor
 
-# Around a function; what claims more is no decorator.
+# More wrappers than this around a function are taken for an endless chain.
 MOST_DECORATORS = 100
 
 
 def call(function, element, **seed):
   """What `function` returns for an element, called as `Dataset.map` does."""
   result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
-  # As `map` does with what its function returns.
+  # As `map` does with the result of its function.
   return tuple(result) if isinstance(result, list) else result
 
 
 def traceable(function):
-  """`function`, or the same for AutoGraph to leave alone where it would fail to, with nine lines of complaint.
+  """`function`; excluded from AutoGraph if AutoGraph would fail to convert it, with a warning of nine lines.
 
-  Of two lambdas in one line, with the same arguments, AutoGraph cannot tell which is which.
+  AutoGraph cannot tell apart two lambdas with the same arguments in one line.
   """
   if not inspect_utils.islambda(function):
     return function
@@ -33,19 +33,19 @@ def traceable(function):
     parser.parse_entity(function, ())
   except errors.UnsupportedLanguageElementError:
     return tf.autograph.experimental.do_not_convert(function)
-  except Exception:  # Whatever it is, AutoGraph tells it.  pylint: disable=broad-except
+  except Exception:  # AutoGraph will report it.  pylint: disable=broad-except
     pass
   return function
 
 
 def trace(function, name, what, **inputs):
-  """A function as `map` traces it.
+  """Traces a function as `map` does.
 
   Args:
-    function: what is traced.
+    function: the function to trace.
     name: of the function, for TensorFlow's names.
-    what: of the function, for error messages: the name of the argument that it is.
-    **inputs: `dataset` or `input_structure`, what it is a function of.
+    what: the name of the argument that the function is, for error messages.
+    **inputs: `dataset` or `input_structure`: the structure of its argument.
 
   Raises:
     TypeError: the function returns None.
@@ -53,21 +53,21 @@ def trace(function, name, what, **inputs):
   wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
     raise TypeError(
-        f"{what} returned None. Let it return the sample, augmented: a function that ends without `return` returns None.")
+        f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None.")
   return wrapper
 
 
 @contextlib.contextmanager
 def parameters_explained(what, function, element_spec, of):
-  """Where `function` has failed with a TypeError because of its parameters, the error says so.
+  """Explains a TypeError that `function` raised because of its parameters.
 
-  Only then is its signature looked at: what decorators say of it may be wrong.
+  Its signature is only looked at after it has failed, as decorators may report a wrong one.
 
   Args:
     what: the name of the argument that the function is.
-    function: what `Dataset.map` could be given; it may also have a parameter `seed`.
-    element_spec: of what it is called with.
-    of: what that is, for the message.
+    function: a function as for `Dataset.map`, which may also have a parameter `seed`.
+    element_spec: the structure of what it is called with.
+    of: what it is called with, in words, for the message.
   """
   try:
     yield
@@ -82,12 +82,12 @@ def parameters_explained(what, function, element_spec, of):
       raise TypeError(
           f"{what} cannot be called with {of}: {error}. As with tf.data.Dataset.map, it is called with "
           + (f"the {len(element_spec)} components of {element_spec}" if is_tuple else f"one argument, {element_spec}")
-          + ", and with a seed where it has a parameter of that name.") from failed
+          + ", and with a seed if it has a parameter of that name.") from failed
     raise
 
 
 def takes_seed(function, element_spec):
-  """Whether `function` has a parameter `seed` that the components of an element leave free."""
+  """Whether `function` has a parameter `seed` that no component of an element fills."""
   signature = signature_with_seed(function)
   if signature is None:
     return False
@@ -99,9 +99,9 @@ def takes_seed(function, element_spec):
 
 
 def signature_with_seed(function):
-  """The signature in which `function` has a parameter `seed` that a keyword reaches, or None.
+  """The signature in which `function` has a parameter `seed` that can be given by keyword, or None.
 
-  It is that of a decorator's wrapper and not of what is wrapped, unless the wrapper hands on any keyword.
+  For a decorated function it is the wrapper's, unless the wrapper passes on any keyword.
   """
   if isinstance(function, functools.partial) and "seed" in function.keywords:
     return None
@@ -119,21 +119,21 @@ def signature_with_seed(function):
     if inspect.Parameter.VAR_KEYWORD not in kinds:
       return None
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
-      outermost = outermost or signature  # It is what takes the components.
-    # A decorated `__call__` has it at the method.
+      outermost = outermost or signature  # The one that takes the components.
+    # For a decorated `__call__` the method has `__wrapped__`.
     function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)
   return None
 
 
 def seeds_a_state(function, parameter):
-  """Whether the parameter seeds a state of TensorFlow's or Keras' own: tf.image.random_flip_left_right(image, seed=None)."""
+  """Whether the parameter seeds a state inside TensorFlow or Keras, as in tf.image.random_flip_left_right(image, seed=None)."""
   while isinstance(function, functools.partial):
     function = function.func
   module = getattr(function, "__module__", None) or ""
   return parameter.default is not parameter.empty and module.split(".")[0] in ("keras", "tensorflow")
 
 
-# Operations that draw from a state that no checkpoint of a dataset has.
+# Operations that draw from a state which a dataset's checkpoint does not save.
 _DRAWS = re.compile(
     "AllCandidateSampler|Multinomial|NonDeterministicInts|ParameterizedTruncatedNormal|RngReadAndSkip|TruncatedNormal|"
     "Random(Crop|Gamma|Poisson|PoissonV2|Shuffle|StandardNormal|Uniform|UniformInt)|SampleDistortedBoundingBox(V2)?|"
@@ -143,11 +143,11 @@ _DRAWS_WITH_A_SEED = re.compile("Stateless(Random(?!Get)|Multinomial|(Parameteri
 
 
 def draws(wrapper):
-  """By which operations a traced function draws random numbers of its own: then no run is like another."""
+  """The operations by which a traced function draws random numbers of its own, which no other run repeats."""
   graph = wrapper.function.graph.as_graph_def()
   names = {node.op for nodes in (graph.node, *(each.node_def for each in graph.library.function)) for node in nodes}
   found = {name for name in names if _DRAWS.fullmatch(name)}
-  # Random layers of Keras keep their seed in a variable, and assign it the next one.
+  # Keras' random layers keep their seed in a variable, and assign the next one to it.
   if "AssignVariableOp" in names:
     found |= {f"{name} with a seed from a variable" for name in names if _DRAWS_WITH_A_SEED.match(name)}
   return found

@@ -1,1 +1,1 @@
-"""What to choose for a pipeline, measured on it."""
+"""Recommends settings for a pipeline, from measurements of it."""

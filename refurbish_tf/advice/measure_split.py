@@ -1,4 +1,4 @@
-"""What the layers of an augmentation cost and how many outcomes they have, measured: for `rtf.recommend_split`."""
+"""Measures what the layers of an augmentation cost and how many outcomes they have, for `rtf.recommend_split`."""
 import collections
 import contextlib
 import dataclasses
@@ -18,40 +18,41 @@ from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import tracing
 from refurbish_tf.augment import composition
 
-# What is measured side by side takes so many turns, to take the median of.
+# Turns of each pipeline that is measured; the median counts.
 ROUNDS = 7
-# Samples that tell how many can be measured in the time.
+# Samples of a first, rough measurement, which tells how many samples fit into the time.
 PROBE_SAMPLES = 4
-# Of the samples that are kept for measuring, before and behind every layer.
+# At most, of the samples kept for measuring before and behind every layer.
 MAX_BYTES = 2**29
-# What is taken from a pipeline at a time. More is given back to the operating system and asked for anew each time.
+# The most samples and bytes taken from a pipeline at a time. Larger blocks malloc requests from the system each time
+# anew.
 MAX_WINDOW = 256
 MAX_WINDOW_BYTES = 2**23
-# Seeds that outcomes are counted with, whatever the time. If no two draws are the same, there are hundreds of outcomes.
+# Outcomes are counted with at least this many seeds. If no two draws are the same, there are hundreds of outcomes.
 FEWEST_DRAWS = 64
-# If no two of these are the same, there are many thousands.
+# If no two of these draws are the same, there are many thousands of outcomes.
 UNBOUNDED_DRAWS = 1024
-# All outcomes have been seen when each was drawn so often.
+# All outcomes count as seen when each was drawn this often.
 EACH_DRAWN = 4
-# Of the number of outcomes.
+# Outcomes count as equally likely if their effective number is this share of their number.
 ALMOST_EQUAL = 0.8
-# Whether there are more makes no difference to a training run of hundreds of epochs.
+# More outcomes make no difference to a training run of hundreds of epochs.
 MOST_DRAWS = 4096
-# One flat image hides what a layer does, so the one with the most outcomes counts.
+# A flat image hides what a layer does, so the sample with the most outcomes counts.
 COUNTED_SAMPLES = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-  """CPU seconds per sample, with everything that is in a pipeline beyond reading from memory.
+  """CPU seconds per sample. All but `memory` are beyond what reading from memory takes.
 
   Attributes:
-    read: of the dataset, beyond what reading from memory takes.
+    read: of reading the dataset.
     memory: of reading a sample from memory.
     standard: of all layers in one parallel `map` of tf.data.
     stage: of a stage that does nothing.
     partial: of the first 1, 2, ... layers on a stage's workers.
-    final: of all layers behind the first 1, 2, ... there; one fewer.
+    final: of all layers behind the first 1, 2, ... there; one value fewer.
   """
   read: float
   memory: float
@@ -61,13 +62,13 @@ class Costs:
   final: tuple
 
   def layers(self):
-    """What each layer costs by itself."""
+    """What each layer costs alone."""
     count = len(self.partial)
-    # What the layers before and behind a place take.
+    # The cost of all layers before, and of all layers behind, each place.
     before, behind = (self.stage, *self.partial), (self.partial[-1], *self.final, self.stage)
     times = []
     for i in range(count):
-      # The difference of two small times is more exact than the one of two large times.
+      # The difference of the two smaller times is more exact.
       by_partial = before[i + 1] - before[i]
       by_final = behind[i] - behind[i + 1]
       times.append(max(0.0, by_partial if before[i + 1] <= behind[i] else by_final))
@@ -75,14 +76,14 @@ class Costs:
 
 
 class Measurement:
-  """The first samples of a dataset, as they are before and behind each layer."""
+  """Measures layers on the first samples of a dataset, kept as they are before and behind each layer."""
 
   def __init__(self, layers, dataset, num_samples, max_seconds):
     self._layers = layers
     self._dataset = dataset
     self._max_seconds = max_seconds
     rng = np.random.default_rng(0)
-    # Enough not to meet the same sample soon again, as their number is odd.
+    # Their number is odd, so that a seed does not meet the same sample again soon.
     self._seeds = tf.data.Dataset.from_tensor_slices(rng.integers(2**31, size=[16_383, 2], dtype=np.int32)).repeat()
     self._alone = [composition.compose_part(layers, i, i + 1) for i in range(len(layers))]
 
@@ -92,16 +93,16 @@ class Measurement:
     per_sample = len(layers) * sum(self._probe(position, inputs[position]) for position in range(len(layers)))
     affordable = max_seconds / ((ROUNDS + 1) * max(per_sample, 1e-9))
     number = int(min(num_samples, MAX_BYTES / max(1, size), max(affordable, 2 * PROBE_SAMPLES)))
-    # A power of two, for windows to fit in.
+    # A power of two, so that it is a multiple of the window.
     self._inputs = self._prepare(2 ** int(math.log2(max(1, number))))
 
   @property
   def sample_bytes(self):
-    """Of a sample behind each layer."""
+    """Bytes of a sample behind each layer."""
     return [layer_input.sample_bytes for layer_input in self._inputs[1:]]
 
   def _prepare(self, number):
-    """The inputs of each layer, and the outputs of the last one, of so many samples."""
+    """The inputs of each layer, and the outputs of the last one, for `number` samples."""
     prepared = [_Samples(self._dataset.take(number))]
     for position in range(len(self._layers)):
       with _naming(self._layers, position):
@@ -109,9 +110,9 @@ class Measurement:
     return prepared
 
   def _probe(self, position, samples):
-    """CPU seconds per sample of a layer, roughly."""
+    """Roughly the CPU seconds per sample of a layer."""
     outputs = iter(self._map(samples.dataset.repeat(), self._alone[position]))
-    # Once for what is only at the beginning, such as tracing.
+    # The first time includes one-off work, such as tracing.
     for _ in range(2):
       began = time.process_time()
       for _ in range(4 * PROBE_SAMPLES):
@@ -125,11 +126,11 @@ class Measurement:
     return self._seeded(dataset).map(functools.partial(_call, function), num_parallel_calls=dataset_graph.PLAIN_MAP_CALLS)
 
   def costs(self):
-    """Runs all partial and final augmentations side by side.
+    """Measures all partial and final augmentations in turns.
 
-    Each runs in a `map`, whose buffer is full whenever it is idle, so that a turn computes as much as it takes; workers
-    compute several turns at once. What a map and what workers cost by themselves is measured with a function that does
-    nothing.
+    Each runs in a `map`: its buffer is full whenever it is idle, so a turn computes as many samples as it takes from
+    it. A stage's workers would run several turns ahead. The costs of a map and of workers alone are measured with a
+    function that does nothing.
     """
     count, source = len(self._layers), self._inputs[0]
     memory = source.dataset.repeat()
@@ -160,60 +161,61 @@ class Measurement:
         final=tuple(on_workers(("final", at)) for at in range(1, count)))
 
   def _windows(self, dataset, samples):
-    """The dataset and how many of its elements it yields at a time, without copying them as `batch` does."""
+    """The dataset in windows, which unlike `batch` copy nothing, and the number of elements of a window."""
     size = min(MAX_WINDOW, samples.num_samples, max(1, int(MAX_WINDOW_BYTES / max(1, samples.sample_bytes))))
     while samples.num_samples % size:
       size -= 1
     options = tf.data.Options()
-    # Else a window is computed ahead: as much as a turn takes, and maybe in another one's time.
+    # Otherwise a window is computed ahead, possibly in the turn of another pipeline.
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
     return dataset.window(size).with_options(options), size
 
   def count_outcomes(self, position):
-    """Returns what `count_distinct` does of the outputs of a layer for one input."""
+    """Returns what `count_distinct` returns for the outputs of a layer for one input."""
     inputs, function = self._inputs[position], self._alone[position]
-    # A layer that takes no seed mostly has one outcome; a few draws show whether it is random in another way.
+    # A layer without a seed mostly has one outcome; a few draws show whether it is random in another way.
     fewest = FEWEST_DRAWS if tracing.takes_seed(function, inputs.dataset.element_spec) else 8
     until = time.perf_counter() + self._max_seconds / len(self._layers)
     counts = []
     for element in inputs.dataset.take(COUNTED_SAMPLES):
       draws = self._map(tf.data.Dataset.from_tensors(element).repeat(), function)
       counts.append(count_distinct(map(_digest, draws), fewest, lambda: time.perf_counter() > until))
-    # Of those with the most, a bound rather than a number that more draws might have contradicted.
+    # If several have the most outcomes, prefer a lower bound: more draws might contradict the number.
     number, is_lower_bound, effective = max(counts)
-    # What is random and was always the same may be something else once in a hundred times.
+    # A random layer whose outputs were all the same may have a rare other outcome.
     return number, is_lower_bound or number == 1 and fewest == FEWEST_DRAWS, effective
 
 
 class _Samples:
-  """Samples in memory: a dataset of a few elements of any shape, which are computed once."""
+  """A dataset of a few elements of any shape, computed once and kept in memory."""
 
   def __init__(self, dataset):
     self.dataset = dataset.cache()
     sizes = [_bytes(element) for element in self.dataset]
     if not sizes:
       raise ValueError(
-          "dataset is empty, so there is nothing to measure. Check the file names, filters and splits it is made from.")
+          "dataset must have at least one element, got an empty one. Check the file names, filters and splits it is "
+          "made from.")
     self.num_samples = len(sizes)
     self.sample_bytes = statistics.mean(sizes)
 
 
 @contextlib.contextmanager
 def _naming(layers, position):
-  """Turns whatever goes wrong into a ValueError that names the layer."""
+  """Turns any exception into a ValueError that names the layer."""
   try:
     yield
   except Exception as error:
     message = getattr(error, "message", None) or str(error)
     raise ValueError(
-        f"Layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on what it is given: "
-        f"{message.strip()} Every layer must take what the one before it returns, the first one an element's image; "
-        "see rtf.augment.compose.") from error
+        f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, fails on its input: "
+        f"{message.strip()} Every layer must take what the one before it returns, the first one the image of an "
+        "element; see rtf.augment.compose.") from error
 
 
 def specs_of(layers, dataset):
-  """The type of what each layer is given, and of what the last one returns. Raises where they cannot be chained."""
+  """The types of the inputs of all layers and of the last one's output. ValueError if the layers cannot be chained."""
   specs = []
   for position in range(len(layers)):
     with _naming(layers, position):
@@ -221,17 +223,18 @@ def specs_of(layers, dataset):
       given = _image_spec(dataset.element_spec)
       dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(tf.zeros([2], tf.int32)))).map(
           functools.partial(_call, composition.compose_part(layers, position, position + 1)))
-      # What an image by itself becomes, if that is a tuple, is not one with a label.
+      # If an image without a label becomes a tuple, that tuple is not an image with a label.
       returned = dataset.element_spec
       if several or not _is_tuple(returned):
         returned = _image_spec(returned)
-    # The two layers of AutoAugment agree on what goes between them.
+    # The two layers of AutoAugment pass their own structure between them.
     in_a_pair = hasattr(layers[position], "hands_on") or hasattr(layers[position], "takes_over")
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
-          f"Layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, was given {given} and returned "
-          f"{returned}; a layer must return the same structure that it is given, one image for one image, for the "
-          "augmentation to be split behind it. Put what makes several components of one before or behind refurbish.")
+          f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, must return the structure "
+          "that it is given, one image for one image, so that the augmentation can be split behind it; it was given "
+          f"{given} and returned {returned}. Put functions that make several components from one before or behind "
+          "refurbish.")
     specs.append(given)
   return (*specs, returned)
 
@@ -255,23 +258,23 @@ def _same_structure(given, returned):
 
 
 def _call(function, element, seed):
-  # As refurbish does: a seed for those who take one.
+  # As refurbish does: a seed for a function that takes one.
   if tracing.takes_seed(function, element):
     return tracing.call(function, element, seed=seed)
   return tracing.call(function, element)
 
 
 def _do_next_to_nothing(*element, seed):
-  # What only passes on its arguments is not even called by tf.data.
+  # tf.data does not even call a function that only passes on its arguments.
   return (*element, tf.bitwise.invert(seed))
 
 
 def _cpu_seconds(pipelines, num_samples, max_seconds):
-  """CPU seconds per sample of every pipeline, in turns: a time in which the machine is slower is the same to all.
+  """CPU seconds per sample of every pipeline. They take turns, so that a slow period of the machine affects all alike.
 
   Args:
-    pipelines: a dict of pairs: a dataset without end, and how many elements are in what it yields.
-    num_samples: of which a turn takes all or a multiple, as some samples cost more than others.
+    pipelines: a dict of pairs: an endless dataset of windows, and the number of elements of a window.
+    num_samples: a turn takes all of them, once or several times, as some samples cost more than others.
     max_seconds: about how many all turns take together.
   """
   iterators, passes, costs = {}, {}, {name: [] for name in pipelines}
@@ -279,7 +282,7 @@ def _cpu_seconds(pipelines, num_samples, max_seconds):
   for name, (dataset, size) in pipelines.items():
     iterators[name] = iter(dataset)
     steps = num_samples // size
-    # Once for what is only at the beginning, such as threads that start, and once to see how long it takes.
+    # Once for one-off work, such as starting threads, and once to see how long it takes.
     for _ in range(2):
       began = time.perf_counter()
       for _ in itertools.islice(iterators[name], steps):
@@ -291,15 +294,15 @@ def _cpu_seconds(pipelines, num_samples, max_seconds):
       began = time.process_time()
       for _ in itertools.islice(iterators[name], passes[name]):
         pass
-      # What works ahead in the background must not do so at another's cost.
+      # Work ahead in the background must not count for another pipeline.
       _wait_until_idle()
       costs[name].append((time.process_time() - began) / (passes[name] * size))
   return {name: statistics.median(seconds) for name, seconds in costs.items()}
 
 
 def _wait_until_idle():
-  """Until the stages have computed the few elements that they work ahead."""
-  # A process that has other work to do is never idle.
+  """Waits until the stages have computed the few elements that they work ahead."""
+  # Bounded, as a process with other work is never idle.
   for _ in range(50):
     began = time.process_time()
     time.sleep(0.01)
@@ -310,11 +313,11 @@ def _wait_until_idle():
 def count_distinct(draws, fewest, is_time_up):
   """Counts the different values that an iterator of draws can yield.
 
-  All have been seen when each has come several times; when no two are the same, there is no telling how many there are.
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded.
 
   Returns:
-    How many there are, whether there may be more, and of how many equally likely ones two draws would be the same as
-    often as they were.
+    The number of values; whether there may be more; and the effective number: with so many equally likely values, two
+    draws would be the same as often as they were.
   """
   seen, number = collections.Counter(), 0
   end = fewest
@@ -332,14 +335,14 @@ def count_distinct(draws, fewest, is_time_up):
   all_seen = min(seen.values()) >= EACH_DRAWN
   same = sum(times * (times - 1) for times in seen.values())
   effective = number * (number - 1) / same if same else math.inf
-  # What is this near to equally likely may well be that.
+  # Values this close to equally likely may well be so.
   if effective > ALMOST_EQUAL * len(seen):
     effective = len(seen)
   return len(seen), not all_seen, effective
 
 
 def _digest(element):
-  """What tells two outputs apart."""
+  """A digest by which outputs are compared."""
   parts = hashlib.blake2b(digest_size=16)
   for tensor in tf.nest.flatten(element, expand_composites=True):
     array = tensor.numpy()
@@ -350,11 +353,11 @@ def _digest(element):
 
 
 def _bytes(element):
-  """As the cache store counts them."""
+  """The bytes of an element, as the cache store counts them."""
   number = 0
   for tensor in tf.nest.flatten(element, expand_composites=True):
     if tensor.dtype == tf.string:
-      # A string has 24 bytes of its own.
+      # A string takes 24 bytes besides its content.
       number += sum(24 + len(value) for value in np.ravel(tensor.numpy()).tolist())
     else:
       number += tensor.dtype.size * int(tf.size(tensor))

@@ -1,4 +1,4 @@
-"""Which echoing factor a pipeline can do with: `rtf.recommend_echo_factor`."""
+"""Recommends an echoing factor for a pipeline: `rtf.recommend_echo_factor`."""
 from __future__ import annotations
 
 import dataclasses
@@ -12,7 +12,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks
 from refurbish_tf._internal import tracing
 
-# How many stretches the measurement of the upstream is cut into, to take the median of.
+# The upstream is measured in this many stretches; the median counts.
 WINDOWS = 5
 # Steps that trace, compile and fill caches. The first few of a network take longer than all that follow.
 WARM_UP_STEPS = 3
@@ -20,7 +20,7 @@ WARM_UP_STEPS = 3
 
 @dataclasses.dataclass(frozen=True)
 class EchoPrediction:
-  """What an echoing factor makes of the times that were measured.
+  """The times that are predicted for an echoing factor.
 
   Attributes:
     factor: the echoing factor e.
@@ -37,13 +37,13 @@ class EchoRecommendation:
   """What `rtf.recommend_echo_factor` found. Prints as a table.
 
   Attributes:
-    t_upstream: seconds for an element from the input of the echo stage, as if nothing held it up.
+    t_upstream: seconds in which the input of the echo stage yields an element if nothing holds it up.
     t_downstream: seconds for a step on such an element.
     ratio: R = t_upstream / t_downstream.
     factor: the echoing factor recommended, the largest that costs no time: R in whole tenths, at least 1 and at most
       the `max_e` that was asked for. With a fraction, the number of elements of the echoed dataset is unknown.
     predictions: a tuple of `EchoPrediction`, by factor.
-    whole_factor: the largest whole factor that costs no time, for where the number of elements must be known.
+    whole_factor: the largest whole factor that costs no time, for use if the number of elements must be known.
     step_without_echo: seconds for a step without echo.
   """
   t_upstream: float
@@ -66,7 +66,7 @@ class EchoRecommendation:
         f"R = {self.ratio:.2f}: echo({self.factor:g})"]
     if self.factor != self.whole_factor:
       lines.append(
-          f"With a fraction the number of elements is unknown (Keras shows no end of the first epoch); with "
+          f"With a fraction the number of elements is unknown, so Keras shows no total in the first epoch; with "
           f"echo({self.whole_factor}) it is known.")
     lines += ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join(lines)
@@ -101,28 +101,28 @@ def recommend_echo_factor(
 
   Where reading and training run at the same time, one upstream step and its e downstream steps take
   max(t_upstream, e * t_downstream), so a factor of up to R is free (Choi et al., "Faster Neural Network Training with
-  Data Echoing", 2019, section 2, equation 1). It cannot tell whether a repeated element is worth
-  as much as a fresh one. In the paper it nearly always was, with factors of up to about 4.
+  Data Echoing", 2019, section 2, equation 1). Whether a repeated element is worth as much as a fresh one is not
+  measured. In the paper it nearly always was, with factors of up to about 4.
 
-  The upstream and the step are measured one after the other. Where both need the same cores, a step is slower in training
+  The upstream and the step are measured one after the other. If both need the same cores, a step is slower in training
   than here. Measure on the machine that trains, with nothing else running.
 
   Args:
-    upstream: a `tf.data.Dataset`, what `echo` would stand behind, in batches: if it echoes elements, add
-      `.batch(batch_size)` here, as R is the same for an element and for a batch of them. It is read from its beginning,
-      and again if it is short.
+    upstream: the `tf.data.Dataset` behind which `echo` would stand, in batches: to echo elements, add
+      `.batch(batch_size)` here, as R is the same for an element and for a batch. It is read from its beginning, again
+      if it is short.
     step_fn: a function of a batch, called as in `tf.data.Dataset.map`, that does what comes behind the echo:
-      `model.train_on_batch`, or for "before_augment" a function that augments the batch and trains on it. It returns when
-      that is done, or returns its results. The steps are real ones: the model learns.
+      `model.train_on_batch`, or for "before_augment" a function that augments the batch and trains on it. It must
+      return when the step is done, or return the step's results. The steps are real: the model learns.
     step_time: in place of `step_fn`, the seconds of a step, if they are known.
-    factors: the echoing factors to predict for, real numbers of at least 1. None for the whole ones of up to `max_e`.
+    factors: the echoing factors to predict for, real numbers of at least 1. None for the whole numbers up to `max_e`.
     max_e: the largest factor to recommend, as more repetitions of a sample help less and less.
     num_elements: how many elements to measure, after half as many that are not counted.
     num_steps: how many steps to measure, after a few that are not counted.
     clock: a function that returns seconds, for tests.
 
   Returns:
-    An `EchoRecommendation`. t_upstream is the median over stretches of elements, as those of a parallel stage come in
+    An `EchoRecommendation`. t_upstream is the median over stretches of elements, as a parallel stage yields them in
     bursts; t_downstream is the median of the steps.
 
   Raises:
@@ -131,11 +131,11 @@ def recommend_echo_factor(
     TypeError: an argument is of the wrong type.
   """
   if not isinstance(upstream, tf.data.Dataset):
-    raise TypeError(f"upstream must be a tf.data.Dataset, what echo would stand behind, got {upstream!r}.")
+    raise TypeError(f"upstream must be a tf.data.Dataset, the one behind which echo would stand, got {upstream!r}.")
   if (step_fn is None) == (step_time is None):
     raise ValueError(
-        f"One of step_fn and step_time must be given, got {'neither' if step_fn is None else 'both'}. Write "
-        "step_fn=model.train_on_batch to have a step measured, or step_time=0.01 if it is known to take 10 ms.")
+        f"Either step_fn or step_time must be given, got {'neither' if step_fn is None else 'both'}. Write "
+        "step_fn=model.train_on_batch to measure a step, or step_time=0.01 if it is known to take 10 ms.")
   if step_fn is not None:
     checks.check_callable("step_fn", step_fn)
   else:
@@ -153,10 +153,10 @@ def recommend_echo_factor(
 
   t_upstream, element = _measure_upstream(upstream, num_elements, clock)
   t_downstream = float(step_time) if step_fn is None else _measure_step(step_fn, element, num_steps, clock)
-  # The smallest number that a division takes, for a clock too coarse to see anything.
+  # Not zero, even if the clock is too coarse.
   ratio = t_upstream / max(t_downstream, 1e-12)
-  # Tenths and not whole numbers: where R is 1.9, these would give away nearly half of what there is to gain. A little
-  # is forgiven, so that 3 times 0.1 over 0.1 is 3.
+  # Tenths and not whole numbers: for R = 1.9 a whole number would give away nearly half of the gain. The small constant
+  # makes up for rounding, so that 3 times 0.1 over 0.1 is 3.
   factor = min(max(1.0, math.floor(10 * ratio + 1e-6) / 10), float(max_e))
   predictions = []
   for e in sorted({*map(float, factors), factor, float(math.floor(factor))}):
@@ -187,7 +187,7 @@ def _endless(dataset):
       empty = False
       yield element
     if empty:
-      raise ValueError("upstream is empty, so there is nothing to measure. Give a dataset of at least one element.")
+      raise ValueError("upstream must have at least one element, got an empty dataset.")
 
 
 def _measure_step(step_fn, element, num_steps, clock):
@@ -201,7 +201,7 @@ def _measure_step(step_fn, element, num_steps, clock):
 
 
 def _wait(result):
-  """Until the devices have done what they were told, which a step may only have queued."""
+  """Waits until the devices have finished the step, which it may only have queued."""
   for value in tf.nest.flatten(result):
     if hasattr(value, "block_until_ready"):  # JAX.
       value.block_until_ready()

@@ -1,4 +1,4 @@
-"""Where to split an augmentation, and how often to use what is cached: `rtf.recommend_split`."""
+"""Recommends where to split an augmentation, and a reuse factor: `rtf.recommend_split`."""
 from __future__ import annotations
 
 import dataclasses
@@ -16,12 +16,12 @@ from refurbish_tf._internal import native
 from refurbish_tf.advice import measure_split
 from refurbish_tf.augment import composition
 
-# In place of infinity in Theorem 1, which is then exact to all digits that are printed.
+# Replaces infinity in Theorem 1, which stays exact to all printed digits.
 UNBOUNDED = 1e12
-# A gain over standard training that is worth a change of the pipeline, and more than measuring is wrong by.
+# The least gain over standard training that is worth a change of the pipeline. It exceeds the error of measurement.
 LEAST_GAIN = 1.1
-# What another order of the layers must gain on top to be worth a thought. It is a sum of the times of layers, which are
-# differences, and so less exact.
+# The least further gain for which another order of the layers is suggested. It is computed from differences of times,
+# so it is less exact.
 LEAST_GAIN_OF_ORDER = 1.25
 
 
@@ -32,11 +32,12 @@ class SplitLayer:
   Attributes:
     name: of the function.
     time: CPU seconds per sample.
-    num_outcomes: how many different outputs it has for one input; `math.inf` where all that were drawn differ.
-    is_lower_bound: whether there may be more outcomes than that, as counting ended before all had come several times.
-    effective_outcomes: the number of equally likely outcomes of which two draws would be the same as often as two of these.
-      Diversity is predicted with it.
-    sample_bytes: of a sample behind this layer, all its components, as the cache store must hold it for a split here.
+    num_outcomes: how many different outputs it has for one input; `math.inf` if all that were drawn differ.
+    is_lower_bound: whether there may be more outcomes, as counting ended before each had come several times.
+    effective_outcomes: the number of equally likely outcomes with which two draws would be the same as often as they
+      were. Diversity is predicted with it.
+    sample_bytes: of a sample behind this layer with all its components, which the cache store would hold for a split
+      here.
   """
   name: str
   time: float
@@ -48,15 +49,15 @@ class SplitLayer:
 
 @dataclasses.dataclass(frozen=True)
 class SplitPrediction:
-  """What one split and one reuse factor are predicted to cost, and to leave of the diversity.
+  """The predicted cost and diversity of one split and one reuse factor.
 
   Attributes:
     split: how many layers are in the partial augmentation, as `at` of `rtf.augment.split`.
     r: the reuse factor.
     t_p: CPU seconds per sample of the partial augmentation.
     t_f: CPU seconds per sample of the final augmentation and of taking a sample out of memory.
-    time: CPU seconds per sample that are predicted, t_p / r + t_f and reading.
-    gain: the CPU time of standard training over that.
+    time: predicted CPU seconds per sample: t_p / r + t_f and reading.
+    gain: the CPU time of standard training divided by `time`.
     diversity: the normalised diversity, of `rtf.diversity.normalized_unique_samples`.
   """
   split: int
@@ -75,16 +76,16 @@ class SplitRecommendation:
   Attributes:
     layers: a tuple of `SplitLayer`.
     predictions: a tuple of `SplitPrediction`, the fastest first. That of standard training has r = 1.
-    best: the one recommended, the fastest with enough diversity. Standard training where none is faster.
+    best: the recommended one, the fastest with enough diversity. Standard training if none is faster.
     read_time: CPU seconds per sample for reading the dataset.
-    reads_all: whether all samples are read in every epoch (a stream) or just those that are prepared (random access).
+    reads_all: whether all samples are read in every epoch (a stream) or only those that are prepared (random access).
     num_samples: the number of samples, None if the dataset does not know it.
     epochs: as given.
     min_diversity: as given.
     warnings: a tuple of strings: why there is little to gain, and which order of the layers would change that.
     partial_fn: for `refurbish`.
     final_fn: for `refurbish`.
-    r: the reuse factor recommended, for `refurbish`.
+    r: the recommended reuse factor, for `refurbish`.
   """
   layers: tuple[SplitLayer, ...]
   predictions: tuple[SplitPrediction, ...]
@@ -102,7 +103,7 @@ class SplitRecommendation:
   def r(self) -> float:
     return self.best.r
 
-  # These two are what ** asks for.
+  # `**recommendation` calls these two.
   def keys(self) -> tuple[str, ...]:
     return ("partial_fn", "final_fn", "r")
 
@@ -159,7 +160,7 @@ def recommend_split(
     layers: Sequence[Callable[..., Any]], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
     reuse_factors: Iterable[float] | None = None, num_outcomes: Sequence[float | None] | None = None,
     num_batched_outcomes: float = 1, num_samples: int = 256, max_seconds: float = 20) -> SplitRecommendation:
-  """Measures what each layer costs and brings, and recommends where to split and how often to use what is cached.
+  """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
   >>> layers = [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
@@ -172,50 +173,50 @@ def recommend_split(
 
   Of all pairs of a split and a reuse factor that keep enough diversity, it recommends the one that takes the least CPU
   time per sample, t_p / r + t_f. A good final augmentation gives many outcomes for little work (Lee et al., "Refurbish
-  Your Training Data", USENIX ATC 2021, section 4). Where the last layers are the expensive ones or have few outcomes,
-  no split does much; the result then warns, and says which order of the layers would help, if their order does not
+  Your Training Data", USENIX ATC 2021, section 4). If the last layers are the expensive ones or have few outcomes, no
+  split gains much; the result then warns, and names the order of the layers that would help, if their order does not
   matter. It never changes the order itself.
 
   It measures the CPU time of all threads of this process, on the first samples of the dataset. The process should do
-  nothing else meanwhile. Every partial and every final augmentation runs by itself, and they take turns. Their times include
-  what the workers of `refurbish` cost; that of standard training includes what a parallel `map` of tf.data costs. The time
-  of a layer is a difference of two such times. Batching, shuffling and training come in addition, and are the same with and without
-  `refurbish`.
+  nothing else meanwhile. Every partial and every final augmentation runs alone, and they take turns. Their times
+  include the cost of `refurbish`'s workers, that of standard training the cost of a parallel `map` of tf.data. The time
+  of a layer is a difference of two such times. Batching, shuffling and training are not included; they cost the same
+  with and without `refurbish`.
 
   Args:
     layers: a list or tuple of functions as for `rtf.augment.split`: `layer(image, seed)` or `layer(image)` of any
       component, image or not. Other components of an element, such as a label, are passed through.
-    dataset: the `tf.data.Dataset` that `refurbish` would stand behind: unbatched, finite, with the same order in every
-      epoch. Only some of it is read.
-    epochs: for how many epochs will be trained, a whole number of up to 10,000. Diversity depends on it.
+    dataset: the `tf.data.Dataset` behind which `refurbish` would stand: unbatched, finite, with the same order in every
+      epoch. Only its first samples are read.
+    epochs: the number of training epochs, a whole number of up to 10,000. Diversity depends on it.
     min_diversity: the least normalised diversity, a number above 0 and up to 1, that of standard training. With two
       RandAugment layers, crop and flip, 90 epochs and r = 3, caching before crop and flip, as the paper does, leaves
       0.99, caching before the flip alone 0.59.
-    reuse_factors: the reuse factors to choose from, real numbers from 1 to `epochs`. None for 2, 3 and 4, as far as
-      they are not above `epochs`: the paper takes 2 and 3, and calls those below five typical.
-    num_outcomes: how many different outputs each layer has for one input, a list of a number, of at least 1, or None
-      for each layer: `math.inf` for a continuous one, 1 for one without randomness. For None they are counted, with
-      many seeds on a few samples. The count is a lower bound where the result says so, and unbounded where no two outputs
-      were the same. Where some outcomes are likelier than others, diversity is predicted with how often two draws were the
-      same (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
-    num_batched_outcomes: how many outcomes an augmentation has that stands behind `refurbish`, on whole batches: 162 for
-      `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation; what it costs is
-      the same for every split and is not measured.
-    num_samples: how many samples to measure at most. There are fewer where they take too long or are too large.
-    max_seconds: about how long measuring may take, in seconds, and counting as long again. With very slow layers it
-      takes longer.
+    reuse_factors: the reuse factors to choose from, real numbers from 1 to `epochs`. None for those of 2, 3 and 4 that
+      are not above `epochs`: the paper takes 2 and 3, and calls factors below five typical.
+    num_outcomes: how many different outputs each layer has for one input: a list with a number of at least 1, or None,
+      for each layer; `math.inf` for a continuous layer, 1 for one without randomness. For None the outputs are counted,
+      with many seeds on a few samples. The count is a lower bound if the result says so, and unbounded if no two
+      outputs were the same. If some outcomes are likelier than others, diversity is predicted from how often two draws
+      were the same (`SplitLayer.effective_outcomes`). Numbers that you give stand for equally likely outcomes.
+    num_batched_outcomes: the number of outcomes of an augmentation behind `refurbish`, on whole batches: 162 for
+      `.batch(B).map(random_crop_and_flip_batch(4))`. It counts as a part of the final augmentation. Its cost is not
+      measured, as it is the same for every split.
+    num_samples: how many samples to measure at most. Fewer are measured if they take too long or are too large.
+    max_seconds: about how long measuring may take, in seconds; counting may take as long again. With very slow layers
+      it takes longer.
 
   Returns:
     A `SplitRecommendation`.
 
   Raises:
     ValueError: `layers` is empty, a layer fails or returns another structure than it was given, a number is out of
-      range, or `dataset` is empty, infinite or of changing order.
+      range, or `dataset` is empty, infinite or changes its order.
     TypeError: an argument is of the wrong type.
   """
   layers = composition.checked_layers(layers, "recommend_split")
   if not isinstance(dataset, tf.data.Dataset):
-    raise TypeError(f"dataset must be a tf.data.Dataset, what refurbish would stand behind, got {dataset!r}.")
+    raise TypeError(f"dataset must be a tf.data.Dataset, the one behind which refurbish would stand, got {dataset!r}.")
   _check_epochs(epochs)
   checks.check_real(
       "min_diversity", min_diversity, lambda value: 0 < value <= 1,
@@ -227,7 +228,7 @@ def recommend_split(
   checks.check_whole_number("num_samples", num_samples, 1)
   checks.check_real("max_seconds", max_seconds, lambda value: 0 < value < math.inf, "a positive number of seconds")
 
-  # The stage itself knows best what it can stand behind.
+  # Building a stage checks the dataset.
   stage = dataset.refurbish(lambda *components: components if len(components) > 1 else components[0])
   length, _, random_access, *_ = native.ops().refurbish_tf_refurbish_description(
       stage=stage.refurbish_stage).numpy().tolist()
@@ -240,7 +241,7 @@ def recommend_split(
   found = _recommend(
       layers, costs, outcomes, num_batched_outcomes, specs, measurement.sample_bytes, None if length < 0 else length,
       not random_access, epochs, min_diversity, reuse_factors)
-  # For those who pass it on without printing it.
+  # For users who pass the result on without printing it.
   for warning in found.warnings:
     warnings.warn(f"recommend_split: {warning}", stacklevel=2)
   return found
@@ -249,14 +250,14 @@ def recommend_split(
 def _recommend(
     layers, costs, outcomes, batched_outcomes, specs, sample_bytes, num_samples, reads_all, epochs, min_diversity,
     reuse_factors):
-  """Ranks, from what was measured. Outcomes are what `count_distinct` returns."""
+  """Makes the recommendation from what was measured. `outcomes` are results of `count_distinct`."""
   names, times = [measure_split.layer_name(layer) for layer in layers], costs.layers()
   described = tuple(
       SplitLayer(name, seconds, *counted, size)
       for name, seconds, counted, size in zip(names, times, outcomes, sample_bytes))
-  # Of the final augmentation it counts how often two draws are the same, of the partial one how many there are: taking
-  # rare ones there for fewer would make too much of what standard training loses by them.
-  # What stands behind all layers is in the final augmentation whatever the split.
+  # For the final augmentation the effective number counts, for the partial one the number: fewer partial outcomes would
+  # overstate what standard training loses by rare ones.
+  # The augmentation behind all layers is part of the final one for every split.
   partial_outcomes = [UNBOUNDED if layer.is_lower_bound else layer.num_outcomes for layer in described]
   final_outcomes = [*(layer.effective_outcomes for layer in described), batched_outcomes]
   count = len(layers)
@@ -269,7 +270,8 @@ def _recommend(
     return SplitPrediction(split, r, t_p, t_f, seconds, standard / seconds, kept)
 
   predictions = [predict(count, 1, costs.standard, costs.memory, range(count, count))]
-  # What is behind a split costs at least what it adds to what is before: a floor under two times measured one by one.
+  # A final augmentation costs at least what it adds to the partial one. The floor corrects errors of the two
+  # measurements.
   final = (*(max(seconds, costs.partial[-1] - costs.partial[i]) for i, seconds in enumerate(costs.final)), 0.0)
   for split, r in itertools.product(range(1, count + 1), reuse_factors):
     if r > 1:
@@ -291,10 +293,10 @@ def _recommend(
 
 
 def _diversity(partial_outcomes, final_outcomes, final, epochs, r):
-  """The normalised diversity with those layers in the final augmentation whose places are in `final`."""
+  """The normalised diversity if the layers at the places in `final` are the final augmentation."""
   if r == 1:
     return 1.0
-  # Each part is limited by itself, for the whole to stay within what a float is exact for.
+  # Each part is limited, so that a float is exact for the product.
   partial_outcomes = min(UNBOUNDED, math.prod(n for i, n in enumerate(partial_outcomes) if i not in final))
   final_outcomes = min(UNBOUNDED, math.prod(final_outcomes[i] for i in final))
   return min(1.0, diversity.normalized_unique_samples(partial_outcomes * final_outcomes, final_outcomes, epochs, r))
@@ -311,21 +313,22 @@ def _warnings(layers, predictions, best, min_diversity):
       return []
     return [
         f"No split keeps a normalised diversity of {min_diversity:g}; the most is {most.diversity:.3f}, behind layer "
-        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or have layers "
+        f"{most.split} with r = {most.r:g}. The last layers have too few outcomes: lower min_diversity, or put layers "
         "with more outcomes at the end."]
   last = max(row.split for row in allowed)
   behind, whole = sum(layer.time for layer in layers[last:]), sum(layer.time for layer in layers)
   if behind > whole / 2:
     return [
-        f"No split helps much: the last layers are the expensive ones. What is behind layer {last}, the last place for "
-        f"a split with enough diversity, takes {_microseconds(behind)} of the {_microseconds(whole)} µs of all layers."]
+        f"No split helps much: the last layers are the expensive ones. The layers behind layer {last}, the last place "
+        f"for a split with enough diversity, take {_microseconds(behind)} of the {_microseconds(whole)} µs of all "
+        "layers."]
   return [
-      f"No split helps much: the layers that can be cached with enough diversity take {_microseconds(whole - behind)} "
-      "µs, hardly more than what refurbish cannot save: its own work, and reading."]
+      "No split helps much: the layers that can be cached with enough diversity take only "
+      f"{_microseconds(whole - behind)} µs, and refurbish cannot save its own work and reading."]
 
 
 def _units(layers):
-  """The places of the layers, those together that stay together: AutoAugment's two."""
+  """The places of the layers, in groups that must stay together: AutoAugment's two."""
   units = []
   for position, layer in enumerate(layers):
     if units and hasattr(layer, "takes_over"):
@@ -336,7 +339,7 @@ def _units(layers):
 
 
 def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reordered):
-  """Which order of the layers would gain clearly more, if they are interchangeable."""
+  """Suggests an order of the layers that would gain clearly more, if they may change places."""
   count = len(layers)
 
   def can_pass(one, other):
@@ -346,13 +349,13 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
     outcomes = min(UNBOUNDED, math.prod(layers[i].effective_outcomes for i in unit))
     return sum(layers[i].time for i in unit) / math.log(outcomes) if outcomes > 1 else math.inf
 
-  # Those that give the most outcomes for their time last.
+  # The layers with the most outcomes for their time go last.
   costs = [cost_of_outcomes(unit) for unit in units]
   order = sorted((u for u, cost in enumerate(costs) if cost < math.inf), key=costs.__getitem__)
   found = []
   for number in range(1, len(order) + 1):
     behind = set(order[:number])
-    # What it cannot change places with goes with it.
+    # Layers behind it that it cannot pass go with it.
     for u, unit in enumerate(units):
       if any(v in behind and not can_pass(units[v], unit) for v in range(u)):
         behind.add(u)
@@ -363,7 +366,7 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
   if not found:
     return []
   row, final = min(found, key=lambda pair: pair[0].time)
-  # The last ones, as they stand, are the order that is there: what it gains by the sum of its layers no other one brings.
+  # The present order, computed in the same way, is what another order must beat.
   same = [each.gain for each, last in found if min(last) == count - len(last)]
   if row.gain < LEAST_GAIN_OF_ORDER * max([best.gain, *same]):
     return []
@@ -372,8 +375,8 @@ def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reorde
   return [
       f"Another order would help: {named}, split behind {layers[arranged[row.split - 1]].name} "
       f"({arranged[row.split - 1] + 1}), r = {row.r:g}: about {_microseconds(row.time)} µs, {row.gain:.2f}x, "
-      f"normalised diversity {row.diversity:.3f}. It is for you to say whether the layers may change places, or "
-      "whether that makes little difference to what comes out (Lee et al., section 4)."]
+      f"normalised diversity {row.diversity:.3f}. You decide whether the layers may change places, or whether that "
+      "changes their results too little to matter (Lee et al., section 4)."]
 
 
 def _microseconds(seconds):
@@ -396,7 +399,7 @@ def _size(number):
 
 
 def _table(rows):
-  """Lines, numbers to the right and text to the left."""
+  """The lines of a table: numbers to the right, text to the left."""
   columns = [column for column in zip(*rows) if any(column)]
   text = [column[0] in ("layer", "") and not column[1].isdigit() for column in columns]
   widths = [max(map(len, column)) for column in columns]
@@ -410,7 +413,7 @@ def _table(rows):
 def _check_epochs(epochs):
   checks.check_whole_number("epochs", epochs, 1)
   if epochs > diversity.MAX_EPOCHS:
-    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. Diversity hardly changes beyond.")
+    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. With more, diversity hardly changes.")
 
 
 def _checked_reuse_factors(reuse_factors, epochs):
@@ -422,7 +425,7 @@ def _checked_reuse_factors(reuse_factors, epochs):
   except TypeError:
     raise TypeError(f"reuse_factors must be a list of {allowed}, such as [2, 3], got {reuse_factors!r}.") from None
   if not factors:
-    raise ValueError(f"reuse_factors must be at least one of {allowed}, got none. Leave it out for 2, 3 and 4.")
+    raise ValueError(f"reuse_factors must be {allowed}, got an empty list. Leave it out for 2, 3 and 4.")
   for factor in factors:
     checks.check_real("reuse_factors", factor, lambda value: 1 <= value <= epochs, allowed)
   return tuple(sorted(set(factors)))

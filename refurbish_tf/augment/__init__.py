@@ -9,11 +9,11 @@
 >>> seeds = tf.data.Dataset.from_tensor_slices(tf.random.split([7, 0], 8))
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
 
-This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1; the `refurbish` stage
-takes the two functions and hands them their seeds, which all the randomness comes from. `auto_augment_layers` and
-`deep_auto_augment_layers` return layers to put in place of `rand_augment_layer`. What a final augmentation is made of is
-`random_crop`, `random_flip`, `random_resized_crop`, `cutout` and `normalize`: those that stand next to each other are one
-pass over the image, or over each image of a batch. `random_crop_and_flip_batch` is the usual ones for whole batches.
+This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. The `refurbish` stage
+takes the two functions and gives them seeds, the only source of their randomness. `auto_augment_layers` and
+`deep_auto_augment_layers` return layers to use in place of `rand_augment_layer`. `random_crop`, `random_flip`,
+`random_resized_crop`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass over the
+image, or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
 """
 from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch

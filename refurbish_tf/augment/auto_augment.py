@@ -73,9 +73,9 @@ _CELLS = 20
 
 
 class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_policy"])):
-  """What goes from the first layer of AutoAugment to the second: the image, and which sub-policy (int32) it is in for.
+  """The output of AutoAugment's first layer and the input of its second: the image, and the drawn sub-policy (int32).
 
-  `Dataset.map` unpacks plain tuples into arguments, but not this, so that it passes through a dataset in one piece.
+  `Dataset.map` unpacks plain tuples into arguments, but not this one, so it passes through a dataset in one piece.
   """
   __slots__ = ()
 
@@ -91,30 +91,30 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   TensorShape([32, 32, 3])
 
   The first layer draws one of the policy's 25 sub-policies, each with the same probability, and applies its first
-  operation with that operation's probability. The second layer does so with the second operation of the same
-  sub-policy. What depends on the magnitude is as in `rand_augment_layer(magnitude)`, the magnitude being the table's, 0
-  to 9; where an operation has a sign, either is as likely. `invert` has neither.
+  operation with that operation's probability. The second layer does the same with the second operation of that
+  sub-policy. Magnitudes mean the same as in `rand_augment_layer(magnitude)`, with the values of the table, 0 to 9; if
+  an operation has a sign, both are equally likely. `invert` has neither.
 
   Split behind both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
-  number of the sub-policy travels with the image through the cache store, in 4 bytes. Each use of a sample is then
-  still distributed as AutoAugment has it. But the uses of one cached sample share the sub-policy and what its first
-  operation did, and differ by no more than whether, and in which direction, the second is applied. That is little
-  diversity for the work of one more operation in each use. Nothing can stand between the two.
+  number of the sub-policy goes through the cache store with the image, in 4 bytes. Each use of a sample then still has
+  AutoAugment's distribution. But the uses of one cached sample share the sub-policy and the result of its first
+  operation, and differ only in whether, and in which direction, the second is applied. That is little diversity for the
+  cost of one more operation in each use. No layer can stand between the two.
 
-  The policies are those of the paper's Tables 7 and 9. What a magnitude means is taken from the authors' TensorFlow
-  implementation, as in `rand_augment_layer`, so solarize and posterize are milder the larger the magnitude is, and
-  factors do not flip about 1. Torchvision and others read the tables differently there. The CIFAR-10 results were
-  obtained with crop and flip, and Cutout after them, which is yours to add.
+  The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
+  `rand_augment_layer`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
+  Torchvision and others read the tables differently there. The paper obtained the CIFAR-10 results with crop and flip,
+  and Cutout after them; add these yourself.
 
   Args:
     policy: "cifar10" or "imagenet", the data set that the policy was found for.
 
   Returns:
-    A list of two functions for `compose` and `split`. The first, `layer(image, seed)`, takes an image and a seed like
-    the one that `rand_augment_layer` returns and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
+    A list of two functions for `compose` and `split`. The first, `layer(image, seed)`, takes the same arguments as the
+    layer that `rand_augment_layer` returns, and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
     `sub_policy`, int32 `[]`. The second takes that named tuple in place of the image, and a seed, and returns the
-    image, uint8 `[height, width, 3]`. They raise `TypeError` for another dtype and `ValueError` for another shape, and
-    `compose` and `split` raise `ValueError` for the one without the other.
+    image, uint8 `[height, width, 3]`. They raise `TypeError` for another dtype and `ValueError` for another shape;
+    `compose` and `split` raise `ValueError` for one without the other.
 
   Raises:
     ValueError: there is no such policy.
@@ -125,8 +125,8 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   """
   if not isinstance(policy, str) or policy not in _POLICIES:
     raise ValueError(
-        f"auto_augment_layers was given policy={policy!r}; it must be one of {sorted(_POLICIES)}. Pass the data set "
-        "that is most like yours: 'cifar10' for small images, else 'imagenet'.")
+        f"policy of auto_augment_layers must be one of {sorted(_POLICIES)}, got {policy!r}. Pass the data set that is "
+        "most like yours: 'cifar10' for small images, else 'imagenet'.")
   first_operations, second_operations = _operations(policy)
 
   @tf.autograph.experimental.do_not_convert
@@ -139,24 +139,24 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   def second(image, seed):
     if not isinstance(image, HalfAugmented):
       raise TypeError(
-          f"The second layer of auto_augment_layers was given an image of type {type(image).__name__}; it must be what "
-          "the first returned. Keep the two together, with nothing between them.")
+          f"image of the second layer of auto_augment_layers must be what the first layer returned, got a "
+          f"{type(image).__name__}. Keep the two together, with nothing between them.")
     image, sub_policy = image
     image, seed = layers.checked_image(image, "auto_augment_layers"), layers.checked_seed(seed, "auto_augment_layers")
     return second_operations(sub_policy * _CELLS + layers.draw([], _CELLS, seed), image)
 
   # For the table of `rtf.recommend_split`.
   first.__name__, second.__name__ = "auto_augment_first", "auto_augment_second"
-  # For `compose` to see that they stand together.
+  # `compose` checks with these that the two stand together.
   first.hands_on = second.takes_over = f"auto_augment_layers({policy!r})"
   return [first, second]
 
 
 @functools.lru_cache
 def _operations(policy):
-  """Returns what the first and the second operations of the policy do, as functions of a cell and an image.
+  """Returns the first and the second operations of the policy, as functions of a cell and an image.
 
-  A sub-policy has `_CELLS` equally likely cells, each of which stands for an operation in one direction or for none.
+  A sub-policy has `_CELLS` equally likely cells. Each stands for an operation in one direction, or for no operation.
   """
   choices_at = [layers.distortions_at(magnitude / 10) for magnitude in range(10)]
   graph_functions = {}

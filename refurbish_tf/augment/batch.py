@@ -26,14 +26,15 @@ def random_crop_and_flip_batch(
   >>> train.map(batched, tf.data.AUTOTUNE).element_spec[0]
   TensorSpec(shape=(None, 32, 32, 3), dtype=tf.float32, name=None)
 
-  It is `compose([random_crop(padding), random_flip(), normalize(mean, std)])`, but that the seed may be left out. Of a
-  batch it takes a fraction of the time: operations cost the same for many images as for one, before they touch a pixel.
-  So it is the right final augmentation where images are small: `refurbish(partial_fn, None, r).batch(B).map(batched)`.
+  It is `compose([random_crop(padding), random_flip(), normalize(mean, std)])`, except that the seed may be left out. On
+  a batch it takes a fraction of the time, as an operation's cost before it touches a pixel is the same for many images
+  as for one. So it is the right final augmentation for small images: `refurbish(partial_fn, None,
+  r).batch(B).map(batched)`.
 
-  `refurbish` gives no seed to what comes after it, and without one the function draws anew in each epoch and each run.
-  `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same. For
-  reproducible runs, and where the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold such draws, give
-  it one seed a batch:
+  `refurbish` gives no seed to functions behind it. Without a seed this function draws other numbers in each epoch and
+  each run. `tf.random.set_seed` does not change that, because in `Dataset.map` it would make all epochs draw the same
+  numbers. For reproducible runs, and if the iterator is saved in a checkpoint (`RestoreDataset`), which cannot hold the
+  state of such draws, give it one seed a batch:
 
   >>> seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
   >>> train = tf.data.Dataset.zip(train, seeds).map(lambda batch, seed: batched(*batch, seed=seed))
@@ -47,9 +48,9 @@ def random_crop_and_flip_batch(
     A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with uint8 images
     `[batch, height, width, channels]`, of 1, 3 or 4 channels, sizes known while tracing or not, and a seed, int32 or
     int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape, uint8, or with `mean`
-    and `std` float32 `(images / 255 - mean) / std`; what was black outside an image, too. The rest, and a dict in place
-    of the images, it treats as `compose` does. It raises `TypeError` for another dtype and `ValueError` for another
-    shape. Its two steps are `draws(seed, batch_size)` and `pixels(images, draws)`, as for `random_crop`.
+    and `std` float32 `(images / 255 - mean) / std`, including the black pixels from outside the image. It treats the
+    rest, and a dict in place of the images, as `compose` does. It raises `TypeError` for another dtype and `ValueError`
+    for another shape. Its two steps are `draws(seed, batch_size)` and `pixels(images, draws)`, as for `random_crop`.
 
   Raises:
     TypeError: `padding` is not a whole number, or `mean` or `std` does not consist of real numbers.
@@ -83,12 +84,12 @@ def _checked_images(images, whose):
   images = tf.convert_to_tensor(images)
   if images.dtype != tf.uint8:
     raise TypeError(
-        f"{whose} was given images of dtype {images.dtype.name}; they must be uint8. Put it before any conversion to "
-        "float: it can normalise, too, with mean and std.")
+        f"images of {whose} must be uint8, got dtype {images.dtype.name}. Put it before any conversion to float: it "
+        "can normalise, too, with mean and std.")
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
-        f"{whose} was given images of shape {images.shape}; they must be [batch, height, width, channels]. Put it "
-        "after batch, and use random_crop and random_flip before it.")
+        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, "
+        "and use random_crop and random_flip before it.")
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 
@@ -97,15 +98,15 @@ def _checked_normalization(mean, std, whose):
     return None
   if mean is None or std is None:
     raise ValueError(
-        f"{whose} was given mean={mean!r} and std={std!r}; there must be both or none. Pass mean=0 or std=1 to leave one "
-        "out.")
+        f"mean and std of {whose} must both be given, or neither, got mean={mean!r} and std={std!r}. Pass mean=0 or "
+        "std=1 to leave one out.")
   mean, std = (np.asarray(values) for values in final_layers.checked_normalization(mean, std, whose))
   if not ((mean >= 0) & (mean <= 1)).all():
     raise ValueError(
-        f"{whose} was given mean={mean.tolist()}; it must be from 0 to 1, the mean of values divided by 255. Divide a "
-        "mean of 0 to 255, and its std, by 255.")
+        f"mean of {whose} must be from 0 to 1, the mean of values divided by 255, got {mean.tolist()}. Divide a mean "
+        "of 0 to 255, and its std, by 255.")
   if not (std <= 1).all():
     raise ValueError(
-        f"{whose} was given std={std.tolist()}; it must be above 0 and at most 1, of values divided by 255. Divide a std "
-        "of 0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
+        f"std of {whose} must be above 0 and at most 1, of values divided by 255, got {std.tolist()}. Divide a std of "
+        "0 to 255 by 255, and pass 1 for a channel that is not to be scaled.")
   return mean, std

@@ -1,4 +1,4 @@
-"""Functions for `refurbish` and `Dataset.map`, made of augmentation layers."""
+"""Makes functions for `refurbish` and `Dataset.map` from augmentation layers."""
 from __future__ import annotations
 
 import copy
@@ -26,11 +26,12 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   (TensorShape([32, 32, 3]), 3)
 
   The layer at position p gets a seed of its own, `seed_at(seed, p)`. `random_crop`, `random_flip`, `random_resized_crop`,
-  `cutout` and `normalize` are one operation where they stand next to each other. Where those are all there is, the
-  function takes a batch as they do, and has their `draws` and `pixels`, too. A layer without a parameter named
-  `seed`, say `tf.io.decode_png`, is called as `layer(image)`. One that has it must take it as `tf.random.stateless_*`
-  do: `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions whose seed may be left out, such as
-  `tf.image.random_contrast`, are called without: they draw by a state of their own, which no checkpoint can hold.
+  `cutout` and `normalize` become one operation if they are adjacent. If there are no other layers, the function takes
+  batches as they do, and has their `draws` and `pixels`, too. A layer without a parameter named `seed`, such as
+  `tf.io.decode_png`, is called as `layer(image)`. A layer with that parameter must take the seeds of
+  `tf.random.stateless_*`, like `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions with an
+  optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
+  no checkpoint can hold.
 
   Args:
     layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
@@ -38,12 +39,12 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
     int64 `[2]`; if no layer takes a seed, `fn(image, *rest)`. It returns `image` if there is no rest, else
-    `(image, *rest)`. A dict in place of the image is returned with another entry `"image"`. Whatever is not the image
-    is passed through; what the image's shape and dtype may be is for the layers to say.
+    `(image, *rest)`. A dict in place of the image is returned with a new entry `"image"`. Other components are passed
+    through. The layers decide which shapes and dtypes the image may have.
 
   Raises:
     TypeError: `layers` is not a list or tuple of callables. When the function is called: the seed has another dtype.
-    ValueError: `layers` is empty, or has one of AutoAugment's two layers alone. When the function is called: the seed
+    ValueError: `layers` is empty, or has only one of AutoAugment's two layers. When the function is called: the seed
       has another shape, or a dict has no `"image"`.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
@@ -54,7 +55,7 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
 def split(
     layers: Sequence[Callable[..., Any]], at: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-  """Returns `(partial_fn, final_fn)`: what the first `at` layers do, and what the rest do.
+  """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
@@ -64,13 +65,13 @@ def split(
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
-  With the same seed, one after the other gives just what `compose(layers)` gives: layers keep the positions, and so
-  the seeds, that they have in the whole.
+  With the same seed, one after the other gives the same result as `compose(layers)`: layers keep their positions, and
+  so their seeds.
 
   Args:
     layers: a list or tuple of at least one callable, as for `compose`.
-    at: a whole number from 1 to `len(layers)`, how many layers make what is worth keeping. With `len(layers)` nothing
-      is left to be done afresh, and `final_fn` is None.
+    at: a whole number from 1 to `len(layers)`: the number of layers whose result is cached. With `len(layers)`, nothing
+      is left for the final augmentation, and `final_fn` is None.
 
   Returns:
     Two functions like the one that `compose` returns, or one of them and None.
@@ -88,10 +89,10 @@ def split(
 
 
 def compose_part(layers, start, stop):
-  """Returns a function of what `layers[start:stop]` do. The others count, for the seeds not to depend on the split."""
+  """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split."""
   taking_seed = [tracing.signature_with_seed(layer) is not None for layer in layers]
   steps = _steps(layers, start, stop)
-  # The seeds that have to be handed to a layer; a run makes its own.
+  # Layers that are given a seed; a run makes its own seeds.
   positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]
 
   def apply(element, rest, seed):
@@ -108,7 +109,7 @@ def compose_part(layers, start, stop):
     return (element, *rest) if rest else element
 
   def with_seed(image, *rest, seed):
-    return apply(image, rest, checked_seed(seed, "A composed function"))
+    return apply(image, rest, checked_seed(seed, "a composed function"))
 
   def without_seed(image, *rest):
     return apply(image, rest, None)
@@ -120,7 +121,7 @@ def compose_part(layers, start, stop):
 
 
 def _steps(layers, start, stop):
-  """Returns the positions of the layers, with a `Run` in place of those that are one."""
+  """Returns the positions of the layers, with a `Run` in place of adjacent final layers."""
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]
@@ -135,7 +136,7 @@ def _steps(layers, start, stop):
 
 
 def _layer_seeds(seed, positions):
-  """Returns by position a seed for each of the layers, in two operations."""
+  """Returns a dict from position to seed, made by two operations."""
   return dict(zip(positions, tf.unstack(seed_at(seed, positions)))) if positions else {}
 
 
@@ -145,7 +146,7 @@ def image_of(element):
     return element
   if "image" not in element:
     raise ValueError(
-        f"A composed function was given a dict with the entries {sorted(element)}; there must be one named 'image'. "
+        f"image must be a tensor, or a dict with an entry 'image', got a dict with the entries {sorted(element)}. "
         "Rename the entry that holds the image with Dataset.map first.")
   return element["image"]
 
@@ -162,37 +163,37 @@ def with_image(element, image):
 def checked_layers(layers, whose):
   if not isinstance(layers, (list, tuple)):
     raise TypeError(
-        f"{whose} was given layers={layers!r}; it must be a list or tuple of callables. Put even a single layer into a "
-        "list.")
+        f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list.")
   if not layers:
     raise ValueError(
-        f"{whose} was given no layers; there must be at least one. Leave the augmentation out where there is none.")
+        f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation "
+        "out.")
   for position, layer in enumerate(layers):
     if not callable(layer):
       raise TypeError(
-          f"{whose} was given {layer!r} at position {position} of layers; it must be callable as layer(image, seed) or "
-          "layer(image). Pass what makes one image of another, such as random_flip().")
+          f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
+          f"{position}. Pass a function from an image to an image, such as random_flip().")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:
-      there = f"the {'second' if handed_on is None else 'first'} layer of {handed_on or taken_over}"
+      there = "second" if handed_on is None else "first"
       raise ValueError(
-          f"{whose} was given {there} at position {position - (handed_on is not None)} of layers without the other one "
-          "of them next to it; there must be both, in order. Pass [*auto_augment_layers(policy), ...].")
+          f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
+          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment_layers(policy), ...].")
   return tuple(layers)
 
 
 def _checked_at(at, count):
   if isinstance(at, bool) or not isinstance(at, numbers.Integral):
     raise TypeError(
-        f"split was given at={at!r}; it must be a whole number from 1 to {count}, the number of layers. Pass how many "
-        "layers the partial augmentation has.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
+        "the partial augmentation.")
   if at == 0:
     raise ValueError(
-        f"split was given at=0; it must be a whole number from 1 to {count}, the number of layers. With 0 nothing "
-        "worth keeping would be kept; use compose(layers) in Dataset.map instead.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use "
+        "compose(layers) in Dataset.map instead.")
   if not 1 <= at <= count:
     raise ValueError(
-        f"split was given at={at!r}; it must be a whole number from 1 to {count}, the number of layers. Pass how many "
-        "layers the partial augmentation has.")
+        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
+        "the partial augmentation.")
   return at

@@ -1,4 +1,4 @@
-"""Decoding as the first layer of a partial augmentation: only that part of a photograph that a random crop takes."""
+"""Decoding as the first layer of a partial augmentation: decodes only the random crop of a photograph."""
 from __future__ import annotations
 
 import math
@@ -14,7 +14,7 @@ from .layers import checked_seed
 
 def decode_and_crop(
     scale: Sequence[float] = (0.08, 1.0), ratio: Sequence[float] = (3 / 4, 4 / 3)) -> Callable[..., tf.Tensor]:
-  """Returns a layer that decodes a random part of a JPEG file, and no more of it than that.
+  """Returns a layer that decodes only a random part of a JPEG file.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
@@ -27,12 +27,13 @@ def decode_and_crop(
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
-  With `rtf.sources.image_folder(directory)` in place of `from_tensors` that is the pipeline for a directory of photographs.
+  With `rtf.sources.image_folder(directory)` in place of `from_tensors` this is the pipeline for a directory of
+  photographs.
 
-  The window has a random share of the image's area and a random aspect ratio, evenly distributed in its logarithm, at a
-  random place. Ten are drawn, and the first that fits into the image is taken; where none does, the largest window in the
-  middle of the image whose aspect ratio is allowed. The layer does not resize: `tf.image.resize`, or whatever else gives
-  all images one size, comes next.
+  The window has a random share of the image's area and a random aspect ratio, uniform in its logarithm, at a random
+  place. Up to ten are drawn until one fits into the image; if none fits, the layer takes the largest window in the
+  middle of the image whose aspect ratio is allowed. It does not resize: put `tf.image.resize`, or another layer that
+  gives all images one size, next.
 
   Args:
     scale: the least and the largest share of the image's area, above 0 and at most 1.
@@ -42,8 +43,8 @@ def decode_and_crop(
     A function `layer(file, seed)` of the bytes of a JPEG file, string `[]`, and a seed, int32 or int64 `[2]` as for
     `tf.random.stateless_uniform`. It returns uint8 `[height, width, 3]`, of a size that differs from call to call, the same
     for the same file and seed. It raises `TypeError` for another dtype and `ValueError` for another shape, and
-    `tf.errors.InvalidArgumentError`, when it runs, for bytes that are no JPEG: for PNG, GIF and BMP use
-    `tf.io.decode_image(file, channels=3, expand_animations=False)`; or for a damaged one.
+    `tf.errors.InvalidArgumentError`, when it runs, for a damaged file or one that is not a JPEG: for PNG, GIF and BMP
+    use `tf.io.decode_image(file, channels=3, expand_animations=False)`.
 
   Raises:
     TypeError: `scale` or `ratio` is not a pair of real numbers.
@@ -54,17 +55,16 @@ def decode_and_crop(
   section 7.1, put into the partial augmentation for ImageNet.
   """
   scale, ratio = checked_range("decode_and_crop", "scale", scale, 1), checked_range("decode_and_crop", "ratio", ratio, math.inf)
-  # The size to which it would resize does not matter.
+  # Only its window is used, so its size does not matter.
   crop = random_resized_crop(1, scale, ratio).described(-1)
 
   @tf.autograph.experimental.do_not_convert
   def decode_part(file, seed):
     file, seed = _checked_file(file), checked_seed(seed, "decode_and_crop")
     check = tf.debugging.Assert(tf.io.is_jpeg(file), [
-        "decode_and_crop was given bytes that are no JPEG file. For PNG, GIF and BMP put "
-        "tf.io.decode_image(file, channels=3, expand_animations=False) in its place; other formats TensorFlow does not "
-        "decode. They begin with",
-        # A message is text.
+        "file of decode_and_crop must be a JPEG file. For PNG, GIF and BMP use tf.io.decode_image(file, channels=3, "
+        "expand_animations=False) instead; TensorFlow decodes no other formats. Got bytes that begin with",
+        # As text, which a message must be.
         tf.strings.unicode_transcode(tf.strings.substr(file, 0, 8), "UTF-8", "UTF-8")])
     with tf.control_dependencies([] if check is None else [check]):
       shape = tf.io.extract_jpeg_shape(file)
@@ -78,9 +78,9 @@ def _checked_file(file):
   file = tf.convert_to_tensor(file)
   if file.dtype != tf.string:
     raise TypeError(
-        f"decode_and_crop was given a tensor of dtype {file.dtype.name}; it must be the bytes of a JPEG file, a string. Put "
-        "it first, before anything else that decodes; for images that are decoded there is random_crop.")
+        f"file of decode_and_crop must be the bytes of a JPEG file, a string, got dtype {file.dtype.name}. Put it "
+        "first, before anything else that decodes; for decoded images use random_resized_crop.")
   if not file.shape.is_compatible_with([]):
     raise ValueError(
-        f"decode_and_crop was given files of shape {file.shape}; it must be one, []. Put the layer before batch.")
+        f"file of decode_and_crop must be a single one, of shape [], got {file.shape}. Put the layer before batch.")
   return tf.ensure_shape(file, [])

@@ -1,4 +1,4 @@
-"""Deep AutoAugment: layers that each draw one operation and its magnitude from a distribution of their own."""
+"""Deep AutoAugment: each layer draws an operation and its magnitude from its own distribution."""
 from __future__ import annotations
 
 import functools
@@ -16,7 +16,7 @@ from . import layers
 from .images import height_and_width
 from .images import rows_of
 
-# What shows where a crop or a cutout leaves nothing of the image: the mean colour of ImageNet.
+# The fill where a crop or a cutout removes the image: the mean colour of ImageNet.
 _MEAN_COLOR = np.array([125, 123, 114], np.uint8)
 
 
@@ -33,8 +33,8 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[8, 0]).shape
   TensorShape([32, 32, 3])
 
-  The layers draw independently, so that they can be split anywhere. The published policies need no crop and flip of
-  their own: the later layers do mostly that, and the first one most of the distorting.
+  The layers draw independently, so they can be split anywhere. The published policies need no additional crop and flip:
+  the later layers do mostly that, and the first one most of the distorting.
 
   | Operation                                      | Parameter             | From magnitude 0 to 12 | Sign   |
   | ---------------------------------------------- | --------------------- | ---------------------- | ------ |
@@ -48,11 +48,11 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   | random_flip, random_crop_4, random_cutout_16,  |                       |                        |        |
   | random_cutout_60, random_resized_crop          | none                  |                        |        |
 
-  As in the authors' implementation, what geometry uncovers is black, and what a crop by 4 pixels uncovers or a cutout
-  covers is of the mean colour (125, 123, 114). A cutout is a square, one pixel wider than its name says, about any
+  As in the authors' implementation, shears, translations and rotations fill with black; crops by 4 pixels and cutouts
+  fill with the mean colour (125, 123, 114). A cutout is a square, one pixel wider than its name says, centred at any
   pixel of the image. A resized crop has 8 to 100 % of the area and is 3 / 4 to 4 / 3 as wide as high; one that does not
-  fit is replaced by the largest in the middle. One thing differs: it is resized to the size of the image, not to
-  224 x 224. Give ImageNet's policy images of the size to train with.
+  fit is replaced by the largest in the middle. One thing differs: it is resized to the size of the image, not to 224 x
+  224. Give ImageNet's policy images of the size to train with.
 
   Args:
     policy: "cifar10" (six layers, for CIFAR-100, too) or "imagenet" (five), the probabilities that the authors publish
@@ -65,7 +65,7 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
 
   Raises:
     TypeError: `policy` is neither a string nor a list or tuple.
-    ValueError: there is no such policy, or what it consists of is not as above.
+    ValueError: there is no such policy, or a policy of your own is not of this form.
 
   Implements Zheng et al., *Deep AutoAugment*, ICLR 2022, section 3, with the policies of their section 4.
   """
@@ -73,17 +73,17 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
     return _published_layers(policy)
   if not isinstance(policy, (list, tuple)):
     raise TypeError(
-        f"deep_auto_augment_layers was given policy={policy!r}; it must be 'cifar10', 'imagenet' or a list of layers. "
-        "Pass the name of the data set that is most like yours.")
+        f"policy of deep_auto_augment_layers must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass "
+        "the name of the data set that is most like yours.")
   if not policy:
     raise ValueError(
-        f"deep_auto_augment_layers was given policy={policy!r}; there must be at least one layer. Leave the "
-        "augmentation out where there is none.")
+        f"policy of deep_auto_augment_layers must have at least one layer, got {policy!r}. Without layers, leave the "
+        "augmentation out.")
   return [_layer(outcomes, position) for position, outcomes in enumerate(policy)]
 
 
 class _Operation(NamedTuple):
-  """An operation, and what its parameter is at the magnitudes 0 and 12, if it has one."""
+  """An operation, with the values of its parameter, if it has one, at the magnitudes 0 and 12."""
   function: Callable  # (image, parameter, seed) -> image
   lowest: Optional[float] = None
   highest: Optional[float] = None
@@ -108,7 +108,7 @@ def _mirrored(distortion, largest):
 
 
 def _random(function):
-  # Not the seed that the operation itself was drawn with, for that and this to be independent.
+  # Another seed than the one that drew the operation, so that the draws are independent.
   return _Operation(lambda image, parameter, seed: function(image, tf.bitwise.invert(seed)))
 
 
@@ -116,7 +116,7 @@ def _crop(image, seed, padding):
   """Pads with the mean colour and crops back at a random place."""
   height, width = height_and_width(image)
   color = _colors(width)
-  # Less the colour, for it to be zero, which is what is cheap to pad with. Sums of uint8 wrap around.
+  # The colour is subtracted, as padding with zeros is cheap, and added again. uint8 sums wrap around.
   padded = tf.pad(rows_of(image) - color, [[padding, padding], [3 * padding, 3 * padding]])
   corner = layers.draw([2], 2 * padding + 1, seed) * [1, 3]
   return tf.reshape(tf.slice(padded, corner, [height, 3 * width]) + color, tf.shape(image))
@@ -141,7 +141,7 @@ def _colors(width):
 def _resized_crop(image, seed):
   """Resizes a random part of the image to the image's size, by bicubic interpolation (`Image.resize`).
 
-  Not Pillow's value for value, which rounds and clips after each of the two directions.
+  Pillow's values may differ, as it rounds and clips after each of the two directions.
   """
   size = tf.cast(tf.shape(image)[:2], tf.float32)
   height, width = size[0], size[1]
@@ -188,8 +188,8 @@ _OPERATIONS = {
 def _graph_function(name):
   """Returns the operation as a graph function.
 
-  All magnitudes share one, with the parameter as an input, and so do all layers: there would be 130 of them otherwise,
-  and each costs one to two milliseconds whenever an iterator is made.
+  All magnitudes and all layers share it, with the parameter as an input: there would be 130 functions otherwise, and
+  each costs one to two milliseconds whenever an iterator is made.
   """
   return tf.function(_OPERATIONS[name].function, autograph=False)
 
@@ -198,13 +198,13 @@ def _published_layers(name):
   tables = {"cifar10": policies.CIFAR, "imagenet": policies.IMAGENET}
   if name not in tables:
     raise ValueError(
-        f"deep_auto_augment_layers was given policy={name!r}; it must be one of {sorted(tables)}, or a list of layers. "
-        "Pass the data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
+        f"policy of deep_auto_augment_layers must be one of {sorted(tables)}, or a list of layers, got {name!r}. Pass "
+        "the data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
   return [_layer(_outcomes(table), position) for position, table in enumerate(tables[name])]
 
 
 def _outcomes(table):
-  """Returns `(operation, magnitude, probability)` of all that a layer of a published policy can do."""
+  """Returns a list of `(operation, magnitude, probability)` for a layer of a published policy."""
   outcomes = []
   for name, millionths in table.items():
     if isinstance(millionths, int):
@@ -213,7 +213,7 @@ def _outcomes(table):
       unchanged = 12 if name in ("solarize", "posterize") else 6
       magnitudes = [magnitude for magnitude in range(_LARGEST_MAGNITUDE + 1) if magnitude != unchanged]
       outcomes += [(name, *both) for both in zip(magnitudes, millionths)]
-  total = sum(millionths for _, _, millionths in outcomes)  # Not quite a million, because each is rounded.
+  total = sum(millionths for _, _, millionths in outcomes)  # Not exactly a million, because of rounding.
   return [(name, magnitude, millionths / total) for name, magnitude, millionths in outcomes if millionths]
 
 
@@ -231,7 +231,7 @@ def _layer(outcomes, position):
   graph_functions = [_graph_function(name) for name in different_names]
   numbers_of_choices = np.array([different_names.index(name) for name in names], np.int32)
   parameters = np.array(parameters, np.float64)
-  # Of the whole numbers below `end`, an outcome has those from the edge before it up to its own.
+  # An outcome has the whole numbers from the edge before it up to its own.
   end = 2**31 - 1
   edges = np.floor(np.cumsum(probabilities)[:-1] / sum(probabilities) * end).astype(np.int32)
 
@@ -256,7 +256,7 @@ def _parameter(operation, magnitude):
 
 
 def _checked_outcomes(outcomes, position):
-  where = f"deep_auto_augment_layers was given, as layer {position} of policy,"
+  where = f"policy of deep_auto_augment_layers, layer {position}:"
   if not isinstance(outcomes, (list, tuple)) or not outcomes:
     raise ValueError(
         f"{where} {outcomes!r}; it must be a list of tuples (operation, magnitude, probability), at least one. Pass "
@@ -264,13 +264,13 @@ def _checked_outcomes(outcomes, position):
   for outcome in outcomes:
     if not isinstance(outcome, (list, tuple)) or len(outcome) != 3:
       raise ValueError(
-          f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None as the magnitude of what "
-          "has none.")
+          f"{where} {outcome!r}; it must be (operation, magnitude, probability). Pass None for an operation without a "
+          "magnitude.")
     name, magnitude, probability = outcome
     if not isinstance(name, str) or name not in _OPERATIONS:
       raise ValueError(
-          f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. Write your own layer for another "
-          "one: any function layer(image, seed) goes with compose and split.")
+          f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. For another one write your own "
+          "layer: compose and split take any function layer(image, seed).")
     if _OPERATIONS[name].lowest is None:
       if magnitude is not None:
         raise ValueError(f"{where} {outcome!r}; {name} has no magnitude. Pass None in its place.")
@@ -280,12 +280,12 @@ def _checked_outcomes(outcomes, position):
           "for the middle of its range.")
     if not _is_real(probability) or not 0 < probability <= 1:
       raise ValueError(
-          f"{where} {outcome!r}; the probability must be a number above 0 and not above 1. Leave out what never "
-          "happens.")
+          f"{where} {outcome!r}; the probability must be a number above 0 and at most 1. Leave out operations that "
+          "never happen.")
   total = sum(probability for _, _, probability in outcomes)
   if abs(total - 1) > 1e-3:
     raise ValueError(
-        f"{where} probabilities that add up to {total:g}; they must add up to 1. Divide each of them by {total:g}.")
+        f"{where} its probabilities must add up to 1, got a sum of {total:g}. Divide each of them by {total:g}.")
   return outcomes
 
 

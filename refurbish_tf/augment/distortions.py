@@ -13,8 +13,8 @@ tracing, which costs a little more. The results are Pillow's, value for value: t
 nearest pixel and `fill` from outside the image. That is what AutoAugment and RandAugment were published with (Cubuk et
 al., *AutoAugment*, CVPR 2019, section 3 and appendix; *RandAugment*, NeurIPS 2020, section 3).
 
-What the code owes to TensorFlow's CPU kernels: an operation costs about 0.3 microseconds before it touches a pixel,
-which is most of what there is to pay at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10
+The costs of TensorFlow's CPU kernels shape the code: an operation takes about 0.3 microseconds before it touches a
+pixel, which is most of the time at 32 x 32. At 224 x 224 one pass of integer or float arithmetic takes 5 to 10
 microseconds, but `tf.where`, a shift or a table look-up per value 60 to 400, and so does broadcasting along the three
 channels.
 """
@@ -26,7 +26,7 @@ import tensorflow as tf
 from .images import height_and_width
 from .images import rows_of
 
-# What shows where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
+# The fill where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
 FILL = 128
 
 # Pillow's weights of red, green and blue in the grey value, in units of 1 / 65536. Sums of whole multiples of them are
@@ -44,7 +44,7 @@ def auto_contrast(image):
 
   A channel of one value stays as it is.
   """
-  # float64, because Pillow computes in it and truncates: a quotient that should be whole may come out just below.
+  # float64, as in Pillow, which truncates: in another precision, a whole quotient could fall just below.
   darkest = tf.cast(tf.reduce_min(image, axis=[0, 1]), tf.float64)
   brightest = tf.cast(tf.reduce_max(image, axis=[0, 1]), tf.float64)
   span = brightest - darkest
@@ -206,9 +206,9 @@ def _blend(degenerate, values, factor):
   return tf.cast(blended, tf.uint8)
 
 
-# What follows from a known side alone is computed by NumPy while tracing, up to one row or column, because every node
-# costs some 80 microseconds whenever an iterator is made. Planes would swell the graph; they are left to TensorFlow,
-# which folds them into constants then.
+# Rows and columns that depend on a known side alone are computed by NumPy while tracing, because every node costs some
+# 80 microseconds whenever an iterator is made. Planes would swell the graph; TensorFlow folds them into constants when
+# it runs.
 
 
 def _range(size):

@@ -1,7 +1,7 @@
-"""The layers that make up a final augmentation: each is one C++ op, and so are several of them in a row.
+"""Layers for a final augmentation. Each one, or several in a row, is a single C++ op.
 
-The op makes int32 parameters of a seed, the draws, and an image of an image with these, in one pass over its bytes. Each
-half is an op of its own, too. What is drawn depends on the seed alone.
+The op draws int32 parameters from a seed and applies them to the image, in one pass over its bytes. The draws depend on
+the seed alone. Each half is an op of its own, too, so that draws can be sent to where the pixels are.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .layers import checked_padding
 from .layers import checked_range
 from .layers import checked_seed
 
-# Of one op. What follows them is the next one's.
+# The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
 _LARGEST_SIDE = 2**31 - 1
 _LARGEST_RESIZED = 65_535
@@ -39,17 +39,17 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
 
   Args:
     padding: a whole number of pixels, from 0 to 16,383. Lee et al. take 3.
-    mode: what the pixels are that the image is padded with: "zeros", or "reflect" for what lies as far on this side of
-      the outermost pixels, as in `numpy.pad`. That needs a padding below both sides of the image.
+    mode: the padding: "zeros", or "reflect" for the image mirrored at its outermost pixels, as in `numpy.pad`, which
+      needs a padding smaller than both sides of the image.
 
   Returns:
     A function `layer(image, seed)` of an image, uint8 `[height, width, channels]`, or of a batch of them, `[batch, height,
     width, channels]`, with 1, 3 or 4 channels, its sides known while tracing or not, and a seed, int32 or int64 `[2]` as
-    for `tf.random.stateless_uniform`. It returns what it was given in shape and dtype, the same for the same image and
-    seed. Image b of a batch is made with `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError` for
-    another shape.
+    for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for equal images and
+    seeds. Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError`
+    for another shape.
 
-    It can be done in two steps, on two machines or devices, too: `layer.draws(seed, batch_size=None)` returns int32
+    It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
@@ -57,12 +57,12 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     ValueError: `padding` is negative or above 16,383, or there is no such mode.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
-  outcomes for little work, and so the right thing for the final augmentation.
+  outcomes for little work, which suits the final augmentation.
   """
   padding = checked_padding(padding, "random_crop")
   if not isinstance(mode, str) or mode not in ("zeros", "reflect"):
     raise ValueError(
-        f"random_crop was given mode={mode!r}; it must be 'zeros' or 'reflect'. Pass 'zeros' for the crop of the papers.")
+        f"mode of random_crop must be 'zeros' or 'reflect', got {mode!r}. Pass 'zeros' for the crop of the papers.")
   reflects = mode == "reflect"
   return _Drawing(
       "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}",
@@ -97,22 +97,22 @@ def random_resized_crop(
   >>> augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
 
-  The share of the area, and the logarithm of width / height, are drawn uniformly, up to ten times, until there is a part
-  that fits into the image; then its place is. Where none fits it is the largest part in the middle whose aspect ratio is
-  allowed. That part is resized as `tf.image.resize(part, size, "bilinear", antialias=antialias)` does and rounded to
+  The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
+  the image; then its place is drawn. If none fits, the layer takes the largest part in the middle whose aspect ratio is
+  allowed. The part is resized as by `tf.image.resize(part, size, "bilinear", antialias=antialias)` and rounded to
   uint8.
 
   Args:
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
     scale: the least and the largest share of the image's area, above 0 and at most 1.
     ratio: the least and the largest width / height, above 0.
-    antialias: whether, where it becomes smaller, all of its pixels count, and not two in each direction.
+    antialias: whether a part that shrinks is averaged over all of its pixels, not two in each direction.
 
   Returns:
-    A function `layer(image, seed)` like the one that `random_crop` returns, but that its result is of that size.
+    A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.
 
   Raises:
-    TypeError: an argument is of another type.
+    TypeError: an argument is of the wrong type.
     ValueError: an argument is out of range.
 
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
@@ -122,7 +122,7 @@ def random_resized_crop(
   ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
   if not isinstance(antialias, (bool, np.bool_)):
     raise TypeError(
-        f"random_resized_crop was given antialias={antialias!r}; it must be True or False. Pass True for the smoother, "
+        f"antialias of random_resized_crop must be True or False, got {antialias!r}. Pass True for the smoother, "
         "slower way to make images smaller.")
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return _Drawing(
@@ -131,7 +131,7 @@ def random_resized_crop(
 
 
 def cutout(size: int) -> Any:
-  """Returns a layer that makes a square of the image black, about any of its pixels.
+  """Returns a layer that blackens a square of the image, centred at any of its pixels.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
@@ -152,17 +152,16 @@ def cutout(size: int) -> Any:
   """
   if isinstance(size, bool) or not isinstance(size, numbers.Integral):
     raise TypeError(
-        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Pass a Python integer, such "
-        "as 16.")
+        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Pass a Python integer, such as 16.")
   if not 1 <= size <= _LARGEST_SIDE:
     raise ValueError(
-        f"cutout was given size={size!r}; it must be a whole number of pixels, at least 1. Leave the layer out where "
-        "nothing is to be cut out.")
+        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Leave the layer out where nothing "
+        "is to be cut out.")
   return _Drawing("cutout", f"side={size}", f"{size}")
 
 
 def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype: Any = "float32") -> Any:
-  """Returns a layer that makes `(image / 255 - mean) / std` of an image.
+  """Returns a layer that normalises the image: `(image / 255 - mean) / std`.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
@@ -171,8 +170,8 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
   It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset =
-  -mean / std` as float32; then rounded to `dtype`. It draws nothing. Behind other layers of this module it is part of
-  their pass over the image, and the last part, as they take uint8.
+  -mean / std` as float32; then rounded to `dtype`. It draws no numbers. Behind other layers of this module it is part
+  of their pass over the image. It must be the last one, as the others take uint8.
 
   Args:
     mean: a real number, or one for each channel, of the images' values divided by 255.
@@ -191,7 +190,7 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
   name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
   if name not in _DTYPES:
     raise ValueError(
-        f"normalize was given dtype={dtype!r}; it must be one of {', '.join(_DTYPES)}. Leave the layer out for uint8.")
+        f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8.")
   mean, std = checked_normalization(mean, std, "normalize")
   texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
   return _Normalizing(
@@ -199,52 +198,53 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
 
 
 def checked_normalization(mean, std, whose):
-  """Returns two lists of as many floats, one for all channels or one for each."""
+  """Returns two lists of floats of equal length: one number for all channels, or one for each."""
   checked = []
   for name, values in (("mean", mean), ("std", std)):
     channels = np.atleast_1d(values).tolist() if isinstance(values, (np.ndarray, np.number)) else values
     channels = channels if isinstance(channels, (list, tuple)) else [channels]
     if not channels or not all(isinstance(value, numbers.Real) and not isinstance(value, bool) for value in channels):
       raise TypeError(
-          f"{whose} was given {name}={values!r}; it must be a real number, or a list of one for each channel. Pass "
-          "Python numbers, such as 0.5.")
+          f"{name} of {whose} must be a real number, or a list of one for each channel, got {values!r}. Pass Python "
+          "numbers, such as 0.5.")
     try:
       checked.append(np.asarray(channels, np.float64))
     except OverflowError:
-      raise ValueError(f"{whose} was given {name}={values!r}; it must be finite. Pass values divided by 255.") from None
+      raise ValueError(f"{name} of {whose} must be finite, got {values!r}. Pass values divided by 255.") from None
   mean, std = checked
   if not np.isfinite(mean).all():
     raise ValueError(
-        f"{whose} was given mean={mean.tolist()}; it must be finite, the mean of values divided by 255. Look for NaN in "
-        "what it was computed of.")
+        f"mean of {whose} must be finite, the mean of values divided by 255, got {mean.tolist()}. Look for NaN in what "
+        "it was computed of.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
     usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / (255 * std)))
   if not usable.all():
     raise ValueError(
-        f"{whose} was given std={std.tolist()}; it must be above 0, finite, and not as small as 1e-40, of values divided "
-        "by 255. Pass 1 for a channel that is not to be scaled.")
+        f"std of {whose} must be above 0, finite, and not as small as 1e-40, of values divided by 255, got "
+        f"{std.tolist()}. Pass 1 for a channel that is not to be scaled.")
   for name, values in (("mean", mean), ("std", std)):
     if len(values) not in (1, 3, 4):
       raise ValueError(
-          f"{whose} was given {name} of {len(values)} channels; images have 1, 3 or 4. Pass one number for all channels, or "
-          "one for each.")
+          f"{name} of {whose} must have 1, 3 or 4 channels, as images have, got {len(values)}. Pass one number for all "
+          "channels, or one for each.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
-        f"{whose} was given mean of {len(mean)} and std of {len(std)} channels; there must be as many. Pass one number "
+        f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number "
         "for all channels, or one for each.")
   mean, std = np.broadcast_arrays(mean, std)
   with np.errstate(over="ignore"):
     if not np.isfinite(np.float32(-mean / std)).all():
       raise ValueError(
-          f"{whose} was given mean={mean.tolist()} and std={std.tolist()}; mean / std must be a float32. Divide both by "
-          "255 if they are of values up to 255.")
+          f"mean / std of {whose} must be within float32, got mean={mean.tolist()} and std={std.tolist()}. Divide both "
+          "by 255 if they are of values up to 255.")
   return mean.tolist(), std.tolist()
 
 
 class FinalLayer:
-  """A layer that `compose` makes one op of with those next to it."""
+  """A layer that `compose` joins with adjacent ones into one op."""
 
-  # What it does to images: what a padding must be below; the size they get; channels they must have if not 1; their dtype.
+  # Effects on images: the padding if it reflects, the new size, the number of channels if not 1, the dtype of the
+  # result.
   def __init__(self, name, arguments="", shown="", *, reflected=0, resized=None, channels=1, dtype="uint8"):
     self.__name__ = name
     self._arguments = arguments
@@ -261,10 +261,10 @@ class FinalLayer:
     return f"{self.__name__}({self._shown})"
 
   def described(self, position):
-    """The layer as an attribute of the ops. `position` is that which its seed is made of, or -1."""
+    """The layer as an attribute of the ops. `position` derives its seed, unless it is -1."""
     text = f"{self.__name__} position={position} {self._arguments}".rstrip()
-    # In pieces, because of a string of 80 or more characters TensorFlow's cache of kernels looks at the ends alone, and
-    # would take those of other layers.
+    # In pieces, because TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and
+    # would confuse layers.
     return re.split(" |(?=,)", text)
 
 
@@ -285,10 +285,10 @@ class _Normalizing(FinalLayer):
 
 
 class Run:
-  """What layers in a row do, in one op, or in two."""
+  """Layers in a row, as one op, or as two: draws and pixels."""
 
   def __init__(self, layers, whose=None):
-    """`layers`: pairs of a layer and the position that its seed is made of, or -1."""
+    """`layers`: pairs of a layer and the position that derives its seed, or -1."""
     self._layers = [layer for layer, _ in layers]
     self._texts = [piece for layer, position in layers for piece in layer.described(position)]
     self._whose = whose or self._layers[0].__name__
@@ -299,7 +299,7 @@ class Run:
   def __call__(self, image, seed=None):
     image = self._checked_image(image)
     if image.shape.rank is None:
-      image = tf.ensure_shape(image, [None] * 3)  # A batch must be known to be one.
+      image = tf.ensure_shape(image, [None] * 3)  # An unknown rank is not taken for a batch.
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
     seed = checked_seed(seed, self._whose)
@@ -307,22 +307,22 @@ class Run:
 
   @tf.autograph.experimental.do_not_convert
   def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
-    """Returns what is drawn from a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
+    """Returns the draws for a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
     seed = checked_seed(seed, self._whose)
     sizes = [] if batch_size is None else [_checked_batch_size(batch_size, self._whose)]
     return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)
 
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
-    """Returns what is made, with what was drawn, of an image or of each one of a batch."""
+    """Applies the draws to an image, or to each image of a batch."""
     image, draws = self._checked_image(image), tf.convert_to_tensor(draws)
     rank = None if image.shape.rank is None else image.shape.rank - 2
     if draws.dtype != tf.int32:
-      raise TypeError(f"{self._whose} was given draws of dtype {draws.dtype.name}; they must be the int32 that draws returns.")
+      raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-          f"{self._whose} was given an image of shape {image.shape} and draws of shape {draws.shape}; for a batch they must be "
-          "[batch_size, number], for an image [number]. Pass what draws returns.")
+          f"draws of {self._whose} must be [batch_size, number] for a batch, [number] for an image, got shape "
+          f"{draws.shape} for images of shape {image.shape}. Pass what draws returns.")
     return self._made(image, draws)
 
   def _made(self, image, draws):
@@ -332,37 +332,37 @@ class Run:
     image = tf.convert_to_tensor(image)
     if image.dtype != tf.uint8:
       raise TypeError(
-          f"{self._whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
-          "conversion to float, or convert with tf.cast(image, tf.uint8).")
+          f"image of {self._whose} must be uint8, got dtype {image.dtype.name}. Put the layer before any conversion to "
+          "float, or convert with tf.cast(image, tf.uint8).")
     shape = image.shape
     if shape.rank is None:
       return image
     if shape.rank not in (3, 4) or shape[-1] not in (None, 1, 3, 4) or 0 in shape[-3:-1]:
       raise ValueError(
-          f"{self._whose} was given an image of shape {shape}; it must be [height, width, channels] or, for a batch, "
-          "[batch, height, width, channels], with at least one pixel and 1, 3 or 4 channels. Decode images with "
+          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, "
+          f"channels], with at least one pixel and 1, 3 or 4 channels, got shape {shape}. Decode images with "
           "channels=3.")
     size = shape[-3:-1]
     for layer in self._layers:
       if any(side is not None and layer.reflected >= side for side in size):
         raise ValueError(
-            f"{layer.__name__} was given padding={layer.reflected} with mode='reflect' and an image of {size[0]} x {size[1]} "
-            "pixels; the padding must be below both sides. Pass a smaller one, or mode='zeros'.")
+            f"padding of {layer.__name__} with mode='reflect' must be smaller than both sides of the image, got "
+            f"padding={layer.reflected} for {size[0]} x {size[1]} pixels. Pass a smaller one, or mode='zeros'.")
       size = layer.resized or size
       if layer.channels not in (1, shape[-1]) and shape[-1] is not None:
         raise ValueError(
-            f"{self._whose} was given mean and std of {layer.channels} channels and images of {shape[-1]}; there must be "
-            "as many. Pass one number for all channels, or one for each.")
+            f"mean and std of {self._whose} must have the channels of the images, {shape[-1]}, got {layer.channels}. "
+            "Pass one number for all channels, or one for each.")
     return image
 
 
 def _checked_batch_size(batch_size, whose):
   size = tf.convert_to_tensor(batch_size)
   if not size.dtype.is_integer:
-    raise TypeError(f"{whose} was given batch_size={batch_size!r}; it must be a whole number.")
+    raise TypeError(f"batch_size of {whose} must be a whole number, got {batch_size!r}.")
   value = tf.get_static_value(size)
   if size.shape.rank not in (0, None) or value is not None and value < 0:
-    raise ValueError(f"{whose} was given batch_size={batch_size!r}; it must be one whole number of at least 0.")
+    raise ValueError(f"batch_size of {whose} must be one whole number of at least 0, got {batch_size!r}.")
   return tf.cast(size, tf.int64)
 
 
@@ -371,10 +371,10 @@ def _checked_size(size):
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
     raise TypeError(
-        f"random_resized_crop was given size={size!r}; it must be a whole number of pixels, or (height, width). Pass 224, or "
+        f"size of random_resized_crop must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or "
         "(192, 256).")
   if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
     raise ValueError(
-        f"random_resized_crop was given size={size!r}; sides must be from 1 to {_LARGEST_RESIZED:,} pixels. Pass 224, or "
-        "(192, 256).")
+        f"size of random_resized_crop must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, "
+        "256).")
   return tuple(map(operator.index, sides))

@@ -1,4 +1,4 @@
-"""What operations on an image need to know and to do."""
+"""Helpers of operations on images."""
 import tensorflow as tf
 
 

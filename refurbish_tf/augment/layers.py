@@ -13,11 +13,10 @@ import tensorflow as tf
 from refurbish_tf._internal import native
 from . import distortions
 
-# Which random numbers the layers draw from a seed, and what they do with them: raise it whenever a layer, or `compose`,
-# makes something else of the same image and seed than before. Stores on disk keep what was made of them for the next run,
-# where it would not go with what is made there.
+# The version of what layers draw and do: raise it whenever a layer, or `compose`, returns another result for the same
+# image and seed. Stores on disk keep results for the next run, which must not mix them with other ones.
 DRAWS_VERSION = 2
-# AutoAugment moves images of 331 x 331 by up to 150 pixels. As a fraction it means the same at every size.
+# AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
 _LARGEST_TRANSLATION = 150 / 331
 # Larger than any image that is worth cropping.
 _LARGEST_PADDING = 16_383
@@ -46,10 +45,10 @@ def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
   | solarize                               | threshold int(256 * M / 10)    | 230            |        |
   | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
 
-  As there, the factor grows with M from weakening (0) by way of no change (5) to strengthening (10) and has no random
-  direction, and solarize and posterize are the milder the larger M is. Two things differ: translation is proportional
-  to the image in place of 100 pixels for every size, and posterize keeps at least one bit, where the reference keeps
-  none below M = 2.5 and returns a black image.
+  As there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
+  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
+  image, not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M =
+  2.5 and returns a black image.
 
   Args:
     magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
@@ -78,15 +77,14 @@ def rand_augment_layer(magnitude: float = 9) -> Callable[..., Any]:
 
 
 def switch(chosen, choices, graph_functions, image, *rest):
-  """Returns what the function of number `chosen` makes of the image and the rest.
+  """Returns the result of function number `chosen` for the image and the rest.
 
-  `graph_functions` are the same functions as `choices`, as `tf.function`s, for them to be shared by the layers.
+  `graph_functions` are the same functions as `choices`, as `tf.function`s, so that layers can share them.
   """
   if tf.executing_eagerly():
     return choices[int(chosen)](image, *rest)
-  # What `tf.switch_case` comes to, but for one thing: that has its branches spliced into the caller, where each
-  # operation of the functions not chosen is still visited to be passed over. At 32 x 32 that takes longer than the one
-  # distortion chosen.
+  # Like `tf.switch_case`, which however inlines its branches into the caller, where each operation of the branches not
+  # taken is still visited. At 32 x 32 that takes longer than the chosen distortion.
   inputs = [image, *rest]
   specifications = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
   return tf.raw_ops.StatelessCase(
@@ -96,7 +94,7 @@ def switch(chosen, choices, graph_functions, image, *rest):
 
 @tf.autograph.experimental.do_not_convert
 def seed_at(seed: Any, index: Any) -> tf.Tensor:
-  """Returns the seed of one of many things that are to be drawn independently from `seed`.
+  """Returns the seed at `index` of many independent seeds derived from `seed`.
 
   >>> from refurbish_tf import augment
   >>> augment.seed_at([7, 0], 3).numpy().tolist()
@@ -104,8 +102,8 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   >>> augment.seed_at([7, 0], [0, 1, 2]).shape
   TensorShape([3, 2])
 
-  Image b of a batch that is given a seed is made as a single one with `seed_at(seed, b)`; so is what layer p makes that
-  `compose` gives a seed.
+  A layer treats image b of a batch like a single image with `seed_at(seed, b)`, and `compose` gives layer p the seed
+  `seed_at(seed, p)`.
 
   Args:
     seed: int32 or int64 `[2]`, as for `tf.random.stateless_uniform`.
@@ -121,40 +119,40 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
     raise TypeError(
-        f"seed_at was given an index of dtype {index.dtype.name}; it must be an integer one. Pass the position of an image "
-        "in its batch, such as 3 or tf.range(128).")
+        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in "
+        "its batch, such as 3 or tf.range(128).")
   if index.shape.rank not in (None, 0, 1):
     raise ValueError(
-        f"seed_at was given an index of shape {index.shape}; it must be [] or [n]. Pass one position, or a list of them.")
+        f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
-        f"seed_at was given the index {known.tolist()}; it must be at least 0. Pass the position of an image in its batch, "
-        "or of a layer among its layers.")
+        f"index of seed_at must be at least 0, got {known.tolist()}. Pass the position of an image in its batch, or of "
+        "a layer among its layers.")
   return native.ops().refurbish_tf_seed_at(seed=seed, index=tf.cast(index, tf.int64))
 
 
 def checked_seed(seed, whose):
-  """Returns `seed` as a tensor if it is one that `tf.random.stateless_*` would take."""
+  """Returns `seed` as a tensor; raises unless `tf.random.stateless_*` would take it."""
   seed = tf.convert_to_tensor(seed)
   if seed.dtype not in (tf.int32, tf.int64):
     raise TypeError(
-        f"{whose} was given a seed of dtype {seed.dtype.name}; it must be int32 or int64. Pass a seed as for "
+        f"seed of {whose} must be int32 or int64, got dtype {seed.dtype.name}. Pass a seed as for "
         "tf.random.stateless_uniform, such as [7, 0].")
   if not seed.shape.is_compatible_with([2]):
     raise ValueError(
-        f"{whose} was given a seed of shape {seed.shape}; it must be [2]. Pass a seed as for "
-        "tf.random.stateless_uniform, such as [7, 0].")
+        f"seed of {whose} must be [2], got shape {seed.shape}. Pass a seed as for tf.random.stateless_uniform, such as "
+        "[7, 0].")
   return seed
 
 
 @functools.lru_cache
 def _choices(level):
-  """Returns the functions of an image that are to be drawn from, as they are and as graph functions.
+  """Returns the functions of an image to draw from, as Python functions and as graph functions.
 
-  There are two for every distortion, which differ in their sign if they have one: a sign that is part of the choice
-  needs no draw of its own and makes constants of the parameters. Layers of one magnitude share the functions, because
-  each costs one to two milliseconds whenever an iterator is made.
+  There are two for every distortion, which differ in the sign if there is one. With the sign as part of the choice it
+  needs no draw, and parameters are constants. Layers of one magnitude share the functions, because each costs one to
+  two milliseconds whenever an iterator is made.
   """
   pairs = distortions_at(level)
   del pairs["invert"]
@@ -166,9 +164,9 @@ def _choices(level):
 
 
 def distortions_at(level):
-  """Returns by name, in either direction, what each distortion does at a level from 0 to 1.
+  """Returns a dict from name to the distortion at a level from 0 to 1, in either direction.
 
-  A pair of functions of an image; twice the same where there is but one direction.
+  The values are pairs of functions of an image, twice the same function if there is only one direction.
   """
   factor = 0.1 + 1.8 * level
   parameters = {
@@ -200,25 +198,25 @@ def distortions_at(level):
 
 
 def draw(shape, end, seed):
-  """Returns int32 numbers, of a shape that is a list or a tensor, drawn uniformly from 0 to `end - 1`.
+  """Returns int32 numbers drawn uniformly from 0 to `end - 1`. `shape` is a list or a tensor.
 
-  One operation, where `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
+  One operation, while `tf.random.stateless_uniform` takes several and chooses its algorithm by the device.
   """
   shape = tf.convert_to_tensor(shape, tf.int32)
   return tf.raw_ops.StatelessRandomUniformInt(shape=shape, seed=seed, minval=0, maxval=end)
 
 
 def checked_image(image, whose):
-  """Returns `image` as a tensor if it is one that a layer can take."""
+  """Returns `image` as a tensor; raises unless a layer can take it."""
   image = tf.convert_to_tensor(image)
   if image.dtype != tf.uint8:
     raise TypeError(
-        f"{whose} was given an image of dtype {image.dtype.name}; it must be uint8. Put the layer before any "
-        "conversion to float, or convert with tf.cast(image, tf.uint8).")
+        f"image of {whose} must be uint8, got dtype {image.dtype.name}. Put the layer before any conversion to float, "
+        "or convert with tf.cast(image, tf.uint8).")
   if not image.shape.is_compatible_with([None, None, 3]):
     raise ValueError(
-        f"{whose} was given an image of shape {image.shape}; it must be [height, width, 3]. Decode images with "
-        "channels=3, and put the layer before batch.")
+        f"image of {whose} must be [height, width, 3], got shape {image.shape}. Decode images with channels=3, and put "
+        "the layer before batch.")
   if image.shape.rank is None or image.shape[2] is None:
     image = tf.ensure_shape(image, [None, None, 3])
   return image
@@ -227,42 +225,42 @@ def checked_image(image, whose):
 def _checked_magnitude(magnitude):
   if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
     raise TypeError(
-        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass a Python "
-        "number, such as 9.")
+        f"magnitude of rand_augment_layer must be a real number from 0 to 10, got {magnitude!r}. Pass a Python number, "
+        "such as 9.")
   if not 0 <= magnitude <= 10:
     raise ValueError(
-        f"rand_augment_layer was given magnitude={magnitude!r}; it must be a real number from 0 to 10. Pass 9 for the "
+        f"magnitude of rand_augment_layer must be a real number from 0 to 10, got {magnitude!r}. Pass 9 for the "
         "strength that the papers use for ImageNet, 10 for that for CIFAR-10.")
   return float(magnitude)
 
 
 def checked_padding(padding, whose):
-  """Returns `padding` as a Python integer if it is a whole number from 0 to 16,383."""
+  """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
     raise TypeError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass a Python "
-        "integer, such as 4.")
+        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass a Python integer, "
+        "such as 4.")
   if padding < 0:
     raise ValueError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at least 0. Pass 0 for a crop "
-        "that changes nothing.")
+        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass 0 for a crop that "
+        "changes nothing.")
   if padding > _LARGEST_PADDING:
     raise ValueError(
-        f"{whose} was given padding={padding!r}; it must be a whole number of pixels, at most {_LARGEST_PADDING:,}. A "
+        f"padding of {whose} must be a whole number of pixels, at most {_LARGEST_PADDING:,}, got {padding!r}. A "
         "padding beyond the size of the image mostly yields black ones.")
   return operator.index(padding)
 
 
 def checked_range(whose, name, values, highest):
-  """Returns two floats: `values` if they are above 0, at most `highest` and in order."""
+  """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
   is_pair = isinstance(values, (list, tuple)) and len(values) == 2
   if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
     raise TypeError(
-        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
   low, high = map(float, values)
-  # Smaller ones are 0 to the op, which has no denormal numbers.
+  # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
     raise ValueError(
-        f"{whose} was given {name}={values!r}; it must be {allowed}. Leave it out for that of Inception.")
+        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
   return low, high

@@ -1,8 +1,8 @@
-"""The command `refurbish-tf`: a module for each subcommand, whose `run` it is.
+"""The command `refurbish-tf`. Each subcommand is a module with a function `run`.
 
     refurbish-tf demo
     refurbish-tf store PATH --verify
     refurbish-tf --version
 
-What a subcommand needs beyond TensorFlow (Keras, TensorFlow Datasets, Matplotlib) is imported when it runs.
+Packages that a subcommand needs beyond TensorFlow (Keras, TensorFlow Datasets, Matplotlib) are imported when it runs.
 """

@@ -1,7 +1,7 @@
-"""Reads the command line and runs the command, from before TensorFlow is imported until its exit status.
+"""Reads the command line and runs the command, from before the import of TensorFlow to the exit status.
 
-`refurbish_tf_launcher` loads this file by its path: it imports nothing of the package and nothing slow at its top. So
---help and --version do not wait for TensorFlow, nor does who mistypes an option.
+`refurbish_tf_launcher` loads this file by its path. It imports neither the package nor anything slow at its top, so
+that --help, --version and a mistyped option do not wait for TensorFlow.
 """
 import argparse
 import contextlib
@@ -13,13 +13,13 @@ import re
 import sys
 import tempfile
 
-# Of `demo`.
+# Defaults of `demo`.
 FIGURE = "refurbish_demo.png"
 IMAGES, PHOTOGRAPHS = 5_000, 384
 GENERATED = ""
 
 FAILED = 1
-# What a shell reports of a process that was ended by this signal: 128 + SIGINT and 128 + SIGPIPE.
+# The status that a shell reports for a process ended by a signal: 128 + SIGINT and 128 + SIGPIPE.
 INTERRUPTED = 128 + 2
 BROKEN_PIPE = 128 + 13
 
@@ -28,27 +28,27 @@ def main(argv=None):
   """Runs the command line `argv`, that of the process if None.
 
   Returns:
-    The exit status: 0, or 1 if the command failed or found what it was to look for (a damaged store), 130 if it was
-    interrupted by Ctrl-C, 141 if nobody reads its output any more, as behind `| head`.
+    The exit status: 0; 1 if the command failed or found a damaged store; 130 if Ctrl-C interrupted it; 141 if its
+    output is no longer read, as behind `| head`.
 
   Raises:
-    SystemExit: argparse's, with 0 after --help and --version, and with 2 for a command line that is not understood.
+    SystemExit: by argparse, with 0 after --help and --version, and with 2 for an invalid command line.
   """
-  # For what TensorFlow logs later.
+  # For TensorFlow's later logs.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
   try:
     args = _parser().parse_args(argv)
     with stderr_held_back():
       command = importlib.import_module(f"refurbish_tf.cli.{args.command}")
     status = command.run(args)
-    # Here, where a broken pipe can still be told, and not when the interpreter exits.
+    # Here, where a broken pipe can still be handled, and not when the interpreter exits.
     sys.stdout.flush()
     return status
   except KeyboardInterrupt:
     print("\ninterrupted", file=sys.stderr)
     return INTERRUPTED
   except BrokenPipeError:
-    # What is still buffered is written when the interpreter exits, and would fail once more.
+    # The interpreter writes the rest of the buffer when it exits, which would fail again.
     with contextlib.suppress(OSError, ValueError):
       os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE
@@ -56,9 +56,9 @@ def main(argv=None):
 
 @contextlib.contextmanager
 def stderr_held_back():
-  """Keeps off the terminal what native libraries write when they start, unless something fails.
+  """Hides what native libraries write to stderr when they start, unless something fails.
 
-  TensorFlow writes some of it before its logging is set up, so no environment variable silences it all.
+  TensorFlow writes some messages before its logging is set up, so no environment variable silences them all.
   """
   sys.stderr.flush()
   with tempfile.TemporaryFile() as held_back:
@@ -79,7 +79,7 @@ def stderr_held_back():
 
 
 def _parser():
-  """Of the command line. What it finds is given to `run` of the subcommand's module, with the subcommand's parser."""
+  """The parser of the command line. Its result, with the subcommand's parser, is the argument of the subcommand's `run`."""
   parser = argparse.ArgumentParser(
       prog="refurbish-tf", description="Reuse partially augmented training samples in tf.data pipelines.")
   parser.add_argument("--version", action="version", version=f"refurbish-tf {_version()}")
@@ -100,24 +100,25 @@ def _add_demo(commands):
       help="train a small CNN with and without reuse and compare speed and accuracy",
       description=(
           "Trains a small CNN on the same images with standard augmentation, with refurbish for each reuse factor, "
-          "with echo in its three places, and with Dataset.cache after the augmentation as the warning example; prints "
-          "one table and draws one figure. Takes three to four minutes on two CPU cores that do nothing else."))
+          "with echo in its three places, and with Dataset.cache after the augmentation as a warning example. Prints "
+          "a table and draws a figure. Takes three to four minutes on two idle CPU cores; with other options, the first "
+          "lines say how long."))
   parser.add_argument(
       "--dataset", default="cifar10", metavar="NAME",
-      help="an image classification set of TensorFlow Datasets, or `shapes`, which is built in")
+      help="an image classification data set of TensorFlow Datasets, or the built-in `shapes`")
   parser.add_argument(
       "--photos", nargs="?", const=GENERATED, default=argparse.SUPPRESS, metavar="DIRECTORY",
-      help="instead of all this, measure the input alone with photographs at 224x224: the JPEG files in DIRECTORY and "
-      "below, or generated ones. No model is trained, no figure drawn; --images and --reuse count")
+      help="instead, measure only the input, on photographs at 224x224: the JPEG files in and below DIRECTORY, or "
+      "generated ones. Trains no model and draws no figure; only --images and --reuse apply")
   parser.add_argument(
       "--images", type=_number(int, "a whole number", 2), default=argparse.SUPPRESS, metavar="N",
-      help=f"use the first N images at most (default: {IMAGES:,}; with --photos: {PHOTOGRAPHS})")
+      help=f"use at most the first N images (default: {IMAGES:,}; with --photos: {PHOTOGRAPHS})")
   parser.add_argument(
       "--epochs", type=_number(int, "a whole number", 1), default=8, metavar="N", help="epochs of each training")
   parser.add_argument(
       "--seeds", type=_number(int, "a whole number", 1), default=3, metavar="N",
-      help="trainings of each kind: with other initial weights, another order and another augmentation, to see what is "
-      "chance in the accuracy")
+      help="trainings of each kind, each with its own initial weights, order and augmentation, to see how much the "
+      "accuracy varies by chance")
   parser.add_argument(
       "--reuse", type=_number(float, "a real number", 1), nargs="+", default=_Factors([2.0, 3.0]), metavar="R",
       help="reuse factors, real numbers of at least 1")
@@ -134,19 +135,19 @@ def _add_store(commands):
   parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
   parser.add_argument(
       "--verify", action="store_true",
-      help="read every sample; those whose checksum is wrong are absent from then on; exit status 1 if there are")
+      help="read every sample; samples with a wrong checksum are absent from then on, and the exit status is 1")
   parser.set_defaults(parser=parser)
 
 
 class _Factors(list):
-  """Reuse factors that --help shows, as the default, just as one types them."""
+  """Reuse factors, printed in --help as the user would type them."""
 
   def __str__(self):
     return " ".join(f"{r:g}" for r in self)
 
 
 def _number(kind, what, least):
-  """A type for argparse, whose complaint says what is allowed."""
+  """A type for argparse whose errors say what is allowed."""
 
   def parse(text):
     try:

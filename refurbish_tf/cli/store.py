@@ -1,4 +1,4 @@
-"""The command `refurbish-tf store PATH`: what is in a cache store on disk."""
+"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk."""
 import pathlib
 import textwrap
 
@@ -15,17 +15,18 @@ def run(args):
   parser = args.parser
   try:
     path = pathlib.Path(cache_store.checked_path(args.path, "PATH"))
-    # Opening it would make one.
+    # Opening a missing store would make one.
     if not (path / "store").is_file():
-      parser.error(f"there is no cache store in {str(args.path)!r}: no file {str(path / 'store')!r}")
+      parser.error(f"PATH {str(args.path)!r} is not a cache store: there is no file {str(path / 'store')!r}")
   except OSError as error:
-    parser.error(f"cannot look into {str(args.path)!r}: {error.strerror}")
+    parser.error(f"PATH {str(args.path)!r} cannot be read: {error.strerror}")
   except ValueError as error:
     parser.error(str(error))
   try:
     with stderr_held_back():
       tf.config.list_logical_devices()
-    # Held for as long as it is looked at. A damaged store is left for whoever trains on it to begin anew.
+    # Held until the end. Mode "inspect" leaves a damaged store as it is; a training on it would start with an empty
+    # one.
     with checks.build_errors():
       handle = native.ops().refurbish_tf_cache_store_handle(
           store=str(path), max_bytes=cache_store.UNLIMITED, mode="inspect")
@@ -51,7 +52,7 @@ def _print(store, settings, verify):
   damaged = 0
   if verify:
     right, damaged = store.verify()
-    facts["verified"] = f"{right:,} right, {damaged:,} damaged and now absent"
+    facts["verified"] = f"{right:,} intact, {damaged:,} damaged and now absent"
   print(f"cache store {store.path}")
   for name, fact in facts.items():
     print(textwrap.fill(fact, 80, initial_indent=f"  {name:10}", subsequent_indent=" " * 12))

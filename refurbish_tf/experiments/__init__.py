@@ -1,12 +1,12 @@
-"""The experiments of the papers, rerun with this package: what the notebooks in `notebooks/` show.
+"""The experiments of the papers, rerun with this package. The notebooks in `notebooks/` show their results.
 
     python -m refurbish_tf.experiments.accuracy
     python -m refurbish_tf.experiments.echoing
     python -m refurbish_tf.experiments.speed
 
-Each writes a table, a row for each training or measurement, and goes on where it was stopped: what stands in the table is
-not done again. Those in `results/` come with the package; each row says which command and commit made it. Beyond TensorFlow
-they need Keras and TensorFlow Datasets.
+Each writes a table with a row for each training or measurement, and resumes where it was stopped: rows that are in the
+table are not run again. The tables in `results/` come with the package; each row names the command and the commit that
+made it. Besides TensorFlow they need Keras and TensorFlow Datasets.
 """
 import argparse
 import math
@@ -14,25 +14,25 @@ import numbers
 
 
 def check_parameters(**parameters):
-  """Checks the parameters of a notebook, each given as a pair of its value and the least that it may be.
+  """Checks the parameters of a notebook, each given as a pair of its value and the least allowed value.
 
   >>> check_parameters(IMAGES=(1536, 768), EPOCHS=(6, 2))
 
   Raises:
     TypeError: a value is not a whole number.
-    ValueError: a value is less than it may be.
+    ValueError: a value is below the least allowed one.
   """
   for name, (value, least) in parameters.items():
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
       raise TypeError(
-          f"The parameters cell has {name} = {value!r}; it must be a whole number of at least {least}. Change it there.")
+          f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
     if value < least:
       raise ValueError(
-          f"The parameters cell has {name} = {value!r}; it must be a whole number of at least {least}. Change it there.")
+          f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
 
 
 def whole_number(least, most=None):
-  """A type for argparse, whose complaint says what is allowed."""
+  """A type for argparse whose errors say what is allowed."""
   allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
 
   def parse(text):

@@ -4,8 +4,8 @@
     python -m refurbish_tf.experiments.accuracy --images 50000 --epochs 200 --seeds 3 --width 64
 
 Trains a small ResNet on CIFAR-10 in every setting with every seed, all for the same number of optimizer steps, and writes
-a row for each training. The learning rate is the same for all: with the default arguments the best one for standard
-training, see `training.py`. Validation is on CIFAR-10's test images, which the learning rate was chosen with, too.
+a row for each training. All use the same learning rate, by default the best one for standard training, see
+`training.py`. Validation is on CIFAR-10's test images, which also served to choose the learning rate.
 """
 import argparse
 import pathlib
@@ -30,7 +30,8 @@ PADDING = 4
 LEAST_IMAGES = 6 * BATCH_SIZE
 KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
-# Those of the paper's comparison; with RandAugment those of its Figure 12, the split, and of Figure 14, the order, too.
+# The settings of the paper's comparison. MORE_SETTINGS, with RandAugment alone: its Figures 12, the split, and 14, the
+# order.
 SETTINGS = {
     "standard": Pipelines.standard,
     "refurbish r=2": lambda ways: ways.refurbished(2),
@@ -51,19 +52,19 @@ MORE_SETTINGS = {
 
 
 def main(argv=None):
-  """Runs what is missing in the table."""
+  """Runs the trainings that are missing in the table."""
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--images", type=whole_number(LEAST_IMAGES), default=1_536,
-                      help="train on the first so many, rounded down to whole batches")
+                      help="train on this many images, rounded down to whole batches")
   parser.add_argument("--epochs", type=whole_number(1), default=50)
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings in each setting")
   parser.add_argument("--width", type=whole_number(1), default=16, help="channels of the first stage of the network")
   parser.add_argument("--learning-rate", type=positive_number(), default=training.LEARNING_RATE)
   parser.add_argument("--settings", nargs="+", choices=[*SETTINGS, *MORE_SETTINGS], default=[*SETTINGS, *MORE_SETTINGS])
   parser.add_argument("--augmentations", nargs="+", choices=AUGMENTATIONS, default=AUGMENTATIONS)
-  parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="a table, to go on with")
+  parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
   try:
     table = results.Table(args.output, KEY)
@@ -73,7 +74,7 @@ def main(argv=None):
   rows = [
       {"dataset": args.dataset, "images": whole_batches(args.images), "epochs": args.epochs, "width": args.width,
        "learning_rate": args.learning_rate, "augmentation": augmentation, "setting": setting, "seed": seed}
-      # What is compared most is there first.
+      # The most important comparisons run first.
       for group in (SETTINGS, MORE_SETTINGS) for seed in range(args.seeds) for augmentation in args.augmentations
       for setting in settings(augmentation) if setting in group and setting in args.settings]
   table.complete(
@@ -82,12 +83,12 @@ def main(argv=None):
 
 
 def whole_batches(images):
-  """Not more images than `images`, so many that echoing by 2 and by 3 leaves whole batches: the same steps for all."""
+  """The most images, up to `images`, with which echoing by 2 and by 3 leaves whole batches: the same steps for all."""
   return images // LEAST_IMAGES * LEAST_IMAGES
 
 
 def settings(augmentation):
-  """Those that an augmentation is trained in."""
+  """The settings in which an augmentation is trained."""
   return [*SETTINGS, *MORE_SETTINGS] if augmentation == "RandAugment" else [*SETTINGS]
 
 
@@ -99,16 +100,16 @@ def pipeline(images, augmentation, setting, seed):
 
 
 def split_of(setting):
-  """How many of the expensive layers a setting leaves out, and how many layers are its partial augmentation."""
+  """The number of expensive layers that a setting leaves out, and the number of layers in its partial augmentation."""
   number = int(setting.rpartition(" ")[2]) if "simplified" in setting or "split" in setting else 2
   return (number, 1) if "simplified" in setting else (0, number)
 
 
 def layers(augmentation, simplified=0):
-  """Two expensive layers, but for the `simplified` ones that are left out, a random crop and a random flip."""
+  """Two expensive layers, less the `simplified` ones, a random crop and a random flip."""
   if augmentation == "AutoAugment":
     first, second = augment.auto_augment_layers("cifar10")
-    # What the first one hands on to the second is more than the image.
+    # The first layer returns more than the image, for the second one.
     expensive = [[first, second], [lambda image, seed: first(image, seed).image], []][simplified]
   else:
     expensive = [augment.rand_augment_layer(MAGNITUDE)] * (2 - simplified)
@@ -116,7 +117,7 @@ def layers(augmentation, simplified=0):
 
 
 def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed):
-  """Trains once. Returns what was found, as columns of the table."""
+  """Trains once. Returns the results, as columns of the table."""
   keras.utils.set_random_seed(seed)
   loaded = image_sets.load_all(dataset, images, seed)
   train = pipeline(loaded, augmentation, setting, seed)
@@ -132,7 +133,7 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
   if stages:
     fresh = stages[0].total.fresh
   else:
-    # Without `refurbish` there is nothing that counts them.
+    # Without `refurbish` nothing counts them.
     factor = int(setting[-1]) if setting.startswith("echo") else 1
     fresh = images if setting.startswith("cache") else images * epochs // factor
   keras.backend.clear_session()

@@ -3,8 +3,8 @@
     python -m refurbish_tf.experiments.echoing
 
 Trains a small network on CIFAR-10 until it reaches the target on the validation images, and counts the fresh samples that
-this took, steps times batch size over e. All is alike but the echo, and there is one shuffle buffer of the same size in
-each pipeline. The learning rate is the same for all, the best one for the baseline with batches of 128, see `training.py`.
+this took: steps times batch size over e. Only the echo differs, and each pipeline has one shuffle buffer of the same
+size. All use the same learning rate, the best one for the baseline with batches of 128, see `training.py`.
 """
 import argparse
 import pathlib
@@ -28,26 +28,26 @@ KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size
 PLACES = ("before_augment", "after_augment", "after_batch")
 SHUFFLE_BUFFER_SIZE = 10_000
 VALIDATION_IMAGES = 5_000
-# Of a training, and for each use of a sample where that is more: for "not reached" to mean with every e that more fresh
-# samples were used than the baseline needs, 128,000 in batches of 128.
+# The most steps of a training, or the most for each use of a sample if that is more. So "not reached" means for every e
+# that more fresh samples were used than the baseline needs, 128,000 in batches of 128.
 MOST_STEPS = 4_000
 MOST_STEPS_OF_A_USE = 1_000
 STEPS_PER_EXECUTION = 4
-# The paper's figures: what is varied. Each has the baseline, e = 1, with the same batch and shuffle buffer.
+# What the paper's figures vary. Each has the baseline, e = 1, with the same batch size and shuffle buffer.
 BATCH_SIZES = {128: (2, 4, 8), 512: (2,)}
 SHUFFLE_BUFFER_SIZES = (1, 1_000)
 
 
 def main(argv=None):
-  """Runs what is missing in the table."""
+  """Runs the trainings that are missing in the table."""
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--target", type=positive_number(1), default=0.6, help="accuracy on the validation images")
   parser.add_argument("--learning-rate", type=positive_number(), default=training.ECHOING_LEARNING_RATE)
-  parser.add_argument("--images", type=whole_number(1), default=50_000, help="read the first so many, again and again")
+  parser.add_argument("--images", type=whole_number(1), default=50_000, help="train on this many images, again and again")
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings of each pipeline")
-  parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="a table, to go on with")
+  parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
   try:
     table = results.Table(args.output, KEY)
@@ -81,7 +81,7 @@ def settings():
 
 
 def of_figure(rows, by):
-  """The rows that differ in `by`, "e", "batch_size" or "shuffle_buffer_size", and are as usual in the others."""
+  """The rows that vary `by`, "e", "batch_size" or "shuffle_buffer_size", with the usual values of the others."""
   usual = {"batch_size": 128, "shuffle_buffer_size": SHUFFLE_BUFFER_SIZE}
   return [row for row in rows if (by == "e" or row["e"] <= 2) and all(
       row[column] == value for column, value in usual.items() if column != by)]
@@ -106,34 +106,34 @@ def fresh_samples_to_target(
   """Trains until the target is reached, or for `most_steps`.
 
   Args:
-    images: `Images`, or what has its attributes.
-    where, e, batch_size, shuffle_buffer_size, seed: as of `pipeline`.
+    images: `Images`, or an object with its attributes.
+    where, e, batch_size, shuffle_buffer_size, seed: as in `pipeline`.
     target: accuracy on the validation images, from 0 to 1.
     learning_rate: of SGD with Nesterov momentum, constant.
     most_steps: optimizer steps after which the training ends.
-    samples_between: samples that the network is trained on from one look at the validation images to the next.
+    samples_between: training samples between two validations.
 
   Returns:
-    A dict: "fresh", the fresh samples that the network was trained on until the target was reached, without those that
-    wait in the shuffle buffer then; "steps", the optimizer's. Both are -1 if the target was not reached.
-    "accuracies", one of each look at the validation images. "seconds".
+    A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
+    in the shuffle buffer; "steps", the optimizer's; both are -1 if the target was not reached. "accuracies", one for
+    each validation. "seconds".
 
   Raises:
-    ValueError: the target is not more than 0 and at most 1, or as of `Dataset.echo`.
+    ValueError: the target is not above 0 and at most 1, or as in `Dataset.echo`.
   """
   if not 0 < target <= 1:
     raise ValueError(
-        f"fresh_samples_to_target was given target={target!r}; it must be an accuracy of more than 0 and at most 1. Pass "
-        "one that the baseline reaches, such as 0.6 for CIFAR-10.")
+        f"target of fresh_samples_to_target must be an accuracy of more than 0 and at most 1, got {target!r}. Pass one "
+        "that the baseline reaches, such as 0.6 for CIFAR-10.")
   keras.utils.set_random_seed(seed)
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
   model = training.small_cnn(images)
   model.compile(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=False,
-      # Keras itself costs a millisecond a call, a good part of a step of such a network.
+      # Keras takes a millisecond a call, a good part of a step of such a network.
       steps_per_execution=STEPS_PER_EXECUTION)
-  # Keras takes so many at a time, and would take more than asked for.
+  # A multiple of STEPS_PER_EXECUTION, as Keras would round up.
   steps = max(1, samples_between // batch_size // STEPS_PER_EXECUTION) * STEPS_PER_EXECUTION
   began = time.perf_counter()
   accuracies = model.fit(
@@ -149,7 +149,7 @@ def fresh_samples_to_target(
 
 
 class _StopAt(keras.callbacks.Callback):
-  """Ends a training when the validation accuracy is at the target."""
+  """Ends a training when the validation accuracy reaches the target."""
 
   def __init__(self, target):
     super().__init__()

@@ -20,7 +20,7 @@ PROBE_SECONDS = 2.0
 
 
 class DatasetError(Exception):
-  """The data set cannot be used; says why and what can be, as the end of a sentence."""
+  """The data set cannot be used. The message says why and what can be used, as the end of a sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Images:
   """A source of labelled images.
 
   Attributes:
-    title: what it is, for people.
-    note: what they need to know about it, or "".
-    train: a `tf.data.Dataset` of (record, label), always in the same order; record: whatever `decode` takes; label:
+    title: what it is, as printed.
+    note: what users need to know about it, or "".
+    train: a `tf.data.Dataset` of (record, label), always in the same order; record: the argument of `decode`; label:
       int64 [].
     validation: likewise.
     decode: a function from a record to the image, uint8 [height, width, 3].
@@ -47,7 +47,7 @@ class Images:
 
 
 def load(name, count, seed=0, most_validation=VALIDATION_IMAGES):
-  """The images called `name`, or the shapes, with a note, where these are neither prepared nor downloadable.
+  """The images called `name`, or the shapes, with a note, if `name` is neither prepared nor can be downloaded.
 
   >>> images = load("shapes", 100)
   >>> len(images.train), images.shape, images.classes
@@ -60,11 +60,11 @@ def load(name, count, seed=0, most_validation=VALIDATION_IMAGES):
     most_validation: how many validation images to take at most.
 
   Raises:
-    DatasetError: there is no such set, or it is none of images and classes.
+    DatasetError: there is no such set, or it does not have images and classes.
   """
   if name == "shapes":
     return shapes(count, seed, most_validation=most_validation)
-  # TFDS warns of its own deprecated attributes.
+  # TFDS warns about its own deprecated attributes.
   verbosity = absl.logging.get_verbosity()
   absl.logging.set_verbosity(absl.logging.ERROR)
   try:
@@ -86,7 +86,7 @@ def _load(name, count, seed, most_validation):
 
 
 def load_all(name, count, seed=0):
-  """`load` for what is to be compared with other runs: raises where it would use other images, or fewer.
+  """As `load`, for comparable runs: raises an error instead of taking other or fewer images.
 
   Raises:
     DatasetError: as `load`, or there are not `count` images of the set.
@@ -95,19 +95,19 @@ def load_all(name, count, seed=0):
   if images.note:
     raise DatasetError(images.note.partition(":")[0])
   if len(images.train) < count:
-    raise DatasetError(f"{name} has {len(images.train):,} training images, which is less than the {count:,} asked for")
+    raise DatasetError(f"{name} has only {len(images.train):,} training images, not the {count:,} asked for")
   return images
 
 
 def shapes(count, seed=0, note="", most_validation=VALIDATION_IMAGES):
   """Ten shapes in any colour, at about one place, size and orientation, drawn within a second or so.
 
-  They are as easy as it takes for a small network to tell them apart after a few thousand images, augmented by two
-  RandAugment operations: accuracies far from 100 % say more about chance than about how the images were augmented.
+  They are easy enough for a small network to learn from a few thousand images, augmented by two RandAugment operations:
+  accuracies far from 100 % would say more about chance than about the augmentation.
   """
   train_count, validation_count = count, max(10, min(count // 4, most_validation))
   images, labels = draw_shapes(train_count + validation_count, seed)
-  # Compressed like the records of TFDS, for the decoding to be a part of the augmentation as it is there.
+  # Compressed like the records of TFDS, so that decoding is part of the augmentation here, too.
   records = np.array([tf.io.encode_png(image).numpy() for image in images], object)
   train, validation = (
       tf.data.Dataset.from_tensor_slices((records[part], labels[part]))
@@ -128,7 +128,7 @@ def draw_shapes(count, seed=0):
   labels = rng.permutation(np.arange(count) % 10)
   images = np.empty([count, 32, 32, 3], np.uint8)
   y, x = np.mgrid[-1:1:32j, -1:1:32j].astype(np.float32)
-  # In parts, for the memory of what is in between.
+  # In parts, to save memory.
   for start in range(0, count, 1000):
     part = labels[start:start + 1000]
     column = lambda low, high: rng.uniform(low, high, [len(part), 1, 1]).astype(np.float32)
@@ -150,7 +150,7 @@ def draw_shapes(count, seed=0):
 
 
 def photographs(directory, count, seed=0):
-  """JPEG files for measuring the input, each of its own size: there is one label, and nothing to validate on.
+  """JPEG files of various sizes, to measure the input: there is only one label, and no validation set.
 
   >>> images = photographs(None, 2)
   >>> images.shape, [images.decode(record).shape.as_list() for record, _ in images.train]
@@ -191,7 +191,7 @@ def _jpeg_files(directory, count):
   try:
     for file in sorted(path for path in directory.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg")):
       with file.open("rb") as opened:
-        # Whatever its name says.
+        # The content decides, not the name.
         if opened.read(3) == b"\xff\xd8\xff":
           files.append(file)
       if len(files) == count:
@@ -200,7 +200,7 @@ def _jpeg_files(directory, count):
     raise DatasetError(f"cannot read {error.filename!r}: {error.strerror}") from None
   if len(files) < 2:
     raise DatasetError(
-        f"there are {len(files) or 'no'} JPEG files in {str(directory)!r} and below: it takes two or more")
+        f"there are {len(files) or 'no'} JPEG files in and below {str(directory)!r}, but at least two are needed")
   return files
 
 
@@ -246,7 +246,7 @@ def _builder(name):
   try:
     return tfds.builder(name)
   except tfds.core.DatasetNotFoundError:
-    # Sets from elsewhere are known by what is on disk alone, and TFDS names them like its own.
+    # Without community sets, which TFDS knows only from what is on disk.
     known = tfds.list_builders(with_community_datasets=False)
     close = difflib.get_close_matches(name, known, n=3)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
@@ -257,7 +257,7 @@ def _builder(name):
   # Depending on the name, TFDS raises nearly anything: AssertionError for a version, ImportError for a namespace.
   except Exception as error:  # pylint: disable=broad-exception-caught
     reason = str(error).strip().partition("\n")[0]
-    raise DatasetError(f"TensorFlow Datasets does not know what to do with {name!r}: {reason}") from None
+    raise DatasetError(f"TensorFlow Datasets cannot load {name!r}: {reason}") from None
 
 
 def _supervised_keys(builder):
@@ -266,7 +266,7 @@ def _supervised_keys(builder):
   features = dict(builder.info.features.items())
   keys = builder.info.supervised_keys
   if not (isinstance(keys, tuple) and len(keys) == 2 and all(isinstance(key, str) for key in keys)):
-    # As in sets that were made without a builder class. A single one of each leaves no doubt.
+    # So it is for sets made without a builder class. A single image and a single label are unambiguous.
     keys = [
         [key for key, feature in features.items() if isinstance(feature, kind)]
         for kind in (tfds.features.Image, tfds.features.ClassLabel)]
@@ -274,15 +274,15 @@ def _supervised_keys(builder):
   image, label = (features.get(key) for key in keys)
   if not (isinstance(image, tfds.features.Image) and isinstance(label, tfds.features.ClassLabel)):
     raise DatasetError(
-        f"{builder.name} is not an image classification set, its features are {', '.join(features)}: it takes one "
-        "image and one class label, as in cifar10 or mnist")
+        f"{builder.name} is not an image classification set, as its features are {', '.join(features)}: one image and "
+        "one class label are needed, as in cifar10 or mnist")
   if image.np_dtype != np.uint8:
     raise DatasetError(f"the images of {builder.name} are {np.dtype(image.np_dtype).name}: RandAugment takes uint8")
   return keys
 
 
 def _prepare(builder):
-  """Downloads what is not there yet. Returns "", or why that is not possible."""
+  """Downloads the set unless it is prepared. Returns "", or why that is impossible."""
   if builder.is_prepared():
     return ""
   # TFDS tries ten times, ever more slowly, before it gives up.
@@ -298,7 +298,7 @@ def _prepare(builder):
 
 
 def _answers(url):
-  """Whether the server of `url` says anything at all within a short time."""
+  """Whether the server of `url` answers within a short time."""
   answered = threading.Event()
 
   def ask():
@@ -310,7 +310,7 @@ def _answers(url):
     except (OSError, ValueError):
       pass
 
-  # A thread, because no timeout bounds the look-up of a name; a daemon, so that nobody waits for it at the end.
+  # A thread, because no timeout bounds the look-up of a name; a daemon, so that the process need not wait for it.
   thread = threading.Thread(target=ask, daemon=True)
   thread.start()
   thread.join(PROBE_SECONDS)
@@ -348,7 +348,7 @@ def _from_tfds(builder, image_key, label_key, count, most_validation):
           f"{builder.info.full_name} (TFDS): {counts[0]:,} of {sizes[train_split]:,} {train_split} images; "
           f"validation on {counts[1]:,} {validation_split} images"),
       note="", train=read(f"{train_split}[:{counts[0]}]"),
-      # Without its cache, for who takes a part not to be warned that it was not filled.
+      # Without TFDS's cache, which warns if only a part is read.
       validation=read(f"{validation_split}[{start}:{start + counts[1]}]", try_autocache=False),
       decode=_decoder(shape, resize), shape=shape, classes=builder.info.features[label_key].num_classes)
 

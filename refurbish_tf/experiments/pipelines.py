@@ -16,10 +16,10 @@ BATCH_SIZE = 128
 
 @dataclasses.dataclass(frozen=True)
 class Pipelines:
-  """The same images and the same augmentation, fed to a training in all the ways there are.
+  """All ways to feed the same images with the same augmentation to a training.
 
-  Every method returns a pipeline of (image, label), batched and prefetched, of as many samples and batches an epoch as
-  the others (exactly so where the number of images is divisible by the factors and by `batch_size`).
+  Every method returns a pipeline of (image, label), batched and prefetched, with the same number of samples and batches
+  an epoch (exactly so if the number of images is divisible by the factors and by `batch_size`).
 
   >>> from refurbish_tf.experiments.images import shapes
   >>> pipelines = Pipelines(shapes(384), [rtf.augment.random_crop(4), rtf.augment.random_flip()], at=1, seed=1)
@@ -27,10 +27,10 @@ class Pipelines:
   [3, 3, 3]
 
   Attributes:
-    images: decoded by the first layer, which is not one of `layers`.
+    images: decoded by a first layer, which is not one of `layers`.
     layers: of the augmentation, for `rtf.augment.split`.
-    at: how many of `layers` are the partial augmentation; the decoding always is.
-    seed: of the order and of all that is random.
+    at: how many of `layers` are in the partial augmentation, besides the decoding.
+    seed: of the order and of the augmentation.
     batch_size: of the training.
   """
   images: Images
@@ -46,14 +46,14 @@ class Pipelines:
   def refurbished(self, r, **options):
     """`Dataset.refurbish` with reuse factor `r`; `options` are others of its arguments."""
     partial_fn, final_fn = self._split
-    # A shuffle buffer as large as that of standard, for a source that is read as a stream.
+    # As large a shuffle buffer as in `standard`, for a source that is read as a stream.
     return self._batched(self.images.train.refurbish(
         partial_fn, final_fn, r=r, seed=self.seed, shuffle_buffer_size=self._count, **options))
 
   def echoed(self, e, where):
     """`Dataset.echo` with the whole echoing factor `e`; each epoch reads one of `e` parts of the images.
 
-    The parts come in random order, all of them in `e` epochs, then in another one. The pipeline counts its epochs.
+    The parts come in random order, all of them in `e` epochs, then in another order. The pipeline counts its epochs.
     """
     checks.check_whole_number("e", e, 1)
     # Every e-th image, and not a shuffled selection, so that the only shuffle is the echo's own.
@@ -77,17 +77,17 @@ class Pipelines:
     return self._batched(self._shuffled(self._mapped(self.images.train, self._full_fn).cache()))
 
   def decoded_once(self):
-    """The same with `Dataset.cache` of the decoded images: their decoding, and reading them, is done once."""
+    """The same pipelines behind a `Dataset.cache` of the decoded images, which are read and decoded once."""
     return dataclasses.replace(self, images=dataclasses.replace(
         self.images, train=decoded(self.images.train, self.images).cache(), decode=tf.identity))
 
   def parts(self):
-    """Pipelines of the parts of the augmentation, each alone in a map of its own, by name."""
+    """A dict from name to a pipeline of one part of the augmentation, each alone in a map of its own."""
     partial_fn, final_fn = self._split
     source = self.images.train.cache()
     decode = decoded(source, self.images)
     if None in self.images.shape:
-      # Images of several sizes fit into no batch; a pixel of each does. In a map of its own, for all to be decoded.
+      # Images of several sizes cannot be batched; one pixel of each can. In a map of its own, so that all is decoded.
       decode = decode.map(lambda image, label: (image[:1, :1], label))
     return {"decode": self._batched(decode),
             "partial_fn": self._batched(self._mapped(source, partial_fn)),
@@ -128,7 +128,7 @@ def decoded(dataset, images):
 def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
   """Iterates over each pipeline without a model, in turns.
 
-  One iterator goes on from turn to turn, as making one takes the same time for any number of images.
+  One iterator goes on from turn to turn, as making an iterator takes the same time for any number of images.
 
   >>> import tensorflow as tf
   >>> measured = measure_input({"some": tf.data.Dataset.range(10).batch(2)}, rounds=3)
@@ -138,7 +138,7 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
   Args:
     pipelines: a dict of datasets whose length is known.
     rounds: how many turns of each, the first of which fills caches.
-    epochs: of a turn. What a pipeline reads ahead in the turn of another should be little beside it.
+    epochs: epochs of a turn. They should be many beside what a pipeline reads ahead in the turn of another.
     on_turn: called with the number of the round and the name before each turn.
     on_batch: called with the share of the turn that is done, after each batch.
 
@@ -146,7 +146,7 @@ def measure_input(pipelines, rounds, epochs=1, on_turn=None, on_batch=None):
     By name, for each turn: seconds by the clock, and seconds of CPU time of all threads.
   """
   options = tf.data.Options()
-  # Else tf.data prefetches ever more behind repeat, in the turns of others.
+  # Otherwise tf.data prefetches ever more behind repeat, in the turns of others.
   options.experimental_optimization.inject_prefetch = False
   iterators = {name: iter(pipeline.repeat().with_options(options)) for name, pipeline in pipelines.items()}
   measured = {name: [] for name in pipelines}

@@ -1,8 +1,8 @@
-"""The figures of the experiments, drawn the same in the notebooks and in the documentation, and its table.
+"""Draws the figures of the experiments, for the notebooks and the documentation, and prints the documentation's table.
 
     python -m refurbish_tf.experiments.plots --output docs
 
-Colours are those of Okabe and Ito, which colour-blind people tell apart; markers say everything once more.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish; markers repeat what they say.
 """
 import argparse
 import pathlib
@@ -17,22 +17,22 @@ from refurbish_tf.experiments import results
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7")
-# By the beginning of the name of a setting.
+# Keys are the beginnings of names of settings.
 SETTINGS = {
     "standard": (BLACK, "X"), "refurbish": (BLUE, "o"), "echo augmented": (ORANGE, "^"), "echo batches": (VERMILION, "v"),
     "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
-# What stands beside the points of a kind.
+# Labels in the legend.
 EXPLAINED = {
     "refurbish": "refurbish, r uses of a prepared sample", "echo augmented": "echo after augmentation, e times",
     "echo batches": "echo of batches, e times", "simplified": "simplified, by 1 or 2 expensive layers"}
-# Of the table in docs/results.md.
+# Row headings of the table in docs/results.md.
 NAMES = {
     "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
     "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
     "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
     "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
     "simplified by 1": "one expensive layer fewer", "simplified by 2": "two fewer: crop and flip only"}
-# Where the label of a point is, in points, for those beside each other not to overlap.
+# Offsets of the labels of points, so that adjacent ones do not overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
     "baseline": (BLACK, "X"), "before_augment": (BLUE, "o"), "after_augment": (ORANGE, "^"), "after_batch": (VERMILION, "v")}
@@ -51,7 +51,7 @@ def accuracy_over_speed(axes, accuracy, speed):
   accuracies = results.summary(accuracy, "setting", "accuracy")
   rates = results.summary(speed, "setting", "images_per_second")
   shown = [setting for setting in accuracies if setting in rates]
-  # So far away from all others that these would be one point.
+  # So far away that all others would shrink to one point.
   far = [setting for setting in shown if setting.startswith("cache") and all(
       rates[setting][0] > 4 * rates[other][0] for other in shown if other != setting)]
   for setting in far:

@@ -18,12 +18,12 @@ import refurbish_tf as rtf
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 
 
-# Of what made a row, and no numbers, whatever they look like.
+# Columns that say what made a row. They stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 
 
 class Table:
-  """A CSV file of rows that are known by some of their columns.
+  """A CSV file of rows that are identified by some of their columns.
 
   >>> import tempfile
   >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"))
@@ -33,39 +33,39 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Rows are on disk as soon as `add` returns, so a program that was stopped goes on with those that are missing.
+  Rows are on disk when `add` returns, so a program that was stopped can resume with the missing ones.
 
   Args:
-    path: of the file, which is made when there is none.
-    key: the names of these columns.
+    path: of the file, which is made if it is missing.
+    key: the names of the columns that identify a row.
 
   Attributes:
     path: of the file.
 
   Raises:
-    ValueError: there is a file, and it has not got these columns.
+    ValueError: the file exists without these columns.
     OSError: the file cannot be written.
   """
 
   def __init__(self, path, key):
     self.path = pathlib.Path(path)
     self._key = key
-    # What ran is what was there when it began.
+    # Taken now, as the code may change while it runs.
     self._provenance = _provenance()
-    # Whatever is wrong is told now, and not after the first training.
+    # Errors are raised now, not after the first training.
     self.path.parent.mkdir(parents=True, exist_ok=True)
     with self.path.open("ab+") as file:
       file.seek(0)
       content = file.read()
-      # Whose file it is, before anything is changed in it. A table begins with its key, of which a program that was
-      # killed may have written a part, as of the last row.
+      # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may
+      # have written only a part of the key, or of the last row.
       begin = ",".join(key).encode()
       if not (set(key) <= set(self._columns()) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
         raise ValueError(self._refusal(key))
       file.truncate(content.rfind(b"\n") + 1)
 
   def has(self, row):
-    """Whether there is one with the same values in all columns of the key; another process may have added it."""
+    """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
     return any(all(known[name] == row[name] for name in self._key) for known in read(self.path))
 
   def add(self, rows):
@@ -87,39 +87,39 @@ class Table:
       file.write(text.getvalue())
 
   def complete(self, rows, run, name):
-    """Adds those of `rows` that are missing, each with the columns that `run(row)` returns, and says how it goes.
+    """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
 
     Args:
       rows: dicts with the columns of the key.
-      run: what finds the other columns of a row, as a dict.
-      name: what to call a row with all its columns.
+      run: a function from a row to its other columns, as a dict.
+      name: a function from a row with all its columns to a line to print.
     """
     missing = [row for row in rows if not self.has(row)]
     print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
     for number, row in enumerate(missing):
       if self.has(row):
-        continue  # By another process, in the meantime.
+        continue  # Another process has added it meanwhile.
       row = {**row, **run(row)}
       self.add([row])
       print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
 
   def _columns(self):
-    """Those of the file, none if it is empty."""
+    """The columns of the file; an empty list if it is empty."""
     with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
       return next(csv.reader([file.readline()]), [])
 
   def _refusal(self, wanted):
     there = ", ".join(self._columns())
     there = there if len(there) <= 200 else f"{there[:200]}..."
-    return (f"{self.path} has the columns {there!r}; they must be, or begin with, {', '.join(wanted)}. It was left as "
-            "it is. Give another --output.")
+    return (f"--output {self.path} must have, or begin with, the columns {', '.join(wanted)}, got {there!r}. It was not "
+            "changed. Give another --output.")
 
 
 def read(path):
-  """The rows of a table, as dicts; what looks like a number is one.
+  """The rows of a table, as dicts. Values that look like numbers become numbers.
 
   Args:
-    path: of a CSV file, or the name of one that comes with the package, as "accuracy".
+    path: of a CSV file, or the name of one that comes with the package, such as "accuracy".
   """
   if isinstance(path, str) and not path.endswith(".csv"):
     path = DIRECTORY / f"{path}.csv"
@@ -129,7 +129,7 @@ def read(path):
 
 
 def summary(rows, by, column):
-  """The mean and the spread of a column over the rows that are alike in `by`.
+  """The mean and the spread of a column over the rows with the same value in `by`.
 
   >>> rows = [{"r": 1, "accuracy": 0.5}, {"r": 1, "accuracy": 0.7}, {"r": 2, "accuracy": 0.4}]
   >>> for r, (mean, spread, count) in summary(rows, "r", "accuracy").items():
@@ -138,7 +138,7 @@ def summary(rows, by, column):
   2 0.4 0.0 1
 
   Returns:
-    By the value of `by`: the mean, the standard deviation of the sample, 0 of a single value, and how many there are.
+    A dict from the value of `by` to the mean, the sample's standard deviation (0 for a single value), and the number.
   """
   groups = {}
   for row in rows:
@@ -147,13 +147,13 @@ def summary(rows, by, column):
 
 
 def differ(one, other):
-  """Whether two means are further apart than their spreads together.
+  """Whether two means differ by more than the sum of their spreads.
 
   >>> differ((0.503, 0.005, 3), (0.492, 0.004, 3)), differ((0.503, 0.005, 3), (0.497, 0.012, 3))
   (True, False)
 
   Args:
-    one: of `summary`: mean, spread and number. With less than two values there is no spread to tell, and None is returned.
+    one: from `summary`: mean, spread and number. With fewer than two values there is no spread, and the result is None.
     other: likewise.
   """
   if min(one[2], other[2]) < 2:
@@ -162,12 +162,12 @@ def differ(one, other):
 
 
 def mean_and_spread(values):
-  """The mean, and the standard deviation of a sample, 0 of a single value."""
+  """The mean, and the sample's standard deviation, 0 for a single value."""
   return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def markdown(heads, rows):
-  """A table for Markdown, the first column to the left and the others to the right.
+  """A Markdown table, with the first column aligned left and the others right.
 
   >>> print(markdown(["r", "accuracy"], [["1", "50 %"]]))
   | r | accuracy |
@@ -208,14 +208,14 @@ def _provenance():
 
 
 def _commit():
-  """Of the checkout that the package belongs to, with a plus where its code has been changed; "" if there is none."""
+  """The commit of the package's checkout, with a plus if its code has changed; "" if there is no checkout."""
   package = pathlib.Path(__file__).parent.parent
 
   def git(*arguments):
     return subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
-    # There may be a checkout of something else around the environment that the package is installed in.
+    # The package may be installed inside the checkout of another project.
     git("ls-files", "--error-unmatch", "__init__.py")
     changed = git("status", "--porcelain", "--untracked-files=no", "--", str(package), ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")

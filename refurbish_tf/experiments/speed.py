@@ -2,8 +2,8 @@
 
     python -m refurbish_tf.experiments.speed
 
-The pipelines are those of `refurbish_tf.experiments.accuracy`. They take turns, so that whatever else the machine does falls
-upon all of them alike; the first round, in which caches fill, is not counted. A row for each turn.
+The pipelines are those of `refurbish_tf.experiments.accuracy`. They take turns, so that other work on the machine
+affects all of them alike; the first round, in which caches fill, is not counted. Each turn makes a row.
 """
 import argparse
 import pathlib
@@ -20,17 +20,17 @@ LEAST_IMAGES = 10_000
 
 
 def main(argv=None):
-  """Measures what is missing in the table: an augmentation is measured as a whole, or not at all."""
+  """Measures the augmentations that are missing in the table, each with all its pipelines."""
   parser = argparse.ArgumentParser(
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=1_536,
-                      help="the first so many, rounded down to whole batches")
+                      help="take this many images, rounded down to whole batches")
   parser.add_argument("--rounds", type=whole_number(1), default=5, help="turns of each pipeline")
-  parser.add_argument("--output", type=pathlib.Path, default="speed.csv", help="a table, to go on with")
+  parser.add_argument("--output", type=pathlib.Path, default="speed.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
   images = accuracy.whole_batches(args.images)
-  # What the prefetch of a pipeline reads ahead in the turn of another is to be little.
+  # Enough that little of it is read ahead in the turn of another pipeline.
   epochs = max(1, LEAST_IMAGES // images)
   try:
     table = results.Table(args.output, KEY)
@@ -46,7 +46,7 @@ def main(argv=None):
     measured = measure_input(
         {setting: accuracy.pipeline(loaded, augmentation, setting, seed=0) for setting in rows}, 1 + args.rounds, epochs,
         on_turn=lambda number, setting: print(f"{augmentation}, round {number} of {args.rounds}: {setting}", flush=True))
-    # Those of one session, and no others.
+    # All at once, so that a round's rows are of one session.
     table.add([
         {**rows[setting], "round": number, "images_per_second": round(epochs * images / wall),
          "cpu_microseconds": round(1e6 * cpu / (epochs * images), 1)}

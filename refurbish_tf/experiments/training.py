@@ -1,9 +1,9 @@
 """The networks that the experiments train."""
 import keras
 
-# Found for standard training among 0.1, 0.2, 0.4 and 0.8, and used for all alike.
+# The best for standard training among 0.1, 0.2, 0.4 and 0.8, used for all settings.
 LEARNING_RATE = 0.4
-# Found for the baseline among 0.01, 0.02, 0.05 and 0.1.
+# The best for the baseline among 0.01, 0.02, 0.05 and 0.1.
 ECHOING_LEARNING_RATE = 0.02
 WEIGHT_DECAY = 5e-4
 MOMENTUM = 0.9
@@ -25,7 +25,7 @@ def small_resnet(images, width=16):
 
 
 def small_cnn(images, reach=2):
-  """Two convolutions, for many short trainings; they get pixels from -`reach` to `reach`."""
+  """A network of two convolutions, for many short trainings. Pixels are scaled to -`reach` to `reach`."""
   return keras.Sequential([
       keras.Input(images.shape, dtype="uint8"),
       keras.layers.Rescaling(reach / 127.5, offset=-reach),
@@ -53,7 +53,7 @@ def restart(model, weights):
   """Sets a compiled model back to `weights`, for another training without the seconds of compiling it again."""
   model.set_weights(weights)
   for variable in model.optimizer.variables:
-    # The learning rate is a schedule, and no variable; the others begin with 0.
+    # The learning rate is a schedule, not a variable; all variables begin with 0.
     variable.assign(keras.ops.zeros_like(variable))
 
 

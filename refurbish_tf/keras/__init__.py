@@ -1,4 +1,4 @@
-"""Callbacks for Keras: training that goes on where it was stopped, and a log of what the reuse stages do."""
+"""Callbacks for Keras: to resume training where it stopped, and to log what the reuse stages do."""
 from refurbish_tf.keras.logger import RefurbishLogger
 from refurbish_tf.keras.restore import RestoreDataset
 

@@ -1,4 +1,9 @@
-"""What `rtf.keras.RestoreDataset` writes: the state of a training, with the position in its dataset."""
+"""The backup of `rtf.keras.RestoreDataset`: the state of a training with the position in its dataset.
+
+It has the variables of the model, a checkpoint of the iterator, and, saved after the iterator, the state of each stage:
+`batch` drops the stage's iterator when it has read to the end, which may be long before training is there, and the
+iterator's checkpoint then lacks the stage. On restore the stages come first, as the iterator's word on them counts.
+"""
 import contextlib
 import json
 import os
@@ -10,35 +15,36 @@ import tensorflow as tf
 
 from refurbish_tf.stats import datasets
 
-_FORMAT = 1  # Of a backup. Another one for whatever an older package could not read.
+_FORMAT = 1  # Of a backup. Raise it for a change that an older package cannot read.
 
 
 class Backup:
-  """A backup in a directory: whole, or not there at all.
+  """A backup in a directory, which is complete or absent.
 
-  A new one is written beside the last one and then renamed. A process that is killed between the two renames leaves the
-  last one as the previous one.
+  A new backup is written beside the latest one, which is renamed to "previous" before the new one is renamed to
+  "latest". A process killed between the two renames leaves the previous one, which then counts.
   """
 
   def __init__(self, directory):
     self.directory = directory
-    # The user may have files of his own there.
+    # Names of their own, as the user may have other files there.
     self._latest = directory / "refurbish_tf_backup"
     self._previous = directory / "refurbish_tf_backup.previous"
     self._new = directory / "refurbish_tf_backup.new"
 
   def refuse(self, reason):
-    raise ValueError(f"The backup in {self.directory} is of {reason}, or delete it to begin anew.")
+    raise ValueError(f"backup_dir {self.directory} has a backup of {reason}, or delete the backup to start over.")
 
   def _refuse_damaged(self, error):
     raise ValueError(
-        f"The backup in {self._path()} is damaged ({type(error).__name__}: {error}). Delete it to begin anew.") from error
+        f"backup_dir: the backup in {self._path()} is damaged ({type(error).__name__}: {error}). Delete it to start "
+        "over.") from error
 
   def _path(self):
     return next((path for path in (self._latest, self._previous) if path.is_dir()), None)
 
   def state(self):
-    """What was saved besides tensors, or None when there is no backup."""
+    """The part of the backup that is not tensors, or None if there is no backup."""
     path = self._path()
     if path is None:
       return None
@@ -48,7 +54,8 @@ class Backup:
     except (OSError, ValueError, KeyError, TypeError) as error:
       self._refuse_damaged(error)
     if newer:
-      self.refuse(f"format {state['format']}, but this refurbish_tf knows {_FORMAT}. Use the one that wrote it")
+      self.refuse(
+          f"format {state['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the one that wrote it")
     return state
 
   def check_that_it_can_be_saved(self, iterator):
@@ -59,9 +66,9 @@ class Backup:
     except tf.errors.FailedPreconditionError as error:
       raise tf.errors.FailedPreconditionError(
           error.node_def, error.op,
-          f"RestoreDataset cannot save the pipeline: {error.message} Draw with a seed there (tf.random.stateless_*), or "
-          "accept that it is not repeated: options.experimental_external_state_policy = "
-          "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+          f"RestoreDataset cannot save the pipeline: {error.message} Draw random numbers with a seed "
+          "(tf.random.stateless_*), or accept that a resumed run draws others: "
+          "options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
     finally:
       shutil.rmtree(self._new, ignore_errors=True)
 
@@ -70,14 +77,15 @@ class Backup:
     self._new.mkdir(parents=True)
     variables = _variables(model)
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
-    # Behind the iterator, which may be reading ahead: a stage that is no longer in its checkpoint stays where it is.
+    # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
+    # put.
     stages = [stage.saved_state() for stage in _stages(iterator)]
     tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
         str(self._new / "variables"))
     (self._new / "state.json").write_text(json.dumps({
         "format": _FORMAT, **state, "stages": stages, "metrics": _metric_names(model),
         "variables": {name: _specs(group) for name, group in variables.items()}}) + "\n")
-    # Against a loss of power: what is renamed is on disk.
+    # Against a loss of power: the files are on disk before they are renamed.
     for path in [*self._new.iterdir(), self._new]:
       _synchronize(path)
     if self._latest.is_dir():
@@ -88,14 +96,14 @@ class Backup:
     shutil.rmtree(self._previous, ignore_errors=True)
 
   def restore(self, model, iterator, state):
-    """Restores all of it, or changes nothing of the model. Returns the logs of the epoch as they were."""
+    """Restores everything, or leaves the model unchanged. Returns the logs of the epoch at the break."""
     error = _build(model, iterator.element_spec)
     variables = _variables(model)
     for name in ("weights", "random states", "optimizer"):
       if _specs(variables[name]) != state["variables"][name]:
         self.refuse(
-            f"a model of which the {name} have other variables: {state['variables'][name]}, but they have "
-            f"{_specs(variables[name])}. Make and compile the model as then, and if it is one of your own class, call it "
+            f"a model whose {name} have the variables {state['variables'][name]}, but this model's have "
+            f"{_specs(variables[name])}. Make and compile the same model, and if it has a class of your own, call it "
             "on a batch before fit")
     path = self._path()
     try:
@@ -104,8 +112,8 @@ class Backup:
       values = iter([reader.get_tensor(f"variables/{i}/.ATTRIBUTES/VARIABLE_VALUE") for i in range(number)])
     except (OSError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
       self._refuse_damaged(error)
-    # Before anything is changed of the model, as it may be of another pipeline. What the iterator says of a stage counts:
-    # with symbolic checkpoints the stage was further than training.
+    # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
+    # checkpoint overrides them: with symbolic checkpoints a stage was further than training.
     self._restore_stages(_stages(iterator), state)
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     for name in ("weights", "random states", "optimizer"):
@@ -114,15 +122,15 @@ class Backup:
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
       if error is not None:
         warnings.warn(
-            "The metrics of the resumed epoch count from the break on, as Keras cannot make them before its first step: "
-            f"{type(error).__name__}: {error}", stacklevel=2)
+            "The metrics of the resumed epoch count from the break on, as Keras could not build them before the first "
+            f"step: {type(error).__name__}: {error}", stacklevel=2)
       return {}  # They count from the break on.
     for variable in variables["metrics"]:
       variable.assign(next(values))
     return model.get_metrics_result()
 
   def _restore_stages(self, stages, state):
-    """An iterator's checkpoint has no stage of which all was read: `batch` and the like let go of it at its end."""
+    """Restores stages that the iterator's checkpoint may lack: `batch` and the like drop a stage's iterator at its end."""
     try:
       saved = list(state["stages"])
       if len(saved) == len(stages):
@@ -132,35 +140,34 @@ class Backup:
     except (KeyError, TypeError, ValueError, OverflowError, tf.errors.DataLossError) as error:
       self._refuse_damaged(error)
     self.refuse(
-        f"a pipeline with another number of refurbish stages, {len(saved)}, but this one has {len(stages)}. Build the "
-        "pipeline as then")
+        f"a pipeline with {len(saved)} refurbish stages, but this one has {len(stages)}. Build the same pipeline")
 
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)
-    # At once: half of it would not be a backup.
+    # Renamed first, so that it disappears at once: half of it would not be a backup.
     shutil.rmtree(self._new, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):
       self._latest.rename(self._new)
     shutil.rmtree(self._new, ignore_errors=True)
-    with contextlib.suppress(OSError):  # Not ours alone.
+    with contextlib.suppress(OSError):  # It has other files.
       self.directory.rmdir()
 
 
 def pipeline(iterator):
-  """The datasets that `iterator` reads from, upstream first; none where they are not known."""
+  """The datasets that `iterator` reads from, upstream first; an empty list if they are unknown."""
   dataset = getattr(iterator, "_dataset", None)
   return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
 
 
 def _stages(iterator):
-  """Those of refurbish. They have other names in each process, but the same order."""
+  """The refurbish stages. Their names differ between processes, their order does not."""
   return [dataset for dataset in pipeline(iterator) if hasattr(dataset, "saved_state")]
 
 
 def _build(model, element_spec):
-  """Makes the variables that Keras else makes at the first step: of metrics and of the optimizer.
+  """Makes the variables that Keras would make at the first step: those of metrics and of the optimizer.
 
-  Returns what the model raises, or None. One with a training step of its own may not be fit for this.
+  Returns the exception that the model raises, or None. A model with a training step of its own may not support this.
   """
   error = None
   try:
@@ -174,18 +181,18 @@ def _build(model, element_spec):
 
 
 def _optimizers(model):
-  """That of `compile`, and those that the class of the model keeps itself."""
+  """The optimizer of `compile`, and those that are attributes of the model."""
   own = [value for value in vars(model).values() if isinstance(value, keras.Optimizer)]
   optimizers = [model.optimizer, *own] if model.optimizer is not None else own
   return list({id(optimizer): optimizer for optimizer in optimizers}.values())
 
 
 def _variables(model):
-  """All that training changes of a model. A list for each group, in an order that depends on the model alone."""
+  """All variables that training changes: a list for each group, in an order that depends on the model alone."""
   weights = {id(variable) for variable in model.weights}
   return {
       "weights": model.weights,
-      # Of dropout and the like, which Keras does not count among the weights.
+      # Those of dropout and the like, which are not among Keras' weights.
       "random states": [variable for variable in model.variables if id(variable) not in weights],
       "optimizer": [variable for optimizer in _optimizers(model) for variable in optimizer.variables],
       "metrics": model.metrics_variables}
@@ -199,7 +206,7 @@ def _metric_names(model):
   try:
     return list(model.get_metrics_result())
   except ValueError:
-    return []  # Not built, which is only before the first step.
+    return []  # Not built yet, before the first step.
 
 
 def _synchronize(path):

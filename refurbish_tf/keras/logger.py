@@ -1,4 +1,4 @@
-"""A log of what the reuse stages do, and how long training waits for them."""
+"""A callback that logs what the reuse stages do, and how long training waits for its input."""
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, d
 
 
 class RefurbishLogger(StepCallback):
-  """Writes what the reuse stages did in each epoch, and how long training waited for input, to history and TensorBoard.
+  """Logs the counts of the reuse stages, and how long training waited for input, to history and TensorBoard.
 
   >>> import keras
   >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
@@ -32,44 +32,44 @@ class RefurbishLogger(StepCallback):
 
   The history, which `fit` returns, gets a list with a value for each epoch of `fit`:
 
-  - `input_wait_fraction`: the time that training waited for its input, over the time of the epoch without validation. It
-    is in the `logs` of the epoch, for the progress bar and for callbacks that come later, such as `CSVLogger`. What it says
-    depends on where training runs, see `verdict`.
+  - `input_wait_fraction`: the time that training waited for its input, divided by the time of the epoch without
+    validation. It is also in the `logs` of the epoch, for the progress bar and for later callbacks, such as
+    `CSVLogger`. What it means depends on where training runs, see `verdict`.
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
-    in bursts: a median near 0 does not say that the input keeps up.
-  - for each stage `refurbish` of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
+    in bursts: a median near 0 does not mean that the input keeps up.
+  - for each `refurbish` stage of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_evicted`,
     `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in `rtf.EpochStats`;
-  - for each stage `echo(rtf.AUTOTUNE)`: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
+  - for each `echo(rtf.AUTOTUNE)` stage: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
     `rtf.EchoStats`.
 
-  The waits are what TensorFlow measures for all pipelines of the process together: under a distribution strategy, the sum
-  over its devices, and the fraction their mean.
+  TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
+  sum over its devices, and the fraction is the mean.
 
-  A stage with a `name` has it in place of `refurbish` or `echo`. With `log_dir` all are written for TensorBoard as well, as
-  `refurbish/fresh`, `input_wait/max` and so on, next to what `keras.callbacks.TensorBoard(log_dir)` writes of training. The
-  callback takes some 0.1 ms a step.
+  The `name` of a stage, if it has one, replaces `refurbish` or `echo`. With `log_dir` all values are also written for
+  TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of `keras.callbacks.TensorBoard(log_dir)`.
+  The callback takes about 0.1 ms a step.
 
   Attributes:
-    verdict: when `fit` is done, a sentence on what a faster input can save, which `fit` prints, too, unless its `verbose` is
-      0. It is of all epochs but the first, which is slower, where there are more. None before, and without a step.
+    verdict: after `fit`, a sentence on how much a faster input can save; printed unless `verbose` is 0. If there are
+      several epochs, it leaves out the first, which is slower. None before the end of `fit`, and if there was no step.
 
   Args:
     dataset: the `tf.data.Dataset` that `fit` is given, or any part of it behind the stages.
-    log_dir: a directory for TensorBoard, a str or a `pathlib.Path`, or None for none.
+    log_dir: a directory for TensorBoard, a str or a `pathlib.Path`, or None to write nothing.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or `log_dir` is not a path.
-    RuntimeError: Keras is of a version whose internals are not those of the known ones.
+    RuntimeError: this version of Keras has other internals than the known ones.
   """
 
   verdict: str | None = None
 
   def __init__(self, dataset: tf.data.Dataset[Any], log_dir: str | os.PathLike[str] | None = None) -> None:
     super().__init__()
-    stats(dataset)  # Tells what is wrong with it, if anything.
+    stats(dataset)  # Raises if it is not a dataset with known stages.
     if log_dir is not None and not isinstance(log_dir, (str, os.PathLike)):
-      raise TypeError(f"log_dir must be the path of a directory, or None for no TensorBoard, got {log_dir!r}.")
+      raise TypeError(f"log_dir must be the path of a directory, or None to write nothing for TensorBoard, got {log_dir!r}.")
     self._dataset = dataset
     self._log_dir = log_dir
     self._writer = None
@@ -78,7 +78,7 @@ class RefurbishLogger(StepCallback):
     if self._log_dir is not None:
       self._writer = tf.summary.create_file_writer(os.path.join(os.fspath(self._log_dir), "train"))
     self.verdict = None
-    self._times = []  # Of each epoch how long it was waited, and how long it took.
+    self._times = []  # For each epoch, the seconds waited and the seconds in all.
     super().on_train_begin(logs)
 
   def on_epoch_begin(self, epoch, logs=None):
@@ -96,7 +96,7 @@ class RefurbishLogger(StepCallback):
     return result
 
   def on_test_begin(self, logs=None):
-    # Of the validation in an epoch; `evaluate` by itself has no epoch.
+    # The validation of an epoch; `evaluate` outside `fit` has no epoch.
     if self._step is not None and self._ended is None:
       self._ended = time.perf_counter()
 
@@ -119,7 +119,7 @@ class RefurbishLogger(StepCallback):
       with self._writer.as_default():
         for group, scalars in values.items():
           for name, value in scalars.items():
-            # What tf.summary.scalar writes, which needs TensorBoard to be installed where the training runs.
+            # As tf.summary.scalar, which would need TensorBoard to be installed here.
             tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), step=epoch, metadata=_SCALAR)
       self._writer.flush()
 
@@ -135,7 +135,7 @@ class RefurbishLogger(StepCallback):
 
 
 def _waited():
-  """The seconds that the pipelines of this process have been waited for."""
+  """The seconds that this process has waited for its pipelines."""
   return float(native.ops().refurbish_tf_input_wait())
 
 
@@ -157,8 +157,8 @@ def _verdict(fraction, on_processors):
   waited = f"Training waited for its input during {100 * fraction:.0f} % of its time"
   if not on_processors:
     return f"{waited}, which is about the most that a faster input can save."
-  return (f"{waited}, but it runs on the processors that prepare the input: a cheaper input may save more than that, "
-          "which only a trial of some epochs tells.")
+  return (f"{waited}. It runs on the processors that prepare the input, so a cheaper input may save more than that: try it for "
+          "some epochs.")
 
 
 def _difference(before, after):
@@ -171,7 +171,7 @@ def _difference(before, after):
 
 
 def _unused(name, names):
-  """`name`, with a number behind it if another stage has it."""
+  """`name`, with a number appended if another stage has this name."""
   number, candidate = 1, name
   while candidate in names:
     number += 1

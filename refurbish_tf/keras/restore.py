@@ -1,4 +1,8 @@
-"""Training that goes on where it was stopped."""
+"""A callback that resumes training where it stopped.
+
+The backup is saved before a training step, when the iterator is exactly where training is. `fit` cannot begin in the
+middle of an epoch, so in a resumed epoch the steps that were done before are called and do nothing.
+"""
 from __future__ import annotations
 
 import os
@@ -16,7 +20,7 @@ from refurbish_tf.keras.step import StepCallback
 
 
 class RestoreDataset(StepCallback):
-  """Goes on with an interrupted `model.fit` at the very step, with the position in the data and the state of the model.
+  """Resumes an interrupted `model.fit` at the same step, with the position in the data and the state of the model.
 
   >>> import keras, tempfile
   >>> backup_dir = tempfile.mkdtemp()
@@ -25,48 +29,48 @@ class RestoreDataset(StepCallback):
   >>> model.compile("sgd", "mse")
   >>> _ = model.fit(train, epochs=3, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup_dir, save_freq=3)])
 
-  Run the same program again after it was killed: `fit` goes on in the epoch and at the step that was saved last. The
-  rest of the epoch is just what was not yielded before; with functions that take a `seed` and a source with random
-  access, the finished run is the same as one without a break: the weights, and the history of the resumed epochs.
-  Keras' own `BackupAndRestore`, which this takes the place of, knows nothing of the data: a resumed run is given the
-  data of the first epoch again.
+  Run the same program again after it was killed: `fit` resumes at the epoch and the step that were saved last. The rest
+  of the epoch has exactly the samples that were not yielded before. With functions that take a `seed` and a source with
+  random access, the finished run is the same as one without a break: the weights, and the history of the resumed
+  epochs. It replaces Keras' own `BackupAndRestore`, which does not save the data: a resumed run gets the data of the
+  first epoch again.
 
-  It saves, before a training step, the weights of the model, the states of its optimizers and of its random layers such
-  as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and where each stage `refurbish` is in its
-  schedule; all at once, so that a process killed at any time leaves a whole backup behind. It does not save what
-  other callbacks know, such as how long `EarlyStopping` has waited, nor global random states, such as that of
-  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted and not run again, so that
-  the progress bar and the other callbacks show what they would have shown without a break.
+  Before a training step it saves the weights of the model, the states of its optimizers and of its random layers, such
+  as dropout, the metrics of the epoch so far, the iterator that `fit` reads, and the schedule of each `refurbish`
+  stage. They are saved together, so a process killed at any time leaves a complete backup. It does not save the state
+  of other callbacks, such as how long `EarlyStopping` has waited, nor global random states, such as that of
+  `keras.random` without a seed. Steps of the resumed epoch that were done before are counted but not run, so the
+  progress bar and the other callbacks show what they would have shown without a break.
 
-  When `fit` has done its last epoch, the backup is deleted, and the same program trains from the start. When it was
-  stopped before that by `model.stop_training`, as by `EarlyStopping`, the backup stays, and the same program would go on
-  from there.
+  After the last epoch of `fit` the backup is deleted, and the same program trains from the start. If
+  `model.stop_training` ended `fit` before, as `EarlyStopping` does, the backup stays, and the same program would resume
+  there.
 
   Any pipeline of `tf.data` that can be checkpointed will do, if its order is repeatable: give `refurbish` a `seed`, or
-  call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep what `prefetch` and the like
-  hold out of the backup, and where `refurbish` stands in a function of `flat_map` or `interleave`; a `shuffle` behind
-  `refurbish` makes the backup large all the same.
+  call `keras.utils.set_random_seed`. Set `options.experimental_symbolic_checkpoint` to keep the buffers of `prefetch`
+  and the like out of the backup, and if `refurbish` stands in a function of `flat_map` or `interleave`. A `shuffle`
+  behind `refurbish` makes the backup large in any case.
 
   Implements restart (G7 of the design); in the paper training always runs to its end.
 
   Args:
-    backup_dir: a directory for the backup, a str or a `pathlib.Path`, of this run and no other. It is made where it
-      is missing. With several workers give each one of its own.
-    save_freq: "epoch", to save when an epoch begins, or after how many batches to save, an int.
+    backup_dir: a directory for the backup of this run alone, a str or a `pathlib.Path`. It is made if it is missing.
+      Give each of several workers its own.
+    save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int.
 
   Raises:
     ValueError: `save_freq` is neither; when `fit` begins, the backup is damaged, of a newer version of this package, of
       more epochs than asked for, or of a fit with another number of batches in an epoch or in an execution; at the
-      first step, it is of another model or optimizer, or of a pipeline with another number of stages `refurbish`, or the
-      model is not built. The model is not changed then.
+      first step, it is of another model or optimizer, or of a pipeline with another number of `refurbish` stages, or
+      the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path.
-    RuntimeError: Keras runs on another backend than TensorFlow, or is of a version whose internals are not those of
-      the known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
+    RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the
+      known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
       strategy, whose iterators cannot be saved.
-    tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is not changed then.
+    tf.errors.InvalidArgumentError: at the first step, the backup is of another pipeline. The model is left unchanged.
     tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: at the first step, the pipeline cannot be saved, as
       it has a state of its own or reads from a tf.data service.
-    tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last one stays.
+    tf.errors.OpError, OSError: the backup cannot be written, as on a full disk. The last backup stays.
   """
 
   def __init__(self, backup_dir: str | os.PathLike[str], save_freq: int | Literal["epoch"] = "epoch") -> None:
@@ -75,8 +79,8 @@ class RestoreDataset(StepCallback):
     self._need(keras.Model, "_symbolic_build", "data_batch")
     if keras.backend.backend() != "tensorflow":
       raise RuntimeError(
-          f"RestoreDataset works with Keras' TensorFlow backend, and this is {keras.backend.backend()}, which reads "
-          "ahead of training by an unknown number of batches. In a training loop of your own save "
+          f"RestoreDataset needs Keras' TensorFlow backend, got {keras.backend.backend()}, which reads ahead of "
+          "training by an unknown number of batches. In a training loop of your own, save "
           "tf.train.Checkpoint(iterator=...) with the weights.")
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
@@ -84,36 +88,36 @@ class RestoreDataset(StepCallback):
       if isinstance(save_freq, str):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       checks.check_whole_number("save_freq", save_freq, 1)
-    # The program may go to another directory.
+    # Absolute, as the program may change its working directory.
     self._backup = backup.Backup(pathlib.Path(backup_dir).absolute())
     self._save_freq = save_freq
 
   def on_train_begin(self, logs=None):
     super().on_train_begin(logs)
-    # What there is to go on with, until the first step of this fit.
+    # The backup to resume from, until the first step of this fit.
     self._saved = self._backup.state()
     self._first_step = True
     self._num_done = 0  # Batches of the epoch.
-    self._num_resumed = 0  # Of them, how many were done before the break.
+    self._num_resumed = 0  # How many of them were done before the break.
     self._num_unsaved = 0
     if self._saved is not None:
       self._check(self._saved)
       self.model._initial_epoch = self._saved["epoch"]  # pylint: disable=protected-access
 
   def _check(self, saved):
-    for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled as then")):
+    for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled in the same way")):
       given = self._fit_arguments()[name]
       if given != saved[name] and None not in (given, saved[name]):
         self._backup.refuse(f"a fit with {name} {saved[name]}, but this one has {given}. Give fit {way_out}")
     epochs = self.params["epochs"]
     if saved["epoch"] >= epochs:
-      self._backup.refuse(f"epoch {saved['epoch']}, but this fit has {epochs} of them, from 0 on. Ask for more")
+      self._backup.refuse(f"epoch {saved['epoch']} (from 0), but this fit has epochs={epochs}. Give fit more epochs")
 
   def _fit_arguments(self):
     return {"steps": self.params["steps"], "steps_per_execution": self.model.steps_per_execution}
 
   def on_epoch_begin(self, epoch, logs=None):
-    # Keras has read it, and the next fit must not.
+    # Keras has read it; the next fit must not.
     self.model._initial_epoch = None  # pylint: disable=protected-access
     super().on_epoch_begin(epoch, logs)
     self._epoch = epoch
@@ -121,13 +125,13 @@ class RestoreDataset(StepCallback):
 
   def _join(self, callbacks):
     if any(isinstance(callback, RestoreDataset) for callback in callbacks):
-      raise RuntimeError("There are two RestoreDataset callbacks, and only one can say where fit goes on. Leave one out.")
-    # Nobody else is to see the steps that are not run.
+      raise RuntimeError("callbacks must have one RestoreDataset, got two: only one can say where fit resumes. Leave one out.")
+    # Outermost, so that no other callback sees the steps that are not run.
     callbacks.insert(0, self)
 
   def run_step(self, function, iterator):
     if isinstance(iterator, types.GeneratorType):
-      return function(iterator)  # From train_on_batch, after this fit was interrupted.
+      return function(iterator)  # Called by train_on_batch, after this fit was interrupted.
     if self._first_step:
       self._begin(iterator)
     elif self._save_freq == "epoch":
@@ -147,10 +151,10 @@ class RestoreDataset(StepCallback):
   def _begin(self, iterator):
     if not isinstance(iterator, tf.data.Iterator):
       raise RuntimeError(
-          f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy out, "
-          "or use keras.callbacks.BackupAndRestore, which knows nothing of the data.")
+          f"RestoreDataset cannot save the {type(iterator).__name__} of a distribution strategy. Leave the strategy "
+          "out, or use keras.callbacks.BackupAndRestore, which does not save the data.")
     if self._saved is None:
-      # Not only after an epoch is it told that a pipeline cannot be saved.
+      # Checked now, not after an epoch.
       self._backup.check_that_it_can_be_saved(iterator)
       _tell_of_draws(iterator)
     else:
@@ -177,5 +181,5 @@ def _tell_of_draws(iterator):
   if found:
     warnings.warn(
         f"A function of refurbish or echo draws random numbers of its own, by {', '.join(sorted(found))}. A resumed run "
-        "yields every sample once, as this one would, but does not repeat its draws; functions that take a seed do.",
+        "yields every sample once, but draws other numbers; with functions that take a seed it draws the same.",
         stacklevel=2)

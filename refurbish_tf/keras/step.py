@@ -1,4 +1,9 @@
-"""What callbacks need that are around each training step of `fit`."""
+"""The base class of callbacks that wrap each training step of `fit`.
+
+`fit` makes its iterator itself and shows it to no callback, but passes it to `model.train_function`. So a callback here
+replaces that function while `fit` runs. TensorFlow waits for an element within the step, so TensorFlow's own metric
+tells how long the step waited.
+"""
 import functools
 import inspect
 import types
@@ -9,10 +14,9 @@ KNOWN_VERSIONS = "3.10 to 3.15"  # Of Keras; tests/test_keras_versions.py has th
 
 
 class StepCallback(keras.callbacks.Callback):
-  """A callback that is around each call of the training step, on the thread that makes it.
+  """A callback that wraps each call of the training step, on the thread that makes the call.
 
-  Keras' own hooks before and after a step do not see the iterator, and where they are used Keras waits for the device at
-  each step.
+  Keras' own hooks before and after a step do not see the iterator, and make Keras wait for the device at each step.
   """
 
   _step = None
@@ -23,15 +27,15 @@ class StepCallback(keras.callbacks.Callback):
     self._need(keras.callbacks.History, "on_train_begin", "epoch")
 
   def _need(self, cls, method, *names):
-    """Raises RuntimeError where a method of Keras' has not these names, which are not of its interface."""
-    # What others have put in place of the method may not lead to it.
+    """Raises RuntimeError if a method of Keras does not use these names, which are not part of its interface."""
+    # All bases count, as a wrapper that others put around the method may not lead to it.
     functions = [inspect.unwrap(vars(base)[method]) for base in cls.__mro__ if method in vars(base)]
     codes = [function.__code__ for function in functions if isinstance(function, types.FunctionType)]
     missing = set(names).difference(*(code.co_names + code.co_varnames for code in codes))
     if missing:
       raise RuntimeError(
-          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, and that of "
-          f"Keras {keras.__version__} does not. It knows Keras {KNOWN_VERSIONS}: install one of these.")
+          f"{type(self).__name__} needs {cls.__name__}.{method} of Keras to use {', '.join(sorted(missing))}, which "
+          f"Keras {keras.__version__} does not. Install a supported version: Keras {KNOWN_VERSIONS}.")
 
   def on_epoch_begin(self, epoch, logs=None):
     if self._step is None:
@@ -39,11 +43,11 @@ class StepCallback(keras.callbacks.Callback):
       self._join(self._step.callbacks)
 
   def _join(self, callbacks):
-    """Takes its place in the list, whose first is the outermost."""
+    """Adds itself to the list, whose first callback is the outermost."""
     callbacks.append(self)
 
   def on_train_begin(self, logs=None):
-    self._step = None  # It may be one of a fit that was interrupted.
+    self._step = None  # It may be left from a fit that was interrupted.
 
   def on_train_end(self, logs=None):
     if self._step is not None:
@@ -55,7 +59,7 @@ class StepCallback(keras.callbacks.Callback):
 
 
 class _Step:
-  """Stands in for the training step of `model` during one `fit`, and lets callbacks be around it."""
+  """Replaces the training step of `model` during one `fit`, and wraps it in callbacks."""
 
   def __init__(self, model, function):
     self._model = model
@@ -75,7 +79,7 @@ class _Step:
 
   def __call__(self, *args):
     function = self._function
-    # Of a fit that was interrupted nobody is told: it may be another fit that calls.
+    # After an interrupted fit, callbacks are not called: the caller may be another fit.
     if _fit_of(self._model) is self._fit:
       for callback in reversed(self.callbacks):
         function = functools.partial(callback.run_step, function)
@@ -88,5 +92,5 @@ class _Step:
 
 
 def _fit_of(model):
-  """An object that the running `fit` of `model` has for itself: the list of epochs, new with every fit, in its history."""
+  """An object that identifies the running `fit` of `model`: the list of epochs in its history, which each fit makes anew."""
   return getattr(getattr(model, "history", None), "epoch", None)

@@ -1,7 +1,7 @@
-"""Sources whose elements are read by index, so that `refurbish` reads only what is fresh.
+"""Sources whose elements are read by index, so that `refurbish` reads only fresh samples.
 
-A stream is read through in every epoch, also what nobody wants of it. These datasets are asked for single elements in any
-order.
+A stream is read through in every epoch, including elements that nobody needs. These datasets yield single elements in
+any order.
 """
 from .data_source import data_source
 from .image_folder import image_folder

@@ -21,9 +21,9 @@ from tensorflow.python.util import nest as util_nest
 from refurbish_tf._internal import checks
 from refurbish_tf._internal import native
 
-# All components of a batch are outputs of one operation.
+# TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536
-# Codes of errors, as tf.errors has them.
+# Error codes, as in tf.errors.
 _OK, _UNKNOWN, _INVALID_ARGUMENT, _DATA_LOSS = 0, tf.errors.UNKNOWN, tf.errors.INVALID_ARGUMENT, tf.errors.DATA_LOSS
 
 
@@ -37,57 +37,58 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   >>> sorted(int(y) for _, y in train)
   [0, 1, 4, 9, 16, 25]
 
-  A source is whatever has `__len__` and `__getitem__`: what `tfds.data_source` returns, ArrayRecord's and Grain's data
-  sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` asks it for what is fresh
-  and nothing else, and `tf.data.experimental.at` reads a single element.
+  A source is any object with `__len__` and `__getitem__`: the result of `tfds.data_source`, ArrayRecord's and Grain's
+  data sources, PyTorch's map-style datasets, `numpy.memmap`, a list. `refurbish` reads only fresh samples from it, and
+  `tf.data.experimental.at` reads a single element.
 
-  A source that has `__getitems__` as well is asked for as many elements at once as are known to be wanted next: for 1, then
-  2, then 4, and so on up to `batch_reads`. A source without is asked for one element after the other, when it is wanted.
+  If the source has `__getitems__` as well, the dataset reads the elements that are known to be needed next in batches:
+  of 1, then 2, then 4, and so on up to `batch_reads`. Otherwise it reads each element when it is needed.
 
-  An element is a tensor, or a tuple or dict of components, also nested. A component is whatever `numpy.asarray` makes an
-  array of numbers or strings of: a number, `str`, `bytes`, an array, a tensor of TensorFlow's or PyTorch's, an image of PIL's.
-  A list is one component, as everywhere in `tf.data`.
+  An element is a tensor, or a tuple or dict of components, possibly nested. A component is anything that
+  `numpy.asarray` turns into an array of numbers or strings: a number, `str`, `bytes`, an array, a TensorFlow or PyTorch
+  tensor, a PIL image. A list is one component, as everywhere in `tf.data`.
 
-  **Threads.** Python runs one thread at a time: what the source does in Python is not done in parallel by a parallel `map`
-  behind it. A source is asked by one thread at a time, also by several datasets. A source may use other datasets, and
-  `tf.data.experimental.at` of its own; one that iterates over its own dataset waits for itself for ever, as `tf.data` reads
-  that in another thread.
+  **Threads.** Python runs one thread at a time, so a parallel `map` behind the source does not run the source's Python
+  code in parallel. Only one thread at a time reads a source, even for several datasets. A source may use other
+  datasets, and `tf.data.experimental.at` of its own dataset; a source that iterates over its own dataset waits for
+  itself forever, as `tf.data` reads in another thread.
 
-  **Lifetime.** The source lives as long as its dataset, those made from it, and their iterators. It must not change
-  meanwhile: its elements are known by their index. It stays in this process: a worker of a `tf.data` service cannot read it.
+  **Lifetime.** The source lives as long as its dataset, the datasets made from it, and their iterators. It must not
+  change meanwhile, as its elements are identified by their index. It stays in this process: a worker of a `tf.data`
+  service cannot read it.
 
   Args:
-    source: an object with `__len__` and `__getitem__`, for whole numbers from 0, and perhaps `__getitems__`, which takes a
-      list of them and returns a list of as many elements.
-    element_spec: the `tf.TensorSpec` of an element, or a tuple or dict of them, also nested. None is that of the first
-      element, which is read for it; so say it where shapes vary, with None in the place of what does. Python's own numbers
-      become of the dtype that is given, arrays must be of it. Not given, they are int64 and float64.
-    batch_reads: for how many elements `__getitems__` is asked at most.
+    source: an object with `__len__` and `__getitem__`, for whole numbers from 0, and optionally `__getitems__`, which
+      takes a list of them and returns a list of as many elements.
+    element_spec: the `tf.TensorSpec` of an element, or a tuple or dict of them, possibly nested. None reads the first
+      element and takes its spec; if shapes vary, give a spec with None for the dimensions that do. Python numbers are
+      converted to its dtype, arrays must have it. Without a spec they become int64 and float64.
+    batch_reads: the most elements that one call of `__getitems__` is asked for.
 
   Returns:
     A `tf.data.Dataset` of as many elements as the source has.
 
   Raises:
-    TypeError: `source` lacks a method; its first element, or `element_spec`, is of something that tensors cannot hold;
+    TypeError: `source` lacks a method; its first element, or `element_spec`, has something that tensors cannot hold;
       `batch_reads` is not a whole number.
     ValueError: `source` is empty and `element_spec` is not given; `batch_reads` is below 1 or too large.
     Errors of the source, when its first element is read.
     tf.errors.UnknownError: when it runs, the source raised an exception, which is in the message with the index. The
-      iterator goes on with the next element, as after the errors below. Where `__getitems__` raises one, its elements are
-      asked for one by one, with a warning.
-    tf.errors.InvalidArgumentError: when it runs, an element is not as `element_spec` says, or `__getitems__` did not return
-      a list of as many elements as it was asked for.
-    tf.errors.DataLossError: when it runs, the source has another length than before, and could not be read.
+      iterator goes on with the next element, as after the errors below. If `__getitems__` raised it, its elements are
+      read one by one, with a warning.
+    tf.errors.InvalidArgumentError: when it runs, an element does not match `element_spec`, or `__getitems__` did not
+      return a list of as many elements as it was asked for.
+    tf.errors.DataLossError: when it runs, an element could not be read, and the length of the source has changed.
     tf.errors.FailedPreconditionError: the dataset is sent to a `tf.data` service, or saved as a graph.
   """
   for method in ("__len__", "__getitem__"):
     if not hasattr(type(source), method):
       raise TypeError(
-          f"data_source takes a source with __len__ and __getitem__, and {type(source).__name__} has no {method}. "
-          "Streams are for tf.data.Dataset.from_generator.")
+          f"source must have __len__ and __getitem__, but {type(source).__name__} has no {method}. For a stream use "
+          "tf.data.Dataset.from_generator.")
   checks.check_whole_number("batch_reads", batch_reads, 1)
   if isinstance(source, tf.data.Dataset):
-    raise TypeError("data_source takes a source in Python, got a tf.data.Dataset, which is one already.")
+    raise TypeError("source must be a Python source, got a tf.data.Dataset. Use the dataset itself.")
   if element_spec is None:
     element_spec = _first_spec(source)
   else:
@@ -95,23 +96,23 @@ def data_source(source: Any, *, element_spec: Any = None, batch_reads: int = 64)
   num_components = len(nest.flatten(element_spec))
   if batch_reads * num_components > _MOST_OUTPUTS:
     raise ValueError(
-        f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} with {num_components} components an element, "
+        f"batch_reads must be at most {_MOST_OUTPUTS // num_components:,} for elements of {num_components} components, "
         f"got {batch_reads:,}.")
   return _DataSourceDataset(source, element_spec, operator.index(batch_reads))
 
 
 class _DataSourceDataset(dataset_ops.DatasetSource):
-  """The elements of a source by index."""
+  """Yields the elements of a source, by index."""
 
   def __init__(self, source, element_spec, batch_reads):
     self._name = None
     self._element_spec = element_spec
     batch_reads = batch_reads if hasattr(type(source), "__getitems__") else 1
     reader = _Reader(source, element_spec, batch_reads)
-    # TensorFlow knows them by names and weak references: the source is gone with the last that holds this dataset.
+    # TensorFlow has their names and weak references, so the source is freed with the last reference to this dataset.
     self._reads = [reader.read_one, reader.read_many]
     if not tf.executing_eagerly():
-      # What is built in a function outlives the call that builds it.
+      # A dataset built in a function lives as long as the graph, not only during the call.
       _keep(self._reads, tf.compat.v1.get_default_graph())
     read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)  # pylint: disable=protected-access
     self._traced = [_traced(read_one, element_spec, 1), _traced(read_many, element_spec, batch_reads)]
@@ -135,10 +136,10 @@ def _keep(functions, graph):
 
 
 def _traced(name, element_spec, num_elements):
-  """A function of indices for TensorFlow, which calls the Python function of that name."""
+  """A TensorFlow function of indices that calls the Python function registered as `name`."""
   types = [spec.dtype for spec in nest.flatten(element_spec)]
 
-  # Not by `tf.numpy_function`, which keeps its function, and with it the source, for as long as the process lives.
+  # Not tf.numpy_function, which keeps its function, and with it the source, for the life of the process.
   @tf.autograph.experimental.do_not_convert
   def read(indices):
     return tuple(gen_script_ops.py_func(input=[indices], token=name, Tout=[tf.int32, tf.string, *num_elements * types]))
@@ -148,15 +149,15 @@ def _traced(name, element_spec, num_elements):
 
 
 class _Owner:
-  """A source and the lock of those who read it."""
+  """A source and the lock that its readers hold."""
 
-  # By the id of the source, which cannot be another one's while this holds it.
+  # By the id of the source, which is unique while an owner holds the source.
   _owners = weakref.WeakValueDictionary()
   _owners_lock = threading.Lock()
 
   def __init__(self, source):
     self.source = source
-    # One that the same thread may have twice: a source may read itself, by way of a dataset.
+    # Reentrant, as a source may read itself through a dataset.
     self.lock = threading.RLock()
 
   @classmethod
@@ -169,7 +170,7 @@ class _Owner:
 
 
 class _Reader:
-  """Reads elements for TensorFlow: for each a code and a message, then its arrays."""
+  """Reads elements for TensorFlow: returns a code and a message for each, then its arrays."""
 
   def __init__(self, source, element_spec, batch_reads):
     self._owner = _Owner.of(source)
@@ -180,7 +181,7 @@ class _Reader:
     self._components = [_Component(*each) for each in zip(nest.flatten(element_spec), _names(element_spec))]
     self._no_arrays = [component.nothing for component in self._components]
 
-  # An exception may not leave these: which element it is of would be lost. So not even one that is to end the program.
+  # These catch every exception, even one that should end the program: TensorFlow would not know which element it is of.
 
   def read_one(self, indices):
     index = int(indices[0])
@@ -192,11 +193,11 @@ class _Reader:
       return _returned([self._converted(index, element)])
 
   def read_many(self, indices):
-    """No codes where `__getitems__` raised an exception: whose fault that is shows when each is read alone."""
+    """Returns no codes if `__getitems__` raised an exception: each element is then read alone, to find the faulty one."""
     indices = indices.tolist()
     with self._owner.lock:
       try:
-        # A list of its own, which it may change.
+        # A copy, as the source may change it.
         elements = self._owner.source.__getitems__(list(indices))
       except BaseException as error:  # pylint: disable=broad-except
         self._warn(error)
@@ -204,7 +205,7 @@ class _Reader:
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
         got = f"{len(elements):,} elements" if isinstance(elements, (list, tuple, np.ndarray)) else type(elements).__name__
         message = (f"__getitems__ of {type(self._owner.source).__name__} must return a list of as many elements as it is "
-                   f"asked for, {len(indices):,}, and returned {got}.")
+                   f"asked for, {len(indices):,}, but returned {got}.")
         results = [self._wrong(index, message) for index in indices]
       else:
         results = [self._converted(index, element) for index, element in zip(indices, elements)]
@@ -214,8 +215,8 @@ class _Reader:
     try:
       values = nest.flatten_up_to(self._element_spec, element)
     except (TypeError, ValueError) as error:
-      return self._wrong(index, f"it is not of the structure {self._element_spec}: {_text(error)}")
-    except BaseException as error:  # Of an element that reads its components when it is asked for them.  pylint: disable=broad-except
+      return self._wrong(index, f"it does not have the structure {self._element_spec}: {_text(error)}")
+    except BaseException as error:  # From an element that reads its components lazily.  pylint: disable=broad-except
       return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]
@@ -230,22 +231,22 @@ class _Reader:
     with contextlib.suppress(Exception):
       now = len(self._owner.source)
       if now != self.num_elements:
-        return _DATA_LOSS, (f"{message} (it has {now:,} elements now, and had {self.num_elements:,} when the dataset was "
-                            "made; it must not change while it is read)"), self._no_arrays
+        return _DATA_LOSS, (f"{message} (the source has {now:,} elements now, but had {self.num_elements:,} when the dataset "
+                            "was made; it must not change while it is read)"), self._no_arrays
     return _UNKNOWN, message, self._no_arrays
 
   def _warn(self, error):
     if self._has_warned:
       return
     self._has_warned = True
-    with contextlib.suppress(Warning):  # Where warnings are errors there is nobody here to catch them.
+    with contextlib.suppress(Warning):  # If warnings are errors, nobody could catch this one.
       warnings.warn(
-          f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. data_source asks "
-          "for its elements one by one where it does, which takes longer.", RuntimeWarning)
+          f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. "
+          "data_source then reads the elements one by one, which takes longer.", RuntimeWarning)
 
 
 def _text(error):
-  """What an exception says, also one that fails to say it."""
+  """The message of an exception, even if its __str__ fails."""
   try:
     return str(error)
   except BaseException:  # pylint: disable=broad-except
@@ -266,62 +267,62 @@ class _Component:
     self._name = name
     self._shape = None if spec.shape.rank is None else tuple(spec.shape)
     self._dtype = object if spec.dtype == tf.string else np.dtype(spec.dtype.as_numpy_dtype)
-    # In place of one that could not be read.
+    # Returned in place of a component that could not be read.
     self.nothing = np.array(b"", object) if spec.dtype == tf.string else np.zeros((), self._dtype)
 
   def array(self, value):
-    """Raises TypeError or ValueError when it is not as the spec says."""
+    """The component as an array. TypeError or ValueError if it does not match the spec."""
     array = as_array(value, self._name)
     if array.dtype != self._dtype:
       if hasattr(value, "dtype") or not _holds(self._spec.dtype, array.dtype):
         raise TypeError(
-            f"{self._name} is of dtype {_name_of(array.dtype)}, and not {self._spec.dtype.name} as "
-            f"{_OTHERS}. Convert it in the source, or say what all have by element_spec.")
+            f"{self._name} must have dtype {self._spec.dtype.name} by {_OTHERS}, got {_name_of(array.dtype)}. Convert "
+            "it in the source, or give the dtype of all elements in element_spec.")
       array = np.array(value, self._dtype)
     if self._shape is not None and array.shape != self._shape and not self._spec.shape.is_compatible_with(array.shape):
       raise ValueError(
-          f"{self._name} has shape {array.shape}, and not {self._spec.shape} as {_OTHERS}. Give an element_spec that has "
-          "None for what varies.")
+          f"{self._name} must have shape {self._spec.shape} by {_OTHERS}, got {array.shape}. Give an element_spec with "
+          "None for the dimensions that vary.")
     return array
 
 
-_OTHERS = "element_spec says, which is that of the first element where it was not given"
+_OTHERS = "element_spec (if not given, that of the first element)"
 
 
 def as_array(value, name):
-  """An array of numbers, or of bytes as objects, which is nobody else's; TypeError for what no tensor can hold."""
+  """A new array of numbers, or of bytes as objects; TypeError for a value that no tensor can hold."""
   if isinstance(value, (str, bytes)):
     return np.array(_as_bytes(value), object)
   if nest.is_nested(value):
-    raise TypeError(f"{name} is a {type(value).__name__}, and in the others it is one component.")
+    raise TypeError(f"{name} must be one component, as in the other elements, got a {type(value).__name__}.")
   if isinstance(value, np.ma.MaskedArray):
-    raise TypeError(f"{name} is a masked array, and a tensor has no mask: fill it in the source.")
+    raise TypeError(f"{name} is a masked array, but a tensor has no mask: fill it in the source.")
   try:
     array = np.asarray(value)
     if array.dtype.kind in "SU":
-      # Of what is no array yet NumPy would cut zeros off the end.
+      # As strings, NumPy would cut off zero bytes at the end.
       array = np.asarray(value, object)
   except Exception as error:
     hint = " A list is one component; for several return a tuple." if isinstance(value, list) else ""
-    raise TypeError(f"{name} is a {type(value).__name__}, of which numpy.asarray makes no array: {error}.{hint}") from None
+    raise TypeError(f"{name} is a {type(value).__name__}, which numpy.asarray cannot convert: {error}.{hint}") from None
   if array.dtype == object:
     flat = array.reshape(-1).tolist()
     odd = [item for item in flat if not isinstance(item, (str, bytes))]
     if odd:
-      # What made objects of the others is rather this than a number.
+      # Name an item that is not a number, which is the likelier culprit.
       item = next((item for item in odd if not isinstance(item, numbers.Number)), odd[0])
       raise TypeError(
-          f"{name} is a {type(value).__name__}, of which numpy.asarray makes no numbers or strings"
-          f"{f' but has {type(item).__name__} in it' if item is not value else ''}. Return numbers, strings, arrays or "
-          "tensors, or a tuple or dict of them.")
+          f"{name} is a {type(value).__name__}, which numpy.asarray does not convert to numbers or "
+          f"strings{f', as it contains a {type(item).__name__}' if item is not value else ''}. Return numbers, "
+          "strings, arrays or tensors, or a tuple or dict of them.")
     strings = np.empty(len(flat), object)
     strings[:] = [_as_bytes(item) for item in flat]
     return strings.reshape(array.shape)
   try:
     tf.as_dtype(array.dtype)
   except TypeError:
-    raise TypeError(f"{name} is of dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
-  # TensorFlow would go on to use the memory of an array, which the source may use again.
+    raise TypeError(f"{name} has dtype {array.dtype}, which tensors do not have. Convert it in the source.") from None
+  # A copy, as TensorFlow would keep using the array's memory, which the source may overwrite.
   return np.array(array, array.dtype.newbyteorder("="), order="C")
 
 
@@ -330,7 +331,7 @@ def _as_bytes(text):
 
 
 def _holds(dtype, other):
-  """Whether Python's own numbers, which NumPy has made `other` of, can be of the dtype."""
+  """Whether Python numbers, which NumPy has converted to `other`, can be converted to `dtype`."""
   kinds = ["b", "iu", "f", "c"]
   most = [dtype.is_bool, dtype.is_integer, dtype.is_floating, dtype.is_complex].index(True) if dtype != tf.string else -1
   return other.kind in "".join(kinds[:most + 1])
@@ -343,14 +344,14 @@ def _name_of(dtype):
 def _first_spec(source):
   if not len(source):
     raise ValueError(
-        "The source of data_source has no elements, so nothing is known of them: check what it is made from, or say what "
-        "they would be by element_spec.")
+        "source must have at least one element, from which data_source takes the element_spec, got an empty one. "
+        "Check what it is made from, or give element_spec.")
   with _Owner.of(source).lock:
     element = source[0]
 
   values = nest.flatten(element)
   if not values:
-    raise TypeError(f"The first element of the source of data_source, {element!r}, has no components.")
+    raise TypeError(f"source must yield elements with at least one component, got {element!r} as the first one.")
   try:
     arrays = [as_array(value, name) for value, name in zip(values, _names(element))]
   except TypeError as error:
@@ -360,8 +361,8 @@ def _first_spec(source):
 
 
 def _names(element):
-  """How messages call the components of an element, or of its spec."""
-  # For nothing but tf.data a list has components.
+  """Names of the components of an element, or of its spec, for messages."""
+  # With tf.data's idea of components, for which a list is one.
   paths = util_nest.flatten_with_joined_string_paths(nest.map_structure(lambda _: None, element))
   return [f"its component {path!r}" if path else "it" for path, _ in paths]
 
@@ -371,8 +372,8 @@ def _check_spec(element_spec):
   for spec in leaves:
     if not isinstance(spec, tf.TensorSpec):
       raise TypeError(
-          f"element_spec must be a tf.TensorSpec, or a tuple or dict of them, also nested, got {spec!r} in it.")
+          f"element_spec must be a tf.TensorSpec, or a tuple or dict of them, possibly nested, got {spec!r} in it.")
     if spec.dtype in (tf.variant, tf.resource) or spec.dtype.is_quantized:
-      raise TypeError(f"element_spec must be of numbers or strings, which Python has, got {spec.dtype.name}.")
+      raise TypeError(f"element_spec must have dtypes of numbers or strings, got {spec.dtype.name}.")
   if not leaves:
-    raise TypeError(f"element_spec must have a component, got {element_spec!r}.")
+    raise TypeError(f"element_spec must have at least one component, got {element_spec!r}.")

@@ -1,4 +1,4 @@
-"""Image files in a directory for each class, by index: `rtf.sources.image_folder`."""
+"""Image files in one directory per class, read by index: `rtf.sources.image_folder`."""
 from __future__ import annotations
 
 import numbers
@@ -11,7 +11,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks
 from refurbish_tf._internal import fingerprint
 
-# Those that keras.utils.image_dataset_from_directory takes, and tf.io.decode_image decodes.
+# The formats of keras.utils.image_dataset_from_directory, which tf.io.decode_image decodes.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
 SUBSETS = ("training", "validation", "both")
 
@@ -36,23 +36,24 @@ def image_folder(
   3
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
-  and the same split for the same seed. But a file is read when it is asked for, and `refurbish` asks only for those that
-  are fresh; and it is not decoded, as decoding belongs in `partial_fn`: `rtf.augment.decode_and_crop` for photographs.
+  and the same split for the same seed. But it reads files one by one, so `refurbish` reads only fresh ones, and it does
+  not decode them: decoding belongs in `partial_fn`, as `rtf.augment.decode_and_crop` for photographs.
 
-  Each directory in `directory` is a class, but those whose names begin with a dot. Its files are those in it and in
-  directories below it that end in .bmp, .gif, .jpeg, .jpg or .png, in any case. Links to directories are not followed there.
+  Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and
+  below it whose names end in .bmp, .gif, .jpeg, .jpg or .png, in upper or lower case. Links to directories below it are
+  not followed.
 
   Args:
-    directory: a path, also of a remote file system that TensorFlow knows, such as gs://. A relative one is below the directory
-      in which the process works when the dataset is built.
+    directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
+      from the working directory when the dataset is built.
     class_names: the names of the directories that are classes, a list; the label is the position in it. None for all in the
       order of their names.
-    validation_split: which part of the files is for validation, above 0 and below 1. They are shuffled by `seed` and the
-      last ones are taken. None for no split.
+    validation_split: the share of the files that is for validation, above 0 and below 1. `seed` shuffles the files, and
+      the last ones are taken. None for no split.
     subset: with `validation_split`, "training" or "validation", or "both" for a tuple of the two.
-    seed: a whole number from 0 to 2**32 - 1, by which the files are shuffled. It must be given with `validation_split`, and
-      be the same for both subsets. None leaves them in the order of the classes and names; that does no harm before
-      `refurbish`, which shuffles.
+    seed: a whole number from 0 to 2**32 - 1 that shuffles the files. Required with `validation_split`, the same for
+      both subsets. None leaves the files in the order of the classes and names, which does no harm before `refurbish`,
+      as that shuffles.
 
   Returns:
     A `tf.data.Dataset` of `(file, label)`: the bytes, string `[]`, and the label, int32 `[]`. Its attributes `class_names` and
@@ -60,9 +61,9 @@ def image_folder(
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: `directory` is not there, is no directory, is on a web server, or cannot be read; it has no images, or none for a subset;
-      `class_names` has a name twice or one that is no directory there; `validation_split`, `subset` and `seed` do not go
-      together.
+    ValueError: `directory` does not exist, is not a directory, is on a web server, or cannot be read; it has no images,
+      or none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset`
+      and `seed` do not go together.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read.
   """
   directory = _checked_directory(directory)
@@ -76,8 +77,8 @@ def image_folder(
     labels += [label] * len(found)
   if not paths:
     raise ValueError(
-        f"There are no images below {checks.printable_path(directory)}. Each class has a directory in it; the names of its files end in one of "
-        f"{', '.join(FORMATS)}.")
+        f"directory {checks.printable_path(directory)} has no images. It must have a directory for each class, with "
+        f"files whose names end in {', '.join(FORMATS)}.")
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
@@ -90,27 +91,27 @@ def image_folder(
   for name in wanted:
     if not paths[parts[name]]:
       raise ValueError(
-          f"validation_split={validation_split} of the {len(paths):,} images below {checks.printable_path(directory)} leaves "
-          f"none for {name}.")
+          f"validation_split={validation_split} leaves none of the {len(paths):,} images in "
+          f"{checks.printable_path(directory)} for {name}.")
   datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
 
 def _dataset(directory, paths, labels, class_names):
-  # Names of files are bytes, whatever Python makes of those that are no text.
+  # File names are bytes; not all of them are text.
   names = np.array([checks.absolute_path("directory", os.fsencode(path)) for path in paths], object)
   dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
   dataset.file_paths = list(paths)
-  # Of the names below the directory, which may be moved.
+  # Of the names relative to the directory, which may be moved.
   dataset.files_fingerprint = lambda: fingerprint.of_strings(
       np.array(labels, np.int32).tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
   return dataset
 
 
 class _Files:
-  """Directories, of this machine or of those that TensorFlow knows."""
+  """Lists directories of this machine, or of a file system that TensorFlow knows."""
 
   def __init__(self, remote):
     self._os = tf.io.gfile if remote else os
@@ -118,15 +119,15 @@ class _Files:
     self.join = self._path.join
 
   def directories(self, directory):
-    """The names of those in it, in order, but for hidden ones."""
+    """The sorted names of the directories in it, without hidden ones."""
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
     return [name for name in names if not name.startswith(".") and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):
-    """The paths of the images in and below it, in order."""
+    """The sorted paths of the images in and below it."""
 
     def fail(error):
-      raise ValueError(f"A directory of images cannot be read: {error}.") from error
+      raise ValueError(f"directory of images cannot be read: {error}.") from error
 
     found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
     return [self.join(root, name) for root, _, names in found for name in sorted(names) if name.lower().endswith(FORMATS)]
@@ -139,15 +140,15 @@ def _checked_directory(directory):
   checks.absolute_path("directory", os.fsencode(directory))
   paths = tf.io.gfile if "://" in directory else os.path
   try:
-    what = None if paths.isdir(directory) else "is no directory" if paths.exists(directory) else "is not there"
+    what = None if paths.isdir(directory) else "is not a directory" if paths.exists(directory) else "does not exist"
   except UnicodeEncodeError:
     what = "is not in UTF-8, as names on a remote file system must be"
   except tf.errors.UnimplementedError as error:
-    what = (f"cannot be listed: {error.message}. Give a directory of this machine, or of a file system that TensorFlow knows; what "
-            "is on a web server is to be downloaded first, as by tf.keras.utils.get_file")
+    what = (f"cannot be listed: {error.message}. Give a directory of this machine, or of a file system that TensorFlow knows; "
+            "download files from a web server first, as with tf.keras.utils.get_file")
   if what:
     raise ValueError(
-        f"image_folder takes a directory that has one for each class, and {checks.printable_path(directory)} {what}.")
+        f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
   return directory
 
 
@@ -155,7 +156,7 @@ def _checked_classes(directory, class_names, files):
   try:
     found = files.directories(directory)
   except (OSError, tf.errors.OpError) as error:
-    raise ValueError(f"The directory of image_folder cannot be read: {error}.") from error
+    raise ValueError(f"directory cannot be read: {error}.") from error
   if class_names is None:
     return found
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):
@@ -163,10 +164,10 @@ def _checked_classes(directory, class_names, files):
   missing = [name for name in class_names if name not in found]
   if missing:
     raise ValueError(
-        f"class_names has {', '.join(map(repr, missing))}, and {checks.printable_path(directory)} has the directories "
-        f"{', '.join(map(repr, found)) or 'of no class'}.")
+        f"class_names must be directories in {checks.printable_path(directory)}, which are "
+        f"{', '.join(map(repr, found)) or 'none'}, got {', '.join(map(repr, missing))}.")
   if len(set(class_names)) != len(class_names):
-    raise ValueError(f"class_names has a name more than once: {class_names!r}.")
+    raise ValueError(f"class_names must have each name once, got {class_names!r}.")
   return list(class_names)
 
 
@@ -177,15 +178,16 @@ def _check_split(validation_split, subset, seed):
       raise ValueError(f"seed must be below 2**32, got {seed!r}.")
   if validation_split is None:
     if subset is not None:
-      raise ValueError(f"subset={subset!r} is of a split: give validation_split as well, such as 0.2.")
+      raise ValueError(f"subset={subset!r} needs a validation_split as well, such as 0.2.")
     return
   if isinstance(validation_split, bool) or not isinstance(validation_split, numbers.Real):
     raise TypeError(f"validation_split must be a number above 0 and below 1, got {validation_split!r}.")
   if not 0 < validation_split < 1:
     raise ValueError(f"validation_split must be above 0 and below 1, got {validation_split!r}.")
   if subset is None:
-    raise ValueError('With validation_split say which subset: "training", "validation" or "both".')
+    raise ValueError('subset must be "training", "validation" or "both" with validation_split, got None.')
   checks.check_choice("subset", subset, SUBSETS)
   if seed is None:
     raise ValueError(
-        "With validation_split give a seed, the same for both subsets: the files are shuffled by it before they are cut.")
+        "seed must be given with validation_split, the same for both subsets: it shuffles the files before they are "
+        "split.")

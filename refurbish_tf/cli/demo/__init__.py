@@ -1,4 +1,4 @@
-"""`refurbish-tf demo`: compares standard training with reuse of samples.
+"""The command `refurbish-tf demo`: compares standard training with reuse of samples.
 
     refurbish-tf demo
     refurbish-tf demo --dataset mnist --epochs 10 --reuse 2 4 --output figures/
@@ -24,9 +24,9 @@ def run(args):
 
 
 def _training(parser, args):
-  # Found out now and not after minutes of training.
+  # Checked now and not after minutes of training.
   if importlib.util.find_spec("matplotlib") is None:
-    parser.error("the figure needs Matplotlib: `pip install matplotlib`, or install refurbish-tf with its extra `demo`")
+    parser.error("the figure needs Matplotlib: `pip install matplotlib`, or install the extra `demo` of refurbish-tf")
   try:
     figure = _writable(args.output)
   except OSError as error:
@@ -58,13 +58,14 @@ def _photographs(parser, args):
   try:
     directory = None if args.photos == GENERATED else args.photos
     source = images.photographs(directory, getattr(args, "images", PHOTOGRAPHS))
-    print(report.introduction_to_photographs(source), flush=True)
+    reuse = _distinct(args.reuse)
+    print(report.introduction_to_photographs(source, reuse), flush=True)
     with report.Progress() as progress:
-      result = experiment.run_photographs(source, _distinct(args.reuse), progress)
+      result = experiment.run_photographs(source, reuse, progress)
   except images.DatasetError as error:
     parser.error(f"argument --photos: {error}")
   except tf.errors.OpError as error:
-    # A file that is damaged, or was deleted meanwhile.
+    # A file is damaged, or was deleted meanwhile.
     print(f"refurbish-tf demo: {error.message.partition(chr(10))[0]}", file=sys.stderr)
     return FAILED
   print(report.table_of_photographs(result))
@@ -74,7 +75,7 @@ def _photographs(parser, args):
 
 
 def _modules():
-  """What runs the demo: it imports Keras, so only now."""
+  """Imports the modules that run the demo. Only now, as they import Keras."""
   with stderr_held_back():
     from refurbish_tf.cli.demo import experiment, report
     from refurbish_tf.experiments import images
@@ -87,7 +88,7 @@ def _distinct(factors):
 
 
 def _writable(output):
-  """The path of the figure, in a directory that exists and can be written."""
+  """The path of the figure. Makes its directory and checks that it can be written."""
   if output.suffix and not output.is_dir():
     if output.suffix.lower() != ".png":
       raise OSError(f"must end in .png or be a directory, got {str(output)!r}")

@@ -1,4 +1,4 @@
-"""The ways to augment, measured alike: the input alone, then in training."""
+"""Measures the ways to augment under the same conditions: the input alone, then in training."""
 import dataclasses
 import statistics
 import time
@@ -25,14 +25,16 @@ PHOTOGRAPH_BATCH_SIZE = 32
 LEARNING_RATE = 4e-3
 STEPS_PER_EXECUTION = 8
 ECHOING_FACTOR = 2
-# Of the input alone, after the first.
+# Epochs of the input alone, after the first one.
 STEADY_EPOCHS = 5
+# Of a step of the progress, on two idle cores; and before the first one.
+SECONDS_PER_IMAGE, SECONDS_PER_PHOTOGRAPH, SECONDS_TO_START = 1e-4, 1e-3, 20
 MODEL = "5x5 convolution (16, stride 2), max-pool, 3x3 convolution (48), max-pool, dense"
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What the command line sets."""
+  """The options of the command line."""
   epochs: int
   reuse: tuple
   seeds: int
@@ -40,7 +42,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-  """CPU seconds per image of the parts of the augmentation, each alone in a map of its own."""
+  """CPU seconds per image of the parts of the augmentation, each measured alone in a map of its own."""
   decode: float
   partial: float  # Including the decoding.
   final: float
@@ -53,7 +55,7 @@ class Costs:
     return max(0.0, self.partial - self.decode) / r + self.final
 
   def echoed(self, e, where):
-    """As `Dataset.echo` has it: decoded once, and augmented once or, "before_augment", each time."""
+    """With `Dataset.echo`, an image is decoded once, and augmented once or, with "before_augment", `e` times."""
     once = self.decode if where == "before_augment" else self.partial + self.final
     return once / e + self.partial + self.final - once
 
@@ -75,25 +77,25 @@ class Training:
 
   @property
   def epoch_seconds(self):
-    """Of a usual epoch. The first traces the model and fills the store, so it counts only where there is no other."""
+    """The median epoch. The first one traces the model and fills the store, so it only counts if there is no other."""
     return statistics.median(self.seconds[1:] or self.seconds)
 
 
 @dataclasses.dataclass
 class Row:
-  """One way to augment and what was measured of it.
+  """One way to augment and its measurements.
 
   Attributes:
-    name: for people.
-    meaning: what it does to an image in each epoch, for people, as the end of a sentence.
+    name: as printed.
+    meaning: what it does to an image in each epoch, as printed, the end of a sentence.
     kind: "standard", "refurbish", "echo" or "cache".
     factor: r or e, 1 for standard, None for a cache.
-    make: from `Pipelines` to a new pipeline of (image, label), batched and prefetched.
-    cost: from `Costs` to what an image costs at least, None where that is nothing.
-    keeps_decoded: whether it has a cache of the decoded images.
+    make: a function from `Pipelines` to a new pipeline of (image, label), batched and prefetched.
+    cost: a function from `Costs` to the least cost of an image, None if that is zero.
+    keeps_decoded: whether it caches the decoded images.
     input_rate: images/s of the input alone.
     input_cpu: CPU seconds per image of the input alone.
-    kept_bytes: of decoded and of partially augmented images, what it keeps in memory at most.
+    kept_bytes: the most bytes of decoded and of partially augmented images that it keeps in memory.
     trainings: one for each seed.
   """
   name: str
@@ -113,42 +115,55 @@ class Row:
     return images / statistics.median(training_.epoch_seconds for training_ in self.trainings)
 
   def final(self, column="accuracy"):
-    """The last value of each seed: mean, spread and number, as of `results.summary`."""
+    """The mean, spread and number of the seeds' last values, as from `results.summary`."""
     values = [getattr(training_, column)[-1] for training_ in self.trainings]
     return (*results.mean_and_spread(values), len(values))
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """All rows, standard first, and what the parts of the augmentation cost alone."""
+  """All rows, standard first, and the costs of the parts of the augmentation."""
   rows: list
   costs: Costs
   train_images: int
 
   def theory(self, row):
-    """How many times less CPU time than standard a row would cost if reuse cost nothing; None if there is no such number."""
+    """The gain in CPU time over standard if reuse itself cost nothing; None if the row has no cost."""
     return self.costs.refurbished(1) / row.cost(self.costs) if row.cost else None
 
   def training_gains(self, row):
-    """How many times as fast as standard its training was, for each seed."""
+    """How many times as fast as standard the row's training was, for each seed."""
     return [standard.epoch_seconds / own.epoch_seconds
             for standard, own in zip(self.rows[0].trainings, row.trainings)]
 
 
 def start_tensorflow():
-  """Has TensorFlow look for its devices now, and warn no more of what is not ours."""
+  """Makes TensorFlow find its devices now, and silences warnings that do not concern the user."""
   tf.config.list_logical_devices()
-  # TFDS makes use of its own deprecated attributes.
+  # TFDS uses its own deprecated attributes.
   absl.logging.set_verbosity(absl.logging.ERROR)
-  # Several models traced in turn look to TensorFlow like one function that is traced again and again.
+  # TensorFlow takes several models that are traced in turn for one function that is retraced.
   tf.get_logger().setLevel("ERROR")
 
 
 def run(images, settings, progress):
   """Measures every row, then trains it with every seed.
 
-  Rows take turns, epoch by epoch, so that whatever else the machine does meanwhile falls upon all of them alike.
+  Rows take turns, epoch by epoch, so that other work on the machine affects all of them alike.
   """
+  rows = _rows(settings)
+  progress.begin(_steps(rows, settings))
+  costs = _measure(rows, _ways(images, seed=0), progress)
+  _train(rows, images, settings, progress)
+  return Result(rows, costs, len(images.train))
+
+
+def expected_seconds(images, settings):
+  """About how long `run` takes on two idle cores."""
+  return SECONDS_TO_START + SECONDS_PER_IMAGE * len(images.train) * _steps(_rows(settings), settings)
+
+
+def _rows(settings):
   e = ECHOING_FACTOR
   rows = _standard_and_refurbished(settings.reuse)
   rows += [
@@ -158,33 +173,38 @@ def run(images, settings, progress):
           ("echo decoded", "before_augment", f"a random 1/{e} of the images is decoded; each is augmented {e} times"),
           ("echo augmented", "after_augment", f"a random 1/{e} of the images is augmented; each is used {e} times"),
           ("echo batches", "after_batch", f"a random 1/{e} of the images is augmented; each batch is used {e} times"))]
-  rows.append(Row(
-      "frozen cache", "Dataset.cache() after the augmentation: the same augmented images in every epoch; not advised",
-      "cache", None, Pipelines.cached))
-  progress.begin(_input_steps(rows) + 2 * settings.seeds * settings.epochs * len(rows))
-  costs = _measure(rows, _ways(images, seed=0), progress)
-  _train(rows, images, settings, progress)
-  return Result(rows, costs, len(images.train))
+  return rows + [Row(
+      "frozen "
+      "cache", "Dataset.cache() after the augmentation: the same augmented images in every epoch; not recommended",
+      "cache", None, Pipelines.cached)]
 
 
 def run_photographs(images, reuse, progress):
-  """Measures the input alone, with what people do to photographs besides: they keep them decoded."""
+  """Measures the input alone, and compares with the usual alternative for photographs: a cache of the decoded images."""
   ways = Pipelines(
       images,
       [augment.random_resized_crop(PHOTOGRAPH_SIZE), augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
        augment.random_crop(PHOTOGRAPH_PADDING), augment.random_flip()],
       at=3, seed=0, batch_size=min(PHOTOGRAPH_BATCH_SIZE, len(images.train)))
-  rows = _standard_and_refurbished(reuse)
+  rows = _photograph_rows(reuse)
+  progress.begin(_input_steps(rows))
+  costs = _measure(rows, ways, progress)
+  return Result(rows, costs, len(images.train))
+
+
+def expected_photograph_seconds(images, reuse):
+  """About how long `run_photographs` takes on two idle cores."""
+  return SECONDS_TO_START + SECONDS_PER_PHOTOGRAPH * len(images.train) * _input_steps(_photograph_rows(reuse))
+
+
+def _photograph_rows(reuse):
   r = max(reuse)
-  rows += [
-      Row("cache decoded", "Dataset.cache() of the decoded images: all but the decoding is done anew", "cache", None,
+  return _standard_and_refurbished(reuse) + [
+      Row("cache decoded", "Dataset.cache() of the decoded images: only the decoding is saved", "cache", None,
           lambda ways: ways.decoded_once().standard(), lambda costs: costs.refurbished_decoded(1), keeps_decoded=True),
       Row(f"both, r={r:g}", f"refurbish r={r:g} behind a cache of the decoded images", "refurbish", r,
           lambda ways: ways.decoded_once().refurbished(r), lambda costs: costs.refurbished_decoded(r),
           keeps_decoded=True)]
-  progress.begin(_input_steps(rows))
-  costs = _measure(rows, ways, progress)
-  return Result(rows, costs, len(images.train))
 
 
 def _standard_and_refurbished(reuse):
@@ -193,7 +213,7 @@ def _standard_and_refurbished(reuse):
       lambda costs: costs.refurbished(1))]
   return rows + [
       Row(f"refurbish r={r:g}",
-          "what the partial augmentation yields is used r times, with a new final augmentation each time", "refurbish", r,
+          "each partially augmented image is used r times, with a new final augmentation each time", "refurbish", r,
           lambda ways, r=r: ways.refurbished(r), lambda costs, r=r: costs.refurbished(r))
       for r in reuse]
 
@@ -205,20 +225,25 @@ def _ways(images, seed):
        augment.random_flip()], at=2, seed=seed)
 
 
+def _steps(rows, settings):
+  """The steps of the progress bar in `run`. A training and its validation count twice."""
+  return _input_steps(rows) + 2 * settings.seeds * settings.epochs * len(rows)
+
+
 def _input_steps(rows):
-  """Of the progress, in `_measure`: an epoch of each row and of the three parts of the augmentation."""
+  """The steps of the progress bar in `_measure`: an epoch of each row and of the three parts of the augmentation."""
   return (1 + STEADY_EPOCHS) * (len(rows) + 3)
 
 
 def _measure(rows, ways, progress):
-  """Sets what the rows' input takes and keeps, and returns what its parts cost."""
+  """Sets the rates and bytes of the rows' inputs, and returns the costs of the parts."""
   count = len(ways.images.train)
   pipelines = {row.name: row.make(ways) for row in rows}
   measured = measure_input(
       pipelines | ways.parts(), 1 + STEADY_EPOCHS, on_batch=progress.within, on_turn=lambda epoch, name: progress.step(
           1, "input alone", f"epoch {epoch + 1}/{1 + STEADY_EPOCHS}, {name}"))
-  # The first epoch fills caches and the store. Of the others the best, as in timeit: what else the machine does only
-  # ever adds.
+  # The first epoch fills caches and the store. The best of the others counts, as in timeit: other work on the machine
+  # only adds time.
   best = {name: np.min(seconds[1:], axis=0) / count for name, seconds in measured.items()}
   for row in rows:
     wall, row.input_cpu = best[row.name]
@@ -232,14 +257,14 @@ def _measure(rows, ways, progress):
 
 def _train(rows, images, settings, progress):
   """Trains a model for every row with every seed."""
-  # Decoded once and kept: what is compared is the training.
+  # Decoded once and kept, as only the training is compared.
   validation = decoded(images.validation, images).batch(500).cache()
   models = None
   for seed in range(settings.seeds):
     ways = _ways(images, seed)
     pipelines = [row.make(ways) for row in rows]
     keras.utils.set_random_seed(seed)
-    # The same weights for all rows.
+    # The same initial weights for all rows.
     weights = training.small_cnn(images, reach=1).get_weights()
     models = models or [_model(images, settings.epochs * len(pipelines[0])) for _ in rows]
     for row, model in zip(rows, models):
@@ -255,7 +280,7 @@ def _train(rows, images, settings, progress):
 
 
 def _train_epoch(model, pipeline, epoch, validation, to, progress):
-  """An epoch at a time for the rows to take turns; otherwise this is model.fit(pipeline, epochs=settings.epochs)."""
+  """Trains one epoch, so that the rows can take turns; otherwise as model.fit(pipeline, epochs=settings.epochs)."""
   clock = _Clock(progress)
   history = model.fit(pipeline, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, callbacks=[clock], verbose=0)
   to.seconds.append(clock.seconds)
@@ -271,20 +296,20 @@ def _fresh(row, pipeline, count, epochs):
 
 
 def _model(images, steps):
-  """Light, because a demo of the input must not be about the model, and because both often share the same cores."""
+  """A small model, as the demo is about the input, and both often share the same cores."""
   model = training.small_cnn(images, reach=1)
   model.compile(
       keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(LEARNING_RATE, steps)),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
       # On a CPU, XLA takes longer to compile such a model than it saves.
       jit_compile=False,
-      # Keras itself costs a millisecond a call, a good part of a step of such a model.
+      # Keras takes a millisecond a call, a good part of a step of such a model.
       steps_per_execution=STEPS_PER_EXECUTION)
   return model
 
 
 class _Clock(keras.callbacks.Callback):
-  """Seconds of the epoch, without what `fit` does before and after."""
+  """Measures the seconds of an epoch, without the work of `fit` before and after."""
 
   def __init__(self, progress):
     super().__init__()

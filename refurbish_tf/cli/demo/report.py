@@ -1,4 +1,4 @@
-"""What the demo shows: progress, a table, sentences, a figure."""
+"""The output of the demo: progress, a table, sentences, a figure."""
 import itertools
 import math
 import os
@@ -17,7 +17,7 @@ from refurbish_tf.experiments.pipelines import BATCH_SIZE
 
 
 class Progress:
-  """A bar on the terminal; where there is none, one line for each phase.
+  """A bar on a terminal, otherwise one line for each phase.
 
   >>> with Progress() as progress:
   ...   progress.begin(2)
@@ -45,7 +45,7 @@ class Progress:
     self._draw(0.0)
 
   def within(self, fraction):
-    """Tells how much of the step is done, at any rate of calls."""
+    """Shows which share of the step is done. It may be called at any rate."""
     if self._live and time.monotonic() - self._drawn > 0.1:
       self._draw(fraction)
 
@@ -69,7 +69,7 @@ class Progress:
 
 
 def introduction(images, settings):
-  """What is about to run."""
+  """The lines that say what is about to run."""
   steps = math.ceil(len(images.train) / BATCH_SIZE)
   return _facts(images.note, {
       "data": f"{images.title}; {images.shape[0]} x {images.shape[1]} pixels, {images.classes} classes",
@@ -78,29 +78,31 @@ def introduction(images, settings):
       "model": experiment.MODEL,
       "training": (
           f"{_count(settings.epochs, 'epoch')} of {_count(steps, 'step')} of {BATCH_SIZE} images, Adam, with "
-          f"{_count(settings.seeds, 'seed')}")})
+          f"{_count(settings.seeds, 'seed')}")}, experiment.expected_seconds(images, settings))
 
 
-def introduction_to_photographs(images):
-  """What is about to run with --photos."""
+def introduction_to_photographs(images, reuse):
+  """As `introduction`, with --photos."""
   size = experiment.PHOTOGRAPH_SIZE
   return _facts(images.note, {
       "data": images.title,
       "partial": (f"decode, random resized crop to {size} x {size}, RandAugment, RandAugment (magnitude "
                   f"{experiment.MAGNITUDE})"),
       "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip",
-      "measured": "the input alone: no model is trained"})
+      "measured": "the input alone: no model is trained"}, experiment.expected_photograph_seconds(images, reuse))
 
 
-def _facts(note, facts):
+def _facts(note, facts, seconds):
   gpus = len(tf.config.list_logical_devices("GPU"))
   facts["machine"] = f"{_count(len(os.sched_getaffinity(0)), 'CPU core')}, {_count(gpus, 'GPU')}"
+  duration = "less than a minute" if seconds < 55 else f"about {_count(round(seconds / 60), 'minute')}"
+  facts["takes"] = f"{duration} on two CPU cores that do nothing else"
   lines = [_wrapped(f"{name:10}{fact}", " " * 10) for name, fact in facts.items()]
   return "\n".join(([_wrapped(note), ""] if note else []) + lines + [""])
 
 
 def table(result):
-  """A line for each row and, below, what rows and columns mean: 80 columns wide for up to 99,999 images."""
+  """The table, and below it the meaning of rows and columns. 80 columns wide for up to 99,999 images."""
   standard = result.rows[0]
   groups = [("", 1), ("images/s", 2), ("CPU ms", 1), ("fresh images", 1), ("validation", 1), ("CPU gain", 2)]
   cells = [["", "input", "train", "/image", "first/later", "accuracy %", "found", "theory"]]
@@ -112,13 +114,13 @@ def table(result):
         _gain(standard.input_cpu / row.input_cpu), _theory(result, row)])
   notes = [
       *_meanings(result),
-      f"input, CPU ms: the input alone, without a model, the best of {experiment.STEADY_EPOCHS} epochs after the first",
+      f"input, CPU ms: the input alone, without a model; the best of {experiment.STEADY_EPOCHS} epochs after the first",
       "fresh images: how many are read or prepared in the first epoch and in each later one",
       f"accuracy: mean ± standard deviation of {_count(len(standard.trainings), 'seed')}" if len(standard.trainings) > 1
       else "accuracy: of a single seed",
       *_meaning_of_gain(
-          result, "; for echo, what comes before it is divided by e: all, or, before the augmentation, the decoding "
-          f"({1000 * result.costs.decode:.3f})")]
+          result, "; for echo, the cost of what comes before it is divided by e: of everything or, before the augmentation, "
+          f"of the decoding ({1000 * result.costs.decode:.3f})")]
   return "\n".join([*_aligned(groups, cells), "", *(_wrapped(note, "  ") for note in notes)])
 
 
@@ -134,7 +136,7 @@ def table_of_photographs(result):
   notes = [
       *_meanings(result),
       f"images/s, CPU ms: of the best of {experiment.STEADY_EPOCHS} epochs after the first",
-      "MB kept: at most, in memory, of decoded and of partially augmented images",
+      "MB kept: the most memory taken by decoded and partially augmented images",
       *_meaning_of_gain(
           result, f"; with a cache of decoded images t_p is without the decoding ({1000 * result.costs.decode:.2f})")]
   return "\n".join([*_aligned([(head, 1) for head in heads], cells), "", *(_wrapped(note, "  ") for note in notes)])
@@ -156,7 +158,7 @@ def _aligned(groups, cells):
 
 
 def _meanings(result):
-  """What each row is; what is the same for all reuse factors is told once."""
+  """The meaning of each row, once for all reuse factors."""
   told = {}
   for row in result.rows:
     told.setdefault(row.meaning, row.name.partition(" r=")[0] if _is_plain_refurbish(row) else row.name)
@@ -164,7 +166,7 @@ def _meanings(result):
 
 
 def _is_plain_refurbish(row):
-  """Whether it differs from others of the kind in r alone."""
+  """Whether it differs from other rows of refurbish in r alone."""
   return row.kind == "refurbish" and not row.keeps_decoded
 
 
@@ -172,8 +174,8 @@ def _meaning_of_gain(result, others):
   """Two notes; `others` ends the second."""
   costs = result.costs
   return [
-      "CPU gain: how many times less CPU time than standard; refurbish may exceed the theory, as a map costs more than its "
-      "function, and refurbish has no map",
+      "CPU gain: the CPU time of standard divided by the row's; refurbish may exceed the theory, as a map costs more "
+      "than its function, and refurbish has no map",
       f"theory: (t_p + t_f) / (t_p/r + t_f), with t_p = {1000 * costs.partial:.3f} and t_f = {1000 * costs.final:.3f} CPU ms "
       f"for the maps of the partial and the final augmentation, each measured alone{others}"]
 
@@ -206,7 +208,7 @@ def _wrapped(text, indent=""):
 
 
 def findings(result):
-  """What was found, in plain sentences."""
+  """The findings, in sentences."""
   return "\n".join(map(_wrapped, (_speed(result), _accuracies(result))))
 
 
@@ -215,14 +217,14 @@ def _largest_reuse(result):
 
 
 def _cpu(standard, row):
-  return (f"With r={row.factor:g} the input takes {1000 * row.input_cpu:.3f} CPU ms per image in place of "
+  return (f"With r={row.factor:g} the input takes {1000 * row.input_cpu:.3f} CPU ms per image instead of "
           f"{1000 * standard.input_cpu:.3f}")
 
 
 def _speed(result):
   standard, frozen, best = result.rows[0], result.rows[-1], _largest_reuse(result)
   if len(standard.trainings[0].accuracy) == 1:
-    return f"{_cpu(standard, best)}. A training of one epoch gains nothing: reuse begins with the second."
+    return f"{_cpu(standard, best)}. A training of one epoch gains nothing, as reuse begins with the second."
   gains = result.training_gains(best)
   frozen_gain = statistics.median(result.training_gains(frozen))
   between = f" ({min(gains):.2f} to {max(gains):.2f} with each seed)" if len(gains) > 1 else ""
@@ -232,12 +234,12 @@ def _speed(result):
   if frozen_gain < 1.15:
     return said + "here the model, not the input, is the bottleneck, and reuse cannot help much."
   if min(gains) < 1 < max(gains):
-    return said + "the seeds disagree on r. Something else keeps this machine busy; CPU ms are what to go by."
-  return said + "the rest of the time is the model's, which no reuse saves."
+    return said + "the seeds disagree. Other work keeps this machine busy; go by the CPU ms."
+  return said + "the rest of the time is the model's, which reuse cannot save."
 
 
 def _accuracies(result):
-  """Which accuracies can be told from that of standard, by the spread of the seeds."""
+  """Which accuracies differ from that of standard, by the spread of the seeds."""
   standard, *others = result.rows
   if len(standard.trainings) < 2:
     return "One seed shows no spread, so accuracies cannot be compared: --seeds 3 trains with three."
@@ -247,22 +249,21 @@ def _accuracies(result):
       apart.append(f"{row.name} by {100 * (row.final()[0] - standard.final()[0]):+.1f} points")
     else:
       same.append(row.name)
-  said = ["Two accuracies can be told apart where they differ by more than their two spreads together."]
+  said = ["Two accuracies differ clearly if their difference exceeds the sum of their spreads."]
   if same:
-    said.append(f"That of standard, {_accuracy(standard.final())} %, cannot be told from {_listed(same)}.")
+    said.append(f"Not clearly different from standard, {_accuracy(standard.final())} %: {_listed(same)}.")
   if apart:
-    said.append(f"It can from {_listed(apart)}." if same else
-                f"That of standard, {_accuracy(standard.final())} %, can be told from {_listed(apart)}.")
+    said.append(f"Clearly different{'' if same else f' from standard, {_accuracy(standard.final())} %'}: {_listed(apart)}.")
   frozen = others[-1]
   said.append(
-      f"The frozen cache comes to {_accuracy(frozen.final('train_accuracy'))} % on the {result.train_images:,} augmented "
-      f"images that it trains on again and again, and standard to {_accuracy(standard.final('train_accuracy'))} % on its "
-      "own, which are new in every epoch.")
+      f"The frozen cache reaches {_accuracy(frozen.final('train_accuracy'))} % on the {result.train_images:,} "
+      f"augmented images that it trains on again and again, standard {_accuracy(standard.final('train_accuracy'))} % "
+      "on images that are augmented anew in every epoch.")
   return " ".join(said)
 
 
 def findings_of_photographs(result):
-  """What was found with --photos."""
+  """As `findings`, with --photos."""
   standard, best = result.rows[0], _largest_reuse(result)
   cached = next(row for row in result.rows if row.kind == "cache")
   gain = lambda row: _gain(standard.input_cpu / row.input_cpu)
@@ -284,7 +285,7 @@ def draw(result, path):
   from matplotlib import ticker
 
   standard, *reusing, frozen = result.rows
-  # Okabe and Ito's colours, which all kinds of colour vision tell apart; markers for print in grey.
+  # Okabe and Ito's colours, which are distinct for all kinds of colour vision; markers for print in grey.
   styles = {
       "standard": itertools.cycle([("#555555", "o", "-")]),
       "refurbish": itertools.cycle([("#0072B2", "s", "-"), ("#009E73", "D", "-"), ("#F0E442", "^", "-")]),
@@ -295,21 +296,21 @@ def draw(result, path):
   with plt.rc_context({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False}):
     figure, (bars, curves) = plt.subplots(1, 2, figsize=(13, 6), dpi=130, layout="constrained", width_ratios=[1, 1.1])
     theory = {row.name: standard.input_rate * result.theory(row) for row in [standard, *reusing]}
-    # The frozen cache is so much faster that its bar, drawn whole, would hide all the others.
+    # The frozen cache is so much faster that its full bar would dwarf all others.
     longest = 1.3 * max([*theory.values(), *(row.input_rate for row in [standard, *reusing])])
     for place, row in enumerate(result.rows):
       color = style[row.name][0]
       bars.barh(place, min(row.input_rate, longest), color=color, height=0.6, hatch="//" if row is frozen else None,
                 edgecolor="white", linewidth=0)
       cut = row.input_rate > longest
-      # At the foot of the bar, away from the theory; beside it where the bar is too short.
+      # At the foot of the bar, away from the theory; beside the bar if it is too short.
       inside = row.input_rate > 0.3 * longest
       bars.text(
           0.02 * longest if inside else max(row.input_rate, theory.get(row.name, 0)) + 0.02 * longest, place,
           f"{row.input_rate:,.0f}" + (" →" if cut else ""), va="center", color="white" if inside else "black",
           fontweight="bold", bbox={"facecolor": color, "edgecolor": "none", "pad": 2} if cut else None)
       if row in reusing:
-        label = "theory: what is reused costs 1/r or 1/e" if row is reusing[0] else None
+        label = "theory: reused work costs 1/r or 1/e" if row is reusing[0] else None
         bars.plot([theory[row.name]] * 2, [place - 0.38, place + 0.38], color="black", linewidth=3, label=label)
     names = [row.name for row in result.rows[:-1]] + ["frozen cache\n(the same images\nin every epoch)"]
     bars.set_yticks(range(len(names)), names)
