@@ -212,7 +212,7 @@ def test_iterators_in_functions():
 
 def epochs_known(name):
   """How many epochs the stage of this name has begun; none when there is no such stage any more."""
-  return len(native.ops().refurbish_tf_refurbish_counts(stage=name))
+  return len(native.rows(native.ops().refurbish_tf_refurbish_counts(stage=name)))
 
 
 @pytest.mark.parametrize("use", [

@@ -19,10 +19,6 @@ namespace refurbish_tf {
 // The key of how many elements were yielded or read.
 inline constexpr char kPosition[] = "position";
 
-// `stage` is its name in messages, "refurbish" or "echo"; `what` ends without a
-// full stop.
-absl::Status DamagedCheckpoint(absl::string_view stage, absl::string_view what);
-
 // An element that was read ahead, or the error that came in its place.
 struct Result {
   absl::Status status;

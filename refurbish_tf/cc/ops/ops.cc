@@ -13,6 +13,13 @@ absl::Status VectorShape(tensorflow::shape_inference::InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// Names, and rows of numbers that have them.
+absl::Status NamedRowsShape(tensorflow::shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Vector(c->UnknownDim()));
+  c->set_output(1, c->Matrix(c->UnknownDim(), c->UnknownDim()));
+  return absl::OkStatus();
+}
+
 REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
@@ -61,26 +68,20 @@ thread pool has threads, 0 for no thread.
 
 REGISTER_OP("RefurbishTf>RefurbishCounts")
     .Input("stage: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 7));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-A row an epoch: fresh, cached, evicted, absent, bytes, and the nanoseconds waited
-for fresh samples and for the store.
-)doc");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The counts of refurbish_tf.EpochStats by name, one row for each epoch.");
 
 REGISTER_OP("RefurbishTf>RefurbishDescription")
     .Input("stage: string")
+    .Output("names: string")
     .Output("description: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<7>)
+    .SetShapeFn(NamedRowsShape)
     .Doc(R"doc(
-The number of samples and how many of them the store can hold, both -1 while
-unknown; whether the source has random access; the seed and the seed of the order;
-whether the partial and the final function run inline.
+What describes a stage, by name, in one row. Numbers of samples are -1 while unknown.
 )doc");
 
 REGISTER_OP("RefurbishTf>FirstStream")
@@ -203,16 +204,11 @@ the dataset find it by. num_parallel_reads: -1 to leave it to the op.
 
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 3));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-A row for each iterator of an adaptive echo stage: fresh and repeated elements, and
-the nanoseconds waited for fresh ones.
-)doc");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The counts of refurbish_tf.EchoStats by name, one row for each iterator.");
 
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .Input("store: string")
@@ -297,10 +293,11 @@ REGISTER_OP("RefurbishTf>CacheStoreClear")
 
 REGISTER_OP("RefurbishTf>CacheStoreStats")
     .Input("store: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<13>)
-    .Doc("The fields of refurbish_tf.CacheStoreStats.");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The fields of refurbish_tf.CacheStoreStats by name, in one row.");
 
 }  // namespace
 }  // namespace refurbish_tf

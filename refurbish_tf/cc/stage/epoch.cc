@@ -253,7 +253,6 @@ void Epoch::DecideFromMemory() {
 
 void Epoch::DecideOne(const Slot& slot) {
   Place place;
-  place.index = slot.index;
   if (!requested_[slot.index] && !TakeStored(slot.index, &place)) {
     const bool passed = !random_access_ && slot.index < stream_position_;
     if (passed || ClaimedByOther(slot.index)) {
@@ -262,7 +261,10 @@ void Epoch::DecideOne(const Slot& slot) {
       return;
     }
     Ask(slot.index);
-    if (random_access_) requests_.push_back(slot.index);
+  }
+  if (random_access_ && place.from == Place::From::kSource) {
+    place.index = slot.index;
+    requests_.push_back(slot.index);
   }
   place.absent = place.from == Place::From::kSource && !slot.fresh;
   decided_.push_back(std::move(place));
@@ -271,10 +273,10 @@ void Epoch::DecideOne(const Slot& slot) {
 bool Epoch::TakeStored(uint32_t index, Place* place) {
   CacheStore<Sample>& store = store_->store();
   const GenerationRange wanted = Wanted(index);
-  place->index = index;
   if (read_ahead_ != nullptr) {
     served_[index] = store.Contains(index, wanted);
     if (!served_[index]) return false;
+    place->index = index;
     place->from = Place::From::kReading;
     place->wanted = {next_ticket_++, index, wanted};
     to_read_.push_back(place->wanted);
@@ -287,8 +289,10 @@ bool Epoch::TakeStored(uint32_t index, Place* place) {
   served_[index] = scheduled() && !Reused(index)
                        ? store.Take(index, wanted, &place->sample, &found)
                        : store.Get(index, wanted, &place->sample, &found);
-  if (served_[index]) place->from = Place::From::kStore;
-  return served_[index];
+  if (!served_[index]) return false;
+  place->index = index;
+  place->from = Place::From::kStore;
+  return true;
 }
 
 void Epoch::WantReads() {
@@ -302,18 +306,19 @@ void Epoch::StartReads() {
 }
 
 bool Epoch::Read(Place* place) {
+  StartReads();
   Generation found;
   bool hit;
   {
     Stopwatch wait(&counters_->store_wait_nanos);
     hit = read_ahead_->Get(place->wanted, &place->sample, &found);
   }
-  hit = hit && (Exact() || shared_->generations.Use(place->index, found));
+  hit = hit && (Exact() || shared_->generations.Use(*place->index, found));
   absl::MutexLock lock(&mu_);
   --num_reading_;
   changed_.SignalAll();
   // It counts as served until then, so that a stream does not yield it, too.
-  if (!hit) deferred_.push_back(place->index);
+  if (!hit) deferred_.push_back(*place->index);
   return hit;
 }
 
@@ -326,10 +331,9 @@ bool Epoch::HandedOut(std::optional<uint32_t> index) {
 
 // The source -------------------------------------------------------------------
 
-void Epoch::BeginInput(bool anew) {
+void Epoch::ReadAnew() {
   absl::MutexLock lock(&mu_);
   stream_position_ = 0;
-  if (!anew) return;
   // The order has been walked to its end, so what was requested before is of no
   // more use.
   std::fill(requested_.begin(), requested_.end(), false);
@@ -366,12 +370,6 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
     ahead.bytes = kLeastTakenBytes + SampleBytes(ahead.sample);
     taken_bytes_ += ahead.bytes;
   }
-  return requests_[n];
-}
-
-std::optional<uint32_t> Epoch::Requested(size_t n) const {
-  absl::MutexLock lock(&mu_);
-  if (n >= requests_.size()) return std::nullopt;
   return requests_[n];
 }
 

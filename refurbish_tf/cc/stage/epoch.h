@@ -3,7 +3,6 @@
 #ifndef REFURBISH_TF_CC_STAGE_EPOCH_H_
 #define REFURBISH_TF_CC_STAGE_EPOCH_H_
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
@@ -22,15 +22,16 @@
 
 namespace refurbish_tf {
 
-// The counts of an epoch, which outlive it.
-struct EpochCounters {
-  std::atomic<int64_t> fresh{0};
-  std::atomic<int64_t> cached{0};
-  std::atomic<int64_t> evicted{0};
-  std::atomic<int64_t> absent{0};
-  std::atomic<int64_t> bytes{0};
-  std::atomic<int64_t> fresh_wait_nanos{0};
-  std::atomic<int64_t> store_wait_nanos{0};
+// The counts of an epoch, which outlive it. `EpochStats` in stats.py says what they
+// are.
+struct EpochCounters : Counters {
+  Count fresh{this, "fresh"};
+  Count cached{this, "cached"};
+  Count evicted{this, "evicted"};
+  Count absent{this, "absent"};
+  Count bytes{this, "bytes"};
+  Count fresh_wait_nanos{this, "fresh_wait_nanos"};
+  Count store_wait_nanos{this, "store_wait_nanos"};
 };
 
 // What comes at a place of the epoch.
@@ -41,8 +42,8 @@ struct Place {
     kSource,  // The next one that is read from the source.
   };
   From from = From::kSource;
-  // Of `kSource` on a stream it is known when it has been read.
-  uint32_t index = 0;
+  // Of `kSource` on a stream it is empty until it has been read.
+  std::optional<uint32_t> index;
   Sample sample;
   WantedSample wanted;  // Of `kReading`.
   int64_t bytes = 0;  // Counted as taken ahead.
@@ -119,7 +120,8 @@ class Epoch {
   // Begins the reads that were decided on since. It opens files and reads what is
   // in the page cache, so it is for who holds no lock.
   void StartReads();
-  // Ends a read. False when the sample was not there: it is deferred.
+  // The same, and ends the read of this place. False when the sample was not there:
+  // it is deferred.
   bool Read(Place* place) ABSL_LOCKS_EXCLUDED(mu_);
 
   // What came at the place was handed out, or its error. `index` is empty where an
@@ -128,16 +130,14 @@ class Epoch {
 
   // The source. ---------------------------------------------------------------
 
-  // It begins to be read from its start. `anew`: for what is missing at the end of
+  // It is about to be read from its start again, for what is missing at the end of
   // the order.
-  void BeginInput(bool anew) ABSL_LOCKS_EXCLUDED(mu_);
+  void ReadAnew() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Random access: the index of the `n`-th sample to prepare, or OutOfRange when
   // there is none. May be called by several sources, each counting from 0, and for
   // the same `n` again. Waits where too much has been taken ahead.
   absl::StatusOr<size_t> Request(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
-  // Random access: what was requested as the `n`-th, if anything was.
-  std::optional<uint32_t> Requested(size_t n) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Stream: what to do at its current position.
   struct Advance {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -18,51 +19,39 @@ absl::Status OtherPipeline(const char* what, const std::string& given,
       "checkpoint."));
 }
 
-absl::Status DamagedCheckpoint(const std::string& what) {
-  return absl::DataLossError(absl::StrCat(
-      "The checkpoint of refurbish is damaged: ", what,
-      ". Use another checkpoint, or begin the epoch anew without this part of "
-      "it."));
-}
-
 absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
   for (const auto& [key, number] :
        {std::pair<const char*, uint64_t>{"next_epoch", saved.next_epoch},
         {"number", saved.number},
         {"origin", saved.origin}}) {
     if (number >= kMaxEpochs) {
-      return DamagedCheckpoint(absl::StrCat(
-          "its ", key, " is ", static_cast<int64_t>(number),
-          ", but must be at least 0 and below ", kMaxEpochs));
+      return DamagedCheckpoint("refurbish", "its ", key, " is ", static_cast<int64_t>(number),
+          ", but must be at least 0 and below ", kMaxEpochs);
     }
   }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
       (saved.num_samples <= 0 ||
        saved.num_samples > static_cast<int64_t>(kMaxSamples))) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its num_samples is ", saved.num_samples, ", but must be at least 1 and "
-        "at most ", kMaxSamples));
+    return DamagedCheckpoint("refurbish", "its num_samples is ", saved.num_samples, ", but must be at least 1 and "
+        "at most ", kMaxSamples);
   }
   if (saved.scheduled &&
       (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its num_kept is ", saved.num_kept, ", but must be at least 0 and at "
-        "most num_samples, ", saved.num_samples));
+    return DamagedCheckpoint("refurbish", "its num_kept is ", saved.num_kept, ", but must be at least 0 and at "
+        "most num_samples, ", saved.num_samples);
   }
   if (saved.scheduled && saved.begun && saved.number < saved.origin) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its epoch ", saved.number, " is before the first one that its schedule "
-        "has, ", saved.origin));
+    return DamagedCheckpoint("refurbish", "its epoch ", saved.number, " is before the first one that its schedule "
+        "has, ", saved.origin);
   }
   for (const auto& [key, tensor, dtype] :
        {std::tuple<const char*, const tensorflow::Tensor&, tensorflow::DataType>{
             "yielded", saved.yielded, tensorflow::DT_UINT8},
         {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32}}) {
     if (tensor.dtype() != dtype || tensor.dims() != 1) {
-      return DamagedCheckpoint(absl::StrCat(
-          "its ", key, " is ", tensorflow::DataTypeString(tensor.dtype()),
+      return DamagedCheckpoint("refurbish", "its ", key, " is ", tensorflow::DataTypeString(tensor.dtype()),
           tensor.shape().DebugString(), ", but must be a vector of ",
-          tensorflow::DataTypeString(dtype)));
+          tensorflow::DataTypeString(dtype));
     }
   }
   const auto yielded = saved.yielded.vec<uint8_t>();
@@ -74,16 +63,14 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
           ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)
           : bytes == (saved.num_samples + 7) / 8;
   if (!fits) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its yielded has ", bytes, " bytes, which is not one bit for each of ",
-        saved.num_samples, " samples"));
+    return DamagedCheckpoint("refurbish", "its yielded has ", bytes, " bytes, which is not one bit for each of ",
+        saved.num_samples, " samples");
   }
   if (saved.num_samples != kUnknownSamples) num_samples = saved.num_samples;
   if (num_samples == kUnknownSamples) return absl::OkStatus();
   const auto beyond = [num_samples](int64_t index) {
-    return DamagedCheckpoint(absl::StrCat(
-        "it says that sample ", index, " was yielded, but there are ",
-        num_samples));
+    return DamagedCheckpoint("refurbish", "it says that sample ", index, " was yielded, but there are ",
+        num_samples);
   };
   for (int64_t byte = num_samples / 8; byte < bytes; ++byte) {
     for (int bit = 0; bit < 8; ++bit) {

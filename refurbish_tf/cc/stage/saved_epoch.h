@@ -17,8 +17,6 @@ inline constexpr int64_t kUnknownSamples = -1;
 // The error of a checkpoint that does not fit.
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);
-// The error of a checkpoint that no pipeline has saved.
-absl::Status DamagedCheckpoint(const std::string& what);
 
 // What a checkpoint says of an epoch: enough to go on with it in another process,
 // and nothing that the cache store holds.

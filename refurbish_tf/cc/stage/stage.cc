@@ -234,6 +234,11 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   return MakeEpoch(std::move(parts));
 }
 
+void Stage::CountBytes() const {
+  if (counters_.empty()) return;
+  counters_.back()->bytes = store_->store().Stats().bytes;
+}
+
 Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
   if (shared_ != nullptr) {
     shared_->job->BeginEpoch(number);
@@ -245,9 +250,7 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     }
   }
   last_begun_ = std::max(last_begun_, number);
-  if (!counters_.empty()) {
-    counters_.back()->bytes = store_->store().Stats().bytes;
-  }
+  CountBytes();
   counters_.push_back(std::make_shared<EpochCounters>());
   epochs_.erase(std::remove_if(
                     epochs_.begin(), epochs_.end(),
@@ -350,7 +353,7 @@ void Stage::KeepEndError(const absl::Status& error) {
 }
 
 absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
-                         const Sample& sample) {
+                         Generation generation, const Sample& sample) {
   std::shared_ptr<SampleStore> sample_store;
   std::shared_ptr<const Schedule> schedule;
   uint64_t seed;
@@ -376,7 +379,6 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   }
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {
-      const Generation generation = epoch.PreparedGeneration(index);
       if (store.Put(index, generation, sample) == PutResult::kNewerKept &&
           !store.shared() && !NewerEpochIsAlive(epoch.number())) {
         // The stage was set back to before that one was prepared, and nobody is
@@ -388,12 +390,12 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   } else if (schedule != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
     if (epoch.number() == schedule->origin() && schedule->Kept(index)) {
-      store.Put(index, epoch.number(), sample);
+      store.Put(index, generation, sample);
     }
   } else if (reused && store.max_bytes() == kUnlimited) {
-    store.Put(index, epoch.number(), sample);
+    store.Put(index, generation, sample);
   } else if (reused) {
-    fitting_.Put(seed, epoch.number(), index, sample, store);
+    fitting_.Put(seed, generation, index, sample, store);
   }
   return absl::OkStatus();
 }
@@ -415,31 +417,24 @@ uint64_t Stage::order_seed() const {
   return *options_.schedule.order_seed;
 }
 
-std::vector<EpochCounts> Stage::Counts() const {
+std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
   absl::MutexLock lock(&mu_);
-  std::vector<EpochCounts> counts;
-  counts.reserve(counters_.size());
-  for (const auto& epoch : counters_) {
-    counts.push_back({epoch->fresh, epoch->cached, epoch->evicted,
-                      epoch->absent, epoch->bytes, epoch->fresh_wait_nanos,
-                      epoch->store_wait_nanos});
-  }
-  if (!counts.empty()) counts.back().bytes = store_->store().Stats().bytes;
-  return counts;
+  CountBytes();
+  return {counters_.begin(), counters_.end()};
 }
 
-StageDescription Stage::Describe() const {
+NamedNumbers Stage::Describe() const {
   absl::MutexLock lock(&mu_);
-  StageDescription description;
-  description.num_samples = options_.num_samples;
-  if (schedule_ != nullptr) description.num_kept = schedule_->capacity();
-  description.random_access = options_.random_access;
-  description.seed = static_cast<int64_t>(options_.schedule.seed);
-  description.order_seed =
-      static_cast<int64_t>(options_.schedule.order_seed.value_or(0));
-  description.partial_inline = options_.partial_inline;
-  description.final_inline = options_.final_inline;
-  return description;
+  const ScheduleOptions& schedule = options_.schedule;
+  const int64_t num_kept =
+      schedule_ == nullptr ? kUnknownSamples : schedule_->capacity();
+  return {{"num_samples", options_.num_samples},
+          {"num_kept", num_kept},
+          {"random_access", options_.random_access},
+          {"seed", static_cast<int64_t>(schedule.seed)},
+          {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
+          {"partial_inline", options_.partial_inline},
+          {"final_inline", options_.final_inline}};
 }
 
 }  // namespace refurbish_tf

@@ -35,27 +35,6 @@ struct StageOptions {
   bool final_inline = true;
 };
 
-struct EpochCounts {
-  int64_t fresh = 0;    // Prepared in this epoch, for whatever reason.
-  int64_t cached = 0;   // Taken from the store.
-  int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
-  int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
-  int64_t bytes = 0;    // Held by the store when the next epoch begins, or now.
-  int64_t fresh_wait_nanos = 0;  // Waited for fresh samples from upstream,
-  int64_t store_wait_nanos = 0;  // and for a store to read.
-};
-
-// What there is to say of a stage without having counted anything.
-struct StageDescription {
-  int64_t num_samples = kUnknownSamples;
-  int64_t num_kept = kUnknownSamples;  // How many of them the store can hold.
-  bool random_access = false;          // Else the source is a stream.
-  int64_t seed = 0;
-  int64_t order_seed = 0;
-  bool partial_inline = true;
-  bool final_inline = true;
-};
-
 // Found again by its name.
 //
 // Lock order: `mu_`, then those of `UsedGenerations` and of the store. What takes
@@ -110,14 +89,18 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Keeps a sample that has been prepared in `epoch`, if it is to be kept.
-  absl::Status Keep(const Epoch& epoch, uint32_t index, const Sample& sample)
+  absl::Status Keep(const Epoch& epoch, uint32_t index, Generation generation,
+                    const Sample& sample)
       ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
   // A checkpoint may have brought another one than was given.
   uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
-  StageDescription Describe() const ABSL_LOCKS_EXCLUDED(mu_);
+  // By epoch.
+  std::vector<std::shared_ptr<const EpochCounters>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // What `rtf.describe` tells. Numbers of samples are kUnknownSamples while unknown.
+  NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // What an epoch is made of, which takes time proportional to the number of
@@ -162,6 +145,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status TakeOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the store, for the newest epoch.
+  void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;

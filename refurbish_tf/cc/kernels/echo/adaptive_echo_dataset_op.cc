@@ -1,6 +1,5 @@
 // Data echoing with the factor that the moment asks for: repeats the newest
 // element of its input while no newer one is ready.
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
@@ -38,10 +38,10 @@ constexpr char kBuffered[] = "buffered";
 constexpr size_t kBufferSize = 2;
 
 // What an iterator has yielded. Outlives it.
-struct EchoCounters {
-  std::atomic<int64_t> fresh{0};
-  std::atomic<int64_t> repeated{0};
-  std::atomic<int64_t> fresh_wait_nanos{0};
+struct EchoCounters : Counters {
+  Count fresh{this, "fresh"};
+  Count repeated{this, "repeated"};
+  Count fresh_wait_nanos{this, "fresh_wait_nanos"};
 };
 
 // The counts of a stage, an entry for each iterator that was read.
@@ -53,7 +53,7 @@ class EchoStage {
     return counters_.back();
   }
 
-  std::vector<std::shared_ptr<const EchoCounters>> Counters() const
+  std::vector<std::shared_ptr<const EchoCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {counters_.begin(), counters_.end()};
@@ -387,13 +387,13 @@ void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,
 absl::Status EchoCounts(OpKernelContext* ctx) {
   const std::shared_ptr<EchoStage> stage =
       Registry<EchoStage>::Global().Find(ctx->input(0).scalar<tstring>()());
-  std::vector<std::array<int64_t, 3>> rows;
+  std::vector<NamedNumbers> iterators;
   if (stage != nullptr) {
-    for (const auto& of : stage->Counters()) {
-      rows.push_back({of->fresh, of->repeated, of->fresh_wait_nanos});
+    for (const auto& counts : stage->Counts()) {
+      iterators.push_back(counts->Read());
     }
   }
-  ctx->set_output(0, Matrix(rows));
+  SetNamedRows(ctx, iterators);
   return absl::OkStatus();
 }
 

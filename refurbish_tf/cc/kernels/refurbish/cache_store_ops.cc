@@ -155,12 +155,19 @@ absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
   } else {
     counts.store = store.store().Stats();
   }
-  ctx->set_output(
-      0, Vector({counts.store.entries, counts.store.bytes, counts.store.hits,
-                 counts.store.misses, counts.store.evictions, counts.disk_bytes,
-                 counts.segments, counts.compactions, counts.bytes_moved,
-                 counts.corrupt, counts.foreign_hits, counts.failed_writes,
-                 counts.epochs}));
+  SetNamedRows(ctx, {{{"entries", counts.store.entries},
+                      {"bytes", counts.store.bytes},
+                      {"hits", counts.store.hits},
+                      {"misses", counts.store.misses},
+                      {"evictions", counts.store.evictions},
+                      {"disk_bytes", counts.disk_bytes},
+                      {"segments", counts.segments},
+                      {"compactions", counts.compactions},
+                      {"moved_bytes", counts.bytes_moved},
+                      {"corrupt", counts.corrupt},
+                      {"foreign_hits", counts.foreign_hits},
+                      {"failed_writes", counts.failed_writes},
+                      {"epochs", counts.epochs}}});
   return absl::OkStatus();
 }
 

@@ -125,7 +125,7 @@ absl::Status RefurbishIterator::GetNextInternal(
     return sample.status;
   }
   told_ |= absl::IsDataLoss(sample.status);
-  const bool last = epoch_->HandedOut(sample.index);
+  const bool last = epoch_->HandedOut(sample.place.index);
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;

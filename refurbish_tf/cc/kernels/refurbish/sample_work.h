@@ -29,8 +29,6 @@ struct StageFunction {
 
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
-  // Of the sample, when it is known.
-  std::optional<uint32_t> index;
   bool fresh = false;
   bool keep = true;
   // What comes: the sample as far as it has come, or what went wrong.

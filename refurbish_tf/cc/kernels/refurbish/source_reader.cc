@@ -23,7 +23,7 @@ SourceReader::~SourceReader() {
   epoch_->Close();
 }
 
-absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
+absl::Status SourceReader::Begin(IteratorContext* ctx) {
   IteratorContext::Params params(ctx);
   // A thread of a random-access source must not begin to read before the first
   // request comes with its index mapper.
@@ -34,18 +34,11 @@ absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
   if (epoch_->random_access()) {
     // Once, as copying a context takes as long as reading a small element.
     IteratorContext::Params mapped(ctx);
-    mapped.index_mapper = [epoch = epoch_](size_t n) {
-      return epoch->Request(n);
+    mapped.index_mapper = [epoch = epoch_, first = num_lost_](size_t n) {
+      return epoch->Request(first + n);
     };
     mapped_.emplace(std::move(mapped));
   }
-  epoch_->BeginInput(anew);
-  num_read_ = 0;
-  buffer_.clear();
-  buffer_bytes_ = 0;
-  stream_ended_ = false;
-  position_known_ = true;
-  failed_ = absl::OkStatus();
   return absl::OkStatus();
 }
 
@@ -53,45 +46,47 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   input_.reset();
   // Whatever the old one says, so that its error comes once.
-  TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/true));
+  epoch_->ReadAnew();
+  num_lost_ = 0;
+  buffer_.clear();
+  buffer_bytes_ = 0;
+  stream_ended_ = false;
+  position_known_ = true;
+  failed_ = absl::OkStatus();
   return status;
 }
 
 absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
   if (input_ == nullptr) return absl::OkStatus();
   std::vector<Tensor> past_the_end;
-  std::optional<uint32_t> index;
+  std::optional<uint32_t> index(0);
   TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
   if (!index.has_value()) return absl::OkStatus();
-  return absl::InternalError("A sample arrived that was not asked for.");
+  return absl::InternalError(absl::StrCat(
+      source_->DebugString(), " yields elements that were not asked for."));
 }
 
 absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::vector<Tensor>* tensors,
                                 std::optional<uint32_t>* index) {
-  index->reset();
-  if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
-  return epoch_->random_access() ? ReadRequested(tensors, index)
-                                 : ReadShuffled(ctx, tensors, index);
-}
-
-absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
-                                         std::optional<uint32_t>* index) {
-  bool end = false;
-  absl::Status status = input_->GetNext(&*mapped_, tensors, &end);
-  if (status.ok() && end) return status;
-  *index = epoch_->Requested(num_read_);
-  if (index->has_value()) ++num_read_;
-  if (status.ok() && !index->has_value()) {
-    return absl::InternalError(absl::StrCat(
-        source_->DebugString(), " yields elements that were not asked for."));
+  absl::Status status = input_ == nullptr ? Begin(ctx) : absl::OkStatus();
+  if (!status.ok()) {
+    ++num_lost_;
+    index->reset();
+    return status;
   }
+  if (!epoch_->random_access()) return ReadShuffled(ctx, tensors, index);
+  // Claims, requests and reads come in the same order, so this is `*index`.
+  bool end = false;
+  status = input_->GetNext(&*mapped_, tensors, &end);
+  if (status.ok() && end) index->reset();
   return status;
 }
 
 absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
                                         std::vector<Tensor>* tensors,
                                         std::optional<uint32_t>* index) {
+  index->reset();
   while (failed_.ok() && !stream_ended_ &&
          buffer_bytes_ < shuffle_buffer_.bytes &&
          static_cast<int64_t>(buffer_.size()) < shuffle_buffer_.elements) {

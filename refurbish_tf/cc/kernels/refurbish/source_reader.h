@@ -42,12 +42,13 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `index` is empty at the end; with an error,
-  // it is that of the sample that failed, if there is one.
+  // Reads the next sample to prepare. `*index` is that of the claimed place, which a
+  // source read by index delivers; a stream sets it. Empty at the end, and with an
+  // error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
-  // From its start, after its end was read.
+  // Reads on from its start, after its end was read.
   absl::Status BeginAnew(IteratorContext* ctx);
 
   // So that a `cache` upstream sees its end, and a source that has grown is
@@ -68,9 +69,7 @@ class SourceReader {
     int64_t bytes;
   };
 
-  absl::Status Begin(IteratorContext* ctx, bool anew);
-  absl::Status ReadRequested(std::vector<Tensor>* tensors,
-                             std::optional<uint32_t>* index);
+  absl::Status Begin(IteratorContext* ctx);
   absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
                             std::optional<uint32_t>* index);
   absl::Status ReadStream(IteratorContext* ctx, std::vector<Tensor>* tensors,
@@ -88,7 +87,9 @@ class SourceReader {
   std::optional<IteratorContext> mapped_;
   // Null until a sample has to be prepared.
   std::unique_ptr<IteratorBase> input_;
-  size_t num_read_ = 0;
+  // Samples that were claimed before the source could be opened: their errors have
+  // been handed out, so they are not requested again.
+  size_t num_lost_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;

@@ -1,11 +1,11 @@
 // What there is to know of stages, found by their names, and of waiting for them.
-#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/stage.h"
@@ -33,32 +33,24 @@ std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
 }
 
 absl::Status StageCounts(OpKernelContext* ctx) {
-  std::vector<std::array<int64_t, 7>> rows;
+  std::vector<NamedNumbers> epochs;
   if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
-    for (const EpochCounts& of : stage->Counts()) {
-      rows.push_back({of.fresh, of.cached, of.evicted, of.absent, of.bytes,
-                      of.fresh_wait_nanos, of.store_wait_nanos});
-    }
+    for (const auto& epoch : stage->Counts()) epochs.push_back(epoch->Read());
   }
-  ctx->set_output(0, Matrix(rows));
-  return absl::OkStatus();
-}
-
-absl::Status DescribeStage(OpKernelContext* ctx) {
-  StageDescription description;
-  if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
-    description = stage->Describe();
-  }
-  ctx->set_output(0, Vector({description.num_samples, description.num_kept,
-                             description.random_access, description.seed,
-                             description.order_seed, description.partial_inline,
-                             description.final_inline}));
+  SetNamedRows(ctx, epochs);
   return absl::OkStatus();
 }
 
 absl::Status NoStage() {
   return absl::FailedPreconditionError(
       "There is nothing left of this refurbish stage in this process.");
+}
+
+absl::Status DescribeStage(OpKernelContext* ctx) {
+  const std::shared_ptr<Stage> stage = FindStage(ctx);
+  if (stage == nullptr) return NoStage();
+  SetNamedRows(ctx, {stage->Describe()});
+  return absl::OkStatus();
 }
 
 // What `Stage::Save` returns, as numbers.
@@ -84,14 +76,14 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   const Tensor& state = ctx->input(1);
   const Tensor& reuse_factor = ctx->input(2);
   if (state.shape() != TensorShape({kStateSize})) {
-    return DamagedCheckpoint(
-        absl::StrCat("its state has shape ", state.shape().DebugString(),
-                     ", but must have [", kStateSize, "]"));
+    return DamagedCheckpoint("refurbish", "its state has shape ",
+                             state.shape().DebugString(), ", but must have [",
+                             kStateSize, "]");
   }
   if (reuse_factor.dims() != 0) {
-    return DamagedCheckpoint(absl::StrCat("its reuse_factor has shape ",
-                                          reuse_factor.shape().DebugString(),
-                                          ", but must be one"));
+    return DamagedCheckpoint("refurbish", "its reuse_factor has shape ",
+                             reuse_factor.shape().DebugString(),
+                             ", but must be a scalar");
   }
   const auto values = state.vec<int64_t>();
   SavedEpoch saved;
