@@ -11,8 +11,8 @@ namespace refurbish_tf {
 
 using NamedNumbers = std::vector<std::pair<const char*, int64_t>>;
 
-// The base of a struct of counts. Each is declared with the name of the attribute
-// that it has in Python, so that a new one is one line here and one there:
+// The base of a struct of counts. Each is declared with the name of its
+// attribute in Python, so a new one is one line here and one there:
 //
 //   struct EchoCounters : Counters {
 //     Count fresh{this, "fresh"};
@@ -33,7 +33,7 @@ class Counters {
 
   NamedNumbers Read() const {
     NamedNumbers numbers;
-    for (const auto& [name, count] : counts_) numbers.emplace_back(name, *count);
+    for (const auto& [name, count] : counts_) numbers.push_back({name, *count});
     return numbers;
   }
 

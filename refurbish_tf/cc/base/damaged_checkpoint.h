@@ -8,13 +8,13 @@
 
 namespace refurbish_tf {
 
-// `stage` is its name in messages, "refurbish" or "echo"; `what` is put together as
-// by `StrCat` and ends without a full stop.
+// `stage` is its name in messages, "refurbish" or "echo"; `what` is put
+// together as by `StrCat` and ends without a full stop.
 template <class... Parts>
 absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
   return absl::DataLossError(absl::StrCat(
       "The checkpoint of ", stage, " is damaged: ", what...,
-      ". Use another checkpoint, or begin the epoch anew without this part of "
+      ". Use another checkpoint, or start the epoch over without this part of "
       "it."));
 }
 

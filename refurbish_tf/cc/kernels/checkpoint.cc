@@ -55,8 +55,9 @@ absl::Status CheckpointReader::Read(absl::string_view key,
     // It says no more than the key.
     return absl::NotFoundError(absl::StrCat(
         "The checkpoint has no ", key, " for the ", stage_, " stage at ",
-        prefix_, ", so it was saved by another pipeline or is damaged. Build "
-        "the pipeline as it was then, or begin the epoch anew without this "
+        prefix_,
+        ", so it was saved by another pipeline or is damaged. Build "
+        "the pipeline as it was then, or start the epoch over without this "
         "part of the checkpoint."));
   }
   TF_RETURN_IF_ERROR(status);

@@ -30,8 +30,8 @@ inline Tensor Vector(std::initializer_list<int64_t> values) {
   return tensor;
 }
 
-// Outputs rows of numbers, each with the same names, for `native.rows` in Python:
-// the names (string [columns]), then the numbers (int64 [rows, columns]).
+// Outputs rows of numbers with the same names, for `native.rows` in Python: the
+// names (string [columns]) and the numbers (int64 [rows, columns]).
 inline void SetNamedRows(OpKernelContext* ctx,
                          const std::vector<NamedNumbers>& rows) {
   const int64_t num_rows = rows.size();

@@ -72,7 +72,7 @@ REGISTER_OP("RefurbishTf>RefurbishCounts")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn(NamedRowsShape)
-    .Doc("The counts of refurbish_tf.EpochStats by name, one row for each epoch.");
+    .Doc("The counts of refurbish_tf.EpochStats, by name, a row per epoch.");
 
 REGISTER_OP("RefurbishTf>RefurbishDescription")
     .Input("stage: string")
@@ -208,7 +208,7 @@ REGISTER_OP("RefurbishTf>EchoCounts")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn(NamedRowsShape)
-    .Doc("The counts of refurbish_tf.EchoStats by name, one row for each iterator.");
+    .Doc("The counts of refurbish_tf.EchoStats, by name, a row per iterator.");
 
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .Input("store: string")

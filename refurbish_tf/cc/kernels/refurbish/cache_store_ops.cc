@@ -1,4 +1,4 @@
-// The lookup ops of `CacheStore`.
+// The ops of `CacheStore`.
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +28,8 @@ absl::Status ParseStore(OpKernelContext* ctx,
                         std::shared_ptr<SampleStore>* store) {
   const Tensor& id = ctx->input(0);
   if (!tensorflow::TensorShapeUtils::IsScalar(id.shape())) {
-    return absl::InvalidArgumentError("`store` must be a scalar.");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`store` must be a scalar, got shape ", id.shape().DebugString(), "."));
   }
   TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id.scalar<tstring>()()));
   return absl::OkStatus();
@@ -181,7 +182,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   const auto names = ctx->input(1).flat<tstring>();
   const auto values = ctx->input(2).flat<tstring>();
   if (names.size() != values.size()) {
-    return absl::InvalidArgumentError("A value for each name is needed.");
+    return absl::InvalidArgumentError("`values` must have one for each name.");
   }
   Settings settings;
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
@@ -189,7 +190,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   if (status.ok()) {
     status = store.Agree(settings, ctx->input(3).scalar<bool>()());
   }
-  // For the user all of these are a wrong argument.
+  // To the user each of these is a bad argument.
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
   settings = store.disk()->settings();
   const TensorShape shape({static_cast<int64_t>(settings.size())});

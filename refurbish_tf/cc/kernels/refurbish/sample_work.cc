@@ -67,7 +67,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
   if (index.has_value()) return OrderedWorkers::Outcome::kRun;
   if (epoch_->num_samples_known()) {
     sample.status =
-        absl::InternalError("A sample that was asked for did not arrive.");
+        absl::InternalError("The source ended before a requested sample.");
     return OrderedWorkers::Outcome::kDone;
   }
   epoch_->ArrivalsEnded();
@@ -134,7 +134,7 @@ absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
           tensor.shape().DebugString(), ", but its element_spec says ",
           tensorflow::DataTypeString(functions_.sample_types[i]),
           functions_.sample_shapes[i].DebugString(),
-          ". Let it return the same structure for every sample."));
+          ". Make it return the same structure for every sample."));
     }
   }
   return absl::OkStatus();

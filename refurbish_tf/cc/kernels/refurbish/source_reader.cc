@@ -19,7 +19,7 @@ SourceReader::SourceReader(const DatasetBase* source,
       random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
 
 SourceReader::~SourceReader() {
-  // A thread of the source may wait there.
+  // A thread of the source may wait in `Epoch::Request`.
   epoch_->Close();
 }
 
@@ -32,7 +32,7 @@ absl::Status SourceReader::Begin(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(
       source_->MakeIterator(&input_ctx, parent_, prefix_, &input_));
   if (epoch_->random_access()) {
-    // Once, as copying a context takes as long as reading a small element.
+    // Made once: copying a context takes as long as reading a small element.
     IteratorContext::Params mapped(ctx);
     mapped.index_mapper = [epoch = epoch_, first = num_lost_](size_t n) {
       return epoch->Request(first + n);
@@ -45,7 +45,7 @@ absl::Status SourceReader::Begin(IteratorContext* ctx) {
 absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   input_.reset();
-  // Whatever the old one says, so that its error comes once.
+  // Also after an error of the old one, so that it comes once.
   epoch_->ReadAnew();
   num_lost_ = 0;
   buffer_.clear();
@@ -59,7 +59,7 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
 absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
   if (input_ == nullptr) return absl::OkStatus();
   std::vector<Tensor> past_the_end;
-  std::optional<uint32_t> index(0);
+  std::optional<uint32_t> index(0);  // Reset at the end.
   TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
   if (!index.has_value()) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(
@@ -93,7 +93,7 @@ absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
-    // Told when what was read before has come.
+    // Returned when all that was read before it has been handed out.
     if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;
@@ -126,8 +126,8 @@ absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
     // the input has come.
     absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
     if (ctx->cancellation_manager()->IsCancelled()) return status;
-    // That an element which nobody wants fails is of no interest, but how many
-    // were lost with it is not known.
+    // The error of an unwanted element does not matter, but it is unknown how
+    // many elements were lost with it.
     position_known_ = position_known_ && status.ok();
     if (status.ok() && end) {
       failed_ = OtherLength("fewer than");
@@ -177,11 +177,11 @@ absl::Status SourceReader::ReadStream(IteratorContext* ctx,
 }
 
 absl::Status SourceReader::OtherLength(const char* comparison) const {
-  return absl::DataLossError(absl::StrCat(
-      "The source of refurbish yields ", comparison, " the ",
-      epoch_->num_samples(),
-      " elements it had before, so its samples cannot be told apart by "
-      "position. Use a source that is the same in every epoch."));
+  return absl::DataLossError(
+      absl::StrCat("The source of refurbish yields ", comparison, " the ",
+                   epoch_->num_samples(),
+                   " elements it had before, so its samples cannot be known by "
+                   "position. Use a source that is the same in every epoch."));
 }
 
 }  // namespace refurbish_tf

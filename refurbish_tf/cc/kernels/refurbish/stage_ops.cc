@@ -1,4 +1,5 @@
-// What there is to know of stages, found by their names, and of waiting for them.
+// Ops that describe, count, save and restore stages, found by their names, and
+// tell how long pipelines were waited for.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -18,8 +19,8 @@ namespace refurbish_tf {
 namespace {
 
 absl::Status MakeStageName(OpKernelContext* ctx) {
-  // The graph that carries the name may go to another process, as a worker of
-  // a tf.data service, which names stages of its own.
+  // The graph that carries the name may go to another process that names stages
+  // of its own, such as a worker of a tf.data service.
   static const uint64_t process = tensorflow::random::New64();
   static std::atomic<uint64_t> counter{0};
   ctx->set_output(0, Tensor(tstring(absl::StrCat(
@@ -27,7 +28,7 @@ absl::Status MakeStageName(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// The stage is gone when nothing of it has been made, or nothing is left.
+// Null if no dataset of the stage was made, or none is left.
 std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
   return Stage::Find(ctx->input(0).scalar<tstring>()());
 }
@@ -43,7 +44,7 @@ absl::Status StageCounts(OpKernelContext* ctx) {
 
 absl::Status NoStage() {
   return absl::FailedPreconditionError(
-      "There is nothing left of this refurbish stage in this process.");
+      "This refurbish stage is gone: its dataset was dropped in this process.");
 }
 
 absl::Status DescribeStage(OpKernelContext* ctx) {
@@ -99,9 +100,8 @@ absl::Status RestoreState(OpKernelContext* ctx) {
 }
 
 // TensorFlow measures how long each call takes that fetches an element from the
-// end of a pipeline, wherever in a graph it is called from, as in the training
-// step of Keras. It keeps this for those who monitor a process, and so do we
-// read it.
+// end of a pipeline, also within a graph, as in the training step of Keras.
+// This reads that metric.
 absl::Status InputWait(OpKernelContext* ctx) {
   constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
   tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;
