@@ -240,7 +240,8 @@ class CacheStore:
 
   def stats(self) -> CacheStoreStats:
     """The counts of the store, as `CacheStoreStats`. Not in a `tf.function`."""
-    return CacheStoreStats(*map(int, native.ops().refurbish_tf_cache_store_stats(store=self._id)))
+    counts, = native.rows(native.ops().refurbish_tf_cache_store_stats(store=self._id))
+    return CacheStoreStats(**counts)
 
   def verify(self) -> tuple[int, int]:
     """Reads every sample of a store on disk; returns how many are intact and how many are damaged.

@@ -259,8 +259,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     return self._element_spec
 
   def describe_stage(self):
-    num_samples, num_kept, random_access, seed, order_seed, *inline = native.ops().refurbish_tf_refurbish_description(
-        stage=self.refurbish_stage).numpy().tolist()
+    stage, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=self.refurbish_stage))
+    num_samples, num_kept, random_access = stage["num_samples"], stage["num_kept"], stage["random_access"]
     if num_kept >= 0:
       cached = num_kept * (1 - 1 / self._r)
       epoch = (f"{num_samples:,} samples; after the first epoch about {num_samples - cached:,.0f} fresh, "
@@ -269,9 +269,9 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       known = f"{num_samples:,} samples" if num_samples >= 0 else "number of samples not yet known"
       epoch = f"{known}; reuse begins after the first epoch that is read to its end"
     order = [f"{self._order['eviction'].replace('_', '-')} eviction",
-             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {seed}"]
-    if order_seed != seed:
-      order.append(f"order_seed {order_seed}")
+             f"{self._order['shuffle'].replace('_', '-')} shuffle", f"seed {stage['seed']}"]
+    if stage["order_seed"] != stage["seed"]:
+      order.append(f"order_seed {stage['order_seed']}")
     store = self._store
     place = "memory" if store is None or store.path is None else store.path
     limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
@@ -281,9 +281,9 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         ("source", self._describe_source(random_access, num_samples, num_kept)),
         ("fresh", self._describe_fresh(random_access)),
         ("store", f"{place}, {limit}")]
-    if not all(inline):
+    usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])
+    if usual:
       # Old-style control flow, of tf.compat.v1.
-      usual = " and ".join(name for name, is_inline in zip(("partial_fn", "final_fn"), inline) if not is_inline)
       rows.append(("calls", f"TensorFlow's default executor runs {usual}, which costs more"))
     title = f"{dataset_graph.stage_title('refurbish', self._name)}, r = {self._r:g}"
     return "\n".join([title, *(f"  {name:<7} {text}" for name, text in rows)])

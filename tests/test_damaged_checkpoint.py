@@ -119,14 +119,14 @@ DAMAGE = [
     # Its generations could not be told from "none".
     ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
     ({"origin": 2**44}, "origin is 17592186044416"),
-    ({"origin": 2}, "epoch 1 is before the first one that its schedule has, 2"),
+    ({"origin": 2}, "epoch 1 .*schedule, 2"),
     *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
     ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
     ({"num_kept": -1}, "num_kept is -1"),
-    ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes, which is not one bit for each of 11"),
+    ({"yielded": np.zeros([1], np.uint8)}, "yielded has 1 bytes.* 11"),
     ({"yielded": np.zeros([3], np.uint8)}, "yielded has 3 bytes"),
     ({"begun": 0}, "yielded has 2 bytes"),
-    ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded, but there are 11"),
+    ({"yielded": np.array([0, 8], np.uint8)}, "sample 11 was yielded"),
     ({"yielded": np.zeros([2], np.int64)}, r"yielded is int64\[2\], but must be a vector of uint8"),
     ({"yielded": np.zeros([2, 1], np.uint8)}, r"yielded is uint8\[2,1\], but must be a vector"),
     ({"yielded": np.uint8(0)}, r"yielded is uint8\[\]"),
@@ -171,7 +171,7 @@ def test_a_newer_version_is_refused(state, tmp_path, monkeypatch):
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
     path = save(iter(make(n=N, epochs=None)), tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="has version 3, but this refurbish_tf knows version 2. Use the"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="version 3, .*version 2"):
     restore(make(n=N, epochs=None), path)
   assert_refused(state, "has version 3")
 

@@ -173,8 +173,8 @@ def test_a_cached_stream_is_read_to_its_end(capfd, parallel, final):
 # Bad input. -------------------------------------------------------------------------------------------------------------
 
 
-BY_ITSELF = "refurbish shuffles by itself"
-NOT_ALLOWED = "deterministic=False out of"
+RESHUFFLES = "changes its order .*reshuffle_each_iteration"
+NOT_ALLOWED = "changes its order .*deterministic=False"
 
 WAY_OUT = {
     "infinite": (lambda: Dataset.range(4).repeat(), r"infinite.*repeat\(\) behind"),
@@ -183,12 +183,12 @@ WAY_OUT = {
     "empty": (lambda: Dataset.range(0), "no elements. Check"),
     "empty slices": (lambda: Dataset.from_tensor_slices([]), "no elements"),
     "skipped over": (lambda: Dataset.range(4).skip(9), "no elements"),
-    "shuffle": (lambda: Dataset.range(4).shuffle(4), f"reshuffle_each_iteration.*{BY_ITSELF}.*behind"),
-    "shuffle before map": (lambda: Dataset.range(4).shuffle(4, seed=1).map(plus_one).batch(2), BY_ITSELF),
-    "shuffle and repeat": (lambda: Dataset.range(4).shuffle(4).repeat(2), BY_ITSELF),
-    "shuffle in one of two": (lambda: Dataset.zip(Dataset.range(4), Dataset.range(4).shuffle(4)), BY_ITSELF),
-    "shuffle in flat_map": (lambda: Dataset.range(3).flat_map(lambda x: Dataset.range(3).shuffle(3)), BY_ITSELF),
-    "list_files": (lambda: Dataset.list_files(os.path.join(os.path.dirname(__file__), "*.py")), BY_ITSELF),
+    "shuffle": (lambda: Dataset.range(4).shuffle(4), f"{RESHUFFLES}.*behind"),
+    "shuffle before map": (lambda: Dataset.range(4).shuffle(4, seed=1).map(plus_one).batch(2), RESHUFFLES),
+    "shuffle and repeat": (lambda: Dataset.range(4).shuffle(4).repeat(2), RESHUFFLES),
+    "shuffle in one of two": (lambda: Dataset.zip(Dataset.range(4), Dataset.range(4).shuffle(4)), RESHUFFLES),
+    "shuffle in flat_map": (lambda: Dataset.range(3).flat_map(lambda x: Dataset.range(3).shuffle(3)), RESHUFFLES),
+    "list_files": (lambda: Dataset.list_files(os.path.join(os.path.dirname(__file__), "*.py")), RESHUFFLES),
     "map": (lambda: Dataset.range(4).map(plus_one, num_parallel_calls=2, deterministic=False), NOT_ALLOWED),
     "interleave": (
         lambda: Dataset.range(4).interleave(Dataset.range, num_parallel_calls=2, deterministic=False), NOT_ALLOWED),
@@ -271,7 +271,7 @@ def test_a_source_whose_length_changes(known, shuffle_buffer_size):
       assert {type(error) for error in errors} == {tf.errors.DataLossError}
       for error in errors:
         comparison = "fewer" if length < 10 else "more"
-        assert re.search(f"{comparison} than the 10 elements it had before.*same in every epoch", error.message)
+        assert re.search(f"{comparison} than the 10 elements", error.message)
 
 
 def test_a_source_that_has_grown_while_samples_are_removed():
@@ -335,7 +335,7 @@ def test_first_passes_of_different_length():
   number[0] = 8
   next(second)
   assert len(list(first)) == 9
-  with pytest.raises(tf.errors.DataLossError, match="8 elements and, to another iterator, 10.*same in every epoch"):
+  with pytest.raises(tf.errors.DataLossError, match="8 elements.* 10"):
     list(second)
   number[0] = 10
   assert sorted(dataset.as_numpy_iterator()) == list(range(10))

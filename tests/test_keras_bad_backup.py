@@ -40,11 +40,11 @@ def contents(directory):
 
 
 @pytest.mark.parametrize("backup, change, error, message", [
-    (False, {"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
-    (False, {"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
-    (False, {"n": 19}, tf.errors.InvalidArgumentError, "num_samples is 19, but it was 20"),
-    (True, {"r": 2, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish r is 2, but it was 3"),
-    (True, {"seed": 8, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: of refurbish seed is 8, but it was 7"),
+    (False, {"seed": 8}, tf.errors.InvalidArgumentError, "another pipeline: seed .* 8, .* 7 "),
+    (False, {"r": 2}, tf.errors.InvalidArgumentError, "another pipeline: r .* 2, .* 3 "),
+    (False, {"n": 19}, tf.errors.InvalidArgumentError, "another pipeline: num_samples .* 19, .* 20 "),
+    (True, {"r": 2, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: r .* 2, .* 3 "),
+    (True, {"seed": 8, "ahead": True}, tf.errors.InvalidArgumentError, "another pipeline: seed .* 8, .* 7 "),
     (False, {"batch": 5}, ValueError, "backup_dir .*steps 5, but this one has 4")],
     indirect=["backup"])
 def test_a_backup_of_another_dataset_is_refused(backup, change, error, message):

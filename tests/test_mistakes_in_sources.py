@@ -136,7 +136,7 @@ def test_folder_of_keras(folder):
     return dataset.refurbish(lambda x, y: (tf.cast(x, tf.uint8), y))
 
   for shuffled in ({}, {"batch_size": None}):
-    with pytest.raises(ValueError, match="rtf.sources.image_folder.*shuffle=False, batch_size=None will") as caught:
+    with pytest.raises(ValueError, match="rtf.sources.image_folder.*shuffle=False, batch_size=None") as caught:
       refurbish(read(**shuffled))
     assert ("batch out" in str(caught.value)) == (not shuffled)
   assert len(told(lambda: refurbish(read(shuffle=False)))) == 1

@@ -198,15 +198,15 @@ def test_restoring_before_the_schedule_began(tmp_path):
 
 
 @pytest.mark.parametrize("change, message", [
-    ({"seed": 2}, "seed is 2, but it was 1 when"),
-    ({"r": 3}, "r is 3, but it was 2"),
-    ({"n": 8}, "num_samples is 8, but it was 7"),
-    ({"order_seed": 3}, "order_seed is 3, but it was 1 ")])
+    ({"seed": 2}, "seed .* 2, .* 1 "),
+    ({"r": 3}, "r .* 3, .* 2 "),
+    ({"n": 8}, "num_samples .* 8, .* 7 "),
+    ({"order_seed": 3}, "order_seed .* 3, .* 1 ")])
 def test_checkpoint_of_another_pipeline(tmp_path, change, message):
   iterator = iter(make())
   next(iterator)
   path = save(iterator, tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match=f"saved by another pipeline: of refurbish {message}"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"another pipeline: {message}"):
     restore(make(**change), path)
 
 

@@ -82,6 +82,13 @@ def ops():
         f"({error.message}): delete it and import again to have it rebuilt.") from error
 
 
+def rows(output):
+  """What an op of ours returns as names and rows of numbers: a dict for each row."""
+  names, numbers = output
+  names = [name.decode() for name in names.numpy()]
+  return [dict(zip(names, row)) for row in numbers.numpy().tolist()]
+
+
 def library(version):
   """The path of a library that fits TensorFlow `version`, built now if there is none yet.
 

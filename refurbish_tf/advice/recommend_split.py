@@ -230,8 +230,8 @@ def recommend_split(
 
   # Building a stage checks the dataset.
   stage = dataset.refurbish(lambda *components: components if len(components) > 1 else components[0])
-  length, _, random_access, *_ = native.ops().refurbish_tf_refurbish_description(
-      stage=stage.refurbish_stage).numpy().tolist()
+  described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
+  length = described["num_samples"]
   specs = measure_split.specs_of(layers, dataset)
   measurement = measure_split.Measurement(layers, dataset, num_samples, max_seconds)
   costs = measurement.costs()
@@ -240,7 +240,7 @@ def recommend_split(
       for position, given in enumerate(num_outcomes)]
   found = _recommend(
       layers, costs, outcomes, num_batched_outcomes, specs, measurement.sample_bytes, None if length < 0 else length,
-      not random_access, epochs, min_diversity, reuse_factors)
+      not described["random_access"], epochs, min_diversity, reuse_factors)
   # For users who pass the result on without printing it.
   for warning in found.warnings:
     warnings.warn(f"recommend_split: {warning}", stacklevel=2)

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
 
 namespace refurbish_tf {
 namespace {
@@ -20,14 +21,6 @@ std::string Found(absl::string_view key, const Tensor& tensor) {
 }
 
 }  // namespace
-
-absl::Status DamagedCheckpoint(absl::string_view stage,
-                               absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      "The checkpoint of ", stage, " is damaged: ", what,
-      ". Use another checkpoint, or restore it without the iterator and start "
-      "the epoch over."));
-}
 
 absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
                          absl::string_view key,

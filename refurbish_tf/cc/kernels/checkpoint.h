@@ -20,10 +20,6 @@ namespace refurbish_tf {
 // Key of the number of elements yielded or read so far.
 inline constexpr char kPosition[] = "position";
 
-// `stage` names the stage in the message, such as "refurbish" or "echo"; `what`
-// has no final full stop.
-absl::Status DamagedCheckpoint(absl::string_view stage, absl::string_view what);
-
 // An element that was read ahead, or the error returned in its place.
 struct Result {
   absl::Status status;

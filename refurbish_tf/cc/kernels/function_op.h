@@ -3,12 +3,12 @@
 #define REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 
@@ -29,13 +29,23 @@ inline Tensor Vector(std::initializer_list<int64_t> values) {
   return tensor;
 }
 
-template <size_t kColumns>
-Tensor Matrix(const std::vector<std::array<int64_t, kColumns>>& rows) {
-  Tensor tensor(DT_INT64,
-                TensorShape({static_cast<int64_t>(rows.size()), kColumns}));
-  int64_t* to = tensor.flat<int64_t>().data();
-  for (const auto& row : rows) to = std::copy(row.begin(), row.end(), to);
-  return tensor;
+// Outputs rows of numbers with the same names, for `native.rows` in Python: the
+// names (string [columns]) and the numbers (int64 [rows, columns]).
+inline void SetNamedRows(OpKernelContext* ctx,
+                         const std::vector<NamedNumbers>& rows) {
+  const int64_t num_rows = rows.size();
+  const int64_t num_columns = rows.empty() ? 0 : rows[0].size();
+  Tensor names(tensorflow::DT_STRING, TensorShape({num_columns}));
+  Tensor numbers(tensorflow::DT_INT64, TensorShape({num_rows, num_columns}));
+  for (int64_t row = 0; row < num_rows; ++row) {
+    for (int64_t column = 0; column < num_columns; ++column) {
+      const auto& [name, number] = rows[row][column];
+      names.vec<tstring>()(column) = name;
+      numbers.matrix<int64_t>()(row, column) = number;
+    }
+  }
+  ctx->set_output(0, names);
+  ctx->set_output(1, numbers);
 }
 
 }  // namespace refurbish_tf

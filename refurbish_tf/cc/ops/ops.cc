@@ -15,6 +15,13 @@ absl::Status VectorShape(tensorflow::shape_inference::InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// Names, and rows of numbers that have them.
+absl::Status NamedRowsShape(tensorflow::shape_inference::InferenceContext* c) {
+  c->set_output(0, c->Vector(c->UnknownDim()));
+  c->set_output(1, c->Matrix(c->UnknownDim(), c->UnknownDim()));
+  return absl::OkStatus();
+}
+
 REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
@@ -63,26 +70,20 @@ num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 
 REGISTER_OP("RefurbishTf>RefurbishCounts")
     .Input("stage: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 7));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-A row per epoch: fresh, cached, evicted, absent, bytes, and the nanoseconds waited
-for fresh samples and for the store.
-)doc");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The counts of refurbish_tf.EpochStats, by name, a row per epoch.");
 
 REGISTER_OP("RefurbishTf>RefurbishDescription")
     .Input("stage: string")
+    .Output("names: string")
     .Output("description: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<7>)
+    .SetShapeFn(NamedRowsShape)
     .Doc(R"doc(
-The number of samples and how many of them the store can hold, both -1 while
-unknown; whether the source has random access; the seed and the seed of the order;
-whether the partial and the final function run inline.
+What describes a stage, by name, in one row. Numbers of samples are -1 while unknown.
 )doc");
 
 REGISTER_OP("RefurbishTf>FirstStream")
@@ -211,16 +212,11 @@ num_parallel_reads: -1 if the op chooses.
 
 REGISTER_OP("RefurbishTf>EchoCounts")
     .Input("stage: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
-      c->set_output(0, c->Matrix(c->UnknownDim(), 3));
-      return absl::OkStatus();
-    })
-    .Doc(R"doc(
-A row per iterator of an adaptive echo stage: fresh and repeated elements, and the
-nanoseconds waited for fresh ones.
-)doc");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The counts of refurbish_tf.EchoStats, by name, a row per iterator.");
 
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .Input("store: string")
@@ -307,10 +303,11 @@ REGISTER_OP("RefurbishTf>CacheStoreClear")
 
 REGISTER_OP("RefurbishTf>CacheStoreStats")
     .Input("store: string")
+    .Output("names: string")
     .Output("counts: int64")
     .SetIsStateful()
-    .SetShapeFn(VectorShape<13>)
-    .Doc("The fields of refurbish_tf.CacheStoreStats.");
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The fields of refurbish_tf.CacheStoreStats by name, in one row.");
 
 }  // namespace
 }  // namespace refurbish_tf

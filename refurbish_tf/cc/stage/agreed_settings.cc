@@ -17,7 +17,7 @@ constexpr char kKeptSetting[] = "num_kept_samples";
 constexpr char kOriginSetting[] = "first_epoch";
 constexpr char kShardSetting[] = "shard";
 
-// With all digits that it takes to tell it from every other number.
+// With as many digits as distinguish it from every other number.
 std::string Exactly(double number) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
@@ -75,7 +75,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
                                 schedule.get()),
                   /*replace=*/false, patience);
   if (!status.ok()) return status;
-  // Without knowing which part of the source we are we know no schedule either.
+  // While the share of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
   return AgreedSchedule(store.disk()->settings(), options);
 }

@@ -1,5 +1,5 @@
-// What a stage agrees on with a store on disk, so that all that keep samples in it
-// keep the same ones.
+// The settings that a stage agrees on with a store on disk, so that all jobs
+// keep the same samples there.
 #ifndef REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
 #define REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
 
@@ -16,11 +16,11 @@
 
 namespace refurbish_tf {
 
-// Whether a stage has agreed on something with this store.
+// Whether a stage has agreed on settings with this store.
 bool HasStageSettings(const Settings& settings);
 
-// `num_samples` below 0 where it is not known, `shard` empty for a whole source, no
-// `schedule` until there is one.
+// `num_samples` is below 0 while unknown, `shard` is empty for a whole source,
+// and `schedule` is null until there is one.
 Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
                        const std::string& shard, const Schedule* schedule);
 
@@ -28,10 +28,10 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
 std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
                                                const ScheduleOptions& options);
 
-// Compares the settings of a stage with those of a store on disk. Returns `schedule`,
-// or, where that is null, the one that others have begun, if any. `num_samples` as
-// above; `shard` is not there until it is known. Does I/O, and may wait for another
-// process, for so long.
+// Compares the settings of a stage with those of a store on disk. Returns
+// `schedule`, or, if that is null, the one that others have begun, if any.
+// `num_samples` as above; `shard` is nullopt while unknown. Does I/O, and may
+// wait for another process for as long as `patience`.
 absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
     const std::optional<std::string>& shard,

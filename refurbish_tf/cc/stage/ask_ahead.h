@@ -4,13 +4,13 @@
 
 namespace refurbish_tf {
 
-// While one exists on a thread, `Epoch::Request` returns Unavailable on that thread
-// where it would wait.
+// While one exists on a thread, `Epoch::Request` returns Unavailable on that
+// thread where it would wait.
 //
-// A source that reads several elements at once asks for their indices before it has
-// handed out the first of them. If it waited then until places are taken off the
-// epoch, it might wait for those who wait for that first element. The question comes
-// through tf.data's index mapper, which has no room for it.
+// A source that reads several elements at once asks for their indices before it
+// has handed out the first of them. If it waited there for places to be
+// claimed, it might wait for a thread that waits for that first element. This
+// cannot be an argument, as requests come through tf.data's index mapper.
 class AskingAhead {
  public:
   AskingAhead() { ++depth(); }

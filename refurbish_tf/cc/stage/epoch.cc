@@ -9,25 +9,25 @@
 namespace refurbish_tf {
 namespace {
 
-// After so many, all that was yielded is copied for a checkpoint.
+// After this many, the next checkpoint copies all that was yielded.
 constexpr size_t kMostYieldedSince = 1024;
 
-// What may be taken ahead of its place, because the source asks so far ahead: bytes
-// of samples, with something for each of them; reads of a disk.
+// What may be taken ahead of its place for a source that asks ahead: bytes of
+// samples, plus a constant for each of them; reads of a disk.
 constexpr int64_t kMostTakenBytes = 16 << 20;
 constexpr int64_t kLeastTakenBytes = 64;
 constexpr int64_t kMostReading = 256;
 
-// So many places are decided at once where the store is in memory, unless they
-// hold so much.
+// How many places are decided at once for a store in memory, unless they hold
+// more bytes than this.
 constexpr size_t kDecidedAtOnce = 8;
 constexpr int64_t kMostDecidedBytes = 1 << 20;
 
-// So many places may be decided only to keep the disk busy: what is fresh now may
-// be in the store later.
+// How many places may be decided only to keep the disk busy. Few, as what is
+// fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
-// No epoch has a generation that the store takes for none.
+// No generation of an epoch is the one that stands for "none" in a store.
 static_assert(kMaxEpochs <= kNoGeneration);
 
 }  // namespace
@@ -94,8 +94,8 @@ void Epoch::Resume(const SavedEpoch& saved) {
   for (uint32_t position = num_yielded; position < num_samples; ++position) {
     Slot slot = schedule_->At(position);
     if (served_[slot.index]) {
-      // As many were yielded before their place as there are places before this
-      // whose samples were not.
+      // For each sample that was yielded before its place there is a place
+      // before this whose sample was not.
       do {
         slot = schedule_->At(passed++);
       } while (served_[slot.index]);
@@ -192,7 +192,7 @@ Epoch::Step Epoch::Next(Place* place) {
     if (place->bytes > 0) changed_.SignalAll();
     return Step::kPlace;
   }
-  // Those that are being read may have to be deferred, too.
+  // Those that are being read may yet be deferred.
   if (num_reading_ > 0) return Step::kNotNow;
   while (!deferred_.empty()) {
     const uint32_t deferred = deferred_.back();
@@ -253,7 +253,6 @@ void Epoch::DecideFromMemory() {
 
 void Epoch::DecideOne(const Slot& slot) {
   Place place;
-  place.index = slot.index;
   if (!requested_[slot.index] && !TakeStored(slot.index, &place)) {
     const bool passed = !random_access_ && slot.index < stream_position_;
     if (passed || ClaimedByOther(slot.index)) {
@@ -262,7 +261,10 @@ void Epoch::DecideOne(const Slot& slot) {
       return;
     }
     Ask(slot.index);
-    if (random_access_) requests_.push_back(slot.index);
+  }
+  if (random_access_ && place.from == Place::From::kSource) {
+    place.index = slot.index;
+    requests_.push_back(slot.index);
   }
   place.absent = place.from == Place::From::kSource && !slot.fresh;
   decided_.push_back(std::move(place));
@@ -271,10 +273,10 @@ void Epoch::DecideOne(const Slot& slot) {
 bool Epoch::TakeStored(uint32_t index, Place* place) {
   CacheStore<Sample>& store = store_->store();
   const GenerationRange wanted = Wanted(index);
-  place->index = index;
   if (read_ahead_ != nullptr) {
     served_[index] = store.Contains(index, wanted);
     if (!served_[index]) return false;
+    place->index = index;
     place->from = Place::From::kReading;
     place->wanted = {next_ticket_++, index, wanted};
     to_read_.push_back(place->wanted);
@@ -283,12 +285,14 @@ bool Epoch::TakeStored(uint32_t index, Place* place) {
   }
   Generation found;
   // After its last use a sample would only lie there until its successor comes.
-  // When every sample is fresh, nothing is known of the next epoch.
+  // Without a schedule it is unknown whether this is the last use.
   served_[index] = scheduled() && !Reused(index)
                        ? store.Take(index, wanted, &place->sample, &found)
                        : store.Get(index, wanted, &place->sample, &found);
-  if (served_[index]) place->from = Place::From::kStore;
-  return served_[index];
+  if (!served_[index]) return false;
+  place->index = index;
+  place->from = Place::From::kStore;
+  return true;
 }
 
 void Epoch::WantReads() {
@@ -302,18 +306,19 @@ void Epoch::StartReads() {
 }
 
 bool Epoch::Read(Place* place) {
+  StartReads();
   Generation found;
   bool hit;
   {
     Stopwatch wait(&counters_->store_wait_nanos);
     hit = read_ahead_->Get(place->wanted, &place->sample, &found);
   }
-  hit = hit && (Exact() || shared_->generations.Use(place->index, found));
+  hit = hit && (Exact() || shared_->generations.Use(*place->index, found));
   absl::MutexLock lock(&mu_);
   --num_reading_;
   changed_.SignalAll();
-  // It counts as served until then, so that a stream does not yield it, too.
-  if (!hit) deferred_.push_back(place->index);
+  // It stays marked as served, so that a stream does not yield it as well.
+  if (!hit) deferred_.push_back(*place->index);
   return hit;
 }
 
@@ -326,12 +331,10 @@ bool Epoch::HandedOut(std::optional<uint32_t> index) {
 
 // The source -------------------------------------------------------------------
 
-void Epoch::BeginInput(bool anew) {
+void Epoch::ReadAnew() {
   absl::MutexLock lock(&mu_);
   stream_position_ = 0;
-  if (!anew) return;
-  // The order has been walked to its end, so what was requested before is of no
-  // more use.
+  // The order has been walked to its end, so earlier requests no longer matter.
   std::fill(requested_.begin(), requested_.end(), false);
   for (const uint32_t index : missing_) Ask(index);
   requests_ = missing_;
@@ -366,12 +369,6 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
     ahead.bytes = kLeastTakenBytes + SampleBytes(ahead.sample);
     taken_bytes_ += ahead.bytes;
   }
-  return requests_[n];
-}
-
-std::optional<uint32_t> Epoch::Requested(size_t n) const {
-  absl::MutexLock lock(&mu_);
-  if (n >= requests_.size()) return std::nullopt;
   return requests_[n];
 }
 

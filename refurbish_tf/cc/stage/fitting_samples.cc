@@ -15,8 +15,8 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
          PutResult::kNoRoom) {
     keys_.erase(key);
     const bool is_largest = keys_.empty() || *keys_.rbegin() < key;
-    // What others have put competes from the beginning. Else a sample of our own
-    // would go before one with a larger key of an earlier run.
+    // Samples that others have put compete from the start. Otherwise one of our
+    // own would be evicted before one of an earlier run that has a larger key.
     if (store.shared() && !all_known && (is_largest || !others_found_)) {
       others_found_ = all_known = true;
       for (const uint64_t other : store.Indices()) {

@@ -1,4 +1,11 @@
-// Which samples are kept under a limit before it is known how many of them fit.
+// Which samples are kept under a limit while it is unknown how many of them
+// fit.
+//
+// While the number of samples is unknown, or under `max_bytes` how many samples
+// of varying size fit, every epoch prepares every sample; the schedule begins
+// with the first whole pass. The eviction key, a hash of the index, decides
+// which samples are kept, so it does not depend on the order in which they
+// come.
 #ifndef REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
 #define REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
 
@@ -12,11 +19,10 @@
 
 namespace refurbish_tf {
 
-// Those with the smallest eviction keys, as many as fit, in whatever order they
-// come.
+// Keeps the samples with the smallest eviction keys, as many as fit.
 //
-// `mu_` is held over puts: two that make room at once would make too much. Only who
-// puts waits for it.
+// `mu_` is held during a put: two at once would make too much room. Besides
+// puts only the end of a first pass and a restore wait for it.
 class FittingSamples {
  public:
   void Put(uint64_t seed, Generation generation, uint32_t index,
@@ -27,13 +33,13 @@ class FittingSamples {
   uint32_t Count(uint64_t seed, int64_t num_samples) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Begins anew.
+  // Forgets everything.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   mutable absl::Mutex mu_;
   std::set<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
-  // Keys from here on did not fit.
+  // This key and larger ones did not fit.
   uint64_t limit_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<uint64_t>::max();
   // Whether `keys_` includes other jobs' samples.
   bool others_found_ ABSL_GUARDED_BY(mu_) = false;

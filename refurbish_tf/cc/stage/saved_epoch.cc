@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -27,17 +28,10 @@ int64_t MostSamples() {
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved) {
   return absl::InvalidArgumentError(absl::StrCat(
-      "The checkpoint was saved by another pipeline: of refurbish ", what, " is ",
-      given, ", but it was ", saved, " when the checkpoint was saved. Build the "
-      "pipeline as it was then, or begin the epoch anew without this part of the "
-      "checkpoint."));
-}
-
-absl::Status DamagedCheckpoint(const std::string& what) {
-  return absl::DataLossError(absl::StrCat(
-      "The checkpoint of refurbish is damaged: ", what,
-      ". Use another checkpoint, or begin the epoch anew without this part of "
-      "it."));
+      "The checkpoint was saved by another pipeline: ", what,
+      " of refurbish is ", given, ", but was ", saved,
+      " when the checkpoint was saved. Build the pipeline as it was then, or "
+      "start the epoch over without this part of the checkpoint."));
 }
 
 absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
@@ -46,59 +40,61 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
         {"number", saved.number},
         {"origin", saved.origin}}) {
     if (number >= kMaxEpochs) {
-      return DamagedCheckpoint(absl::StrCat(
-          "its ", key, " is ", static_cast<int64_t>(number),
-          ", but must be at least 0 and below ", kMaxEpochs));
+      return DamagedCheckpoint(
+          "refurbish", "its ", key, " is ", static_cast<int64_t>(number),
+          ", but must be at least 0 and below ", kMaxEpochs);
     }
   }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
       (saved.num_samples <= 0 ||
        saved.num_samples > MostSamples())) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its num_samples is ", saved.num_samples, ", but must be at least 1 and "
-        "at most ", MostSamples(), ", as many as this machine has memory for"));
+    return DamagedCheckpoint(
+        "refurbish", "its num_samples is ", saved.num_samples,
+        ", but must be at least 1 and at most ", MostSamples(),
+        ", as many as this machine has memory for");
   }
   if (saved.scheduled &&
       (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its num_kept is ", saved.num_kept, ", but must be at least 0 and at "
-        "most num_samples, ", saved.num_samples));
+    return DamagedCheckpoint(
+        "refurbish", "its num_kept is ", saved.num_kept,
+        ", but must be at least 0 and at most num_samples, ",
+        saved.num_samples);
   }
   if (saved.scheduled && saved.begun && saved.number < saved.origin) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its epoch ", saved.number, " is before the first one that its schedule "
-        "has, ", saved.origin));
+    return DamagedCheckpoint("refurbish", "its epoch ", saved.number,
+                             " is before the first epoch of its schedule, ",
+                             saved.origin);
   }
   for (const auto& [key, tensor, dtype] :
        {std::tuple<const char*, const tensorflow::Tensor&, tensorflow::DataType>{
             "yielded", saved.yielded, tensorflow::DT_UINT8},
         {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32}}) {
     if (tensor.dtype() != dtype || tensor.dims() != 1) {
-      return DamagedCheckpoint(absl::StrCat(
-          "its ", key, " is ", tensorflow::DataTypeString(tensor.dtype()),
-          tensor.shape().DebugString(), ", but must be a vector of ",
-          tensorflow::DataTypeString(dtype)));
+      return DamagedCheckpoint("refurbish", "its ", key, " is ",
+                               tensorflow::DataTypeString(tensor.dtype()),
+                               tensor.shape().DebugString(),
+                               ", but must be a vector of ",
+                               tensorflow::DataTypeString(dtype));
     }
   }
   const auto yielded = saved.yielded.vec<uint8_t>();
   const int64_t bytes = yielded.size();
-  // Until the length of the source is known there are as many as it takes.
+  // While the length of the source is unknown there are as many as it takes.
   const bool fits =
       !saved.begun ? bytes == 0
       : saved.num_samples == kUnknownSamples
           ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)
           : bytes == (saved.num_samples + 7) / 8;
   if (!fits) {
-    return DamagedCheckpoint(absl::StrCat(
-        "its yielded has ", bytes, " bytes, which is not one bit for each of ",
-        saved.num_samples, " samples"));
+    return DamagedCheckpoint("refurbish", "its yielded has ", bytes,
+                             " bytes, which is not one bit for each of ",
+                             saved.num_samples, " samples");
   }
   if (saved.num_samples != kUnknownSamples) num_samples = saved.num_samples;
   if (num_samples == kUnknownSamples) return absl::OkStatus();
   const auto beyond = [num_samples](int64_t index) {
-    return DamagedCheckpoint(absl::StrCat(
-        "it says that sample ", index, " was yielded, but there are ",
-        num_samples));
+    return DamagedCheckpoint("refurbish", "it says that sample ", index,
+                             " was yielded, but there are ", num_samples);
   };
   for (int64_t byte = num_samples / 8; byte < bytes; ++byte) {
     for (int bit = 0; bit < 8; ++bit) {

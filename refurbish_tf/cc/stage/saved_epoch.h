@@ -1,4 +1,10 @@
-// What a checkpoint says of an epoch.
+// What a checkpoint holds: a bit for each sample of the epoch that was handed
+// out, where the stage is, and its seeds. Nothing that is under way and nothing
+// that is in the cache store: the source is read again. `Stage::Restore` checks
+// it (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest
+// of the order. After a restore on a shared store a job uses nothing newer than
+// its schedule wants until it is back where it was (`SharedUse::exact_before`),
+// so that it yields what it had yielded before.
 #ifndef REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 #define REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 
@@ -21,33 +27,30 @@ int64_t MostSamples();
 // The error of a checkpoint that does not fit.
 absl::Status OtherPipeline(const char* what, const std::string& given,
                            const std::string& saved);
-// The error of a checkpoint that no pipeline has saved.
-absl::Status DamagedCheckpoint(const std::string& what);
 
-// What a checkpoint says of an epoch: enough to go on with it in another process,
-// and nothing that the cache store holds.
+// Enough to continue an epoch in another process.
 struct SavedEpoch {
   int64_t seed = 0;
   int64_t order_seed = 0;
-  double reuse_factor = 1;  // Of the stage, and so is the next one.
+  double reuse_factor = 1;
   uint64_t next_epoch = 0;
-  bool begun = false;  // Else it has no number, and nothing was yielded.
+  bool begun = false;  // Else there is no `number`, and nothing was yielded.
   uint64_t number = 0;
   int64_t num_samples = kUnknownSamples;
   bool scheduled = false;
   int64_t num_kept = 0;  // With a schedule only.
   uint64_t origin = 0;   // Likewise.
-  // By sample, eight to a byte from the lowest bit on: was yielded (uint8). Then
-  // the samples that were yielded after that (uint32): symbolic checkpoints are
-  // saved with every element, and must not copy everything each time.
+  // Which samples were yielded: a bit for each, the lowest of a byte first
+  // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
+  // saved with every element, and must not copy all bits each time.
   tensorflow::Tensor yielded{tensorflow::DT_UINT8, tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
                                    tensorflow::TensorShape({0})};
 };
 
-// Whatever a damaged checkpoint says must neither end the process, as tensors of
-// another type do when they are read, nor be written beyond an end.
-// `num_samples` is how many the source has now, as far as is known.
+// Fails on what only a damaged checkpoint can say. It must not end the process,
+// as reading a tensor of another type does, nor be written out of bounds.
+// `num_samples` is how many the source has now, if known.
 absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples);
 
 }  // namespace refurbish_tf

@@ -1,4 +1,4 @@
-// What a stage needs on a store that others use, too.
+// What a stage needs on a store that other jobs use as well.
 #ifndef REFURBISH_TF_CC_STAGE_SHARED_USE_H_
 #define REFURBISH_TF_CC_STAGE_SHARED_USE_H_
 
@@ -16,11 +16,11 @@
 
 namespace refurbish_tf {
 
-// On a store that others use, too, a job may meet a sample of a newer generation
-// than its schedule has come to, and uses it. So that it uses no partially
-// augmented sample more than r times, it may then want the next one earlier than
-// its schedule. This counts the uses of the newest generation of each sample that
-// the job has come to.
+// On a shared store, a job may find a sample of a newer generation than its
+// schedule wants, and uses it. It may use no partially augmented sample more
+// than r times, so it may then need the next generation before its schedule
+// does. This counts, for each sample, the job's uses of the newest generation
+// that it has used.
 //
 // Thread-safe.
 class UsedGenerations {
@@ -28,12 +28,13 @@ class UsedGenerations {
   explicit UsedGenerations(double reuse_factor)
       : most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}
 
-  // What may be used of a sample of which the schedule wants `generation`.
+  // Which generations may be used of a sample if the schedule wants
+  // `generation`.
   GenerationRange Wanted(uint32_t index, Generation generation) const
       ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts a use, unless that generation was used up or passed meanwhile.
+  // Counts a use. False if that generation was used up or passed meanwhile.
   bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
-  // Counts anew, from no use on.
+  // Forgets all uses.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -47,14 +48,13 @@ class UsedGenerations {
   std::vector<Uses> uses_ ABSL_GUARDED_BY(mu_);
 };
 
-// What a stage needs on a store that others use, too.
 struct SharedUse {
   explicit SharedUse(double reuse_factor) : generations(reuse_factor) {}
 
   UsedGenerations generations;
   std::unique_ptr<SharedState::Job> job;
-  // After a restore: before this epoch only what the schedule wants is used and
-  // nothing newer, to yield what was yielded before.
+  // After a restore: before this epoch only what the schedule wants is used,
+  // and nothing newer, so that what was yielded before is yielded again.
   std::atomic<uint64_t> exact_before{0};
 };
 

@@ -14,8 +14,8 @@
 namespace refurbish_tf {
 namespace {
 
-// So long the beginning and the end of an epoch wait for a process that writes the
-// settings. (Who builds a stage waits for longer.)
+// How long the beginning and the end of an epoch wait for a process that writes
+// the settings. (Building a stage waits longer.)
 constexpr std::chrono::milliseconds kPatienceOfAStep(500);
 
 }  // namespace
@@ -38,10 +38,10 @@ absl::Status Stage::SetShards(const std::string& shards) {
                          : absl::StrCat("shard ", which, " of the source");
   };
   return absl::FailedPreconditionError(absl::StrCat(
-      "A refurbish stage in use on ", name(*shards_), " was made for ",
-      name(shards), ", too, but a sample is known by its position, so they "
-      "cannot share what is cached. Let each worker of a tf.data service be a "
-      "process of its own."));
+      "A refurbish stage that is in use on ", name(*shards_),
+      " was also built on ", name(shards),
+      ". A sample is known by its position, so the two cannot share cached "
+      "samples. Run each worker of a tf.data service in its own process."));
 }
 
 absl::Status Stage::Configure(const StageOptions& options,
@@ -60,21 +60,22 @@ absl::Status Stage::Configure(const StageOptions& options,
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
-        ", as many as this machine has memory for. Shard it, one stage a shard."));
+        ", as many as this machine has memory for. Shard it, with one stage for "
+        "each shard."));
   }
   if (limited && options.sample_bytes > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "A partially augmented sample takes ", options.sample_bytes,
         " bytes, more than max_bytes=", max_bytes,
-        " of the CacheStore, so none could be kept. Give it room for many "
-        "samples, or use r=1, which keeps none."));
+        " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
+        "many samples, or use r=1, which keeps none."));
   }
   if (store->disk() != nullptr) {
     if (options.num_samples > static_cast<int64_t>(Index::kMaxSamples)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The source has ", options.num_samples,
-          " elements; a cache store on disk takes at most ",
-          Index::kMaxSamples, ". Shard it, one stage and one store a shard."));
+          " elements; a cache store on disk takes at most ", Index::kMaxSamples,
+          ". Shard it, with one stage and one store for each shard."));
     }
     if (options.sample_bytes > static_cast<int64_t>(kMaxRecord)) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -131,8 +132,8 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
       options.num_samples != kUnknownSamples &&
       options_.num_samples == kUnknownSamples && counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
-  // TensorFlow may have put `map` and `batch` into one, which has none. Of a shard
-  // that is not filled in it is not known.
+  // TensorFlow may have fused `map` and `batch`, which loses it. While a shard
+  // is not filled in this is unknown.
   options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
   if (options.num_samples == kUnknownSamples ||
@@ -173,7 +174,7 @@ absl::Status Stage::JoinOthers() {
   shared->job = *std::move(job);
   const uint64_t first_epoch = shared->job->BeginFirstEpoch();
   absl::MutexLock lock(&mu_);
-  // Unless another thread was faster, whose job this one has seen.
+  // Unless another thread was faster.
   if (shared_ == nullptr) {
     shared_ = shared;
     next_epoch_ = first_epoch;
@@ -192,12 +193,12 @@ absl::Status Stage::TakeOthersSchedule() {
     options = options_;
     shards = shards_;
   }
-  // Whose directory was deleted goes on alone.
+  // If the directory was deleted, the stage goes on alone.
   if (!store->CheckDirectory().ok()) return absl::OkStatus();
   auto agreed =
       AgreeWithStore(*store, options.schedule, options.num_samples, shards,
                      /*schedule=*/nullptr, kPatienceOfAStep);
-  // Somebody is writing settings and is stopped: there is no schedule yet.
+  // A process was stopped while it writes settings: there is no schedule yet.
   if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
   if (!agreed.ok()) return agreed.status();
   absl::MutexLock lock(&mu_);
@@ -216,22 +217,28 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
     if (!end_error_.ok()) {
       return std::exchange(end_error_, absl::OkStatus());
     }
-    // The schedule of another job may have begun later than we are, and so may our
-    // own after a restore.
+    // The schedule of another job, or our own after a restore, may begin at a
+    // later epoch.
     if (schedule_ != nullptr) {
       next_epoch_ = std::max(next_epoch_, schedule_->origin());
     }
     if (next_epoch_ >= kMaxEpochs) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "refurbish has no epoch ", next_epoch_, ": they are numbered below ",
-          kMaxEpochs, ". Build the stage anew, or restore an earlier checkpoint; "
-          "a store on disk has to begin anew with overwrite=True."));
+          "refurbish has no epoch ", next_epoch_,
+          ": epochs are numbered below ", kMaxEpochs,
+          ". Build the stage again, or restore an earlier checkpoint; "
+          "clear a store on disk with overwrite=True."));
     }
-    // The number and the schedule together: one that begins with a later epoch
-    // may take its place as soon as the lock is gone.
+    // The number and the schedule are taken under one lock: without it a
+    // schedule that begins later may take the place of this one.
     parts = BeginEpoch(next_epoch_++, /*scheduled=*/true);
   }
   return MakeEpoch(std::move(parts));
+}
+
+void Stage::CountBytes() const {
+  if (counters_.empty()) return;
+  counters_.back()->bytes = store_->store().Stats().bytes;
 }
 
 Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
@@ -245,9 +252,7 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     }
   }
   last_begun_ = std::max(last_begun_, number);
-  if (!counters_.empty()) {
-    counters_.back()->bytes = store_->store().Stats().bytes;
-  }
+  CountBytes();
   counters_.push_back(std::make_shared<EpochCounters>());
   epochs_.erase(std::remove_if(
                     epochs_.begin(), epochs_.end(),
@@ -293,15 +298,15 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
           "filters and splits it is made from.");
     }
     options_.num_samples = num_samples;
-    // How many fit is not known of what was read before the restore.
+    // It is unknown how many of the samples read before the restore fit.
     if (epoch.resumed() && store_->store().max_bytes() != kUnlimited) {
       return absl::OkStatus();
     }
     const uint32_t capacity =
         fitting_.Count(options_.schedule.seed, num_samples);
-    // Counted from the epoch begun last, so that no generation is used by an
-    // epoch of the time before the schedule and again by one after. (On a store
-    // that others use `UsedGenerations` sees to that: they may begin one now.)
+    // It begins with the epoch begun last, so that no generation is used by an
+    // epoch before the schedule and again by one under it. (On a shared store,
+    // where others may begin an epoch now, `UsedGenerations` ensures this.)
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
     if (store_->disk() == nullptr) {
@@ -324,8 +329,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
       if (!agreed.ok()) return agreed.status();
       schedule = *std::move(agreed);
     } else if (!agreed.ok()) {
-      // On a full disk, or where another process is stopped while it writes, it is
-      // not written down; the next run begins anew.
+      // On a full disk, or if another process is stopped while it writes, the
+      // schedule is not recorded; the next run makes a new one.
       LOG(WARNING) << agreed.status().message();
     }
   }
@@ -338,10 +343,10 @@ absl::Status Stage::CheckLength(int64_t num_samples) const {
   // Two first passes at once may end one after the other.
   if (num_samples == options_.num_samples) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      "The source of refurbish has yielded ", num_samples,
-      " elements and, to another iterator, ", options_.num_samples,
-      ", so its samples cannot be told apart by position. Use a source that "
-      "is the same in every epoch."));
+      "The source of refurbish yielded ", num_samples,
+      " elements to one iterator and ", options_.num_samples,
+      " to another, so its samples cannot be known by position. Use a source "
+      "that is the same in every epoch."));
 }
 
 void Stage::KeepEndError(const absl::Status& error) {
@@ -350,7 +355,7 @@ void Stage::KeepEndError(const absl::Status& error) {
 }
 
 absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
-                         const Sample& sample) {
+                         Generation generation, const Sample& sample) {
   std::shared_ptr<SampleStore> sample_store;
   std::shared_ptr<const Schedule> schedule;
   uint64_t seed;
@@ -361,7 +366,7 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
     schedule = schedule_;
     seed = options_.schedule.seed;
     reused = options_.schedule.reuse_factor > 1;
-    // Of samples of one size this was seen when the stage was built.
+    // Samples of fixed size were checked when the stage was built.
     may_be_too_large = options_.sample_bytes < 0;
   }
   CacheStore<Sample>& store = sample_store->store();
@@ -371,16 +376,15 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
     return absl::InvalidArgumentError(absl::StrCat(
         "The partially augmented sample ", index, " takes ", bytes,
         " bytes, more than max_bytes=", store.max_bytes(),
-        " of the CacheStore. Give it room for many samples, or use r=1, which "
-        "keeps none."));
+        " of the CacheStore. Raise max_bytes to hold many samples, or use r=1, "
+        "which keeps none."));
   }
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {
-      const Generation generation = epoch.PreparedGeneration(index);
       if (store.Put(index, generation, sample) == PutResult::kNewerKept &&
           !store.shared() && !NewerEpochIsAlive(epoch.number())) {
-        // The stage was set back to before that one was prepared, and nobody is
-        // left to use it.
+        // A restore set the stage back to before the newer one was prepared,
+        // and no iterator is left that could use it.
         store.Remove(index);
         store.Put(index, generation, sample);
       }
@@ -388,12 +392,12 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
   } else if (schedule != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
     if (epoch.number() == schedule->origin() && schedule->Kept(index)) {
-      store.Put(index, epoch.number(), sample);
+      store.Put(index, generation, sample);
     }
   } else if (reused && store.max_bytes() == kUnlimited) {
-    store.Put(index, epoch.number(), sample);
+    store.Put(index, generation, sample);
   } else if (reused) {
-    fitting_.Put(seed, epoch.number(), index, sample, store);
+    fitting_.Put(seed, generation, index, sample, store);
   }
   return absl::OkStatus();
 }
@@ -415,31 +419,24 @@ uint64_t Stage::order_seed() const {
   return *options_.schedule.order_seed;
 }
 
-std::vector<EpochCounts> Stage::Counts() const {
+std::vector<std::shared_ptr<const EpochCounters>> Stage::Counts() const {
   absl::MutexLock lock(&mu_);
-  std::vector<EpochCounts> counts;
-  counts.reserve(counters_.size());
-  for (const auto& epoch : counters_) {
-    counts.push_back({epoch->fresh, epoch->cached, epoch->evicted,
-                      epoch->absent, epoch->bytes, epoch->fresh_wait_nanos,
-                      epoch->store_wait_nanos});
-  }
-  if (!counts.empty()) counts.back().bytes = store_->store().Stats().bytes;
-  return counts;
+  CountBytes();
+  return {counters_.begin(), counters_.end()};
 }
 
-StageDescription Stage::Describe() const {
+NamedNumbers Stage::Describe() const {
   absl::MutexLock lock(&mu_);
-  StageDescription description;
-  description.num_samples = options_.num_samples;
-  if (schedule_ != nullptr) description.num_kept = schedule_->capacity();
-  description.random_access = options_.random_access;
-  description.seed = static_cast<int64_t>(options_.schedule.seed);
-  description.order_seed =
-      static_cast<int64_t>(options_.schedule.order_seed.value_or(0));
-  description.partial_inline = options_.partial_inline;
-  description.final_inline = options_.final_inline;
-  return description;
+  const ScheduleOptions& schedule = options_.schedule;
+  const int64_t num_kept =
+      schedule_ == nullptr ? kUnknownSamples : schedule_->capacity();
+  return {{"num_samples", options_.num_samples},
+          {"num_kept", num_kept},
+          {"random_access", options_.random_access},
+          {"seed", static_cast<int64_t>(schedule.seed)},
+          {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},
+          {"partial_inline", options_.partial_inline},
+          {"final_inline", options_.final_inline}};
 }
 
 }  // namespace refurbish_tf

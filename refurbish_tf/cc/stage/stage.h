@@ -27,57 +27,38 @@ struct StageOptions {
   int64_t num_samples = kUnknownSamples;
   int64_t sample_bytes = -1;  // -1 when samples differ in size.
   bool random_access = false;  // Of the source; else it is a stream.
-  // Whether the seeds are not the user's, so that those of a checkpoint may take
-  // their place.
+  // Whether the user gave no seed, so that a checkpoint's may be taken.
   bool any_seed = false;
-  // What runs the functions, for who asks.
+  // Whether the functions run inline; for `Describe`.
   bool partial_inline = true;
   bool final_inline = true;
 };
 
-struct EpochCounts {
-  int64_t fresh = 0;    // Prepared in this epoch, for whatever reason.
-  int64_t cached = 0;   // Taken from the store.
-  int64_t evicted = 0;  // Made stale by the schedule when the epoch began.
-  int64_t absent = 0;   // Among the fresh: the schedule had them as cached.
-  int64_t bytes = 0;    // Held by the store when the next epoch begins, or now.
-  int64_t fresh_wait_nanos = 0;  // Waited for fresh samples from upstream,
-  int64_t store_wait_nanos = 0;  // and for a store to read.
-};
-
-// What there is to say of a stage without having counted anything.
-struct StageDescription {
-  int64_t num_samples = kUnknownSamples;
-  int64_t num_kept = kUnknownSamples;  // How many of them the store can hold.
-  bool random_access = false;          // Else the source is a stream.
-  int64_t seed = 0;
-  int64_t order_seed = 0;
-  bool partial_inline = true;
-  bool final_inline = true;
-};
-
-// Found again by its name.
+// Found by its name: rewriting a graph rebuilds its dataset, and a worker of a
+// tf.data service makes the stage from the graph, in its own process.
 //
-// Lock order: `mu_`, then those of `UsedGenerations` and of the store. What takes
-// time is done without `mu_`: files, other processes, what is put into the store.
+// Lock order: `mu_`, then that of `UsedGenerations` or `FittingSamples`, then
+// that of the store. Files, other processes and puts are never under `mu_`.
 class Stage : public std::enable_shared_from_this<Stage> {
  public:
   static std::shared_ptr<Stage> GetOrCreate(const std::string& id);
-  // Null when there is none.
+  // Null if there is none.
   static std::shared_ptr<Stage> Find(const std::string& id);
 
   explicit Stage(std::string id) : id_(std::move(id)) {}
 
   const std::string& id() const { return id_; }
 
-  // Called before `Configure`, with what CheckSource says of the source. An error
-  // when it was another part of the source before: the samples of both have the
-  // same indices.
+  // Called before `Configure`, with the share of the source that CheckSource
+  // found. Fails if it was another one before: both number their samples alike,
+  // so a stage and a store on disk belong to one of them.
   absl::Status SetShards(const std::string& shards) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Called each time a dataset object is made for the stage. The first call
-  // counts, or the first one that knows the number of samples if the stage has
-  // not been used by then: `shard` may be filled in after the stage was built.
+  // counts, or, if the stage has not been used by then, the first one that
+  // knows the number of samples: where tf.data shards the source itself
+  // (SHARD_HINT), a dataset is made with a shard that is not filled in, and
+  // again with the one that counts.
   absl::Status Configure(const StageOptions& options,
                          std::shared_ptr<SampleStore> store,
                          const tensorflow::DataTypeVector& dtypes)
@@ -89,39 +70,41 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What went wrong at the end of an epoch, once, for the next one to fail with:
-  // whoever knows the number of elements, as Keras does, never asks for the end, and
-  // drops what a `prefetch` has read there.
+  // Keeps an error of an epoch's end for the next `StartEpoch` to return, once:
+  // a consumer that knows the number of elements, as Keras does, never asks for
+  // the end, and drops what a `prefetch` has read there.
   void KeepEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // What a checkpoint of an iterator says that has not begun an epoch, or has
-  // ended one.
+  // For a checkpoint of an iterator that is in no epoch.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Sets the stage to where it was when the checkpoint was saved, and resumes its
-  // epoch, if it had begun one; else returns null. Iterators that are under way
-  // go on with their epochs, and nothing is taken from them. Fails, and changes
-  // nothing, when the checkpoint is of another pipeline or damaged.
+  // Sets the stage to where it was when the checkpoint was saved, and resumes
+  // its epoch; returns null if it had begun none. Iterators under way finish
+  // their epochs undisturbed. Fails, and changes nothing, if the checkpoint is
+  // damaged or of another pipeline.
   //
-  // A stage that was not given a seed takes that of the checkpoint. What it has
-  // kept was prepared with another, so it is dropped; hence no iterator may be
-  // under way then.
+  // A stage that was given no seed takes that of the checkpoint. It drops what
+  // it has kept, which was prepared with another seed, so no iterator may be
+  // under way.
   absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Keeps a sample that has been prepared in `epoch`, if it is to be kept.
-  absl::Status Keep(const Epoch& epoch, uint32_t index, const Sample& sample)
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // Puts a sample prepared in `epoch` into the store, if it is to be kept.
+  absl::Status Keep(const Epoch& epoch, uint32_t index, Generation generation,
+                    const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
 
   int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
-  // A checkpoint may have brought another one than was given.
+  // The one given, or that of a checkpoint.
   uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_);
-  std::vector<EpochCounts> Counts() const ABSL_LOCKS_EXCLUDED(mu_);
-  StageDescription Describe() const ABSL_LOCKS_EXCLUDED(mu_);
+  // By epoch.
+  std::vector<std::shared_ptr<const EpochCounters>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  // For `rtf.describe`. Numbers of samples may be kUnknownSamples.
+  NamedNumbers Describe() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // What an epoch is made of, which takes time proportional to the number of
-  // samples, and so is made without the lock.
+  // What an epoch is made from. Making it takes time proportional to the number
+  // of samples, so that is done without the lock.
   struct EpochParts {
     uint64_t number;
     StageOptions options;
@@ -135,33 +118,35 @@ class Stage : public std::enable_shared_from_this<Stage> {
     uint64_t number;
     std::weak_ptr<void> alive;
   };
-  // `scheduled`: by the schedule, if there is one.
+  // `scheduled`: whether to follow the schedule, if there is one.
   EpochParts BeginEpoch(uint64_t number, bool scheduled)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<Epoch> MakeEpoch(EpochParts parts) ABSL_LOCKS_EXCLUDED(mu_);
-  // Whether the checkpoint's seeds are ours, or may be.
+  // Fails unless the checkpoint's seeds are ours or may be taken.
   absl::Status CheckSeeds(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes what a rewrite of the source has changed, as its random access may be lost.
-  // Nothing of a stage that is still to be configured.
+  // Notes what a rewrite of the source has changed: it may have lost random
+  // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the stage can go on where the checkpoint was saved.
   absl::Status CheckFits(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The schedule, if it is known by now.
+  // Null while the schedule cannot be known.
   static std::shared_ptr<const Schedule> MakeSchedule(
       const StageOptions& options, int64_t max_bytes);
-  // Takes it, unless there is one.
+  // Does nothing if there is one.
   void TakeSchedule(std::shared_ptr<const Schedule> schedule)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Becomes a job on a store on disk, unless it is one.
+  // Makes the stage a job on a store on disk, unless it is one.
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the schedule that another job has begun meanwhile, if so.
+  // Takes the schedule that another job has begun meanwhile, if any.
   absl::Status TakeOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of the store, for the newest epoch.
+  void CountBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;
@@ -171,14 +156,15 @@ class Stage : public std::enable_shared_from_this<Stage> {
   std::optional<std::string> shards_ ABSL_GUARDED_BY(mu_);
   StageOptions options_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<SampleStore> store_ ABSL_GUARDED_BY(mu_);
-  // Null until the first epoch, and on a store of our own. Before `store_` goes.
+  // Null until the first epoch, and on a store of our own. Goes before
+  // `store_`.
   std::shared_ptr<SharedUse> shared_ ABSL_GUARDED_BY(mu_);
   absl::Status end_error_ ABSL_GUARDED_BY(mu_);
   // A restore may set it back.
   uint64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   // The highest of all epochs that were begun.
   uint64_t last_begun_ ABSL_GUARDED_BY(mu_) = 0;
-  // Those that iterators are in.
+  // The epochs that iterators are in.
   std::vector<BegunEpoch> epochs_ ABSL_GUARDED_BY(mu_);
   // By epoch.
   std::vector<std::shared_ptr<EpochCounters>> counters_ ABSL_GUARDED_BY(mu_);
@@ -187,7 +173,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // hold are known: at once for samples of fixed size, else after the first
   // whole pass. Until then every epoch prepares every sample.
   std::shared_ptr<const Schedule> schedule_ ABSL_GUARDED_BY(mu_);
-  // Before that, under a limit.
+  // Used until then, under a limit.
   FittingSamples fitting_;
 };
 

@@ -1,4 +1,4 @@
-// What a checkpoint says of a stage, and how the stage goes on from there.
+// Saving a stage in a checkpoint, and restoring it.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -40,10 +40,11 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
   for (const BegunEpoch& epoch : epochs_) {
     if (epoch.alive.expired()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "The checkpoint was saved by a refurbish stage with the seed ",
-        saved.seed, ". This one was given none and would take it, but another "
-        "iterator of it is in an epoch. Drop that one first, or give the stage "
-        "seed=", saved.seed, "."));
+        "The checkpoint was saved by a refurbish stage with seed ", saved.seed,
+        ". This stage was given none and would take that one, but another "
+        "iterator is in an epoch. Drop that iterator first, or give the stage "
+        "seed=",
+        saved.seed, "."));
   }
   return absl::OkStatus();
 }

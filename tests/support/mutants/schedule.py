@@ -35,7 +35,7 @@ MUTANTS = [
            "                                   epoch_->number(), index));", "                                   0, index));",
            "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
     Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
-           "epoch_->PreparedGeneration(index), index));", "epoch_->number(), index));",
+           "                                   generation, index));", "                                   epoch_->number(), index));",
            "tests/test_guarantees.py::test_any_history"),
     Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
            "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),

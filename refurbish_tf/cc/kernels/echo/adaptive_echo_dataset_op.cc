@@ -4,7 +4,6 @@
 // A fresh element that is ready is always yielded first. Otherwise the newest
 // one is repeated; after `max_e` yields the iterator waits for the next. A
 // thread of the iterator reads the input ahead.
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -19,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
@@ -43,10 +43,10 @@ constexpr char kBuffered[] = "buffered";
 constexpr size_t kBufferSize = 2;
 
 // Counts what an iterator has yielded; may outlive the iterator.
-struct EchoCounters {
-  std::atomic<int64_t> fresh{0};
-  std::atomic<int64_t> repeated{0};
-  std::atomic<int64_t> fresh_wait_nanos{0};
+struct EchoCounters : Counters {
+  Count fresh{this, "fresh"};
+  Count repeated{this, "repeated"};
+  Count fresh_wait_nanos{this, "fresh_wait_nanos"};
 };
 
 // The counts of a stage, one entry for each iterator that was read.
@@ -58,7 +58,7 @@ class EchoStage {
     return counters_.back();
   }
 
-  std::vector<std::shared_ptr<const EchoCounters>> Counters() const
+  std::vector<std::shared_ptr<const EchoCounters>> Counts() const
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return {counters_.begin(), counters_.end()};
@@ -389,13 +389,13 @@ void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,
 absl::Status EchoCounts(OpKernelContext* ctx) {
   const std::shared_ptr<EchoStage> stage =
       Registry<EchoStage>::Global().Find(ctx->input(0).scalar<tstring>()());
-  std::vector<std::array<int64_t, 3>> rows;
+  std::vector<NamedNumbers> iterators;
   if (stage != nullptr) {
-    for (const auto& of : stage->Counters()) {
-      rows.push_back({of->fresh, of->repeated, of->fresh_wait_nanos});
+    for (const auto& counts : stage->Counts()) {
+      iterators.push_back(counts->Read());
     }
   }
-  ctx->set_output(0, Matrix(rows));
+  SetNamedRows(ctx, iterators);
   return absl::OkStatus();
 }
 

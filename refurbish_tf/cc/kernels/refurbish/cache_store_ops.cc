@@ -1,4 +1,4 @@
-// The lookup ops of `CacheStore`.
+// The ops of `CacheStore`.
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +28,8 @@ absl::Status ParseStore(OpKernelContext* ctx,
                         std::shared_ptr<SampleStore>* store) {
   const Tensor& id = ctx->input(0);
   if (!tensorflow::TensorShapeUtils::IsScalar(id.shape())) {
-    return absl::InvalidArgumentError("`store` must be a scalar.");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`store` must be a scalar, got shape ", id.shape().DebugString(), "."));
   }
   TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id.scalar<tstring>()()));
   return absl::OkStatus();
@@ -155,12 +156,19 @@ absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
   } else {
     counts.store = store.store().Stats();
   }
-  ctx->set_output(
-      0, Vector({counts.store.entries, counts.store.bytes, counts.store.hits,
-                 counts.store.misses, counts.store.evictions, counts.disk_bytes,
-                 counts.segments, counts.compactions, counts.bytes_moved,
-                 counts.corrupt, counts.foreign_hits, counts.failed_writes,
-                 counts.epochs}));
+  SetNamedRows(ctx, {{{"entries", counts.store.entries},
+                      {"bytes", counts.store.bytes},
+                      {"hits", counts.store.hits},
+                      {"misses", counts.store.misses},
+                      {"evictions", counts.store.evictions},
+                      {"disk_bytes", counts.disk_bytes},
+                      {"segments", counts.segments},
+                      {"compactions", counts.compactions},
+                      {"moved_bytes", counts.bytes_moved},
+                      {"corrupt", counts.corrupt},
+                      {"foreign_hits", counts.foreign_hits},
+                      {"failed_writes", counts.failed_writes},
+                      {"epochs", counts.epochs}}});
   return absl::OkStatus();
 }
 
@@ -174,7 +182,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   const auto names = ctx->input(1).flat<tstring>();
   const auto values = ctx->input(2).flat<tstring>();
   if (names.size() != values.size()) {
-    return absl::InvalidArgumentError("A value for each name is needed.");
+    return absl::InvalidArgumentError("`values` must have one for each name.");
   }
   Settings settings;
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
@@ -182,7 +190,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   if (status.ok()) {
     status = store.Agree(settings, ctx->input(3).scalar<bool>()());
   }
-  // For the user all of these are a wrong argument.
+  // To the user each of these is a bad argument.
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
   settings = store.disk()->settings();
   const TensorShape shape({static_cast<int64_t>(settings.size())});

@@ -36,8 +36,8 @@ std::string Text(const NodeDef& node, const std::string& attr) {
 }
 
 constexpr char kDeterministicWayOut[] =
-    "leave deterministic=False out of the stages and options before refurbish "
-    "and out of the options of the whole pipeline, and write it where the order "
+    "remove deterministic=False from the stages and options before refurbish "
+    "and from the options of the whole pipeline, and write it where the order "
     "may change: as an argument of refurbish and of the stages behind it";
 
 bool AllowsReordering(const NodeDef& node) {
@@ -49,7 +49,7 @@ bool AllowsReordering(const NodeDef& node) {
          !options.deterministic();
 }
 
-// What there is in a source.
+// What was found in the graph of a source.
 struct Contents {
   bool may_reorder = false;  // By an option that lets parallel stages do it.
   std::set<std::string> file_lists;  // Of names, as list_files makes.
@@ -69,8 +69,8 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
 }
 
 std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
-  std::string way_out = "refurbish shuffles by itself in every epoch, so ";
-  // In a function the input is named with its output.
+  std::string way_out = "refurbish itself shuffles in every epoch, so ";
+  // In a function an input is written as "node:output".
   const std::string& input = shuffle.input(0);
   if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
     return absl::StrCat(way_out,
@@ -86,16 +86,15 @@ std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
   if (contents.has_batches || contents.reads_files) {
     absl::StrAppend(
         &way_out,
-        ". If the source is keras.utils.image_dataset_from_directory, take "
+        ". If the source is keras.utils.image_dataset_from_directory, use "
         "rtf.sources.image_folder, which has the same classes and the same "
-        "split. Without validation_split shuffle=False, batch_size=None will do, "
-        "too; with it Keras would split by class");
+        "split. Without validation_split, shuffle=False, batch_size=None also "
+        "works; with it Keras would split by class");
   }
   return way_out;
 }
 
-// What makes the stage change its order and what to do about it; empty when
-// nothing does.
+// Why the stage changes its order, and what to do about it; empty if not.
 std::pair<std::string, std::string> Reason(const NodeDef& node,
                                            const Contents& contents) {
   const absl::string_view op = node.op();
@@ -116,7 +115,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
             "put both partial augmentations into one partial_fn"};
   }
   if (op == "RefurbishTf>AdaptiveEchoDataset") {
-    return {"echo(e=AUTOTUNE), which repeats by the clock",
+    return {"echo(e=AUTOTUNE), which repeats as time permits",
             "put it behind refurbish, or give echo a number"};
   }
   if (op == "RandomDatasetV2" && IsTrue(node, "rerandomize_each_iteration")) {
@@ -137,9 +136,8 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   return {};
 }
 
-// Whether `dataset` goes on for ever. Of one that drops or multiplies elements
-// `Cardinality` says that it does not know, though no number of elements dropped
-// or multiplied puts an end to an infinite input.
+// Whether `dataset` has no end. The cardinality of one that drops or multiplies
+// elements is unknown, but it is infinite if its input is.
 bool IsInfinite(const DatasetBase* dataset) {
   const int64_t cardinality = dataset->Cardinality(CardinalityOptions());
   if (cardinality != tensorflow::data::kUnknownCardinality) {
@@ -171,7 +169,7 @@ Shards FindShards(const GraphDef& graph) {
     if (node.op() != "ShardDataset") continue;
     const int64_t num_shards = value(node, 1);
     shards.hinted |= num_shards == tensorflow::data::kShardHint;
-    // `shard(1, 0)` is the whole, and tf.data takes it out.
+    // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     names.insert(absl::StrCat(value(node, 2), " of ", num_shards));
   }
@@ -201,7 +199,7 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;
-  // A source that cannot be made into a graph cannot be looked at either.
+  // A source that has no graph cannot be examined.
   if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
                                               &output_node)
            .ok()) {
@@ -223,8 +221,8 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
     if (what.empty()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "The source of refurbish changes its order from epoch to epoch (", what,
-        "), but a sample is known by its position in the source. Way out: ",
-        way_out, "."));
+        "), but refurbish knows a sample by its position. To fix it, ", way_out,
+        "."));
   }
   return absl::OkStatus();
 }

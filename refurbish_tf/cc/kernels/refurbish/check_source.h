@@ -1,3 +1,4 @@
+// Refuses sources that have no end or whose order changes.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
 
@@ -8,21 +9,19 @@
 
 namespace refurbish_tf {
 
-// Which part of itself a source is, by the `shard`s in it. tf.data itself fills in
-// those that were written with SHARD_HINT, in each worker another part.
+// Which share a source is, by the `shard`s in it. tf.data itself fills in those
+// that were written with SHARD_HINT, with another share in each worker.
 struct Shards {
   bool hinted = false;  // Not filled in yet, so there is no length either.
   std::string names;    // "0 of 2", by commas if several; empty for the whole.
 };
 
-// An error when `source` is known to have no elements or no end, or when its
-// order is known to change from one iteration to the next: a sample is known by
-// its position in the source.
+// Fails if `source` is known to have no elements or no end, or if its order is
+// known to change between iterations: a sample is known by its position.
 //
-// The order is looked up in the graph of the source. The arguments of some
-// stages are to be found nowhere else, nor are those within the functions of
-// `interleave` and `flat_map`, nor what an option of the whole pipeline has made
-// of them.
+// The order is looked up in the graph of the source: only there are the
+// arguments of some stages, the stages within the functions of `interleave` and
+// `flat_map`, and what an option of the whole pipeline has made of them.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          Shards* shards);
 

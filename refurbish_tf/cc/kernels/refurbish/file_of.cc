@@ -12,7 +12,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Whose element at an index is made of that of their input at the same.
+// Whether its element at an index is made from its input's at the same index.
 bool KeepsPlaces(const std::string& dataset) {
   static const auto* const kNames = new std::unordered_set<std::string>{
       "CacheDataset",     "CacheDatasetV2",       "MapDataset",
@@ -42,7 +42,7 @@ std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
     if (!file.empty() || tensor.dims() != 0) return "";
     file = tensor.scalar<tstring>()();
   }
-  // It may also be a text, or what is in a file.
+  // The string may also be a text, or the contents of a file.
   return file.size() < PATH_MAX && file.find('\0') == std::string::npos &&
                  tensorflow::Env::Default()->FileExists(file).ok()
              ? file

@@ -1,4 +1,4 @@
-// Which file an element of a source is made of.
+// Which file an element of a source was made from.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_FILE_OF_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_FILE_OF_H_
 
@@ -9,9 +9,9 @@
 
 namespace refurbish_tf {
 
-// Empty where that is not known: where `source` is not made, one by one, of the
-// slices of a tensor of names, of which this one is that of a file. For an error,
-// as it looks at the file.
+// Empty if unknown. Known if each element of `source` is made from one slice of
+// a tensor of names, and this slice is the name of an existing file. Slow, as
+// it looks for the file; for error messages.
 std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index);
 

@@ -1,4 +1,4 @@
-// Which sources can be asked for single elements.
+// Which sources can be read by index.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_RANDOM_ACCESS_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_RANDOM_ACCESS_H_
 
@@ -6,8 +6,9 @@
 
 namespace refurbish_tf {
 
-// The first dataset, from the files on, by which `dataset` is a stream; null where
-// elements can be asked for in any order, by an index mapper, and some left out.
+// The first dataset, from the files on, that makes `dataset` a stream. Null if
+// it can be read by index: in any order that an index mapper gives, with some
+// left out.
 const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf

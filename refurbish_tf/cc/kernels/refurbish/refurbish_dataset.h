@@ -1,4 +1,4 @@
-// The dataset of a refurbish stage and its iterator.
+// The dataset of a refurbish stage.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
 
@@ -17,7 +17,7 @@
 
 namespace refurbish_tf {
 
-// The arguments of the op that its graph is written with.
+// The arguments of the op, from which its graph is written.
 struct RefurbishArguments {
   std::string stage;
   int64_t seed;

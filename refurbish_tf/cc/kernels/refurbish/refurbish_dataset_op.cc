@@ -1,3 +1,4 @@
+// The op of a refurbish stage: checks the source, makes or finds the stage.
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,9 +33,9 @@ constexpr char kSampleShapes[] = "sample_shapes";
 
 absl::Status NoRandomAccess() {
   return absl::UnimplementedError(
-      "refurbish yields its samples in another order in each epoch, so none of "
-      "them can be asked for by its place. It shuffles by itself; for single "
-      "samples ask its source.");
+      "refurbish yields its samples in another order in each epoch, so they "
+      "cannot be read by index. Leave out a global shuffle behind it, as it "
+      "shuffles already; read single samples from its source.");
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ RefurbishDataset::RefurbishDataset(
 
 int64_t RefurbishDataset::CardinalityInternal(
     CardinalityOptions options) const {
-  // What `shard` says of itself before it is filled in means nothing.
+  // The cardinality of a `shard` that is not filled in means nothing.
   const int64_t cardinality = hinted_ ? tensorflow::data::kUnknownCardinality
                                       : input_->Cardinality(options);
   if (cardinality != tensorflow::data::kUnknownCardinality) {
@@ -81,10 +82,10 @@ absl::Status RefurbishDataset::RandomIndexingCompatible() const {
 absl::Status RefurbishDataset::MakeSplitProviders(
     std::vector<std::unique_ptr<tensorflow::data::SplitProvider>>*) const {
   return absl::FailedPreconditionError(
-      "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") hands a "
-      "worker other parts of the source in every epoch, but refurbish knows a "
-      "sample by its position in the source. Use ShardingPolicy.OFF, with which "
-      "each worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
+      "Dynamic sharding (ShardingPolicy.DYNAMIC, \"distributed_epoch\") gives "
+      "each worker other parts of the source in every epoch, but refurbish "
+      "knows a sample by its position. Use ShardingPolicy.OFF, with which each "
+      "worker yields every sample, or source.shard(SHARD_HINT, SHARD_HINT)"
       ".refurbish(...) and ShardingPolicy.HINT, with which each worker yields "
       "its share.");
 }
@@ -160,8 +161,10 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     std::vector<NameAttrList> final;
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kPartialFn, &partial));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalFn, &final));
-    OP_REQUIRES(ctx, final.size() <= 1,
-                absl::InvalidArgumentError("There is one final_fn or none."));
+    OP_REQUIRES(
+        ctx, final.size() <= 1,
+        absl::InvalidArgumentError(absl::StrCat(
+            "final_fn must be one function or none, got ", final.size(), ".")));
     OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(partial),
                                                        &partial_));
     if (!final.empty()) {

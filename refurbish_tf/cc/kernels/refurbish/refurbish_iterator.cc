@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,22 +10,27 @@
 namespace refurbish_tf {
 namespace {
 
-// In checkpoints. Another version for whatever an older package could not read.
+// Changes when an older package could not read a checkpoint.
 constexpr int64_t kCheckpointVersion = 2;
 constexpr char kVersion[] = "version";
-constexpr char kSeed[] = "seed";
-constexpr char kOrderSeed[] = "order_seed";
-constexpr char kReuseFactor[] = "reuse_factor";
-constexpr char kNextEpoch[] = "next_epoch";
-constexpr char kEnded[] = "ended";
-constexpr char kBegun[] = "begun";
-constexpr char kNumber[] = "number";
-constexpr char kNumSamples[] = "num_samples";
-constexpr char kScheduled[] = "scheduled";
-constexpr char kNumKept[] = "num_kept";
-constexpr char kOrigin[] = "origin";
-constexpr char kYielded[] = "yielded";
-constexpr char kYieldedSince[] = "yielded_since";
+
+// Calls `field(key, &value)` for all else that a checkpoint holds.
+template <class Field>
+absl::Status ForEachField(SavedEpoch* saved, bool* ended, const Field& field) {
+  TF_RETURN_IF_ERROR(field("seed", &saved->seed));
+  TF_RETURN_IF_ERROR(field("order_seed", &saved->order_seed));
+  TF_RETURN_IF_ERROR(field("reuse_factor", &saved->reuse_factor));
+  TF_RETURN_IF_ERROR(field("next_epoch", &saved->next_epoch));
+  TF_RETURN_IF_ERROR(field("ended", ended));
+  TF_RETURN_IF_ERROR(field("begun", &saved->begun));
+  TF_RETURN_IF_ERROR(field("number", &saved->number));
+  TF_RETURN_IF_ERROR(field("num_samples", &saved->num_samples));
+  TF_RETURN_IF_ERROR(field("scheduled", &saved->scheduled));
+  TF_RETURN_IF_ERROR(field("num_kept", &saved->num_kept));
+  TF_RETURN_IF_ERROR(field("origin", &saved->origin));
+  TF_RETURN_IF_ERROR(field("yielded", &saved->yielded));
+  return field("yielded_since", &saved->yielded_since);
+}
 
 }  // namespace
 
@@ -53,7 +59,7 @@ TraceMeMetadata RefurbishIterator::GetTraceMeMetadata() const {
   return metadata;
 }
 
-// No epoch begins here: an iterator that is made but never read takes none.
+// Begins no epoch: an iterator that is made but never read must not take one.
 absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
   const RefurbishArguments& arguments = dataset()->arguments_;
@@ -120,18 +126,18 @@ absl::Status RefurbishIterator::GetNextInternal(
   auto& sample = static_cast<SamplePiece&>(*piece_);
   EpochCounters& counters = epoch_->counters();
   if (sample.fresh) counters.fresh_wait_nanos += waited_nanos;
-  // An element that fails as it is cancelled with its iterator is not lost.
+  // An element that fails because its iterator is cancelled is not lost.
   if (!sample.status.ok() && workers_.cancellation_manager()->IsCancelled()) {
     return sample.status;
   }
   told_ |= absl::IsDataLoss(sample.status);
-  const bool last = epoch_->HandedOut(sample.index);
+  const bool last = epoch_->HandedOut(sample.place.index);
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;
   *out_tensors = std::move(sample.tensors);
-  // Now, and not when the end is asked for: whoever knows the number of elements,
-  // as Keras does, never asks.
+  // Now, and not when the end is asked for: a consumer that knows the number of
+  // elements, as Keras does, never asks.
   if (last) end_status_ = End();
   if (!end_status_.ok() && !told_ && !absl::IsCancelled(end_status_) &&
       !workers_.cancellation_manager()->IsCancelled()) {
@@ -162,26 +168,23 @@ std::shared_ptr<tensorflow::data::model::Node> RefurbishIterator::CreateNode(
 absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
                                              IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
-  const auto write = [&](const char* key, int64_t value) {
-    return writer->WriteScalar(prefix(), key, value);
-  };
   SavedEpoch saved = dataset()->stage_->Save();
-  TF_RETURN_IF_ERROR(write(kVersion, kCheckpointVersion));
-  TF_RETURN_IF_ERROR(write(kSeed, saved.seed));
-  TF_RETURN_IF_ERROR(write(kOrderSeed, saved.order_seed));
-  TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kReuseFactor,
-                                         Tensor(saved.reuse_factor)));
-  TF_RETURN_IF_ERROR(write(kNextEpoch, saved.next_epoch));
-  TF_RETURN_IF_ERROR(write(kEnded, ended_));
-  if (epoch_ != nullptr) saved = epoch_->Save();
-  TF_RETURN_IF_ERROR(write(kBegun, saved.begun));
-  TF_RETURN_IF_ERROR(write(kNumber, saved.number));
-  TF_RETURN_IF_ERROR(write(kNumSamples, saved.num_samples));
-  TF_RETURN_IF_ERROR(write(kScheduled, saved.scheduled));
-  TF_RETURN_IF_ERROR(write(kNumKept, saved.num_kept));
-  TF_RETURN_IF_ERROR(write(kOrigin, saved.origin));
-  TF_RETURN_IF_ERROR(writer->WriteTensor(prefix(), kYielded, saved.yielded));
-  return writer->WriteTensor(prefix(), kYieldedSince, saved.yielded_since);
+  if (epoch_ != nullptr) {
+    const SavedEpoch stage = std::exchange(saved, epoch_->Save());
+    saved.seed = stage.seed;
+    saved.order_seed = stage.order_seed;
+    saved.reuse_factor = stage.reuse_factor;
+    saved.next_epoch = stage.next_epoch;
+  }
+  const auto write = [&](const char* key, const auto* value) {
+    if constexpr (std::is_integral_v<std::decay_t<decltype(*value)>>) {
+      return writer->WriteScalar(prefix(), key, static_cast<int64_t>(*value));
+    } else {
+      return writer->WriteTensor(prefix(), key, Tensor(*value));
+    }
+  };
+  TF_RETURN_IF_ERROR(write(kVersion, &kCheckpointVersion));
+  return ForEachField(&saved, &ended_, write);
 }
 
 absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
@@ -193,30 +196,25 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   if (version != kCheckpointVersion) {
     return absl::InvalidArgumentError(absl::StrCat(
         "The checkpoint of refurbish has version ", version,
-        ", but this refurbish_tf knows version ", kCheckpointVersion,
+        ", but this refurbish_tf reads version ", kCheckpointVersion,
         ". Use the refurbish_tf that saved it."));
   }
   SavedEpoch saved;
   bool ended = false;
-  TF_RETURN_IF_ERROR(checkpoint.ReadScalar(kReuseFactor, &saved.reuse_factor));
-  const auto read = [&](const char* key, auto* field) {
-    int64_t value = 0;
-    absl::Status status = checkpoint.ReadScalar(key, &value);
-    *field = value;
-    return status;
+  const auto read = [&](const char* key, auto* value) {
+    using Value = std::decay_t<decltype(*value)>;
+    if constexpr (std::is_integral_v<Value>) {
+      int64_t number = 0;
+      absl::Status status = checkpoint.ReadScalar(key, &number);
+      *value = number;
+      return status;
+    } else if constexpr (std::is_same_v<Value, double>) {
+      return checkpoint.ReadScalar(key, value);
+    } else {
+      return checkpoint.Read(key, value);
+    }
   };
-  TF_RETURN_IF_ERROR(read(kSeed, &saved.seed));
-  TF_RETURN_IF_ERROR(read(kOrderSeed, &saved.order_seed));
-  TF_RETURN_IF_ERROR(read(kNextEpoch, &saved.next_epoch));
-  TF_RETURN_IF_ERROR(read(kEnded, &ended));
-  TF_RETURN_IF_ERROR(read(kBegun, &saved.begun));
-  TF_RETURN_IF_ERROR(read(kNumber, &saved.number));
-  TF_RETURN_IF_ERROR(read(kNumSamples, &saved.num_samples));
-  TF_RETURN_IF_ERROR(read(kScheduled, &saved.scheduled));
-  TF_RETURN_IF_ERROR(read(kNumKept, &saved.num_kept));
-  TF_RETURN_IF_ERROR(read(kOrigin, &saved.origin));
-  TF_RETURN_IF_ERROR(checkpoint.Read(kYielded, &saved.yielded));
-  TF_RETURN_IF_ERROR(checkpoint.Read(kYieldedSince, &saved.yielded_since));
+  TF_RETURN_IF_ERROR(ForEachField(&saved, &ended, read));
   absl::StatusOr<std::shared_ptr<Epoch>> epoch =
       dataset()->stage_->Restore(saved);
   if (!epoch.ok()) return epoch.status();

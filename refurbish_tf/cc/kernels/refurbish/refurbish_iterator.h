@@ -1,3 +1,4 @@
+// The iterator of a refurbish stage: runs an epoch of the stage on workers.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
 
@@ -16,9 +17,9 @@
 
 namespace refurbish_tf {
 
-// Every sample of an epoch once, as the workers make it.
+// Yields every sample of an epoch once.
 //
-// Lock order: `mu_`, then what the workers lock.
+// Lock order: `mu_`, then the locks of the workers.
 class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
  public:
   explicit RefurbishIterator(const Params& params)
@@ -39,8 +40,8 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   std::shared_ptr<tensorflow::data::model::Node> CreateNode(
       IteratorContext*,
       tensorflow::data::model::Node::Args args) const override;
-  // The position and nothing that is under way; neither what the store holds nor
-  // the state of the source, which is read anew for what is still to come.
+  // Saves the position only: not what is under way, nor what the store holds,
+  // nor the state of the source, which is read again for what is still to come.
   absl::Status SaveInternal(SerializationContext*,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -49,7 +50,7 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // An epoch and what works on it. What comes first outlives what comes after.
+  // What works on an epoch. Each member outlives those after it.
   struct Running {
     std::unique_ptr<FunctionContexts> contexts;
     std::unique_ptr<SourceReader> source;
@@ -57,10 +58,10 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   };
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The error of the epoch's end, if there is one.
+  // Ends the epoch. Returns an error that was found only then.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Set when the iterator is made.
+  // Set by `Initialize`.
   SampleWork::Functions functions_;
 
   mutable absl::Mutex mu_;
@@ -68,15 +69,15 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether an element was the error of a source that has changed.
+  // Whether the error of a source that has changed came in place of an element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  // What went wrong when the end was reached, to be told once.
+  // The error found at the end; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);
 
-  // The one handed out last, to be used again.
+  // The piece handed out last, for reuse.
   std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
 
-  // They use what is `running_`. Changed with `mu_`.
+  // They use `running_`. Changed under `mu_`.
   IteratorWorkers workers_;
 };
 

@@ -37,11 +37,7 @@ OrderedWorkers::Claimed SampleWork::Claim(
   sample.tensors.clear();
   sample.keep = true;
   sample.fresh = sample.place.from == Place::From::kSource;
-  if (sample.fresh) {
-    sample.index.reset();
-    return OrderedWorkers::Claimed::kFetch;
-  }
-  sample.index = sample.place.index;
+  if (sample.fresh) return OrderedWorkers::Claimed::kFetch;
   if (sample.place.from == Place::From::kReading) {
     return OrderedWorkers::Claimed::kRun;
   }
@@ -58,21 +54,20 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
     absl::MutexLock lock(&mu_);
     late_error_.Update(status);
   }
-  sample.status =
-      source_.Read(&contexts_.usual, &sample.tensors, &sample.index);
+  std::optional<uint32_t>& index = sample.place.index;
+  sample.status = source_.Read(&contexts_.usual, &sample.tensors, &index);
   sample.keep = source_.index_known();
   if (!sample.status.ok()) {
-    sample.status =
-        sample.index.has_value()
-            ? WithSample(sample.status, "Preparing", *sample.index,
-                         "the source of refurbish")
-            : Printable(sample.status);
+    sample.status = index.has_value()
+                        ? WithSample(sample.status, "Preparing", *index,
+                                     "the source of refurbish")
+                        : Printable(sample.status);
     return OrderedWorkers::Outcome::kDone;
   }
-  if (sample.index.has_value()) return OrderedWorkers::Outcome::kRun;
+  if (index.has_value()) return OrderedWorkers::Outcome::kRun;
   if (epoch_->num_samples_known()) {
     sample.status =
-        absl::InternalError("A sample that was asked for did not arrive.");
+        absl::InternalError("The source ended before a requested sample.");
     return OrderedWorkers::Outcome::kDone;
   }
   epoch_->ArrivalsEnded();
@@ -80,7 +75,6 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
 }
 
 OrderedWorkers::Outcome SampleWork::Run(OrderedWorkers::Piece* piece) {
-  epoch_->StartReads();
   auto& sample = static_cast<SamplePiece&>(*piece);
   if (sample.place.from == Place::From::kReading) {
     if (!epoch_->Read(&sample.place)) return OrderedWorkers::Outcome::kDropped;
@@ -96,11 +90,12 @@ int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
 }
 
 absl::Status SampleWork::Prepare(SamplePiece* piece) {
-  const uint32_t index = *piece->index;
+  const uint32_t index = *piece->place.index;
+  const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kPartialFunction,
-                                   epoch_->PreparedGeneration(index), index));
+                                   generation, index));
   }
   absl::Status status = functions_.partial.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
@@ -110,12 +105,12 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
   if (!piece->keep) return absl::OkStatus();
-  return stage_.Keep(*epoch_, index, piece->tensors);
+  return stage_.Keep(*epoch_, index, generation, piece->tensors);
 }
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {
   if (functions_.final.function == nullptr) return absl::OkStatus();
-  const uint32_t index = *piece->index;
+  const uint32_t index = *piece->place.index;
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.final.with_seed) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
@@ -134,12 +129,12 @@ absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {
         !functions_.sample_shapes[i].IsCompatibleWith(tensor.shape())) {
       return absl::InvalidArgumentError(absl::StrCat(
           "partial_fn changed its output structure: component ", i,
-          " of sample ", *piece.index, " is ",
+          " of sample ", *piece.place.index, " is ",
           tensorflow::DataTypeString(tensor.dtype()),
           tensor.shape().DebugString(), ", but its element_spec says ",
           tensorflow::DataTypeString(functions_.sample_types[i]),
           functions_.sample_shapes[i].DebugString(),
-          ". Let it return the same structure for every sample."));
+          ". Make it return the same structure for every sample."));
     }
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// What the workers of a refurbish stage do, place by place.
+// What a worker of a refurbish stage does for one place of the order.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
 
@@ -29,11 +29,9 @@ struct StageFunction {
 
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
-  // Of the sample, when it is known.
-  std::optional<uint32_t> index;
   bool fresh = false;
   bool keep = true;
-  // What comes: the sample as far as it has come, or what went wrong.
+  // The sample, as far as it has been processed, or its error.
   std::vector<Tensor> tensors;
   absl::Status status;
 };
@@ -41,11 +39,11 @@ struct SamplePiece : OrderedWorkers::Piece {
 // Place of the order -> store or source -> partial -> put -> final.
 class SampleWork : public OrderedWorkers::Work {
  public:
-  // What all epochs have in common.
+  // The same for all epochs.
   struct Functions {
     StageFunction partial;
-    StageFunction final;  // None when `function` is null.
-    // Of what the partial function returns.
+    StageFunction final;  // None if `function` is null.
+    // The components that the partial function returns.
     DataTypeVector sample_types;
     std::vector<PartialTensorShape> sample_shapes;
   };
@@ -64,14 +62,14 @@ class SampleWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
 
-  // What reading the source to its end has brought to light.
+  // The error found when the source was read to its end; returned once.
   absl::Status TakeLateError() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::Status Prepare(SamplePiece* piece);
   absl::Status Finish(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
-  // With the sample, and its file where that is known, before the message.
+  // Puts the sample, and its file if that is known, before the message.
   absl::Status WithSample(const absl::Status& status, const char* what,
                           uint32_t index, const char* of);
 

@@ -19,11 +19,11 @@ SourceReader::SourceReader(const DatasetBase* source,
       random_(DeriveKey(seed, Purpose::kShuffleBuffer, epoch_->number())) {}
 
 SourceReader::~SourceReader() {
-  // A thread of the source may wait there.
+  // A thread of the source may wait in `Epoch::Request`.
   epoch_->Close();
 }
 
-absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
+absl::Status SourceReader::Begin(IteratorContext* ctx) {
   IteratorContext::Params params(ctx);
   // A thread of a random-access source must not begin to read before the first
   // request comes with its index mapper.
@@ -32,73 +32,68 @@ absl::Status SourceReader::Begin(IteratorContext* ctx, bool anew) {
   TF_RETURN_IF_ERROR(
       source_->MakeIterator(&input_ctx, parent_, prefix_, &input_));
   if (epoch_->random_access()) {
-    // Once, as copying a context takes as long as reading a small element.
+    // Made once: copying a context takes as long as reading a small element.
     IteratorContext::Params mapped(ctx);
-    mapped.index_mapper = [epoch = epoch_](size_t n) {
-      return epoch->Request(n);
+    mapped.index_mapper = [epoch = epoch_, first = num_lost_](size_t n) {
+      return epoch->Request(first + n);
     };
     mapped_.emplace(std::move(mapped));
   }
-  epoch_->BeginInput(anew);
-  num_read_ = 0;
-  buffer_.clear();
-  buffer_bytes_ = 0;
-  stream_ended_ = false;
-  position_known_ = true;
-  failed_ = absl::OkStatus();
   return absl::OkStatus();
 }
 
 absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   absl::Status status = ReadToEnd(ctx);
   input_.reset();
-  // Whatever the old one says, so that its error comes once.
-  TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/true));
+  // Also after an error of the old one, so that it comes once.
+  epoch_->ReadAnew();
+  num_lost_ = 0;
+  buffer_.clear();
+  buffer_bytes_ = 0;
+  stream_ended_ = false;
+  position_known_ = true;
+  failed_ = absl::OkStatus();
   return status;
 }
 
 absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
   if (input_ == nullptr) return absl::OkStatus();
   std::vector<Tensor> past_the_end;
-  std::optional<uint32_t> index;
+  std::optional<uint32_t> index(0);  // Reset at the end.
   TF_RETURN_IF_ERROR(Read(ctx, &past_the_end, &index));
   if (!index.has_value()) return absl::OkStatus();
-  return absl::InternalError("A sample arrived that was not asked for.");
+  return absl::InternalError(absl::StrCat(
+      source_->DebugString(), " yields elements that were not asked for."));
 }
 
 absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::vector<Tensor>* tensors,
                                 std::optional<uint32_t>* index) {
-  index->reset();
-  if (input_ == nullptr) TF_RETURN_IF_ERROR(Begin(ctx, /*anew=*/false));
-  return epoch_->random_access() ? ReadRequested(tensors, index)
-                                 : ReadShuffled(ctx, tensors, index);
-}
-
-absl::Status SourceReader::ReadRequested(std::vector<Tensor>* tensors,
-                                         std::optional<uint32_t>* index) {
-  bool end = false;
-  absl::Status status = input_->GetNext(&*mapped_, tensors, &end);
-  if (status.ok() && end) return status;
-  *index = epoch_->Requested(num_read_);
-  if (index->has_value()) ++num_read_;
-  if (status.ok() && !index->has_value()) {
-    return absl::InternalError(absl::StrCat(
-        source_->DebugString(), " yields elements that were not asked for."));
+  absl::Status status = input_ == nullptr ? Begin(ctx) : absl::OkStatus();
+  if (!status.ok()) {
+    ++num_lost_;
+    index->reset();
+    return status;
   }
+  if (!epoch_->random_access()) return ReadShuffled(ctx, tensors, index);
+  // Claims, requests and reads come in the same order, so this is `*index`.
+  bool end = false;
+  status = input_->GetNext(&*mapped_, tensors, &end);
+  if (status.ok() && end) index->reset();
   return status;
 }
 
 absl::Status SourceReader::ReadShuffled(IteratorContext* ctx,
                                         std::vector<Tensor>* tensors,
                                         std::optional<uint32_t>* index) {
+  index->reset();
   while (failed_.ok() && !stream_ended_ &&
          buffer_bytes_ < shuffle_buffer_.bytes &&
          static_cast<int64_t>(buffer_.size()) < shuffle_buffer_.elements) {
     Element element;
     std::optional<uint32_t> read;
     absl::Status status = ReadStream(ctx, &element.tensors, &read);
-    // Told when what was read before has come.
+    // Returned when all that was read before it has been handed out.
     if (!failed_.ok()) break;
     if (!status.ok()) {
       *index = read;
@@ -131,8 +126,8 @@ absl::Status SourceReader::PassOver(IteratorContext* ctx, int64_t count) {
     // the input has come.
     absl::Status status = input_->Skip(ctx, /*num_to_skip=*/1, &end, &skipped);
     if (ctx->cancellation_manager()->IsCancelled()) return status;
-    // That an element which nobody wants fails is of no interest, but how many
-    // were lost with it is not known.
+    // The error of an unwanted element does not matter, but it is unknown how
+    // many elements were lost with it.
     position_known_ = position_known_ && status.ok();
     if (status.ok() && end) {
       failed_ = OtherLength("fewer than");
@@ -182,11 +177,11 @@ absl::Status SourceReader::ReadStream(IteratorContext* ctx,
 }
 
 absl::Status SourceReader::OtherLength(const char* comparison) const {
-  return absl::DataLossError(absl::StrCat(
-      "The source of refurbish yields ", comparison, " the ",
-      epoch_->num_samples(),
-      " elements it had before, so its samples cannot be told apart by "
-      "position. Use a source that is the same in every epoch."));
+  return absl::DataLossError(
+      absl::StrCat("The source of refurbish yields ", comparison, " the ",
+                   epoch_->num_samples(),
+                   " elements it had before, so its samples cannot be known by "
+                   "position. Use a source that is the same in every epoch."));
 }
 
 }  // namespace refurbish_tf

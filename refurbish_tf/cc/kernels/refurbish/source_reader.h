@@ -1,5 +1,8 @@
-// Reads from the source of a refurbish stage just the samples that have to be
-// prepared.
+// Reads from the source of a refurbish stage only the samples to prepare.
+//
+// A stream is shuffled by a buffer (`ShuffleBufferSize`), from which the
+// order's seed and the epoch draw. A resumed epoch reads the stream from its
+// start and fills another buffer: the same samples come, in another order.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
 
@@ -17,21 +20,22 @@
 
 namespace refurbish_tf {
 
-// How many elements of a stream are held to come in random order. At a size of 1
-// it is read as it is.
+// The size of the shuffle buffer of a stream. With one element the stream keeps
+// its order.
 struct ShuffleBufferSize {
-  // What an argument of 0 stands for.
+  // 0 stands for the default.
   static ShuffleBufferSize FromArgument(int64_t elements) {
     if (elements > 0) return {elements, std::numeric_limits<int64_t>::max()};
     return {1000, 256'000'000};
   }
 
   int64_t elements;
-  // With so many no more elements are read, however few they are.
+  // When the buffer holds this much it takes no more, however few elements it
+  // has.
   int64_t bytes;
 };
 
-// Of one epoch. For one thread at a time.
+// Reads for one epoch. For one thread at a time.
 class SourceReader {
  public:
   SourceReader(const DatasetBase* source,
@@ -42,16 +46,17 @@ class SourceReader {
   SourceReader(const SourceReader&) = delete;
   SourceReader& operator=(const SourceReader&) = delete;
 
-  // Reads the next sample to prepare. `index` is empty at the end; with an error,
-  // it is that of the sample that failed, if there is one.
+  // Reads the next sample to prepare. `*index` is that of the claimed place,
+  // which a source read by index delivers; a stream sets it. Empty at the end,
+  // and with an error that belongs to no sample.
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
-  // From its start, after its end was read.
+  // Reads on from its start, after its end was read.
   absl::Status BeginAnew(IteratorContext* ctx);
 
-  // So that a `cache` upstream sees its end, and a source that has grown is
-  // noticed.
+  // Asks for one element more, so that a `cache` upstream sees its end and a
+  // source that has grown is noticed.
   absl::Status ReadToEnd(IteratorContext* ctx);
 
   const DatasetBase* source() const { return source_; }
@@ -68,9 +73,7 @@ class SourceReader {
     int64_t bytes;
   };
 
-  absl::Status Begin(IteratorContext* ctx, bool anew);
-  absl::Status ReadRequested(std::vector<Tensor>* tensors,
-                             std::optional<uint32_t>* index);
+  absl::Status Begin(IteratorContext* ctx);
   absl::Status ReadShuffled(IteratorContext* ctx, std::vector<Tensor>* tensors,
                             std::optional<uint32_t>* index);
   absl::Status ReadStream(IteratorContext* ctx, std::vector<Tensor>* tensors,
@@ -84,18 +87,20 @@ class SourceReader {
   const std::shared_ptr<Epoch> epoch_;
   const ShuffleBufferSize shuffle_buffer_;
   RandomStream random_;
-  // In which a source with random access is read.
+  // The context in which a source with random access is read.
   std::optional<IteratorContext> mapped_;
   // Null until a sample has to be prepared.
   std::unique_ptr<IteratorBase> input_;
-  size_t num_read_ = 0;
+  // Samples that were claimed before the source could be opened: their errors
+  // have been handed out, so they are not requested again.
+  size_t num_lost_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
-  // Of the stream; of what was read last.
+  // Of the stream's next element, and of the sample that was read last.
   bool position_known_ = true;
   bool index_known_ = true;
-  // What ends the stream before its time, or after it.
+  // The error of a stream that ended too early or too late.
   absl::Status failed_;
 };
 

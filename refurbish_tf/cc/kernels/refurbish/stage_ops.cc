@@ -1,11 +1,12 @@
-// What there is to know of stages, found by their names, and of waiting for them.
-#include <array>
+// Ops that describe, count, save and restore stages, found by their names, and
+// tell how long pipelines were waited for.
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/stage.h"
@@ -18,8 +19,8 @@ namespace refurbish_tf {
 namespace {
 
 absl::Status MakeStageName(OpKernelContext* ctx) {
-  // The graph that carries the name may go to another process, as a worker of
-  // a tf.data service, which names stages of its own.
+  // The graph that carries the name may go to another process that names stages
+  // of its own, such as a worker of a tf.data service.
   static const uint64_t process = tensorflow::random::New64();
   static std::atomic<uint64_t> counter{0};
   ctx->set_output(0, Tensor(tstring(absl::StrCat(
@@ -27,38 +28,30 @@ absl::Status MakeStageName(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// The stage is gone when nothing of it has been made, or nothing is left.
+// Null if no dataset of the stage was made, or none is left.
 std::shared_ptr<Stage> FindStage(OpKernelContext* ctx) {
   return Stage::Find(ctx->input(0).scalar<tstring>()());
 }
 
 absl::Status StageCounts(OpKernelContext* ctx) {
-  std::vector<std::array<int64_t, 7>> rows;
+  std::vector<NamedNumbers> epochs;
   if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
-    for (const EpochCounts& of : stage->Counts()) {
-      rows.push_back({of.fresh, of.cached, of.evicted, of.absent, of.bytes,
-                      of.fresh_wait_nanos, of.store_wait_nanos});
-    }
+    for (const auto& epoch : stage->Counts()) epochs.push_back(epoch->Read());
   }
-  ctx->set_output(0, Matrix(rows));
-  return absl::OkStatus();
-}
-
-absl::Status DescribeStage(OpKernelContext* ctx) {
-  StageDescription description;
-  if (const std::shared_ptr<Stage> stage = FindStage(ctx)) {
-    description = stage->Describe();
-  }
-  ctx->set_output(0, Vector({description.num_samples, description.num_kept,
-                             description.random_access, description.seed,
-                             description.order_seed, description.partial_inline,
-                             description.final_inline}));
+  SetNamedRows(ctx, epochs);
   return absl::OkStatus();
 }
 
 absl::Status NoStage() {
   return absl::FailedPreconditionError(
-      "There is nothing left of this refurbish stage in this process.");
+      "This refurbish stage is gone: its dataset was dropped in this process.");
+}
+
+absl::Status DescribeStage(OpKernelContext* ctx) {
+  const std::shared_ptr<Stage> stage = FindStage(ctx);
+  if (stage == nullptr) return NoStage();
+  SetNamedRows(ctx, {stage->Describe()});
+  return absl::OkStatus();
 }
 
 // What `Stage::Save` returns, as numbers.
@@ -84,14 +77,14 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   const Tensor& state = ctx->input(1);
   const Tensor& reuse_factor = ctx->input(2);
   if (state.shape() != TensorShape({kStateSize})) {
-    return DamagedCheckpoint(
-        absl::StrCat("its state has shape ", state.shape().DebugString(),
-                     ", but must have [", kStateSize, "]"));
+    return DamagedCheckpoint("refurbish", "its state has shape ",
+                             state.shape().DebugString(), ", but must have [",
+                             kStateSize, "]");
   }
   if (reuse_factor.dims() != 0) {
-    return DamagedCheckpoint(absl::StrCat("its reuse_factor has shape ",
-                                          reuse_factor.shape().DebugString(),
-                                          ", but must be one"));
+    return DamagedCheckpoint("refurbish", "its reuse_factor has shape ",
+                             reuse_factor.shape().DebugString(),
+                             ", but must be a scalar");
   }
   const auto values = state.vec<int64_t>();
   SavedEpoch saved;
@@ -107,9 +100,8 @@ absl::Status RestoreState(OpKernelContext* ctx) {
 }
 
 // TensorFlow measures how long each call takes that fetches an element from the
-// end of a pipeline, wherever in a graph it is called from, as in the training
-// step of Keras. It keeps this for those who monitor a process, and so do we
-// read it.
+// end of a pipeline, also within a graph, as in the training step of Keras.
+// This reads that metric.
 absl::Status InputWait(OpKernelContext* ctx) {
   constexpr char kMetric[] = "/tensorflow/data/getnext_duration";
   tensorflow::monitoring::CollectionRegistry::CollectMetricsOptions options;
