@@ -1,12 +1,13 @@
 // An epoch under way. It alone decides whether a sample is fresh (prepared) or
 // cached (taken from the store), and knows what has been yielded.
 //
-// Identity: in epoch t, sample i is at generation g(i, t), the number of times
-// that the schedule has evicted it so far. A cached sample depends on the stage
-// seed, i and g alone, as do the seeds that `partial_fn` gets. So the store is
-// a memo: losing it costs time and never content. A sample in memory is used
-// only if it has exactly the generation wanted, so iterators at different
-// epochs do not disturb each other. An epoch begins without touching the store.
+// Identity: in epoch t, sample i is at generation g(i, t), which rises each time
+// that the schedule evicts it (schedule.h). The seeds that `partial_fn` gets
+// depend on the stage seed, i and g alone, and so does a cached sample, if
+// `partial_fn` draws from these seeds. So the store is a memo: losing it costs
+// time and never content. A sample in memory is used only if it has exactly the
+// generation wanted, so iterators at different epochs do not disturb each
+// other. Beginning an epoch removes nothing from the store.
 #ifndef REFURBISH_TF_CC_STAGE_EPOCH_H_
 #define REFURBISH_TF_CC_STAGE_EPOCH_H_
 
@@ -57,8 +58,11 @@ struct Place {
   bool new_input = false;  // The source is first read from its start again.
 };
 
-// The order is walked once. A place is decided when it is its turn, or earlier,
-// when the source asks ahead for what to prepare or a disk is read ahead.
+// The schedule plans which places are fresh (`Slot::fresh`); what the store
+// holds decides (`DecideOne`), and `absent` counts the difference. The order is
+// walked once. A place is decided at its turn, with up to seven others from a
+// store in memory, or earlier, when the source asks ahead for what to prepare
+// or a disk is read ahead.
 // Deciding takes the sample from a store in memory at that moment, so that it
 // cannot vanish. A sample on disk is read later, by the worker that comes to
 // it, so that claims touch no file. What a source with random access (its own

@@ -37,10 +37,10 @@ void FittingSamples::Put(uint64_t seed, Generation generation, uint32_t index,
 }
 
 uint32_t FittingSamples::Count(uint64_t seed, int64_t num_samples) const {
-  absl::MutexLock lock(&mu_);
+  const uint64_t limit = limit_;
   uint32_t count = 0;
   for (int64_t i = 0; i < num_samples; ++i) {
-    count += EvictionKey(seed, static_cast<uint32_t>(i)) < limit_;
+    count += EvictionKey(seed, static_cast<uint32_t>(i)) < limit;
   }
   return count;
 }

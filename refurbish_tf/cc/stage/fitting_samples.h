@@ -9,6 +9,7 @@
 #ifndef REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
 #define REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -21,26 +22,25 @@ namespace refurbish_tf {
 
 // Keeps the samples with the smallest eviction keys, as many as fit.
 //
-// `mu_` is held during a put: two at once would make too much room. Besides
-// puts only the end of a first pass and a restore wait for it.
+// `mu_` is held during a put, which may wait for a slow disk: two puts at once
+// would make too much room. Only other puts and a restore wait for it.
 class FittingSamples {
  public:
   void Put(uint64_t seed, Generation generation, uint32_t index,
            const Sample& sample, CacheStore<Sample>& store)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // How many of the first `num_samples` fit.
-  uint32_t Count(uint64_t seed, int64_t num_samples) const
-      ABSL_LOCKS_EXCLUDED(mu_);
+  // How many of the first `num_samples` fit. Takes no lock.
+  uint32_t Count(uint64_t seed, int64_t num_samples) const;
 
   // Forgets everything.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  mutable absl::Mutex mu_;
+  absl::Mutex mu_;
   std::set<uint64_t> keys_ ABSL_GUARDED_BY(mu_);
-  // This key and larger ones did not fit.
-  uint64_t limit_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<uint64_t>::max();
+  // This key and larger ones did not fit. Written with `mu_` held.
+  std::atomic<uint64_t> limit_{std::numeric_limits<uint64_t>::max()};
   // Whether `keys_` includes other jobs' samples.
   bool others_found_ ABSL_GUARDED_BY(mu_) = false;
 };

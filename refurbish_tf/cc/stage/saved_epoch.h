@@ -1,8 +1,9 @@
-// What a checkpoint holds: a bit for each sample of the epoch that was handed
-// out, where the stage is, and its seeds. Nothing that is under way and nothing
-// that is in the cache store: the source is read again. `Stage::Restore` checks
-// it (`CheckSaved`) before it changes anything; `Epoch::Resume` walks the rest
-// of the order. After a restore on a shared store a job uses nothing newer than
+// What a checkpoint holds: one bit for each sample of the epoch, whether it or
+// its error was handed out; the number of the epoch and its schedule; r and the
+// seeds. `RefurbishIterator` adds a format version and whether it has ended. It
+// holds nothing that is under way or in the store: the source is read again.
+// `Stage::Restore` checks it (`CheckSaved`) before it changes anything;
+// `Epoch::Resume` walks the rest of the order. After a restore on a shared store a job uses nothing newer than
 // its schedule wants until it is back where it was (`SharedUse::exact_before`),
 // so that it yields what it had yielded before.
 #ifndef REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_

@@ -1,5 +1,6 @@
 // The state of a refurbish stage, shared by the copies of its dataset op and by all
-// their iterators.
+// their iterators: what is the same for all epochs. That is the settings, the
+// seeds, the schedule, the store, and the number of the next epoch.
 #ifndef REFURBISH_TF_CC_STAGE_STAGE_H_
 #define REFURBISH_TF_CC_STAGE_STAGE_H_
 
@@ -34,8 +35,9 @@ struct StageOptions {
   bool final_inline = true;
 };
 
-// Found by its name: rewriting a graph rebuilds its dataset, and a worker of a
-// tf.data service makes the stage from the graph, in its own process.
+// A stage is found by its name, because rewriting a graph rebuilds its dataset.
+// A worker of a tf.data service makes the stage from the graph, in its own
+// process.
 //
 // Lock order: `mu_`, then that of `UsedGenerations` or `FittingSamples`, then
 // that of the store. Files, other processes and puts are never under `mu_`.
@@ -50,8 +52,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   const std::string& id() const { return id_; }
 
   // Called before `Configure`, with the share of the source that CheckSource
-  // found. Fails if it was another one before: both number their samples alike,
-  // so a stage and a store on disk belong to one of them.
+  // found. Fails if the stage was given another share before: samples are
+  // numbered from 0 in each share.
   absl::Status SetShards(const std::string& shards) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Called each time a dataset object is made for the stage. The first call

@@ -1,7 +1,8 @@
-// Reads from the source of a refurbish stage only the samples to prepare.
+// Reads the source of a refurbish stage, and hands out only the samples to
+// prepare. In a stream it skips the others.
 //
-// A stream is shuffled by a buffer (`ShuffleBufferSize`), from which the
-// order's seed and the epoch draw. A resumed epoch reads the stream from its
+// A stream is shuffled by a buffer (`ShuffleBufferSize`), with random numbers
+// from the order's seed and the epoch. A resumed epoch reads the stream from its
 // start and fills another buffer: the same samples come, in another order.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
@@ -52,7 +53,7 @@ class SourceReader {
   absl::Status Read(IteratorContext* ctx, std::vector<Tensor>* tensors,
                     std::optional<uint32_t>* index);
 
-  // Reads on from its start, after its end was read.
+  // Reads the source from its start again, after its end was read.
   absl::Status BeginAnew(IteratorContext* ctx);
 
   // Asks for one element more, so that a `cache` upstream sees its end and a

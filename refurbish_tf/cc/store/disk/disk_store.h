@@ -63,8 +63,8 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
 //   small-N, large-N   records (Segments).
-//   lock      locked by all processes that have the store open, exclusively by
-//             the one that makes it; single bytes by the owners of segments.
+//   lock      all processes that have the store open hold it shared, one that
+//             makes it exclusively; single bytes: the owners of segments.
 //
 // A process writes a record to a segment of its own and then sets the sample's
 // word in the index by compare-and-swap. So it may die at any moment, and there
@@ -74,17 +74,18 @@ struct DiskStoreOptions {
 // when a store begins anew: deleted files may be there again. A record that is
 // torn, corrupt, of another sample or of an earlier store counts as absent.
 //
-// There is no file for each large sample: it would cost two system calls more a
-// read, and punching holes gives its space back as exactly. There is no
-// compression: LZ4 makes augmented photographs 0.7 times as large and takes
-// longer to undo (2.3 µs for 3 KiB, 89 µs for 150 KiB) than the CPU time of the
-// read itself, which is what is scarce.
+// A large sample has no file of its own: to open and close it would cost two
+// more system calls a read, and a punched hole frees its space as exactly. There
+// is no compression: LZ4 shrinks augmented photographs to 0.7, but decompressing
+// (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes more CPU time than the read, and
+// CPU time is what is scarce.
 //
 // Thread-safe. No lock is held over I/O, and only opening the store and adding
 // settings wait for another process. A child made by fork() may get what is
 // stored; what it puts is not stored.
 //
-// Lock order: WriteBuffer's, then MappedFile's; all others are taken alone.
+// Lock order: WriteBuffer's or DiskReadAhead's, then MappedFile's or
+// BufferPool's; all others are taken alone.
 class DiskStore {
  public:
   struct Counts {
