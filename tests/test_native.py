@@ -161,7 +161,7 @@ def test_without_compiler_one_sentence_names_all_versions_and_the_remedy(package
 
 def test_compiler_that_is_not_there(package, monkeypatch):
   monkeypatch.setenv("CXX", "/no/such/compiler -O3")
-  with pytest.raises(ImportError, match="CXX names /no/such/compiler, which is not there: unset it") as error:
+  with pytest.raises(ImportError, match="CXX names /no/such/compiler") as error:
     package.native().ops()
   the_one_sentence(error)
 
