@@ -16,7 +16,7 @@ from refurbish_tf import diversity
 from refurbish_tf import keras
 from refurbish_tf import sources
 from refurbish_tf._internal import native
-from refurbish_tf._internal.method import as_method
+from refurbish_tf._internal.method import as_method as _as_method
 from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
 from refurbish_tf.advice.recommend_echo_factor import EchoPrediction
@@ -42,8 +42,8 @@ __all__ = [
     "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",
     "diversity", "echo", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats"]
 
-tf.data.Dataset.echo = as_method(echo)
-tf.data.Dataset.refurbish = as_method(refurbish)
+tf.data.Dataset.echo = _as_method(echo)
+tf.data.Dataset.refurbish = _as_method(refurbish)
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.
 native.ops()

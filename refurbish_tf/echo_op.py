@@ -241,7 +241,7 @@ def _check_not_deterministic(dataset):
   else:
     return
   raise ValueError(
-      f"e=rtf.AUTOTUNE repeats elements by the clock, but {asked} for the same stream each time. Give e a number, such "
+      f"e=rtf.AUTOTUNE repeats elements depending on timing, but {asked} for the same stream each time. Give e a number, such "
       f"as the one that rtf.recommend_echo_factor finds, or {way_out}.")
 
 

@@ -206,7 +206,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     # Names the state of the stage in every graph that the op ends up in. An op makes the name, because a stage built in
     # a function, such as that of `interleave`, is a new stage at each call.
     self.refurbish_stage = native.ops().refurbish_tf_stage_name()
-    # The op holds the store itself. With this reference the store's name stays valid for who holds only the dataset.
+    # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
     drawn_by = f"rtf.augment version {layers.DRAWS_VERSION}"

@@ -108,9 +108,9 @@ def test_two_stages_at_once_are_refused():
   store = rtf.CacheStore()
   first = Stage(store, r=100)
   first.epoch()
-  with pytest.raises(ValueError, match="another"):
+  with pytest.raises(ValueError, match="another refurbish stage"):
     Stage(store, offset=1)
-  with pytest.raises(ValueError, match="another"):
+  with pytest.raises(ValueError, match="another refurbish stage"):
     tf.data.Dataset.range(N).refurbish(tf.as_string, store=store)
   first.epoch()
   assert first.stats.total.fresh == N
@@ -146,7 +146,7 @@ def test_an_iterator_keeps_the_stage_alive():
   next(iterator)
   del stage
   gc.collect()
-  with pytest.raises(ValueError, match="another"):
+  with pytest.raises(ValueError, match="another refurbish stage"):
     Stage(store)
   assert len(list(iterator)) == N - 1
   del iterator
@@ -186,7 +186,7 @@ def test_a_stage_that_a_function_builds_reserves_the_store_each_time():
     assert int(calls) == call * N
   stage = Stage(store, offset=1, r=100)
   stage.epoch()
-  with pytest.raises(tf.errors.FailedPreconditionError, match="another"):
+  with pytest.raises(tf.errors.FailedPreconditionError, match="another refurbish stage"):
     one_epoch()
   stage.epoch()
   assert stage.stats.total.fresh == N

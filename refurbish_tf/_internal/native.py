@@ -85,6 +85,8 @@ def ops():
 def rows(output):
   """What an op of ours returns as names and rows of numbers: a dict for each row."""
   names, numbers = output
+  if not hasattr(numbers, "numpy"):
+    raise RuntimeError("Counts are read at once and cannot be part of a tf.function: call this outside.")
   names = [name.decode() for name in names.numpy()]
   return [dict(zip(names, row)) for row in numbers.numpy().tolist()]
 

@@ -122,7 +122,7 @@ class Backup:
     if _metric_names(model) != state["metrics"] or _specs(variables["metrics"]) != state["variables"]["metrics"]:
       if error is not None:
         warnings.warn(
-            "The metrics of the resumed epoch count from the break on, as Keras could not build them before the first "
+            "The metrics of the resumed epoch cover only the steps after the interruption, as Keras could not build them before the first "
             f"step: {type(error).__name__}: {error}", stacklevel=2)
       return {}  # They count from the break on.
     for variable in variables["metrics"]:

@@ -202,6 +202,7 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
     processes[i].random.seed(i);
   }
   double most = 0;
+  double most_ahead = 0;
   for (Generation generation = 0; generation < 6; ++generation) {
     for (Process& process : processes) {
       std::shuffle(process.order.begin(), process.order.end(), process.random);
@@ -213,11 +214,15 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
         if (process.store->Contains(index, AtLeast(generation))) continue;
         Put(*process.store, index, generation, Content(index, generation, kSize));
       }
-      if (generation > 0 && i % 500 == 0) {
-        // However slow the threads are that write and compact.
-        for (Process& process : processes) process.store->Flush();
+      if (generation > 0 && i % 100 == 0) {
+        // While threads that write and compact are behind, as on a busy machine, the files take more.
+        const bool flushed = i % 500 == 0;
+        if (flushed) {
+          for (Process& process : processes) process.store->Flush();
+        }
         const DiskStore::Counts counts = processes[0].store->Stats();
-        most = std::max(most, 1.0 * counts.disk_bytes / counts.store.bytes);
+        double& greatest = flushed ? most : most_ahead;
+        greatest = std::max(greatest, 1.0 * counts.disk_bytes / counts.store.bytes);
       }
     }
   }
@@ -231,6 +236,7 @@ TEST_F(DiskStoreTest, FourProcessesKeepTheSameBounds) {
   RecordProperty("space", std::to_string(most));
   RecordProperty("amplification", std::to_string((put + moved) / put));
   EXPECT_LT(most, 2);
+  EXPECT_LT(most_ahead, 3);
   EXPECT_LT((put + moved) / put, 2);
   const DiskStore::Counts counts = processes[0].store->Stats();
   EXPECT_EQ(counts.store.entries, kSamples);

@@ -97,7 +97,7 @@ absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
       index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
-  // Of a longer file, or no index at all: too long to find out.
+  // Longer than any index of this file, so not read.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -20,9 +20,12 @@ constexpr int64_t kBytesPerSample = 16;
 }  // namespace
 
 int64_t MostSamples() {
-  return std::min(static_cast<int64_t>(kMaxSamples),
-                  sysconf(_SC_PHYS_PAGES) *
-                      (sysconf(_SC_PAGESIZE) / kBytesPerSample));
+  const int64_t most = static_cast<int64_t>(kMaxSamples);
+  const int64_t pages = sysconf(_SC_PHYS_PAGES);  // -1 if it cannot be told.
+  return pages <= 0
+             ? most
+             : std::min(most,
+                        pages * (sysconf(_SC_PAGESIZE) / kBytesPerSample));
 }
 
 absl::Status OtherPipeline(const char* what, const std::string& given,
@@ -51,7 +54,8 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
     return DamagedCheckpoint(
         "refurbish", "its num_samples is ", saved.num_samples,
         ", but must be at least 1 and at most ", MostSamples(),
-        ", as many as this machine has memory for");
+        ", as many as this machine has memory for: a machine with more memory "
+        "saved it, or it is not what was saved");
   }
   if (saved.scheduled &&
       (saved.num_kept < 0 || saved.num_kept > saved.num_samples)) {

@@ -60,8 +60,8 @@ absl::Status Stage::Configure(const StageOptions& options,
     return absl::InvalidArgumentError(absl::StrCat(
         "The source has ", options.num_samples,
         " elements; refurbish takes at most ", MostSamples(),
-        ", as many as this machine has memory for. Shard it, with one stage for "
-        "each shard."));
+        ", as many as this machine has memory for. Use a machine with more, or "
+        "shard the source over several."));
   }
   if (limited && options.sample_bytes > max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -132,8 +132,8 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
       options.num_samples != kUnknownSamples &&
       options_.num_samples == kUnknownSamples && counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
-  // TensorFlow may have fused `map` and `batch`, which loses it. While a shard
-  // is not filled in this is unknown.
+  // TensorFlow may have fused `map` and `batch`, which loses random access.
+  // While a shard is not filled in this is unknown.
   options_.random_access &=
       options.random_access || options.num_samples == kUnknownSamples;
   if (options.num_samples == kUnknownSamples ||

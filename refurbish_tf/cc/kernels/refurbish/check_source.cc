@@ -69,20 +69,20 @@ Contents FindContents(const std::vector<const NodeDef*>& nodes) {
 }
 
 std::string NoShuffle(const NodeDef& shuffle, const Contents& contents) {
-  std::string way_out = "refurbish itself shuffles in every epoch, so ";
   // In a function an input is written as "node:output".
   const std::string& input = shuffle.input(0);
   if (contents.file_lists.count(input.substr(0, input.find(':'))) > 0) {
-    return absl::StrCat(way_out,
-                        "write list_files(..., shuffle=False) and no shuffle "
-                        "behind it; with TFDS, shuffle_files=False");
+    return "write list_files(..., shuffle=False) and no shuffle behind it, as "
+           "refurbish itself shuffles in every epoch; with TFDS, "
+           "shuffle_files=False";
   }
-  absl::StrAppend(&way_out, contents.has_batches
-                                ? "leave shuffle and batch out, put them behind "
-                                  "refurbish"
-                                : "leave the shuffle out, put it behind refurbish",
-                  ", or write reshuffle_each_iteration=False; with TFDS, "
-                  "shuffle_files=False");
+  std::string way_out = absl::StrCat(
+      contents.has_batches ? "leave shuffle and batch out"
+                           : "leave the shuffle out",
+      ", as refurbish itself shuffles in every epoch, put ",
+      contents.has_batches ? "them" : "it",
+      " behind refurbish, or write reshuffle_each_iteration=False; with TFDS, "
+      "shuffle_files=False");
   if (contents.has_batches || contents.reads_files) {
     absl::StrAppend(
         &way_out,

@@ -10,7 +10,7 @@
 namespace refurbish_tf {
 namespace {
 
-// Changes when an older package could not read a checkpoint.
+// Raised when older packages cannot read what is saved now.
 constexpr int64_t kCheckpointVersion = 2;
 constexpr char kVersion[] = "version";
 

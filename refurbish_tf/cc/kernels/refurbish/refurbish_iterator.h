@@ -69,7 +69,8 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
   std::shared_ptr<Epoch> epoch_ ABSL_GUARDED_BY(mu_);
   Running running_ ABSL_GUARDED_BY(mu_);
   bool ended_ ABSL_GUARDED_BY(mu_) = false;
-  // Whether the error of a source that has changed came in place of an element.
+  // Whether the error of a source that has changed was returned in place of an
+  // element.
   bool told_ ABSL_GUARDED_BY(mu_) = false;
   // The error found at the end; returned once.
   absl::Status end_status_ ABSL_GUARDED_BY(mu_);

@@ -44,7 +44,8 @@ absl::Status StageCounts(OpKernelContext* ctx) {
 
 absl::Status NoStage() {
   return absl::FailedPreconditionError(
-      "This refurbish stage is gone: its dataset was dropped in this process.");
+      "This process no longer has the refurbish stage: its dataset was "
+      "deleted.");
 }
 
 absl::Status DescribeStage(OpKernelContext* ctx) {

@@ -139,12 +139,13 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
   if (!names.ok()) return names.status();
   if (HoldsRecords(directory, *names)) {
     return directory.Unusable(absl::StrCat(
-        why, " So it is not known how its samples were prepared. Nothing was "
-             "changed. Put the file back, begin anew with overwrite=True, or give "
-             "another directory."));
+        why,
+        " So it is not known how its samples were prepared. Nothing was "
+        "changed. Put the file back, start with an empty store by "
+        "overwrite=True, or give another directory."));
   }
   if (!is_missing) {
-    std::fprintf(stderr, "refurbish_tf: %s: %s The cache store begins anew.\n",
+    std::fprintf(stderr, "refurbish_tf: %s: %s The cache store starts empty.\n",
                  directory.path().c_str(), why.c_str());
   }
   absl::Status made = DeleteFiles(directory, *names);

@@ -109,7 +109,7 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
         "The cache store of ", path(), " has format ", format,
         ", but this refurbish_tf knows formats up to ", kFormatVersion,
         ". Nothing was changed. Use the newer refurbish_tf that wrote it, give "
-        "another directory, or begin anew with overwrite=True."));
+        "another directory, or start with an empty store by overwrite=True."));
   }
   char* end = nullptr;
   const std::string id = settings[kId];

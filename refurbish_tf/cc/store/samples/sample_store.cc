@@ -134,8 +134,9 @@ absl::StatusOr<std::shared_ptr<SampleStore>> SampleStore::GetOrCreate(
   if (created) return store;
   if (overwrite) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "The cache store ", id, " is in use in this process, so it cannot begin "
-        "anew with overwrite=True. Drop the CacheStore and the datasets that use "
+        "The cache store ", id,
+        " is in use in this process, so it cannot be emptied "
+        "with overwrite=True. Drop the CacheStore and the datasets that use "
         "it first (del, gc.collect()), or give another directory."));
   }
   if (max_bytes != kUnlimited && store->store().max_bytes() != max_bytes) {
@@ -207,9 +208,9 @@ absl::Status SampleStore::Agree(
   return absl::FailedPreconditionError(absl::StrCat(
       "The samples in the cache store ", disk.directory(),
       " were prepared in another way: ", status.message(),
-      ". To go on with them, change it back, here or in version=. To begin "
-      "anew, use store=rtf.CacheStore(path, overwrite=True) or another "
-      "directory."));
+      ". To use these samples, give the former value, here or in version=. To "
+      "start with an empty store, use store=rtf.CacheStore(path, "
+      "overwrite=True) or another directory."));
 }
 
 absl::Status SamplesPutByHand() {
