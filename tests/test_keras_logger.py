@@ -168,10 +168,10 @@ dataset = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32)
 model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 history = model.fit(dataset, epochs=3, verbose=0, callbacks=[rtf.keras.RefurbishLogger(dataset)]).history
-# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early: of what the next one has cached
-# two to eight were prepared in it. Each epoch of training is whole.
+# With JAX, Keras reads a batch to build the model, which is an epoch that was stopped early. How many samples the workers had
+# prepared by then depends on time: 0 to 4 of them are cached in the first epoch of training. Each epoch of training is whole.
 assert [a + b for a, b in zip(history["refurbish_fresh"], history["refurbish_cached"])] == [8, 8, 8], history
-assert 4 <= history["refurbish_fresh"][0] <= 6 and history["refurbish_fresh"][1:] == [4, 4], history
+assert history["refurbish_fresh"][0] >= 4 and history["refurbish_fresh"][1:] == [4, 4], history
 assert min(history["input_wait_max"]) > 0 and 0 < min(history["input_wait_fraction"]) < 1
 try:
   model.fit(dataset, verbose=0, callbacks=[rtf.keras.RestoreDataset("nowhere")])
