@@ -172,6 +172,20 @@ def test_who_is_given_a_seed(kind, place):
   assert takes or seeds == {(0, 0)}
 
 
+def test_seeds_that_functions_return_stay_as_they_are():
+  """Also those that are stored, and those of elements that the consumer still holds."""
+  def held(kept):
+    dataset = Dataset.range(64).refurbish(
+        lambda x, seed: (x, kept(seed)), lambda x, partial, seed: (x, partial, kept(seed)), r=2, seed=1)
+    return [element for _ in range(3) for element in dataset]
+
+  returned = held(lambda seed: seed)
+  computed = held(lambda seed: seed + 0)
+  for elements_of_both in zip(returned, computed, strict=True):
+    for a, b in zip(*elements_of_both, strict=True):
+      np.testing.assert_array_equal(a, b)
+
+
 def test_a_component_that_is_called_seed():
   """Elements may have a component `seed`; the function gets that one."""
   pairs = Dataset.from_tensor_slices((np.arange(4), 10 * np.arange(4)))

@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/kernels/refurbish/sample_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,12 +11,16 @@
 namespace refurbish_tf {
 namespace {
 
-Tensor SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
-                  uint32_t index) {
-  Tensor tensor(tensorflow::DT_INT32, TensorShape({2}));
-  const auto values = StatelessSeed(seed, purpose, time, index);
-  tensor.vec<int32_t>()(0) = values[0];
-  tensor.vec<int32_t>()(1) = values[1];
+// Uses the piece's tensor again, unless a function has kept it: to allocate one
+// took as long as a claim.
+const Tensor& SeedTensor(uint64_t seed, Purpose purpose, uint64_t time,
+                         SamplePiece* piece) {
+  Tensor& tensor = piece->seed;
+  if (!tensor.RefCountIsOne()) {
+    tensor = Tensor(tensorflow::DT_INT32, TensorShape({2}));
+  }
+  const auto values = StatelessSeed(seed, purpose, time, *piece->place.index);
+  std::copy(values.begin(), values.end(), tensor.vec<int32_t>().data());
   return tensor;
 }
 
@@ -95,7 +100,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kPartialFunction,
-                                   generation, index));
+                                   generation, piece));
   }
   absl::Status status = functions_.partial.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
@@ -114,7 +119,7 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.final.with_seed) {
     arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
-                                   epoch_->number(), index));
+                                   epoch_->number(), piece));
   }
   absl::Status status = functions_.final.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);

@@ -34,6 +34,8 @@ struct SamplePiece : OrderedWorkers::Piece {
   // The sample, as far as it has been processed, or its error.
   std::vector<Tensor> tensors;
   absl::Status status;
+  // Of the function that was called last.
+  Tensor seed;
 };
 
 // Place of the order -> store or source -> partial -> put -> final.
