@@ -93,7 +93,7 @@ def test_a_slow_source_does_not_hold_up_what_is_cached():
   taking = threading.Thread(target=lambda: [next(iterator) for _ in range(64)])
   taking.start()
   deadline = time.monotonic() + 60
-  # Of 16 places in progress four are fresh.
+  # Of 64 places in progress sixteen are fresh.
   while len(finished) < 9 and time.monotonic() < deadline:
     time.sleep(0.01)
   assert len(finished) >= 9

@@ -62,6 +62,27 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
   }
 }
 
+TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
+  constexpr int kPieces = 8;
+  constexpr int kSmallPieces = 50;
+  for (const bool small : {false, true}) {
+    const int room = small ? kSmallPieces : kPieces;
+    Options options = MakeOptions(/*max_calls=*/3, /*helps=*/true, /*in_order=*/true);
+    options.max_pieces = kPieces;
+    options.max_small_pieces = kSmallPieces;
+    Workers workers(options);
+    workers.claim = [](int) { return Claimed::kRun; };
+    workers.bytes = [small](int) { return small ? 10'000 : 150'000; };
+    for (int taken = 0; taken < 200;) {
+      ASSERT_EQ(workers.Take(), taken++);
+      ASSERT_LE(workers.num_claims() - taken, room);
+      if (taken % 20 != 1) continue;
+      Await([&] { return workers.all_threads_asleep(); });
+      ASSERT_GE(workers.num_claims() - taken, room / 2);
+    }
+  }
+}
+
 TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
   constexpr int64_t kLargest = 40;
   for (const bool in_order : {false, true}) {

@@ -13,6 +13,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kSpins = 256;
 constexpr std::chrono::microseconds kShortFetch(5);
 
+// What all pieces may hold for `max_small_pieces`.
+constexpr int64_t kSmallBytes = 1 << 20;
+
 void Pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -198,7 +201,9 @@ bool OrderedWorkers::HasRoom(int part) const {
   }
   const int64_t bytes =
       bytes_ + static_cast<int64_t>(pieces - num_done_ + 1) * largest_;
-  return pieces < std::max<size_t>(1, options_.max_pieces / part) &&
+  const size_t most = std::max(
+      options_.max_pieces, bytes < kSmallBytes ? options_.max_small_pieces : 0);
+  return pieces < std::max<size_t>(1, most / part) &&
          bytes <= options_.max_bytes / part;
 }
 

@@ -76,6 +76,9 @@ class OrderedWorkers {
     // `max_calls`.
     size_t max_pieces = 16;
     int64_t max_bytes = 1 << 24;
+    // If this is more than `max_pieces`, it takes its place while the pieces
+    // hold less than a megabyte: with more room threads sleep less often.
+    size_t max_small_pieces = 0;
   };
 
   // Starts a thread. The destructor of what is returned joins it.

@@ -19,6 +19,8 @@ MUTANTS = [
            "    if (cancelled_ || !fetching_ || !MayClaim()) return true;", "    if (!fetching_ || !MayClaim()) return true;",
            CANCEL),
     Mutant("help while cancelled", WORKERS, "  if (cancelled_) return;\n", "", CANCEL),
+    Mutant("there is as much room for large pieces as for small ones", WORKERS, "bytes < kSmallBytes ?", "bytes >= 0 ?",
+           "tests/test_cc.py::test_cc[address_undefined-ordered_workers_room_test]"),
     Mutant("a call too many", WORKERS, "? options.max_calls - 1", "? options.max_calls", WORKERS_TEST),
     Mutant("all threads start at once", WORKERS, "  if (num_sleeping_ > 0 || num_starting_ > 0 ||\n",
            "  while (static_cast<int>(threads_.size()) + 1 < num_threads_) {\n    ++num_starting_;\n"
