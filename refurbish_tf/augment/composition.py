@@ -8,11 +8,11 @@ from typing import Any, Callable, Sequence
 import tensorflow as tf
 
 from refurbish_tf._internal import tracing
-from .final_layers import MOST_LAYERS
-from .final_layers import FinalLayer
-from .final_layers import Run
 from .layers import checked_seed
 from .layers import seed_at
+from .native_layers import MOST_LAYERS
+from .native_layers import NativeLayer
+from .native_layers import Run
 
 
 def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
@@ -20,7 +20,7 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> fn = augment.compose([augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()])
+  >>> fn = augment.compose([augment.rand_augment(1), augment.random_crop(4), augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -34,7 +34,7 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   no checkpoint can hold.
 
   Args:
-    layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
+    layers: a list or tuple of at least one callable. The two of `auto_augment` must stand together.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -59,7 +59,7 @@ def split(
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> layers = [augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()]
+  >>> layers = [augment.rand_augment(1), augment.random_crop(4), augment.random_flip()]
   >>> partial_fn, final_fn = augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
@@ -125,10 +125,10 @@ def _steps(layers, start, stop):
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]
-    if run and (not isinstance(layer, FinalLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
+    if run and (not isinstance(layer, NativeLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
       steps.append(Run(run))
       run = []
-    if isinstance(layer, FinalLayer):
+    if isinstance(layer, NativeLayer):
       run.append((layer, position))
     else:
       steps.append(position)
@@ -179,7 +179,7 @@ def checked_layers(layers, whose):
       there = "second" if handed_on is None else "first"
       raise ValueError(
           f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
-          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment_layers(policy), ...].")
+          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
   return tuple(layers)
 
 
