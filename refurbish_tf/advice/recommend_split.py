@@ -157,7 +157,7 @@ class SplitRecommendation:
 
 
 def recommend_split(
-    layers: Sequence[Callable[..., Any]], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
+    layers: Sequence[Any], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
     reuse_factors: Iterable[float] | None = None, num_outcomes: Sequence[float | None] | None = None,
     num_batched_outcomes: float = 1, num_samples: int = 256, max_seconds: float = 20) -> SplitRecommendation:
   """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
@@ -184,8 +184,9 @@ def recommend_split(
   with and without `refurbish`.
 
   Args:
-    layers: a list or tuple of functions as for `rtf.augment.split`: `layer(image, seed)` or `layer(image)` of any
-      component, image or not. Other components of an element, such as a label, are passed through.
+    layers: a list or tuple of functions, or of lists of them, as for `rtf.augment.split`: `layer(image, seed)` or
+      `layer(image)` of any component, image or not. Each member of a list is a layer of its own. Other components of an
+      element, such as a label, are passed through.
     dataset: the `tf.data.Dataset` behind which `refurbish` would stand: unbatched, finite, with the same order in every
       epoch. Only its first samples are read.
     epochs: the number of training epochs, a whole number of up to 10,000. Diversity depends on it.

@@ -15,7 +15,7 @@ from .native_layers import NativeLayer
 from .native_layers import Run
 
 
-def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def compose(layers: Sequence[Any]) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
   >>> import tensorflow as tf
@@ -34,7 +34,8 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   no checkpoint can hold.
 
   Args:
-    layers: a list or tuple of at least one callable. The two of `auto_augment` must stand together.
+    layers: a list or tuple of at least one callable. A list in place of one, such as a policy returns, stands for its
+      members, each with a position of its own. The two of `auto_augment` must stand together.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -53,8 +54,7 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   return compose_part(layers, 0, len(layers))
 
 
-def split(
-    layers: Sequence[Callable[..., Any]], at: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+def split(layers: Sequence[Any], at: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
   >>> import tensorflow as tf
@@ -69,23 +69,54 @@ def split(
   so their seeds.
 
   Args:
-    layers: a list or tuple of at least one callable, as for `compose`.
-    at: a whole number from 1 to `len(layers)`: the number of layers whose result is cached. With `len(layers)`, nothing
-      is left for the final augmentation, and `final_fn` is None.
+    layers: a list or tuple of at least one callable, or of lists of them, as for `compose`.
+    at: the number of layers whose result is cached, a whole number from 1 to that of all layers, each member of a list
+      counted. With all, nothing is left for the final augmentation, and `final_fn` is None.
 
   Returns:
     Two functions like the one that `compose` returns, or one of them and None.
 
   Raises:
     TypeError: `layers` is not a list or tuple of callables, or `at` is not a whole number.
-    ValueError: as for `compose`, or `at` is not between 1 and `len(layers)`.
+    ValueError: as for `compose`, or `at` is not between 1 and the number of layers.
 
   Implements the split into partial and final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  at = _checked_at(at, len(layers))
+  return _split(layers, _checked_at(at, len(layers)))
+
+
+def functions_of(partial, final):
+  """The two functions of a stage, which are given as such, or as two lists of layers."""
+  if is_list(final) and not flattened(final):
+    final = None
+  if not is_list(partial) and not is_list(final):
+    return partial, final
+  if not is_list(partial) or not is_list(final) and final is not None:
+    raise TypeError(
+        f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
+        "rtf.augment.compose(layers) in place of the list, or put the function into a list.")
+  partial, final = flattened(partial), flattened(final or [])
+  if not partial:
+    raise ValueError(
+        "partial_fn must have at least one layer, got an empty list. To cache nothing, use rtf.augment.compose(layers) "
+        "in Dataset.map instead; to cache the elements as they are, pass a function that returns them.")
+  return _split(checked_layers(partial + final, "refurbish"), len(partial))
+
+
+def _split(layers, at):
   return compose_part(layers, 0, at), compose_part(layers, at, len(layers)) if at < len(layers) else None
+
+
+def is_list(layers):
+  # A named tuple is not a list of layers.
+  return isinstance(layers, (list, tuple)) and not hasattr(layers, "_fields")
+
+
+def flattened(layers):
+  """The layers of nested lists."""
+  return [each for layer in layers for each in (flattened(layer) if is_list(layer) else [layer])]
 
 
 def compose_part(layers, start, stop):
@@ -161,9 +192,11 @@ def with_image(element, image):
 
 
 def checked_layers(layers, whose):
-  if not isinstance(layers, (list, tuple)):
+  """The layers of nested lists, as a tuple; raises unless they can be composed."""
+  if not is_list(layers):
     raise TypeError(
         f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list.")
+  layers = flattened(layers)
   if not layers:
     raise ValueError(
         f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation "
@@ -172,7 +205,7 @@ def checked_layers(layers, whose):
     if not callable(layer):
       raise TypeError(
           f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
-          f"{position}. Pass a function from an image to an image, such as random_flip().")
+          f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:

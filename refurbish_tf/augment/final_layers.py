@@ -152,11 +152,15 @@ def cutout(size: int) -> Any:
   return DrawingLayer("cutout", f"side={size}", f"{size}")
 
 
-def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype: Any = "float32") -> Any:
+def normalize(
+    mean: float | Sequence[float] = (0.485, 0.456, 0.406), std: float | Sequence[float] = (0.229, 0.224, 0.225),
+    dtype: Any = "float32") -> Any:
   """Returns a layer that normalises the image: `(image / 255 - mean) / std`.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
+  >>> augment.normalize()
+  normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
   >>> layer = augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
@@ -166,7 +170,8 @@ def normalize(mean: float | Sequence[float], std: float | Sequence[float], dtype
   of their pass over the image. It must be the last one, as the others take uint8.
 
   Args:
-    mean: a real number, or one for each channel, of the images' values divided by 255.
+    mean: a real number, or one for each channel, of the images' values divided by 255. Without it, ImageNet's, with
+      which most trained networks for photographs of three channels were trained.
     std: likewise, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
 

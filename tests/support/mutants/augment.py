@@ -34,6 +34,10 @@ MUTANTS = [
     Mutant("a final augmentation's layers all have the seed of the first", "refurbish_tf/augment/composition.py",
            "      run.append((layer, position))", "      run.append((layer, 0))",
            "tests/test_final_layers.py::TestPixels::test_of_layers_in_a_row"),
+    Mutant("the final layers of a stage have the seeds of the first positions", "refurbish_tf/augment/composition.py",
+           "  return _split(checked_layers(partial + final, \"refurbish\"), len(partial))",
+           "  return compose(partial), compose(final) if final else None",
+           "tests/test_augment_compose.py::TestLists::test_of_refurbish_are_the_functions_of_split"),
     Mutant("weights of a resize do not add up to one", "refurbish_tf/cc/image/resize.cc",
            "static_cast<int16_t>(until - given);", "static_cast<int16_t>(weight(place) / total * (1 << kWeightBits));", IMAGE),
 ]
