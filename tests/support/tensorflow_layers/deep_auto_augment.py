@@ -6,8 +6,8 @@ from typing import Callable, NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf.augment import deep_auto_augment as published
 from refurbish_tf.augment import final_layers
+from refurbish_tf.augment.deep_auto_augment import outcomes_of
 from . import distortions
 from . import choices
 from .images import height_and_width
@@ -18,7 +18,7 @@ _MEAN_COLOR = np.array([125, 123, 114], np.uint8)
 
 
 def deep_auto_augment(policy):
-  return [_layer(outcomes) for outcomes in published.outcomes_of(policy)]
+  return [_layer(outcomes) for outcomes in outcomes_of(policy)]
 
 
 class _Operation(NamedTuple):
