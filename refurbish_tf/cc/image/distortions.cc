@@ -134,12 +134,13 @@ struct Contrast {
 
 // Counts in several copies, as additions to the same count wait for each other.
 template <int copies>
-void Count(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
+void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors][256] = {};
   int64_t i = 0;
   for (; i + 8 <= pixels; i += 8) {
     uint64_t words[kColors];
     std::memcpy(words, from + kColors * i, sizeof words);
+#pragma GCC unroll 24
     for (int k = 0; k < 24; ++k) {
       ++parts[k / kColors % copies][k % kColors]
              [words[k / 8] >> (k % 8 * 8) & 255];
@@ -336,9 +337,9 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
 void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   alignas(64) uint32_t counts[kColors][256];
   if (pixels < 4096) {
-    Count<2>(image, pixels, counts);
+    CountValues<2>(image, pixels, counts);
   } else {
-    Count<4>(image, pixels, counts);
+    CountValues<4>(image, pixels, counts);
   }
   form_ = Form::kTables;
   alike_ = false;
