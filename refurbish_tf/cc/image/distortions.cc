@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
 namespace refurbish_tf {
 namespace {
@@ -117,7 +116,8 @@ struct Contrast {
     if (span < 128) return -1;
     // Doubles are right except perhaps where u * 255 / span is whole: there
     // they may be just below. All of these must be right, or none.
-    const int wholes = std::gcd(255, span);
+    const int wholes = (span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
+                       (span % 17 == 0 ? 17 : 1);
     int below = 0;
     for (int k = 1; k <= wholes; ++k) {
       const int u = k * (span / wholes);
@@ -160,14 +160,24 @@ void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
 
 void PrepareSteps(ByteTables* tables) {
   for (int c = 0; c < kColors; ++c) {
-    for (int step = 0; step < 16; ++step) {
-      const uint8_t* const of = tables->of[c] + 16 * step;
-      uint8_t* const to = tables->steps[c][step];
-      for (int i = 0; i < 16; ++i) {
-        to[i] = step % 8 == 0 ? of[i] : of[i] ^ of[i - 16];
-      }
-      std::memcpy(to + 16, to, 16);
+    uint64_t words[32];
+    std::memcpy(words, tables->of[c], sizeof words);
+    for (int k = 31; k >= 2; --k) {
+      if (k % 16 >= 2) words[k] ^= words[k - 2];
     }
+    for (int step = 0; step < 16; ++step) {
+      std::memcpy(tables->steps[c][step], words + 2 * step, 16);
+      std::memcpy(tables->steps[c][step] + 16, words + 2 * step, 16);
+    }
+  }
+}
+
+// Brings an image that is to be read across its rows into the cache. In its
+// order that is done ahead; across it is not.
+void Touch(const uint8_t* image, int64_t bytes) {
+  if (bytes > 1 << 20) return;
+  for (int64_t i = 0; i < bytes; i += 64) {
+    static_cast<void>(*const_cast<const volatile uint8_t*>(image + i));
   }
 }
 
@@ -444,11 +454,13 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       if (prepared.distortion == Distortion::kShearY) {
         row_ = distortions.move_columns[pixel_bytes];
         PrepareRuns();
+        Touch(image, height * plan_.row_bytes);
       }
       break;
     case Distortion::kRotate:
       row_ = distortions.turn[pixel_bytes];
       PrepareTurn(prepared);
+      Touch(image, height * plan_.row_bytes);
       break;
     default:
       row_ = distortions.sharpen;
