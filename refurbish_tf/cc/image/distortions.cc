@@ -80,16 +80,14 @@ uint8_t Brightened(int value, float factor) {
   return static_cast<uint8_t>(std::min(value * factor, 255.0f));
 }
 
-// Finds m with (value & kept) + (value * m >> 16), at most 255, equal to the
+// Finds m with value * whole + (value * m >> 16), at most 255, equal to the
 // brightened value; or returns -1.
-int32_t BrightnessMultiplier(float factor, uint8_t* kept) {
-  const int whole = static_cast<int>(factor);
+int32_t BrightnessMultiplier(float factor, int whole) {
   if (factor < 0 || whole > 1) return -1;
-  *kept = whole == 0 ? 0 : 255;
   const int middle = static_cast<int>((factor - whole) * 65536);
   for (int m = std::max(middle - 1, 0); m <= std::min(middle + 2, 65535); ++m) {
     int value = 0;
-    while (value < 256 && std::min((value & *kept) + ((value * m) >> 16),
+    while (value < 256 && std::min(value * whole + ((value * m) >> 16),
                                    255) == Brightened(value, factor)) {
       ++value;
     }
@@ -103,6 +101,7 @@ struct Contrast {
   Contrast(int lowest, int highest)
       : lowest(lowest),
         span(highest - lowest),
+        whole(span == 0 ? 1 : 255 / span),
         scale(span == 0 ? 0 : 255.0 / span),
         offset(span == 0 ? -lowest : Product(lowest, scale)) {}
 
@@ -110,10 +109,10 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // m with Of(value) == u + (u * m >> 16), u = value - lowest; or -1.
+  // What part of u = value - lowest is added to `whole` times u, in units of
+  // 1 / 65536, so that the whole part of the sum is Of(value); or -1.
   int32_t Multiplier() const {
     if (span == 0) return 0;
-    if (span < 128) return -1;
     // Doubles are right except perhaps where u * 255 / span is whole: there
     // they may be just below. All of these must be right, or none.
     const int wholes = (span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
@@ -123,12 +122,12 @@ struct Contrast {
       const int u = k * (span / wholes);
       below += Of(lowest + u) != k * (255 / wholes);
     }
-    const int fraction = (255 - span) * 65536;
-    if (below == 0) return fraction / span + (span == 255 ? 0 : 1);
-    return below == wholes ? (fraction - 1) / span : -1;
+    const int fraction = (255 - whole * span) * 65536;
+    if (below == 0) return (fraction + span - 1) / span;
+    return below == wholes && fraction > 0 ? (fraction - 1) / span : -1;
   }
 
-  int lowest, span;
+  int lowest, span, whole;
   double scale, offset;
 };
 
@@ -199,7 +198,8 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
       break;
     case Distortion::kBrightness:
       changes_nothing = factor == 1;
-      multiplier = BrightnessMultiplier(factor, &kept);
+      whole = static_cast<uint16_t>(factor);
+      multiplier = BrightnessMultiplier(factor, whole);
       break;
     case Distortion::kSolarize:
       changes_nothing = parameter > 255;
@@ -267,7 +267,7 @@ PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
       std::memset(stretch_.lowest, 0, sizeof stretch_.lowest);
       std::fill_n(stretch_.multiplier, kBlock,
                   static_cast<uint16_t>(prepared.multiplier));
-      stretch_.kept = prepared.kept;
+      std::fill_n(stretch_.whole, kBlock, prepared.whole);
       Make(prepared.multiplier < 0 ? Form::kTables : Form::kStretch,
            [factor = static_cast<float>(parameter)](int value) {
              return Brightened(value, factor);
@@ -329,10 +329,10 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
     for (int i = 0; i < kBlock; i += kColors) {
       for (int c = 0; c < kColors; ++c) {
         stretch_.lowest[i + c] = lowest[c];
+        stretch_.whole[i + c] = static_cast<uint16_t>(contrasts[c].whole);
         stretch_.multiplier[i + c] = static_cast<uint16_t>(multipliers[c]);
       }
     }
-    stretch_.kept = 255;
   } else {
     for (int c = 0; c < kColors; ++c) {
       // Other values do not occur.

@@ -61,31 +61,42 @@ REFURBISH_TF_AVX2 void Solarize(const uint8_t* from, int64_t bytes,
   });
 }
 
+// 32 bytes as words, in the order in which bytes are unpacked.
+struct Unpacked {
+  REFURBISH_TF_AVX2_INLINE explicit Unpacked(const uint16_t* from)
+      : low(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x20)),
+        high(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x31)) {}
+  __m256i low, high;
+};
+
+REFURBISH_TF_AVX2_INLINE inline __m256i Stretched(__m256i value, __m256i whole,
+                                                  __m256i multiplier) {
+  return _mm256_add_epi16(_mm256_mullo_epi16(value, whole),
+                          _mm256_mulhi_epu16(value, multiplier));
+}
+
 REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
                                     const Stretch& stretch, uint8_t* to) {
   const __m256i zero = _mm256_setzero_si256();
-  const __m256i kept = Repeated(stretch.kept);
-  __m256i lowest[3], low[3], high[3];
-  for (int k = 0; k < 3; ++k) {
-    lowest[k] = Load(stretch.lowest + 32 * k);
-    // In the order in which bytes are unpacked.
-    const __m256i first = Load(stretch.multiplier + 32 * k);
-    const __m256i second = Load(stretch.multiplier + 32 * k + 16);
-    low[k] = _mm256_permute2x128_si256(first, second, 0x20);
-    high[k] = _mm256_permute2x128_si256(first, second, 0x31);
-  }
-  ForBlocks(
-      from, bytes, to,
-      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
-        for (int k = 0; k < 3; ++k) {
-          const __m256i value = _mm256_sub_epi8(Load(from + 32 * k), lowest[k]);
-          const __m256i part = _mm256_packus_epi16(
-              _mm256_mulhi_epu16(_mm256_unpacklo_epi8(value, zero), low[k]),
-              _mm256_mulhi_epu16(_mm256_unpackhi_epi8(value, zero), high[k]));
-          Store(to + 32 * k,
-                _mm256_adds_epu8(_mm256_and_si256(value, kept), part));
-        }
-      });
+  const Unpacked whole[3] = {Unpacked(stretch.whole),
+                             Unpacked(stretch.whole + 32),
+                             Unpacked(stretch.whole + 64)};
+  const Unpacked multiplier[3] = {Unpacked(stretch.multiplier),
+                                  Unpacked(stretch.multiplier + 32),
+                                  Unpacked(stretch.multiplier + 64)};
+  ForBlocks(from, bytes, to,
+            [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+              for (int k = 0; k < 3; ++k) {
+                const __m256i value = _mm256_sub_epi8(
+                    Load(from + 32 * k), Load(stretch.lowest + 32 * k));
+                Store(to + 32 * k,
+                      _mm256_packus_epi16(
+                          Stretched(_mm256_unpacklo_epi8(value, zero),
+                                whole[k].low, multiplier[k].low),
+                          Stretched(_mm256_unpackhi_epi8(value, zero),
+                                whole[k].high, multiplier[k].high)));
+              }
+            });
 }
 
 template <class By>
