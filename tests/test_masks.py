@@ -12,7 +12,6 @@ from support import final_reference as reference
 from support.images import make_seeds
 from support.masks import ALL_DTYPES, PAIRS, aligned
 
-needs_op = pytest.mark.skipif(not hasattr(composition.Run, "mask"), reason="the op of masks is not there")
 IMAGES, MASKS = PAIRS
 SOURCE = tf.data.Dataset.from_tensor_slices((IMAGES, MASKS, np.arange(len(IMAGES))))
 # In which each value is one of a place: what moves a pixel cannot do so unnoticed.
@@ -40,18 +39,19 @@ LAYERS = {
 }
 
 
-@needs_op
 class TestAligned:
 
   @pytest.mark.parametrize("name", LAYERS)
   def test_of_every_layer_wherever_it_is(self, name):
     """40 of 40 in each epoch: in the partial augmentation, in the final one, and with a split between them."""
     flat = composition.flattened([LAYERS[name]()])
+    # Its own resized crops make wide edges.
+    share = 0.5 if name.startswith("deep") else 1
     stages = [(flat, None), ([tf.identity], flat), *((flat[:at], flat[at:]) for at in range(1, len(flat)))]
     for layers in stages:
       stage = SOURCE.refurbish(*layers, r=2, masks=(1,), seed=7)
       for _ in range(2):
-        found = [aligned(image, mask) for image, mask, _ in stage.as_numpy_iterator()]
+        found = [aligned(image, mask, share) for image, mask, _ in stage.as_numpy_iterator()]
         assert found == [True] * 40
 
   def test_would_not_be_if_they_stayed(self):
@@ -98,6 +98,20 @@ class TestAligned:
       np.testing.assert_array_equal(element["mask"], as_mask(element["image"].numpy()))
       np.testing.assert_array_equal(flat, as_mask(element["image"].numpy())[..., 0])
 
+  @pytest.mark.parametrize("layers", [
+      [augment.random_resized_crop(30), augment.random_flip()], augment.rand_augment(1, 10) + [augment.normalize()],
+      [augment.normalize()]], ids=str)
+  def test_of_a_batch_are_those_of_each_image(self, layers):
+    fn = augment.compose(layers, masks=("mask", 1))
+    seed = {"seed": [7, 0]} if len(layers) > 1 else {}
+    found, flat = fn({"image": IMAGES[:6], "mask": MASKS[:6]}, MASKS[:6, ..., 0], **seed)
+    for place in range(6):
+      own = {name: augment.seed_at(seed[name], place) for name in seed}
+      one, one_flat = fn({"image": IMAGES[place], "mask": MASKS[place]}, MASKS[place, ..., 0], **own)
+      np.testing.assert_array_equal(found["image"][place], one["image"])
+      np.testing.assert_array_equal(found["mask"][place], one["mask"])
+      np.testing.assert_array_equal(flat[place], one_flat)
+
   @pytest.mark.parametrize("known", [True, False])
   def test_static_shapes(self, known):
     sides = [32, 48] if known else [None, None]
@@ -134,7 +148,7 @@ class TestAligned:
         output_signature=(tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([None, None, 1], tf.int32)))
     stage = iter(source.map(lambda *pair: augment.compose([augment.random_flip()], masks=(1,))(*pair, seed=[7, 0])))
     next(stage)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="masks: the component 1 must have the height and width"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="[Mm]asks must have the height and width"):
       next(stage)
 
   def test_functions_of_colour_stand_among_the_layers(self):
@@ -257,8 +271,10 @@ class TestBadInput:
       ((IMAGE, MASK[..., 0, 0]), (1,), ValueError, "got shape"),
       ((IMAGE, MASK[:-1]), (1,), ValueError, r"height and width of the image, \(64, 64\), got shape \(63, 64, 1\)"),
       ((IMAGE, MASK[:, 1:, 0]), (1,), ValueError, r"got shape \(64, 63\)"),
-      ((IMAGES[:4], MASKS[:4]), (1,), ValueError, "before batch"),
-      ((IMAGES[:4], MASKS[:4, :, :, 0]), (1,), ValueError, "before batch")])
+      ((IMAGES[:4], MASK), (1,), ValueError, r"\(4, 64, 64\), got shape \(64, 64, 1\)"),
+      ((IMAGES[:4], MASK[..., 0]), (1,), ValueError, r"got shape \(64, 64\) beside an image of shape \(4, 64, 64, 3\)"),
+      ((IMAGES[:4], MASKS[:3]), (1,), ValueError, r"\(4, 64, 64\), got shape \(3, 64, 64, 1\)"),
+      ((IMAGE, MASKS[:4]), (1,), ValueError, "before batch, or batch both")])
   def test_components(self, element, masks, error, said):
     with pytest.raises(error, match=said):
       refused([augment.random_flip()], element, masks)

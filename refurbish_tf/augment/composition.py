@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from refurbish_tf._internal import tracing
 from . import masks as masking
-from .final_layers import MOST_LAYERS
-from .final_layers import FinalLayer
-from .final_layers import Run
 from .layers import checked_seed
 from .layers import seed_at
+from .native_layers import MOST_LAYERS
+from .native_layers import NativeLayer
+from .native_layers import Run
 
 
 def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
@@ -21,7 +21,7 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> fn = augment.compose([augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()])
+  >>> fn = augment.compose([augment.rand_augment(1), augment.random_crop(4), augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -35,14 +35,20 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
   no checkpoint can hold.
 
   Masks, such as the classes of pixels for segmentation, follow the image where it is cropped, flipped, resized or
-  distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise.
+  distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise:
+
+  >>> fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize()], masks=("mask",))
+  >>> pair = fn({"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32)}, seed=[7, 0])
+  >>> pair["mask"].shape, int(tf.reduce_min(pair["mask"]))
+  (TensorShape([32, 32]), 0)
+
   Only layers of `rtf.augment` move masks. Any other function among the layers gets the image alone. With masks it must
   leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or
   is a layer of Keras that moves pixels, such as `RandomFlip`, that is an error.
 
   Args:
     layers: a list or tuple of at least one callable. A list in place of one, such as a policy returns, stands for its
-      members, each with a position of its own. The two of `auto_augment_layers` must stand together.
+      members, each with a position of its own. The two of `auto_augment` must stand together.
     masks: the components that follow the image: names of a dict's entries, or positions in a tuple, of which the image
       is the first, 0: `masks=(1,)` for `(image, mask, label)`. Each is `[height, width]` or `[height, width,
       channels]`, of the height and width of the image, and of any integer dtype or bool. Components that are not named
@@ -75,7 +81,7 @@ def split(
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> layers = [augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()]
+  >>> layers = [augment.rand_augment(1), augment.random_crop(4), augment.random_flip()]
   >>> partial_fn, final_fn = augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
@@ -186,10 +192,10 @@ def _steps(layers, start, stop):
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]
-    if run and (not isinstance(layer, FinalLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
+    if run and (not isinstance(layer, NativeLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
       steps.append(Run(run))
       run = []
-    if isinstance(layer, FinalLayer):
+    if isinstance(layer, NativeLayer):
       run.append((layer, position))
     else:
       steps.append(position)
@@ -242,7 +248,7 @@ def checked_layers(layers, whose):
       there = "second" if handed_on is None else "first"
       raise ValueError(
           f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
-          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment_layers(policy), ...].")
+          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
   return tuple(layers)
 
 

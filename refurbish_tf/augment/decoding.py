@@ -20,7 +20,7 @@ def decode_and_crop(
   >>> from refurbish_tf import augment
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> resize = lambda image: tf.cast(tf.image.resize(image, [224, 224]) + 0.5, tf.uint8)
-  >>> layers = [augment.decode_and_crop(), resize, augment.rand_augment_layer(), augment.random_crop(4),
+  >>> layers = [augment.decode_and_crop(), resize, *augment.rand_augment(), augment.random_crop(4),
   ...           augment.random_flip()]
   >>> partial_fn, final_fn = augment.split(layers, at=3)
   >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(partial_fn, final_fn, r=3, seed=7)

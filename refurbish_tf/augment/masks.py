@@ -12,6 +12,7 @@ _MOVERS = re.compile(
     "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
 # AutoGraph has nothing to convert here.
 _as_it_is = tf.autograph.experimental.do_not_convert
+_DTYPES = (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
 _TELL = 'Pass masks=("mask",) for the entry "mask" of a dict, masks=(1,) for the second component of a tuple.'
 
 
@@ -74,9 +75,8 @@ class Following:
     """Returns the image behind layers that draw once for the image and its masks."""
     if not self._masks:
       return run(image, seed)
-    draws = tf.zeros([0], tf.int32) if seed is None else run.draws(seed)
-    self._masks = {name: run.mask(mask, draws) for name, mask in self._masks.items()}
-    return run.pixels(image, draws)
+    image, self._masks = run.with_masks(image, self._masks, seed)
+    return image
 
   @_as_it_is
   def through_function(self, layer, position, given, image, **seed):
@@ -84,14 +84,17 @@ class Following:
     if hasattr(layer, "mask_behind"):
       self._masks = {name: layer.mask_behind(mask, given, **seed) for name, mask in self._masks.items()}
     elif self._masks and not _is_file(given):
-      before, after = (_shape(each)[:2].as_list() for each in (given, image))
-      if before != after:
+      before, after = _sides(given), _sides(image)
+      # A size that is no longer known is checked when it runs. One that is known only now was changed.
+      if _shape(image).rank is not None and (len(before) != len(after) or any(
+          side not in (None, known) for side, known in zip(after, before))):
         raise ValueError(
             f"layers with masks must leave the image its size, {before}, unless they are of rtf.augment and move the "
             f"masks, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
             "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before.")
-    if (self._masks or _is_file(given)) and not _is_file(image):
+    if not _is_file(image):
       self._check(image, was_file=_is_file(given))
+      self._masks = {name: _checked_when_it_runs(name, mask, _pixels(image)) for name, mask in self._masks.items()}
 
   @_as_it_is
   def beside(self, element):
@@ -116,11 +119,11 @@ class Following:
     return there[name]
 
   def _check(self, image, was_file=False):
-    if self._masks:
-      self._masks = {name: _of_size(name, mask, _pixels(image)) for name, mask in self._masks.items()}
-    if self._names is None:
+    for name, mask in self._masks.items():
+      _check_size(name, mask, image)
+    if self._names is None and _shape(image).rank in (3, 4):
       # Files are of any size, as far as is known, and so are masks that belong to them.
-      self._check_all_are_named([None, None] if was_file and _sides(image) else _sides(image))
+      self._check_all_are_named([None, None] if was_file else _sides(image))
 
   def _check_all_are_named(self, sides):
     others = dict(enumerate(self._rest, 1))
@@ -128,7 +131,7 @@ class Following:
       others.update((name, value) for name, value in self._element.items() if name != "image")
     for name, value in others.items():
       for shape in map(_shape, tf.nest.flatten(value)):
-        if sides and shape.rank is not None and shape.as_list()[:len(sides)] == sides:
+        if shape.rank is not None and shape.as_list()[:len(sides)] == sides:
           quoted = f'"{name}"' if isinstance(name, str) else name
           raise ValueError(
               f"masks must say what the component {name!r} of shape {shape} is, as it has the height and width of the "
@@ -151,9 +154,9 @@ def _shape(image):
 
 
 def _sides(image):
-  """The static height and width, after the size of the batch if there is one, or None if this is no image."""
+  """The static height and width, after the size of the batch if there is one."""
   shape = _shape(image)
-  return shape.as_list()[:-1] if shape.rank in (3, 4) else None
+  return shape.as_list()[:-1] if shape.rank in (3, 4) else shape[:2].as_list()
 
 
 def _checked_mask(name, mask):
@@ -163,32 +166,33 @@ def _checked_mask(name, mask):
     raise TypeError(
         f"masks: the component {name!r} must be a dense tensor, got a {type(mask).__name__}. Make each mask a "
         "component of its own, by Dataset.map.") from None
-  if not mask.dtype.is_integer and not mask.dtype.is_bool:
+  if mask.dtype not in _DTYPES:
     raise TypeError(
         f"masks: the component {name!r} must have an integer dtype or bool, got dtype {mask.dtype.name}. Decode it, or "
         "convert it with tf.cast(mask, tf.uint8), in Dataset.map before.")
-  if mask.shape.rank not in (2, 3, None):
-    raise ValueError(
-        f"masks: the component {name!r} must be [height, width] or [height, width, channels], got shape {mask.shape}. "
-        "Put the layers before batch.")
   return mask
 
 
-def _of_size(name, mask, image):
-  """Returns the mask, checked to have the size of the image; when it runs if that is unknown."""
-  shape = _shape(image)
-  if shape.rank not in (2, 3, None):
+def _check_size(name, mask, image):
+  sides = tf.TensorShape(_sides(image))
+  if mask.shape.rank not in (None, sides.rank, sides.rank + 1):
     raise ValueError(
-        f"image must be [height, width, channels] to have masks, got shape {shape}. Put the layers before batch.")
-  if not mask.shape[:2].is_compatible_with(shape[:2]):
+        f"masks: the component {name!r} must be [height, width] or [height, width, channels], got shape {mask.shape} "
+        f"beside an image of shape {_shape(image)}. Put the layers before batch, or batch both.")
+  if not mask.shape[:sides.rank].is_compatible_with(sides):
     raise ValueError(
-        f"masks: the component {name!r} must have the height and width of the image, {shape[:2]}, got shape "
-        f'{mask.shape}. Resize one of them in Dataset.map before, a mask with method="nearest".')
-  if mask.shape[:2].is_fully_defined() and shape[:2].is_fully_defined():
+        f"masks: the component {name!r} must have the height and width of the image, {sides}, got shape {mask.shape}. "
+        'Resize one of them in Dataset.map before, a mask with method="nearest".')
+
+
+def _checked_when_it_runs(name, mask, image):
+  """Returns the mask behind a function, which may have changed the size of an image of unknown size."""
+  number = len(_sides(image))
+  if mask.shape[:number].is_fully_defined() and _shape(image)[:number].is_fully_defined():
     return mask
-  sides, expected = tf.shape(mask)[:2], tf.shape(image)[:2]
+  sides, expected = tf.shape(mask)[:number], tf.shape(image)[:number]
   check = tf.debugging.Assert(tf.reduce_all(tf.equal(sides, expected)), [
-      f"masks: the component {name!r} must have the height and width of the image. Got those of mask and image:",
-      sides, expected])
+      f"masks: the component {name!r} must have the height and width of the image. Got those of mask and image:", sides,
+      expected])
   with tf.control_dependencies([] if check is None else [check]):
     return tf.identity(mask)

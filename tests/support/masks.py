@@ -1,4 +1,6 @@
 """Images with masks, and whether the two still belong together."""
+import collections
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,13 +24,18 @@ def _pairs():
 PAIRS = _pairs()
 
 
-def aligned(image, mask):
-  """Whether each part of the mask is of one colour in the image, but for its edges and a part that was cut out."""
+def aligned(image, mask, share=1.0):
+  """Whether each part of the mask, or this share of it, is of one colour in the image, but for edges and what was cut out."""
   mask = mask[..., 0]
   assert image.shape[:2] == mask.shape
   shifts = [shift for shift in range(-_MIXED, _MIXED + 1) if shift]
   inner = np.all([np.roll(mask, shift, axis) == mask for shift in shifts for axis in (0, 1)], axis=0)
   image = image @ [1, 256, 65536]
-  colours = [set(image[inner & (mask == number)].tolist()) for number in range(1, 5)]
-  cut_out = set.union(*(each for each in colours if len(each) > 1), set())
-  return any(all(len(each - {hole}) <= 1 for each in colours) for hole in cut_out or {None})
+  parts = [collections.Counter(image[inner & (mask == number)].tolist()) for number in range(1, 5)]
+  cut_out = set().union(*(part for part in parts if len(part) > 1))
+  return any(all(_is_one(part, hole, share) for part in parts) for hole in cut_out or {None})
+
+
+def _is_one(colours, hole, share):
+  counts = [count for colour, count in colours.items() if colour != hole]
+  return not counts or max(counts) >= share * sum(counts)

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
 namespace refurbish_tf {
@@ -57,13 +58,14 @@ Pattern::Pattern(const Normalization& normalization, int64_t channels) {
 }
 
 const PixelKernels& PlainKernels() {
-  static constexpr PixelKernels kKernels = {
+  static const PixelKernels kKernels = {
       Copy,
       {nullptr, Mirror<1>, nullptr, Mirror<3>, Mirror<4>},
       {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
        Normalize<plain::Float16>},
       BlendRows,
-      {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>}};
+      {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>},
+      &PlainDistortions()};
   return kKernels;
 }
 

@@ -31,6 +31,8 @@ inline constexpr int kWeightBits = 14;
 // Fraction bits of the values that a blend of rows makes.
 inline constexpr int kFractionBits = 7;
 
+struct DistortionKernels;
+
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
 
@@ -58,6 +60,8 @@ struct PixelKernels {
                                 const int16_t* weights, int64_t pairs,
                                 int64_t pixels, uint8_t* to);
   std::array<BlendColumns, 5> blend_columns;
+
+  const DistortionKernels* distortions;
 };
 
 const PixelKernels& PlainKernels();

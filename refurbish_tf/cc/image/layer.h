@@ -1,13 +1,13 @@
-// The layers of a final augmentation, as the attributes of an op describe them.
-// Adjacent crops, flips, resized crops, cutouts and normalisations are one run
-// of layers and one op, which draws int32 numbers from the seed and applies
-// them to the image. Each half is an op of its own, too, so that draws can be
-// sent to where the pixels are.
+// The native layers, as the attributes of an op describe them. Adjacent ones
+// are one run of layers and one op, which draws int32 numbers from the seed and
+// applies them to the image. Each half is an op of its own, too, so that draws
+// can be sent to where the pixels are.
 #ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
 #define REFURBISH_TF_CC_IMAGE_LAYER_H_
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,11 +16,14 @@
 
 namespace refurbish_tf {
 
+class Policy;
+
 enum class LayerKind {
   kRandomCrop,
   kRandomFlip,
   kRandomResizedCrop,
   kCutout,
+  kPolicy,
   kNormalize,
 };
 
@@ -43,6 +46,8 @@ struct Layer {
   bool antialias = false;
   // For a cutout.
   int64_t side = 0;
+  // For a layer of a policy.
+  std::shared_ptr<const Policy> policy;
 
   int NumDraws() const;
 };

@@ -117,22 +117,20 @@ void Blend::WeightsOf(int64_t place, int16_t* weights) const {
 }
 
 Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-                 const Box& box, const Layer& layer, bool mirrored,
+                 const Box& box, ImageSize size, bool antialias,
                  const PixelKernels& kernels)
     : part_(image + (box.y * image_width + box.x) * channels),
       stride_(image_width * channels),
       channels_(channels),
-      width_(layer.width),
+      width_(size.width),
       box_(box),
       kernels_(kernels),
-      rows_(box.height, layer.height, layer.antialias),
-      columns_(box.width, layer.width, layer.antialias),
+      rows_(box.height, size.height, antialias),
+      columns_(box.width, size.width, antialias),
       // Pixels beyond the last are read, with weights of 0.
       blended_((box.width + 2 * columns_.pairs()) * channels + kWordsBeyond),
       sources_(2 * rows_.pairs()),
-      weights_(2 * rows_.pairs()) {
-  if (mirrored) columns_.Reverse();
-}
+      weights_(2 * rows_.pairs()) {}
 
 void Resizer::Rows(int64_t begin, int64_t count, uint8_t* to) {
   for (int64_t row = begin; row < begin + count; ++row) {

@@ -43,8 +43,11 @@ class Resizer {
  public:
   // `image` is the whole image, which must outlive this.
   Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-          const Box& box, const Layer& layer, bool mirrored,
+          const Box& box, ImageSize size, bool antialias,
           const PixelKernels& kernels);
+
+  // Reverses the columns.
+  void Mirror() { columns_.Reverse(); }
 
   void Rows(int64_t begin, int64_t count, uint8_t* to);
 

@@ -4,6 +4,7 @@
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
+#include "refurbish_tf/cc/image/vector_distortions.h"
 
 #if defined(__x86_64__)
 
@@ -236,7 +237,7 @@ void BlendGrayColumns(const int16_t* from, const int32_t* start,
 }  // namespace vectors
 
 const PixelKernels* VectorKernels() {
-  static constexpr PixelKernels kKernels = {
+  static const PixelKernels kKernels = {
       vectors::Copy,
       {nullptr, vectors::Mirror<vectors::MirrorRow1>, nullptr,
        vectors::Mirror<vectors::MirrorRow3>,
@@ -245,7 +246,8 @@ const PixelKernels* VectorKernels() {
        vectors::Normalize<plain::Float16>},
       vectors::BlendRows,
       {nullptr, vectors::BlendGrayColumns, nullptr, vectors::BlendColumns<3>,
-       vectors::BlendColumns<4>}};
+       vectors::BlendColumns<4>},
+      &VectorDistortions()};
   static const bool kThere =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return kThere ? &kKernels : nullptr;

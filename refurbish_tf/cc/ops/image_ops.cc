@@ -110,6 +110,29 @@ absl::Status LayersShape(InferenceContext* c) {
   return MadeShape(c, *run, c->input(0));
 }
 
+absl::Status MaskShape(InferenceContext* c) {
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  ShapeHandle masks = c->input(0), draws = c->input(1);
+  if (!c->RankKnown(masks) || !c->RankKnown(draws)) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  const int batch = c->Rank(draws) == 2 ? 1 : 0;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(masks, batch + 2, &masks));
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
+  const ImageSize size = {c->Value(c->Dim(masks, batch)),
+                          c->Value(c->Dim(masks, batch + 1))};
+  const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+  if (!made.ok()) return made.status();
+  TF_RETURN_IF_ERROR(
+      c->ReplaceDim(masks, batch, c->MakeDim(made->height), &masks));
+  TF_RETURN_IF_ERROR(
+      c->ReplaceDim(masks, batch + 1, c->MakeDim(made->width), &masks));
+  c->set_output(0, masks);
+  return absl::OkStatus();
+}
+
 absl::Status ResizedCropBoxShape(InferenceContext* c) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->Merge(c->input(0), c->Vector(3), &shape));
@@ -170,6 +193,24 @@ REGISTER_OP("RefurbishTf>ImageLayers")
     .Doc(
         "Applies a run of layers: `ImagePixels` with the `ImageDraws` of "
         "`seed`.");
+
+REGISTER_OP("RefurbishTf>ImageMask")
+    .Input("masks: T")
+    .Input("draws: int32")
+    .Input("image_shape: int32")
+    .Output("moved: T")
+    .Attr("layers: list(string)")
+    .Attr(
+        "T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
+    .SetShapeFn(MaskShape)
+    .Doc(R"doc(
+Moves a mask, or each of a batch, as `ImagePixels` with these draws moves its image.
+
+Pixels are the nearest ones, or 0 from outside the image.
+
+masks: [height, width] or [height, width, channels]; in a batch [batch, ...].
+image_shape: the shape of the image, or of the batch of images.
+)doc");
 
 REGISTER_OP("RefurbishTf>ResizedCropBox")
     .Input("shape: int32")
