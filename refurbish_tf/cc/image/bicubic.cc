@@ -17,13 +17,8 @@ float Keys(float x) {
   return ((1.5f * x - 2.5f) * x) * x + 1.0f;
 }
 
-// The places of the input that make one place of the output, and their weights.
-struct Span {
-  int64_t start;
-  std::vector<float> weights;
-};
-
-std::vector<Span> SpansOf(int64_t size, float part, float corner) {
+// For each place of the output, the places of the input that make it.
+FloatSpans SpansOf(int64_t size, float part, float corner) {
   const float scale = static_cast<float>(size) / part;
   // As the operation gets its arguments, before it inverts them.
   const float translation = -corner * scale;
@@ -31,27 +26,35 @@ std::vector<Span> SpansOf(int64_t size, float part, float corner) {
   const float offset = -inverse * translation;
   const float kernel_scale = std::max(inverse, 1.0f);
   const float one_over_scale = 1.0f / kernel_scale;
-  std::vector<Span> spans(size);
+  const float reach = kRadius * kernel_scale;
+  FloatSpans spans;
+  spans.most = std::min<int64_t>(2 * std::ceil(reach) + 1, size);
+  spans.start.assign(size, 0);
+  spans.count.assign(size, 0);
+  spans.weights.resize(size * spans.most);
   for (int64_t place = 0; place < size; ++place) {
     const float middle = (static_cast<float>(place) + 0.5f) * inverse + offset;
-    Span& span = spans[place];
-    span.start = 0;
     if (middle < 0 || middle > static_cast<float>(size)) continue;
-    const float reach = kRadius * kernel_scale;
-    span.start = std::clamp<int64_t>(
+    const int64_t first = std::clamp<int64_t>(
         static_cast<int64_t>(std::ceil(middle - reach - 0.5f)), 0, size - 1);
     const int64_t last = std::clamp<int64_t>(
-        static_cast<int64_t>(std::floor(middle + reach - 0.5f)), 0, size - 1);
+        static_cast<int64_t>(std::floor(middle + reach - 0.5f)), 0,
+        std::min(size, first + spans.most) - 1);
+    float* const weights = spans.weights.data() + place * spans.most;
     float total = 0;
-    for (int64_t source = span.start; source <= last; ++source) {
+    for (int64_t source = first; source <= last; ++source) {
       const float distance = static_cast<float>(source) + 0.5f - middle;
-      span.weights.push_back(Keys(std::abs(distance * one_over_scale)));
-      total += span.weights.back();
+      const float weight = Keys(std::abs(distance * one_over_scale));
+      weights[source - first] = weight;
+      total += weight;
     }
-    const bool usable =
-        std::abs(total) >= 1000 * std::numeric_limits<float>::min();
-    const float one_over_total = usable ? 1.0f / total : 0.0f;
-    for (float& weight : span.weights) weight *= one_over_total;
+    if (!(std::abs(total) >= 1000 * std::numeric_limits<float>::min())) {
+      continue;
+    }
+    const float one_over_total = 1.0f / total;
+    spans.start[place] = static_cast<int32_t>(first);
+    spans.count[place] = static_cast<int32_t>(last - first + 1);
+    for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
   }
   return spans;
 }
@@ -87,32 +90,17 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
 }
 
 void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
-                   uint8_t* to) {
-  const std::vector<Span> rows = SpansOf(size.height, box.height, box.y);
-  const std::vector<Span> columns = SpansOf(size.width, box.width, box.x);
+                   const PixelKernels& kernels, uint8_t* to) {
+  const FloatSpans rows = SpansOf(size.height, box.height, box.y);
+  const FloatSpans columns = SpansOf(size.width, box.width, box.x);
   const int64_t row_size = size.width * kRgb;
-  std::vector<float> row(row_size);
-  for (const Span& made : rows) {
-    std::fill(row.begin(), row.end(), 0.0f);
-    const uint8_t* from = image + made.start * row_size;
-    for (const float weight : made.weights) {
-      for (int64_t i = 0; i < row_size; ++i) {
-        row[i] += weight * static_cast<float>(from[i]);
-      }
-      from += row_size;
-    }
-    for (const Span& column : columns) {
-      const float* pixel = row.data() + column.start * kRgb;
-      float sums[kRgb] = {0, 0, 0};
-      for (const float weight : column.weights) {
-        for (int64_t c = 0; c < kRgb; ++c) sums[c] += weight * pixel[c];
-        pixel += kRgb;
-      }
-      for (const float sum : sums) {
-        *to++ = static_cast<uint8_t>(
-            std::clamp(std::floor(sum + 0.5f), 0.0f, 255.0f));
-      }
-    }
+  std::vector<float> row(row_size + kFloatsBeyond);
+  for (int64_t y = 0; y < size.height; ++y) {
+    kernels.sum_rows(image + rows.start[y] * row_size, row_size,
+                     rows.weights.data() + y * rows.most, rows.count[y],
+                     row.data());
+    kernels.sum_pixels(row.data(), columns, size.width,
+                       to + y * row_size);
   }
 }
 

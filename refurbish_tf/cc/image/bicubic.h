@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
@@ -21,7 +22,7 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size);
 
 // Resizes the part to the size of the image, of 3 channels.
 void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
-                   uint8_t* to);
+                   const PixelKernels& kernels, uint8_t* to);
 
 }  // namespace refurbish_tf
 

@@ -40,8 +40,8 @@ int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   return sum;
 }
 
-void Move(const RowPlan& plan, int64_t y, int64_t x, int64_t count, uint8_t* to,
-          uint8_t* /*end*/) {
+void MoveRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+             uint8_t* to, uint8_t* /*end*/) {
   const int64_t pixel = plan.pixel_bytes, row = y + plan.down;
   const int64_t from = x + ((plan.first + y * plan.step) >> 16);
   Range inside = {0, 0};
@@ -58,8 +58,8 @@ void Move(const RowPlan& plan, int64_t y, int64_t x, int64_t count, uint8_t* to,
   std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
 }
 
-void MoveColumns(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
-                 uint8_t* to, uint8_t* /*end*/) {
+void MoveRowColumns(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                    uint8_t* to, uint8_t* /*end*/) {
   const Runs runs = InsideRuns(plan, y, x, count);
   const int64_t begin = x * plan.pixel_bytes;
   const int64_t end = begin + count * plan.pixel_bytes;
@@ -74,8 +74,8 @@ void MoveColumns(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
 }
 
 template <int pixel>
-void Turn(const RowPlan& plan, int64_t y, int64_t x, int64_t count, uint8_t* to,
-          uint8_t* /*end*/) {
+void TurnRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+             uint8_t* to, uint8_t* /*end*/) {
   const TurnedRow row(plan, y, x, count);
   const Range inside = row.inside;
   std::memset(to, plan.fill, inside.from * pixel);
@@ -92,8 +92,8 @@ void Turn(const RowPlan& plan, int64_t y, int64_t x, int64_t count, uint8_t* to,
   std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
 }
 
-void Sharpen(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
-             uint8_t* to, uint8_t* /*end*/) {
+void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                uint8_t* to, uint8_t* /*end*/) {
   const uint8_t* const row = plan.image + y * plan.row_bytes;
   const Range inner = InnerBytes(plan, y, x, count);
   const int64_t begin = x * kColors, end = begin + count * kColors;
@@ -115,10 +115,10 @@ const DistortionKernels& PlainDistortions() {
       Color,
       FindExtremes,
       SumGreys,
-      {nullptr, nullptr, nullptr, Move, Move},
-      {nullptr, nullptr, nullptr, MoveColumns, MoveColumns},
-      {nullptr, nullptr, nullptr, Turn<3>, Turn<4>},
-      Sharpen};
+      {nullptr, nullptr, nullptr, MoveRow, MoveRow},
+      {nullptr, nullptr, nullptr, MoveRowColumns, MoveRowColumns},
+      {nullptr, nullptr, nullptr, TurnRow<3>, TurnRow<4>},
+      SharpenRow};
   return kKernels;
 }
 

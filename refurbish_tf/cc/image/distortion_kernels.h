@@ -24,12 +24,12 @@ struct BlendPlan {
   int16_t whole = 0, up = 0, down = 0;
 };
 
-// With u = value - lowest: (u & kept) + (u * multiplier >> 16), at most 255.
+// With u = value - lowest: u * whole + (u * multiplier >> 16), at most 255.
 // Each is repeated for all bytes of a block.
 struct Stretch {
   alignas(32) uint8_t lowest[kBlock];
+  alignas(32) uint16_t whole[kBlock];
   alignas(32) uint16_t multiplier[kBlock];
-  uint8_t kept;
 };
 
 // What each value of each channel becomes.

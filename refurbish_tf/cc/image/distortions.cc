@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 
 namespace refurbish_tf {
 namespace {
@@ -81,16 +80,14 @@ uint8_t Brightened(int value, float factor) {
   return static_cast<uint8_t>(std::min(value * factor, 255.0f));
 }
 
-// Finds m with (value & kept) + (value * m >> 16), at most 255, equal to the
+// Finds m with value * whole + (value * m >> 16), at most 255, equal to the
 // brightened value; or returns -1.
-int32_t BrightnessMultiplier(float factor, uint8_t* kept) {
-  const int whole = static_cast<int>(factor);
+int32_t BrightnessMultiplier(float factor, int whole) {
   if (factor < 0 || whole > 1) return -1;
-  *kept = whole == 0 ? 0 : 255;
   const int middle = static_cast<int>((factor - whole) * 65536);
   for (int m = std::max(middle - 1, 0); m <= std::min(middle + 2, 65535); ++m) {
     int value = 0;
-    while (value < 256 && std::min((value & *kept) + ((value * m) >> 16),
+    while (value < 256 && std::min(value * whole + ((value * m) >> 16),
                                    255) == Brightened(value, factor)) {
       ++value;
     }
@@ -104,6 +101,7 @@ struct Contrast {
   Contrast(int lowest, int highest)
       : lowest(lowest),
         span(highest - lowest),
+        whole(span == 0 ? 1 : 255 / span),
         scale(span == 0 ? 0 : 255.0 / span),
         offset(span == 0 ? -lowest : Product(lowest, scale)) {}
 
@@ -111,35 +109,37 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // m with Of(value) == u + (u * m >> 16), u = value - lowest; or -1.
+  // What part of u = value - lowest is added to `whole` times u, in units of
+  // 1 / 65536, so that the whole part of the sum is Of(value); or -1.
   int32_t Multiplier() const {
     if (span == 0) return 0;
-    if (span < 128) return -1;
     // Doubles are right except perhaps where u * 255 / span is whole: there
     // they may be just below. All of these must be right, or none.
-    const int wholes = std::gcd(255, span);
+    const int wholes = (span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
+                       (span % 17 == 0 ? 17 : 1);
     int below = 0;
     for (int k = 1; k <= wholes; ++k) {
       const int u = k * (span / wholes);
       below += Of(lowest + u) != k * (255 / wholes);
     }
-    const int fraction = (255 - span) * 65536;
-    if (below == 0) return fraction / span + (span == 255 ? 0 : 1);
-    return below == wholes ? (fraction - 1) / span : -1;
+    const int fraction = (255 - whole * span) * 65536;
+    if (below == 0) return (fraction + span - 1) / span;
+    return below == wholes && fraction > 0 ? (fraction - 1) / span : -1;
   }
 
-  int lowest, span;
+  int lowest, span, whole;
   double scale, offset;
 };
 
 // Counts in several copies, as additions to the same count wait for each other.
 template <int copies>
-void Count(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
+void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   alignas(64) uint32_t parts[copies][kColors][256] = {};
   int64_t i = 0;
   for (; i + 8 <= pixels; i += 8) {
     uint64_t words[kColors];
     std::memcpy(words, from + kColors * i, sizeof words);
+#pragma GCC unroll 24
     for (int k = 0; k < 24; ++k) {
       ++parts[k / kColors % copies][k % kColors]
              [words[k / 8] >> (k % 8 * 8) & 255];
@@ -159,14 +159,24 @@ void Count(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
 
 void PrepareSteps(ByteTables* tables) {
   for (int c = 0; c < kColors; ++c) {
-    for (int step = 0; step < 16; ++step) {
-      const uint8_t* const of = tables->of[c] + 16 * step;
-      uint8_t* const to = tables->steps[c][step];
-      for (int i = 0; i < 16; ++i) {
-        to[i] = step % 8 == 0 ? of[i] : of[i] ^ of[i - 16];
-      }
-      std::memcpy(to + 16, to, 16);
+    uint64_t words[32];
+    std::memcpy(words, tables->of[c], sizeof words);
+    for (int k = 31; k >= 2; --k) {
+      if (k % 16 >= 2) words[k] ^= words[k - 2];
     }
+    for (int step = 0; step < 16; ++step) {
+      std::memcpy(tables->steps[c][step], words + 2 * step, 16);
+      std::memcpy(tables->steps[c][step] + 16, words + 2 * step, 16);
+    }
+  }
+}
+
+// Brings an image that is to be read across its rows into the cache. In its
+// order that is done ahead; across it is not.
+void Touch(const uint8_t* image, int64_t bytes) {
+  if (bytes > 1 << 20) return;
+  for (int64_t i = 0; i < bytes; i += 64) {
+    static_cast<void>(*const_cast<const volatile uint8_t*>(image + i));
   }
 }
 
@@ -188,7 +198,8 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
       break;
     case Distortion::kBrightness:
       changes_nothing = factor == 1;
-      multiplier = BrightnessMultiplier(factor, &kept);
+      whole = static_cast<uint16_t>(factor);
+      multiplier = BrightnessMultiplier(factor, whole);
       break;
     case Distortion::kSolarize:
       changes_nothing = parameter > 255;
@@ -256,7 +267,7 @@ PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
       std::memset(stretch_.lowest, 0, sizeof stretch_.lowest);
       std::fill_n(stretch_.multiplier, kBlock,
                   static_cast<uint16_t>(prepared.multiplier));
-      stretch_.kept = prepared.kept;
+      std::fill_n(stretch_.whole, kBlock, prepared.whole);
       Make(prepared.multiplier < 0 ? Form::kTables : Form::kStretch,
            [factor = static_cast<float>(parameter)](int value) {
              return Brightened(value, factor);
@@ -318,10 +329,10 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
     for (int i = 0; i < kBlock; i += kColors) {
       for (int c = 0; c < kColors; ++c) {
         stretch_.lowest[i + c] = lowest[c];
+        stretch_.whole[i + c] = static_cast<uint16_t>(contrasts[c].whole);
         stretch_.multiplier[i + c] = static_cast<uint16_t>(multipliers[c]);
       }
     }
-    stretch_.kept = 255;
   } else {
     for (int c = 0; c < kColors; ++c) {
       // Other values do not occur.
@@ -336,9 +347,9 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
 void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
   alignas(64) uint32_t counts[kColors][256];
   if (pixels < 4096) {
-    Count<2>(image, pixels, counts);
+    CountValues<2>(image, pixels, counts);
   } else {
-    Count<4>(image, pixels, counts);
+    CountValues<4>(image, pixels, counts);
   }
   form_ = Form::kTables;
   alike_ = false;
@@ -443,11 +454,13 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
       if (prepared.distortion == Distortion::kShearY) {
         row_ = distortions.move_columns[pixel_bytes];
         PrepareRuns();
+        Touch(image, height * plan_.row_bytes);
       }
       break;
     case Distortion::kRotate:
       row_ = distortions.turn[pixel_bytes];
       PrepareTurn(prepared);
+      Touch(image, height * plan_.row_bytes);
       break;
     default:
       row_ = distortions.sharpen;

@@ -47,10 +47,9 @@ struct PreparedDistortion {
   bool changes_nothing = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
-  // For brightness: the multiplier and what is kept in `Stretch`; the
-  // multiplier is -1 if there is none.
+  // For brightness, as in `Stretch`; the multiplier is -1 if there is none.
+  uint16_t whole = 0;
   int32_t multiplier = -1;
-  uint8_t kept = 0;
   // For rotate.
   double cosine = 1, sine = 0;
 };

@@ -39,6 +39,16 @@ void BlendColumns(const int16_t* from, const int32_t* start,
   plain::BlendColumns<channels>(from, start, weights, pairs, 0, pixels, to);
 }
 
+void SumRows(const uint8_t* from, int64_t count, const float* weights,
+             int64_t rows, float* to) {
+  plain::SumRows(from, 0, count, weights, rows, to);
+}
+
+void SumPixels(const float* from, const FloatSpans& spans, int64_t pixels,
+               uint8_t* to) {
+  plain::SumPixels(from, spans, 0, pixels, to);
+}
+
 uint32_t Bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -65,6 +75,8 @@ const PixelKernels& PlainKernels() {
        Normalize<plain::Float16>},
       BlendRows,
       {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>},
+      SumRows,
+      SumPixels,
       &PlainDistortions()};
   return kKernels;
 }

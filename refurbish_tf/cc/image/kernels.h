@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "refurbish_tf/cc/image/layer.h"
 
@@ -32,6 +33,18 @@ inline constexpr int kWeightBits = 14;
 inline constexpr int kFractionBits = 7;
 
 struct DistortionKernels;
+
+// Place i of an output is the weighted sum of `count[i]` places of an input, from
+// `start[i]` on, summed up in this order in float32. Its weights begin at i *
+// `most`.
+struct FloatSpans {
+  int64_t most = 0;
+  std::vector<int32_t> start, count;
+  std::vector<float> weights;
+};
+
+// Floats that a sum of pixels may read beyond the last.
+inline constexpr int kFloatsBeyond = 1;
 
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
@@ -60,6 +73,13 @@ struct PixelKernels {
                                 const int16_t* weights, int64_t pairs,
                                 int64_t pixels, uint8_t* to);
   std::array<BlendColumns, 5> blend_columns;
+
+  // The weighted sum of `rows` rows of `count` values.
+  void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
+                   int64_t rows, float* to);
+  // Weighted sums of pixels of three channels, rounded to bytes.
+  void (*sum_pixels)(const float* from, const FloatSpans& spans,
+                     int64_t pixels, uint8_t* to);
 
   const DistortionKernels* distortions;
 };

@@ -127,7 +127,7 @@ void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
       Make();
       const uint8_t* const image = walk_->memory();
       uint8_t* const made = Fresh(size.height * walk_->row_bytes());
-      ResizeBicubic(image, size, BicubicBox(draws + 1, size), made);
+      ResizeBicubic(image, size, BicubicBox(draws + 1, size), kernels_, made);
       std::swap(memory_, other_memory_);
       walk_.emplace(made, size, channels_, kernels_);
       return;

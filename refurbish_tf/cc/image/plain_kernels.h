@@ -2,6 +2,8 @@
 #ifndef REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 #define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -73,6 +75,32 @@ void BlendColumns(const int16_t* from, const int32_t* start,
         sum += first[(2 * pair + 1) * channels + c] * weight[1];
       }
       to[i * channels + c] = static_cast<uint8_t>(sum >> kShift);
+    }
+  }
+}
+
+inline void SumRows(const uint8_t* from, int64_t begin, int64_t count,
+                    const float* weights, int64_t rows, float* to) {
+  for (int64_t i = begin; i < count; ++i) {
+    float sum = 0;
+    for (int64_t k = 0; k < rows; ++k) {
+      sum += weights[k] * static_cast<float>(from[k * count + i]);
+    }
+    to[i] = sum;
+  }
+}
+
+inline void SumPixels(const float* from, const FloatSpans& spans,
+                      int64_t begin, int64_t pixels, uint8_t* to) {
+  for (int64_t i = begin; i < pixels; ++i) {
+    const float* const weights = spans.weights.data() + i * spans.most;
+    for (int64_t c = 0; c < 3; ++c) {
+      float sum = 0;
+      for (int64_t k = 0; k < spans.count[i]; ++k) {
+        sum += weights[k] * from[(spans.start[i] + k) * 3 + c];
+      }
+      to[i * 3 + c] = static_cast<uint8_t>(
+          std::clamp(std::floor(sum + 0.5f), 0.0f, 255.0f));
     }
   }
 }

@@ -233,6 +233,46 @@ void BlendGrayColumns(const int16_t* from, const int32_t* start,
   plain::BlendColumns<1>(from, start, weights, pairs, 0, pixels, to);
 }
 
+REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
+                               const float* weights, int64_t rows,
+                               float* to) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    __m256 sum = _mm256_setzero_ps();
+    for (int64_t k = 0; k < rows; ++k) {
+      const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
+          _mm_loadl_epi64(
+              reinterpret_cast<const __m128i*>(from + k * count + i))));
+      sum = _mm256_add_ps(sum,
+                          _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
+    }
+    _mm256_storeu_ps(to + i, sum);
+  }
+  plain::SumRows(from, i, count, weights, rows, to);
+}
+
+REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
+                                 int64_t pixels, uint8_t* to) {
+  const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
+  const float* weights = spans.weights.data();
+  for (int64_t i = 0; i < pixels; ++i, weights += spans.most) {
+    const float* pixel = from + spans.start[i] * 3;
+    __m128 sum = _mm_setzero_ps();
+    for (int64_t k = 0; k < spans.count[i]; ++k, pixel += 3) {
+      sum = _mm_add_ps(
+          sum, _mm_mul_ps(_mm_set1_ps(weights[k]), _mm_loadu_ps(pixel)));
+    }
+    const __m128 rounded = _mm_min_ps(
+        _mm_max_ps(_mm_floor_ps(_mm_add_ps(sum, half)), _mm_setzero_ps()),
+        highest);
+    const __m128i words = _mm_packs_epi32(_mm_cvttps_epi32(rounded),
+                                          _mm_setzero_si128());
+    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    // A pixel and a byte too many, which the next one overwrites.
+    std::memcpy(to + 3 * i, &bytes, i + 1 < pixels ? 4 : 3);
+  }
+}
+
 }  // namespace
 }  // namespace vectors
 
@@ -247,6 +287,8 @@ const PixelKernels* VectorKernels() {
       vectors::BlendRows,
       {nullptr, vectors::BlendGrayColumns, nullptr, vectors::BlendColumns<3>,
        vectors::BlendColumns<4>},
+      vectors::SumRows,
+      vectors::SumPixels,
       &VectorDistortions()};
   static const bool kThere =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
