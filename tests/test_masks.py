@@ -286,7 +286,7 @@ class TestBadInput:
       (lambda: tf.image.rot90, "rot90 at"),
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
-      (lambda: augment.random_crop_and_flip_batch(4), "themselves"),
+      (lambda: augment.random_crop_and_flip_batch(4), "themselves"), (augment.decode_and_crop, "random_resized_crop"),
       (lambda: lambda image: tf.image.resize(image, [8, 8]), r"<lambda> at position 1 .*returned \[8, 8\]"),
       (lambda: tf.keras.layers.Resizing(8, 8), "at position 1 .*returned"),
       (lambda: lambda image: image[0, 0, 0], "at position 1 .*returned")])

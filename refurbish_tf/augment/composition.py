@@ -51,9 +51,9 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
       members, each with a position of its own. The two of `auto_augment` must stand together.
     masks: the components that follow the image: names of a dict's entries, or positions in a tuple, of which the image
       is the first, 0: `masks=(1,)` for `(image, mask, label)`. Each is `[height, width]` or `[height, width,
-      channels]`, of the height and width of the image, and of any integer dtype or bool. Components that are not named
-      stay as they are, with `()` all of them. With None, a component that looks like a mask is an error: of rank 2 or
-      more, with the image's height and width.
+      channels]`, of the height and width of the image, and of any integer dtype or bool; or a batch of these for a batch
+      of images. Components that are not named stay as they are, with `()` all of them. With None, a component that
+      looks like a mask is an error: of rank 2 or more, with the image's height and width.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -169,7 +169,7 @@ def compose_part(layers, start, stop, masks=None):
         image = following.through_run(step, image, seed)
       elif taking_seed[step]:
         image = layers[step](image, seed=seeds[step])
-        following.through_function(layers[step], step, given, image, seed=seeds[step])
+        following.through_function(layers[step], step, given, image)
       else:
         image = layers[step](image)
         following.through_function(layers[step], step, given, image)

@@ -33,14 +33,14 @@ def checked_masks(masks, whose):
 
 def check_layer(layer, position):
   """Raises ValueError if the layer certainly moves pixels, and would not move those of masks."""
-  if hasattr(layer, "mask_behind"):
-    return
   name = layer_name(layer)
   while isinstance(layer, functools.partial):
     layer = layer.func
   owner = type(getattr(layer, "__self__", layer)).__name__
   room = (getattr(layer, "__module__", None) or "").split(".")
-  if room[:2] == ["refurbish_tf", "augment"]:
+  if room[:3] == ["refurbish_tf", "augment", "decoding"]:
+    way_out = "Use tf.io.decode_jpeg, then random_resized_crop"
+  elif room[:2] == ["refurbish_tf", "augment"]:
     way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
   elif room[0] in ("keras", "tensorflow") and _MOVERS.search(f"{name} {owner}"):
     way_out = "Use a layer of rtf.augment, such as random_flip()"
@@ -79,11 +79,9 @@ class Following:
     return image
 
   @_as_it_is
-  def through_function(self, layer, position, given, image, **seed):
+  def through_function(self, layer, position, given, image):
     """To be told of a function that has made `image` of the image `given`."""
-    if hasattr(layer, "mask_behind"):
-      self._masks = {name: layer.mask_behind(mask, given, **seed) for name, mask in self._masks.items()}
-    elif self._masks and not _is_file(given):
+    if self._masks and not _is_file(given):
       before, after = _sides(given), _sides(image)
       # A size that is no longer known is checked when it runs. One that is known only now was changed.
       if _shape(image).rank is not None and (len(before) != len(after) or any(
