@@ -33,7 +33,7 @@ struct Stretch {
 };
 
 // What each value of each channel becomes.
-struct ByteTables {
+struct ColorTables {
   alignas(32) uint8_t of[kColors][256];
   // For vectors: 16 values a step, twice, less those before by exclusive or;
   // the steps 0 and 8 are whole.
@@ -73,7 +73,7 @@ struct DistortionKernels {
                   uint8_t* to);
   void (*blend)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t grey, uint8_t* to);
-  void (*look_up)(const uint8_t* from, int64_t bytes, const ByteTables& tables,
+  void (*look_up)(const uint8_t* from, int64_t bytes, const ColorTables& tables,
                   uint8_t* to);
   void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t* to);

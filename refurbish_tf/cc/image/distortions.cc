@@ -157,7 +157,7 @@ void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   }
 }
 
-void PrepareSteps(ByteTables* tables) {
+void PrepareSteps(ColorTables* tables) {
   for (int c = 0; c < kColors; ++c) {
     uint64_t words[32];
     std::memcpy(words, tables->of[c], sizeof words);

@@ -99,7 +99,7 @@ class PixelStep {
   uint8_t byte_ = 0;
   BlendPlan blend_;
   Stretch stretch_;
-  ByteTables tables_;
+  ColorTables tables_;
 };
 
 // A distortion that reads other places: rotate, shear_x, shear_y, translate_x,

@@ -23,11 +23,11 @@ std::vector<int32_t> Numbered(int64_t size) {
 
 std::vector<int32_t> LineOf(const Axis& axis) {
   std::vector<int32_t> line;
-  for (const Segment& segment : axis.segments()) {
-    for (int64_t i = 0; i < segment.length; ++i) {
-      line.push_back(segment.step == 0 ? -1
+  for (const Strip& strip : axis.strips()) {
+    for (int64_t i = 0; i < strip.length; ++i) {
+      line.push_back(strip.step == 0 ? -1
                                        : static_cast<int32_t>(
-                                             segment.from + segment.step * i));
+                                             strip.from + strip.step * i));
     }
   }
   return line;
@@ -46,7 +46,7 @@ std::vector<int32_t> Resized(double from, double length, int64_t input,
 
 }  // namespace
 
-Places::Places(const LayerRun& run, ImageSize size, const int32_t* draws,
+MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
                const PixelKernels& kernels)
     : kernels_(kernels),
       size_(size),
@@ -58,7 +58,7 @@ Places::Places(const LayerRun& run, ImageSize size, const int32_t* draws,
   }
 }
 
-void Places::Add(const Layer& layer, const int32_t* draws) {
+void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
   switch (layer.kind) {
     case LayerKind::kRandomCrop:
       Shift(draws[0] - layer.padding, draws[1] - layer.padding,
@@ -81,8 +81,8 @@ void Places::Add(const Layer& layer, const int32_t* draws) {
   }
 }
 
-void Places::AddOutcome(const Policy& policy, const int32_t* draws) {
-  const Outcome& outcome = policy.At(draws[0]);
+void MaskPlaces::AddOutcome(const Policy& policy, const int32_t* draws) {
+  const PolicyOutcome& outcome = policy.At(draws[0]);
   switch (outcome.random) {
     case RandomOperation::kFlip:
       if (draws[1] != 0) Flip();
@@ -115,23 +115,23 @@ void Places::AddOutcome(const Policy& policy, const int32_t* draws) {
   }
 }
 
-void Places::Shift(int64_t y, int64_t x, bool reflects) {
+void MaskPlaces::Shift(int64_t y, int64_t x, bool reflects) {
   Axis rows(size().height), columns(size().width);
   rows.Shift(y, reflects);
   columns.Shift(x, reflects);
   Take(LineOf(rows), LineOf(columns));
 }
 
-void Places::Flip() { std::reverse(columns_.begin(), columns_.end()); }
+void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
 
-void Places::Resize(double y, double x, double height, double width,
+void MaskPlaces::Resize(double y, double x, double height, double width,
                     ImageSize to) {
   const ImageSize from = size();
   Take(Resized(y, height, from.height, to.height),
        Resized(x, width, from.width, to.width));
 }
 
-void Places::Distort(const PreparedDistortion& distortion) {
+void MaskPlaces::Distort(const PreparedDistortion& distortion) {
   const ImageSize now = size();
   std::vector<int32_t> places;
   places.reserve(now.height * now.width);
@@ -153,7 +153,7 @@ void Places::Distort(const PreparedDistortion& distortion) {
   }
 }
 
-void Places::Take(const Line& rows, const Line& columns) {
+void MaskPlaces::Take(const Line& rows, const Line& columns) {
   const auto take = [](const Line& taken, Line* line) {
     Line made;
     made.reserve(taken.size());
@@ -164,13 +164,13 @@ void Places::Take(const Line& rows, const Line& columns) {
   take(columns, &columns_);
 }
 
-int32_t Places::At(int64_t y, int64_t x) const {
+int32_t MaskPlaces::At(int64_t y, int64_t x) const {
   if (rows_[y] < 0 || columns_[x] < 0) return 0;
   const int64_t place = rows_[y] * size_.width + columns_[x];
   return places_.empty() ? static_cast<int32_t>(place + 1) : places_[place];
 }
 
-void Places::Move(const uint8_t* from, int64_t pixel_bytes,
+void MaskPlaces::Move(const uint8_t* from, int64_t pixel_bytes,
                   uint8_t* to) const {
   const auto move = [&](auto bytes) {
     for (int64_t y = 0; y < size().height; ++y) {

@@ -14,14 +14,14 @@
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class Places {
+class MaskPlaces {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
   // `run.SizeBehind` must accept `size`, of at most kMost pixels, and
   // `run.CheckDraws` the draws.
-  Places(const LayerRun& run, ImageSize size, const int32_t* draws,
+  MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
          const PixelKernels& kernels);
 
   ImageSize size() const {

@@ -10,9 +10,9 @@
 namespace refurbish_tf {
 namespace {
 
-constexpr Color kBlack = {0, 0, 0, 0};
+constexpr FillColor kBlack = {0, 0, 0, 0};
 // The mean of ImageNet, with which Deep AutoAugment fills.
-constexpr Color kMeanColor = {125, 123, 114, 0};
+constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
 int64_t BytesOf(ValueType type) {
   switch (type) {
@@ -100,7 +100,7 @@ void Painter::Add(const Layer& layer, const int32_t* draws) {
 }
 
 void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
-  const Outcome& outcome = policy.At(draws[0]);
+  const PolicyOutcome& outcome = policy.At(draws[0]);
   const int64_t whole = static_cast<int64_t>(outcome.parameter);
   const ImageSize size = walk_->size();
   switch (outcome.random) {

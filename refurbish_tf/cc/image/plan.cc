@@ -6,9 +6,9 @@ namespace refurbish_tf {
 
 Axis::Axis(int64_t size) : size_(size), only_{size, 0, 1, 0} {}
 
-Segments Axis::segments() const {
-  if (!segments_.empty()) return segments_;
-  Segments made;
+Strips Axis::strips() const {
+  if (!strips_.empty()) return strips_;
+  Strips made;
   const int64_t behind = size_ - before_ - only_.length;
   if (before_ > 0) made.push_back({before_, 0, 0, 0});
   if (only_.length > 0) made.push_back(only_);
@@ -16,58 +16,58 @@ Segments Axis::segments() const {
   return made;
 }
 
-Segments Axis::Take() {
-  Segments taken = segments();
-  segments_.clear();
+Strips Axis::Take() {
+  Strips taken = strips();
+  strips_.clear();
   return taken;
 }
 
-void Axis::Append(Segment segment) {
-  if (segment.length <= 0) return;
-  if (!segments_.empty()) {
-    Segment& last = segments_.back();
-    if (last.step == segment.step && last.cutouts == segment.cutouts &&
-        (segment.step == 0 ||
-         last.from + last.step * last.length == segment.from)) {
-      last.length += segment.length;
+void Axis::Append(Strip strip) {
+  if (strip.length <= 0) return;
+  if (!strips_.empty()) {
+    Strip& last = strips_.back();
+    if (last.step == strip.step && last.cutouts == strip.cutouts &&
+        (strip.step == 0 ||
+         last.from + last.step * last.length == strip.from)) {
+      last.length += strip.length;
       return;
     }
   }
-  segments_.push_back(segment);
+  strips_.push_back(strip);
 }
 
-void Axis::Append(const Segments& old, int64_t begin, int64_t length,
+void Axis::Append(const Strips& old, int64_t begin, int64_t length,
                   uint64_t cutouts) {
   int64_t at = 0;
-  for (const Segment& segment : old) {
+  for (const Strip& strip : old) {
     const int64_t first = std::max<int64_t>(begin - at, 0);
-    const int64_t end = std::min(begin + length - at, segment.length);
+    const int64_t end = std::min(begin + length - at, strip.length);
     if (first < end) {
-      const bool zeros = segment.step == 0;
-      Append(Segment{end - first, segment.from + segment.step * first, segment.step,
-              zeros ? 0 : segment.cutouts | cutouts});
+      const bool zeros = strip.step == 0;
+      Append(Strip{end - first, strip.from + strip.step * first, strip.step,
+              zeros ? 0 : strip.cutouts | cutouts});
     }
-    at += segment.length;
+    at += strip.length;
   }
 }
 
-void Axis::AppendReversed(const Segments& old, int64_t begin,
+void Axis::AppendReversed(const Strips& old, int64_t begin,
                           int64_t length) {
   int64_t at = size_;
-  for (auto segment = old.rbegin(); segment != old.rend(); ++segment) {
-    at -= segment->length;
+  for (auto strip = old.rbegin(); strip != old.rend(); ++strip) {
+    at -= strip->length;
     const int64_t first = std::max<int64_t>(begin - at, 0);
-    const int64_t end = std::min(begin + length - at, segment->length);
+    const int64_t end = std::min(begin + length - at, strip->length);
     if (first < end) {
-      Append(Segment{end - first, segment->from + segment->step * (end - 1),
-              -segment->step, segment->cutouts});
+      Append(Strip{end - first, strip->from + strip->step * (end - 1),
+              -strip->step, strip->cutouts});
     }
   }
 }
 
 void Axis::Shift(int64_t distance, bool reflects) {
   if (distance == 0) return;
-  if (!reflects && segments_.empty()) {
+  if (!reflects && strips_.empty()) {
     const int64_t end =
         std::clamp<int64_t>(before_ + only_.length - distance, 0, size_);
     const int64_t begin = std::clamp<int64_t>(before_ - distance, 0, end);
@@ -76,13 +76,13 @@ void Axis::Shift(int64_t distance, bool reflects) {
     before_ = begin;
     return;
   }
-  const Segments old = Take();
+  const Strips old = Take();
   const int64_t before = std::clamp<int64_t>(-distance, 0, size_);
   const int64_t behind = std::clamp<int64_t>(distance, 0, size_);
   if (!reflects) {
-    Append(Segment{before, 0, 0, 0});
+    Append(Strip{before, 0, 0, 0});
     Append(old, behind, size_ - before - behind, 0);
-    Append(Segment{behind, 0, 0, 0});
+    Append(Strip{behind, 0, 0, 0});
     return;
   }
   // Reflected about the middle of the first and of the last place.
@@ -92,27 +92,27 @@ void Axis::Shift(int64_t distance, bool reflects) {
 }
 
 void Axis::Reverse() {
-  if (segments_.empty()) {
+  if (strips_.empty()) {
     before_ = size_ - before_ - only_.length;
     only_.from += only_.step * (only_.length - 1);
     only_.step = -only_.step;
     return;
   }
-  const Segments old = Take();
+  const Strips old = Take();
   AppendReversed(old, 0, size_);
 }
 
 void Axis::CutOut(int64_t begin, int64_t end, int number) {
   begin = std::clamp<int64_t>(begin, 0, size_);
   end = std::clamp<int64_t>(end, begin, size_);
-  const Segments old = Take();
+  const Strips old = Take();
   Append(old, 0, begin, 0);
   Append(old, begin, end - begin, uint64_t{1} << number);
   Append(old, end, size_ - end, 0);
 }
 
 void Axis::Cut(int64_t begin, int64_t length) {
-  const Segments old = Take();
+  const Strips old = Take();
   size_ = length;
   Append(old, begin, length, 0);
 }

@@ -12,7 +12,7 @@ namespace refurbish_tf {
 
 // Consecutive places. They take `from`, `from + step`, ... of the input, or are
 // zero where `step` is 0.
-struct Segment {
+struct Strip {
   int64_t length;
   int64_t from;
   int64_t step;
@@ -20,7 +20,7 @@ struct Segment {
   uint64_t cutouts;
 };
 
-using Segments = absl::InlinedVector<Segment, 8>;
+using Strips = absl::InlinedVector<Strip, 8>;
 
 // The rows, or the columns.
 class Axis {
@@ -38,25 +38,25 @@ class Axis {
   void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
-  Segments segments() const;
+  Strips strips() const;
 
  private:
   // Appends `length` places of `old` from `begin` on.
-  void Append(const Segments& old, int64_t begin, int64_t length,
+  void Append(const Strips& old, int64_t begin, int64_t length,
               uint64_t cutouts);
-  void AppendReversed(const Segments& old, int64_t begin, int64_t length);
-  void Append(Segment segment);
-  // Empties the segments, and returns what they were.
-  Segments Take();
+  void AppendReversed(const Strips& old, int64_t begin, int64_t length);
+  void Append(Strip strip);
+  // Empties the strips, and returns what they were.
+  Strips Take();
 
   int64_t size_;
-  // Without reflections and cutouts, an axis is one segment, `only_`, after
+  // Without reflections and cutouts, an axis is one strip, `only_`, after
   // `before_` zeros and before the rest of zeros. It is kept as such while
-  // `segments_` is empty: a list of three would take as long as the pixels of
+  // `strips_` is empty: a list of three would take as long as the pixels of
   // a small image.
   int64_t before_ = 0;
-  Segment only_;
-  Segments segments_;
+  Strip only_;
+  Strips strips_;
 };
 
 // Combines rows and columns: a pixel is empty if its row or column is, or if

@@ -37,9 +37,9 @@ constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
     {"random_resized_crop", RandomOperation::kResizedCrop},
 };
 
-Outcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
+PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
                   Arguments& arguments) {
-  Outcome outcome;
+  PolicyOutcome outcome;
   outcome.parameter = parameter;
   for (const auto& [known, distortion] : kDistortions) {
     if (name == known) {
@@ -63,7 +63,7 @@ Outcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
 
 }  // namespace
 
-int Outcome::NumMoreDraws() const {
+int PolicyOutcome::NumMoreDraws() const {
   switch (random) {
     case RandomOperation::kNone:
       return 0;
@@ -78,7 +78,7 @@ int Outcome::NumMoreDraws() const {
   return 0;
 }
 
-int64_t Outcome::EndOfMore() const {
+int64_t PolicyOutcome::EndOfMore() const {
   switch (random) {
     case RandomOperation::kNone:
       return 1;
@@ -122,7 +122,7 @@ Policy::Policy(Arguments& arguments)
   if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
 }
 
-const Outcome& Policy::At(int32_t draw) const {
+const PolicyOutcome& Policy::At(int32_t draw) const {
   return outcomes_[std::upper_bound(edges_.begin(), edges_.end(), draw) -
                    edges_.begin()];
 }
@@ -135,7 +135,7 @@ void Policy::Draw(const std::array<int64_t, 2>& seed, const int32_t* before,
   if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;
   if (num_draws_ == 1) return;
   std::fill(draws + 1, draws + num_draws_, 0);
-  const Outcome& outcome = At(draws[0]);
+  const PolicyOutcome& outcome = At(draws[0]);
   if (outcome.NumMoreDraws() == 0) return;
   // Another seed than the one that drew the operation, so that the draws are
   // independent.

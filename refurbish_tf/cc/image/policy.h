@@ -16,7 +16,7 @@ namespace refurbish_tf {
 enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
 
 // Distorts, or does a random operation.
-struct Outcome {
+struct PolicyOutcome {
   PreparedDistortion distortion{Distortion::kIdentity};
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
@@ -45,7 +45,7 @@ class Policy {
   // draws a place in it.
   bool goes_on() const { return goes_on_; }
   int32_t group() const { return group_; }
-  const Outcome& At(int32_t draw) const;
+  const PolicyOutcome& At(int32_t draw) const;
 
   // Writes `num_draws()` numbers, as TensorFlow's stateless operations draw them
   // from the seed. `before` is the number of the layer before, or null.
@@ -57,8 +57,8 @@ class Policy {
   bool goes_on_;
   uint8_t fill_;
   int num_draws_ = 1;
-  std::vector<Outcome> outcomes_;
-  // Outcome i is for the numbers below edges_[i], from the edge before.
+  std::vector<PolicyOutcome> outcomes_;
+  // PolicyOutcome i is for the numbers below edges_[i], from the edge before.
   std::vector<int32_t> edges_;
 };
 

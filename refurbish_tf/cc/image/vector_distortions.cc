@@ -210,7 +210,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Merged(__m256i a, __m256i b,
 }
 
 REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
-                                 const ByteTables& tables, uint8_t* to) {
+                                 const ColorTables& tables, uint8_t* to) {
   // Every third byte, from byte 0, 1 and 2 on.
   alignas(32) uint8_t thirds[3][32];
   for (int k = 0; k < 3; ++k) {

@@ -26,14 +26,14 @@ bool Walk::Add(const PixelStep& step) {
   return true;
 }
 
-bool Walk::Takes(Color color) {
+bool Walk::Takes(FillColor color) {
   if (resizer_ || !steps_behind_.empty()) return false;
   if (plan_.has_empty && color != color_) return false;
   color_ = color;
   return true;
 }
 
-bool Walk::Shift(int64_t y, int64_t x, bool reflects, Color color) {
+bool Walk::Shift(int64_t y, int64_t x, bool reflects, FillColor color) {
   if (!Takes(color)) return false;
   plan_.Shift(y, x, reflects);
   return true;
@@ -49,7 +49,7 @@ bool Walk::Flip() {
 }
 
 bool Walk::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-                  Color color) {
+                  FillColor color) {
   if (!Takes(color)) return false;
   plan_.CutOut(top, bottom, left, right);
   return true;
@@ -92,12 +92,12 @@ void Walk::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
 Walk::Pieces Walk::PiecesOf(uint64_t cutouts) const {
   Pieces pieces;
   int64_t to = 0;
-  for (const Segment& segment : plan_.columns.segments()) {
-    const int64_t length = segment.length * channels_;
-    const int64_t step = (segment.cutouts & cutouts) != 0 ? 0 : segment.step;
+  for (const Strip& strip : plan_.columns.strips()) {
+    const int64_t length = strip.length * channels_;
+    const int64_t step = (strip.cutouts & cutouts) != 0 ? 0 : strip.step;
     // The lowest place that is read.
     const int64_t from =
-        (segment.from - (step < 0 ? segment.length - 1 : 0)) * channels_;
+        (strip.from - (step < 0 ? strip.length - 1 : 0)) * channels_;
     pieces.push_back({to, from, length, step});
     to += length;
   }
@@ -110,16 +110,16 @@ void Walk::ForEachPart(int64_t begin, int64_t count, uint8_t* to,
   Pieces pieces;
   std::optional<uint64_t> pieces_of;
   int64_t at = 0;
-  for (const Segment& segment : plan_.rows.segments()) {
+  for (const Strip& strip : plan_.rows.strips()) {
     const int64_t first = std::max<int64_t>(begin - at, 0);
-    const int64_t rows = std::min(begin + count - at, segment.length) - first;
-    at += segment.length;
+    const int64_t rows = std::min(begin + count - at, strip.length) - first;
+    at += strip.length;
     if (rows <= 0) continue;
-    if (segment.step != 0 && pieces_of != segment.cutouts) {
-      pieces = PiecesOf(segment.cutouts);
-      pieces_of = segment.cutouts;
+    if (strip.step != 0 && pieces_of != strip.cutouts) {
+      pieces = PiecesOf(strip.cutouts);
+      pieces_of = strip.cutouts;
     }
-    visit(rows, to, segment, segment.from + segment.step * first, pieces);
+    visit(rows, to, strip, strip.from + strip.step * first, pieces);
     to += rows * row_bytes();
   }
 }
@@ -134,15 +134,15 @@ void Walk::MoveRows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
   }
   const int64_t from_row_bytes = image_size_.width * channels_;
   ForEachPart(begin, count, to,
-              [&](int64_t rows, uint8_t* rows_to, const Segment& segment,
+              [&](int64_t rows, uint8_t* rows_to, const Strip& strip,
                   int64_t from, const Pieces& pieces) {
-                if (segment.step == 0) {
+                if (strip.step == 0) {
                   Empty(rows_to, rows * row_bytes());
                 } else if (row_step_) {
-                  DistortPieces(from, segment.step, rows, pieces, rows_to, end);
+                  DistortPieces(from, strip.step, rows, pieces, rows_to, end);
                 } else {
                   CopyPieces(image_ + from * from_row_bytes,
-                             segment.step * from_row_bytes, segment.step, rows,
+                             strip.step * from_row_bytes, strip.step, rows,
                              pieces, rows_to);
                 }
               });
@@ -214,9 +214,9 @@ void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
 
 void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
   ForEachPart(begin, count, to,
-              [this](int64_t rows, uint8_t* rows_to, const Segment& segment,
+              [this](int64_t rows, uint8_t* rows_to, const Strip& strip,
                      int64_t, const Pieces& pieces) {
-                if (segment.step == 0) {
+                if (strip.step == 0) {
                   Empty(rows_to, rows * row_bytes());
                   return;
                 }
@@ -231,7 +231,7 @@ void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
 }
 
 void Walk::Empty(uint8_t* to, int64_t length) const {
-  if (color_ != Color{0, 0, 0, 0}) {
+  if (color_ != FillColor{0, 0, 0, 0}) {
     for (int64_t i = 0; i < length; i += channels_) {
       for (int64_t c = 0; c < channels_; ++c) to[i + c] = color_[c];
     }

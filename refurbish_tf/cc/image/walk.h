@@ -23,7 +23,7 @@
 namespace refurbish_tf {
 
 // The color of empty pixels, by channel.
-using Color = std::array<uint8_t, 4>;
+using FillColor = std::array<uint8_t, 4>;
 
 class Walk {
  public:
@@ -44,10 +44,10 @@ class Walk {
   // walk: then the image must be made first. So must it be for all that follow
   // and read other places than their own.
   bool Add(const PixelStep& step);
-  bool Shift(int64_t y, int64_t x, bool reflects, Color color);
+  bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
   bool Flip();
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
-              Color color);
+              FillColor color);
   bool Cut(const Box& box);
 
   // These are the first step. The image must be in memory.
@@ -67,9 +67,9 @@ class Walk {
   using Pieces = absl::InlinedVector<Piece, 8>;
 
   // Whether empty pixels may get this color.
-  bool Takes(Color color);
+  bool Takes(FillColor color);
   Pieces PiecesOf(uint64_t cutouts) const;
-  // Calls visit(rows, to, segment, first, pieces) for the parts of rows of equal
+  // Calls visit(rows, to, strip, first, pieces) for the parts of rows of equal
   // pieces.
   template <class Visit>
   void ForEachPart(int64_t begin, int64_t count, uint8_t* to,
@@ -90,7 +90,7 @@ class Walk {
   std::optional<Resizer> resizer_;
   PixelSteps steps_, steps_behind_;
   Plan plan_;
-  Color color_ = {0, 0, 0, 0};
+  FillColor color_ = {0, 0, 0, 0};
   // A row that is made to be mirrored.
   std::unique_ptr<uint8_t[]> row_;
 };

@@ -342,9 +342,9 @@ class MaskOp : public OpKernel {
             image_shape.SummarizeValue(4), ".")));
     const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
-    OP_REQUIRES(ctx, size.height * size.width <= Places::kMost,
+    OP_REQUIRES(ctx, size.height * size.width <= MaskPlaces::kMost,
                 absl::InvalidArgumentError(
-                    absl::StrCat("Masks must have at most ", Places::kMost,
+                    absl::StrCat("Masks must have at most ", MaskPlaces::kMost,
                                  " pixels, got ", size.height, " x ",
                                  size.width, ".")));
     const int32_t* drawn = draws.flat<int32_t>().data();
@@ -367,7 +367,7 @@ class MaskOp : public OpKernel {
         const_cast<char*>(output->tensor_data().data()));
     for (int64_t i = 0; i < count; ++i) {
       try {
-        const Places places(*run_, size, drawn, BestKernels());
+        const MaskPlaces places(*run_, size, drawn, BestKernels());
         places.Move(from, pixel_bytes, to);
       } catch (const std::bad_alloc&) {
         ctx->SetStatus(absl::ResourceExhaustedError(
