@@ -33,7 +33,7 @@ OR_LAYERS = ", or a list of layers of rtf.augment"
 
 def refurbish(
     partial_fn: Callable[..., Any] | Sequence[Any], final_fn: Callable[..., Any] | Sequence[Any] | None = None,
-    r: float = 3, *,
+    r: float = 3, *, masks: Sequence[str | int] | None = None,
     store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
     shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
     num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
@@ -110,6 +110,8 @@ def refurbish(
       `tf.numpy_function` in it must not write into its argument, which is the cached sample itself.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training; 2 and 3 kept its accuracy in the paper.
+    masks: with lists of layers, the components that follow the image, such as `("mask",)` for an entry of a dict or
+      `(1,)` for the second component of a tuple, as for `rtf.augment.compose`.
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
       time. A store on disk is used again by the next run, and by several processes at once: give them the same
@@ -142,11 +144,11 @@ def refurbish(
 
   Raises:
     ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
-      the source is empty or infinite, or its order changes; `partial_fn` is an empty list; `store` is in use or too small
-      for one sample; or it is on disk and cannot be opened, holds samples that were prepared in another way, such as by
-      another version of `rtf.augment`, or was deleted while in use.
+      the source is empty or infinite, or its order changes; `rtf.augment.split` would refuse the
+      layers; `store` is in use or too small for one sample; or it is on disk and cannot be opened, holds samples that were
+      prepared in another way, such as by another version of `rtf.augment`, or was deleted while in use.
     TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
-      list; a function returns None.
+      list; `masks` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`.
@@ -155,7 +157,7 @@ def refurbish(
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
-  partial_fn, final_fn = composition.functions_of(partial_fn, final_fn)
+  partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, masks)
   checks.check_callable("partial_fn", partial_fn, OR_LAYERS)
   if final_fn is not None:
     checks.check_callable("final_fn", final_fn, OR_LAYERS)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment import composition
-from refurbish_tf.augment.auto_augment import HalfAugmented
+from refurbish_tf.augment.native_layers import HalfAugmented
 from support.images import IMAGES, make_seeds, mapped
 from support.warned import told
 

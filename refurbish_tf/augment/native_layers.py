@@ -98,14 +98,16 @@ class Run:
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image, seed=None):
     if self._takes_over or self._hands_on:
-      return self._with_sub_policy(image, seed)
+      return self.with_masks(image, {}, seed)[0]
     image = self._checked_image(_of_known_rank(image))
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
     seed = checked_seed(seed, self._whose)
     return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self._texts, T=self._dtype)
 
-  def _with_sub_policy(self, image, seed):
+  @tf.autograph.experimental.do_not_convert
+  def with_masks(self, image, masks, seed=None):
+    """Returns the image and a dict of its masks, which the same draws move."""
     sub_policy = None
     if self._takes_over:
       if not isinstance(image, HalfAugmented):
@@ -114,11 +116,15 @@ class Run:
             f"{type(image).__name__}. Keep the two layers together, with nothing between them.")
       image, sub_policy = image
     image = self._checked_image(_of_known_rank(image))
-    draws = self.draws(seed, tf.shape(image)[0] if image.shape.rank == 4 else None)
+    batch_size = tf.shape(image)[0] if image.shape.rank == 4 else None
+    draws = self.draws(seed if self._takes_seed else [0, 0], batch_size)
     if sub_policy is not None:
       draws = tf.concat([draws[..., :1] + sub_policy[..., tf.newaxis] * self._layers[0].group, draws[..., 1:]], -1)
+    moved = {
+        name: native.ops().refurbish_tf_image_mask(
+            masks=mask, draws=draws, image_shape=tf.shape(image), layers=self._texts) for name, mask in masks.items()}
     image = self.pixels(image, draws)
-    return HalfAugmented(image, draws[..., -1] // self._layers[-1].group) if self._hands_on else image
+    return HalfAugmented(image, draws[..., -1] // self._layers[-1].group) if self._hands_on else image, moved
 
   @tf.autograph.experimental.do_not_convert
   def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
