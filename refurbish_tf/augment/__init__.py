@@ -12,13 +12,14 @@
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. The `refurbish` stage
 takes the two functions and gives them seeds, the only source of their randomness. `auto_augment_layers` and
 `deep_auto_augment_layers` return layers to use in place of `rand_augment_layer`. `random_crop`, `random_flip`,
-`random_resized_crop`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass over the
-image, or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
+`random_resized_crop`, `resize`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass
+over the image, or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
 """
 from .auto_augment import auto_augment_layers
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .decoding import decode
 from .decoding import decode_and_crop
 from .deep_auto_augment import deep_auto_augment_layers
 from .final_layers import cutout
@@ -26,10 +27,11 @@ from .final_layers import normalize
 from .final_layers import random_crop
 from .final_layers import random_flip
 from .final_layers import random_resized_crop
+from .final_layers import resize
 from .layers import rand_augment_layer
 from .layers import seed_at
 
 __all__ = [
-    "auto_augment_layers", "compose", "cutout", "decode_and_crop", "deep_auto_augment_layers", "normalize",
-    "rand_augment_layer", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at",
-    "split"]
+    "auto_augment_layers", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment_layers", "normalize",
+    "rand_augment_layer", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
+    "seed_at", "split"]

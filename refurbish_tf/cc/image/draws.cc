@@ -61,6 +61,7 @@ void Draw(const LayerRun& run, const ImageSeed& seed, int32_t* draws) {
       case LayerKind::kCutout:
         for (int i = 0; i < num_draws; ++i) draws[i] = Fraction(own, i);
         break;
+      case LayerKind::kResize:
       case LayerKind::kNormalize:
         break;
     }

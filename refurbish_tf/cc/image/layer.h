@@ -20,6 +20,7 @@ enum class LayerKind {
   kRandomCrop,
   kRandomFlip,
   kRandomResizedCrop,
+  kResize,
   kCutout,
   kNormalize,
 };
@@ -37,10 +38,11 @@ struct Layer {
   // For a random crop.
   int64_t padding = 0;
   bool reflects = false;
-  // For a random resized crop.
+  // For a random resized crop and a resize.
   int64_t height = 0, width = 0;
-  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   bool antialias = false;
+  // For a random resized crop.
+  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   // For a cutout.
   int64_t side = 0;
 

@@ -80,7 +80,8 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
   const std::vector<Layer>& layers = run_.layers();
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& layer = layers[i];
-    if (layer.kind != LayerKind::kRandomResizedCrop) {
+    if (layer.kind != LayerKind::kRandomResizedCrop &&
+        layer.kind != LayerKind::kResize) {
       plan->Add(layer, draws);
       draws += layer.NumDraws();
       continue;
@@ -104,9 +105,10 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
       mirrored ^= draws[0] != 0;
       draws += layers[++i].NumDraws();
     }
-    Resizer resizer(from, size.width, channels_, box, layer, mirrored,
-                    kernels_);
-    size = {layer.height, layer.width};
+    const ImageSize made_size = {layer.height, layer.width};
+    Resizer resizer(from, size.width, channels_, box, made_size,
+                    layer.antialias, mirrored, kernels_);
+    size = made_size;
     const auto make_rows = [&resizer](int64_t begin, int64_t count,
                                       uint8_t* rows) {
       resizer.Rows(begin, count, rows);

@@ -143,6 +143,7 @@ void Plan::Add(const Layer& layer, const int32_t* draws) {
       break;
     }
     case LayerKind::kRandomResizedCrop:
+    case LayerKind::kResize:
     case LayerKind::kNormalize:
       break;
   }
