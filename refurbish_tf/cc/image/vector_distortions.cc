@@ -92,9 +92,9 @@ REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
                 Store(to + 32 * k,
                       _mm256_packus_epi16(
                           Stretched(_mm256_unpacklo_epi8(value, zero),
-                                whole[k].low, multiplier[k].low),
+                                    whole[k].low, multiplier[k].low),
                           Stretched(_mm256_unpackhi_epi8(value, zero),
-                                whole[k].high, multiplier[k].high)));
+                                    whole[k].high, multiplier[k].high)));
               }
             });
 }
