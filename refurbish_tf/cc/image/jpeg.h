@@ -25,7 +25,7 @@ struct ScaledPart {
   int ratio;  // 1, 2, 4 or 8
   Box box;    // In scaled pixels.
   // The box of the image, in the scaled one.
-  Window window;
+  ResizeWindow window;
 };
 
 // For a box that is resized to `size`: the smallest scale at which it still has

@@ -130,7 +130,7 @@ Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
               size, antialias, kernels) {}
 
 Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-                 const Box& box, const Window& window, ImageSize size,
+                 const Box& box, const ResizeWindow& window, ImageSize size,
                  bool antialias, const PixelKernels& kernels)
     : part_(image + (box.y * image_width + box.x) * channels),
       stride_(image_width * channels),

@@ -15,7 +15,7 @@ struct Box {
 };
 
 // A part of an image in which pixel i goes from i to i + 1.
-struct Window {
+struct ResizeWindow {
   double y, x, height, width;
 };
 
@@ -53,7 +53,7 @@ class Resizer {
           const PixelKernels& kernels);
   // Resizes a window in the box, and takes pixels of the box alone.
   Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-          const Box& box, const Window& window, ImageSize size, bool antialias,
+          const Box& box, const ResizeWindow& window, ImageSize size, bool antialias,
           const PixelKernels& kernels);
 
   // Reverses the columns.

@@ -207,7 +207,7 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   absl::Status Resize(OpKernelContext* ctx, const uint8_t* image, int64_t width,
-                      const Box& box, const Window& window) const {
+                      const Box& box, const ResizeWindow& window) const {
     Tensor* output;
     TF_RETURN_IF_ERROR(ctx->allocate_output(
         0, TensorShape({size().height, size().width, kNumColors}), &output));
