@@ -5,7 +5,7 @@ import math
 import numbers
 import os
 import re
-from typing import Any, Callable, Literal, get_args
+from typing import Any, Callable, Literal, Sequence, get_args
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
@@ -18,6 +18,7 @@ from refurbish_tf._internal import fingerprint
 from refurbish_tf._internal import mistakes
 from refurbish_tf._internal import native
 from refurbish_tf._internal import tracing
+from refurbish_tf.augment import composition
 from refurbish_tf.augment import layers
 from refurbish_tf.cache_store import CacheStore
 from refurbish_tf.cache_store import UNLIMITED
@@ -27,10 +28,12 @@ Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]
 # The setting of a store on disk that names the version of the layers which prepared its samples.
 LAYERS = "layers"
+OR_LAYERS = ", or a list of layers of rtf.augment"
 
 
 def refurbish(
-    partial_fn: Callable[..., Any], final_fn: Callable[..., Any] | None = None, r: float = 3, *,
+    partial_fn: Callable[..., Any] | Sequence[Any], final_fn: Callable[..., Any] | Sequence[Any] | None = None,
+    r: float = 3, *, masks: Sequence[str | int] | None = None,
     store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
     shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
     num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
@@ -43,15 +46,15 @@ def refurbish(
   epoch.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
-  >>> partial_fn, final_fn = rtf.augment.split(
-  ...     [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
-  ...      rtf.augment.random_crop(4), rtf.augment.random_flip()], at=2)
-  >>> train = images.refurbish(partial_fn, final_fn, r=3, seed=7).batch(4).prefetch(tf.data.AUTOTUNE)
+  >>> train = images.refurbish(
+  ...     [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()],
+  ...     [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3, seed=7).batch(4).prefetch(tf.data.AUTOTUNE)
   >>> for epoch in range(2):
   ...   for batch in train:
   ...     pass
   >>> batch.shape
   TensorShape([4, 32, 32, 3])
+  >>> partial_fn, final_fn = lambda image: tf.image.resize(image, [8, 8]), tf.image.random_flip_left_right
   >>> len(images.apply(rtf.refurbish(partial_fn, final_fn)))
   8
 
@@ -98,13 +101,17 @@ def refurbish(
   eviction (5.2) and cache-aware shuffle (5.3).
 
   Args:
-    partial_fn: the expensive first part of the augmentation, a function called as in `tf.data.Dataset.map`. What it
-      returns is cached, so let it be small: uint8 rather than float32.
-    final_fn: the cheap last part, a function of what `partial_fn` returns. None yields the samples as they are cached,
-      which is echoing across epochs. A `tf.numpy_function` in it must not write into its argument, which is the cached
-      sample itself.
+    partial_fn: the expensive first part of the augmentation, a list of layers as for `rtf.augment.compose`, or a
+      function called as in `tf.data.Dataset.map`. What it returns is cached, so let it be small: uint8 rather than
+      float32.
+    final_fn: the cheap last part, a list of layers if `partial_fn` is one, else a function of what `partial_fn`
+      returns. None or an empty list yields the samples as they are cached, which is echoing across epochs. Two lists
+      are the two functions that `rtf.augment.split` makes of all their layers, behind those of the first list. A
+      `tf.numpy_function` in it must not write into its argument, which is the cached sample itself.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training; 2 and 3 kept its accuracy in the paper.
+    masks: with lists of layers, the components that follow the image, such as `("mask",)` for an entry of a dict or
+      `(1,)` for the second component of a tuple, as for `rtf.augment.compose`.
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
       time. A store on disk is used again by the next run, and by several processes at once: give them the same
@@ -137,10 +144,11 @@ def refurbish(
 
   Raises:
     ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
-      the source is empty or infinite, or its order changes; `store` is in use or too small for one sample; or it is on
-      disk and cannot be opened, holds samples that were prepared in another way, such as by another version of
-      `rtf.augment`, or was deleted while in use.
-    TypeError: an argument is of the wrong type; a function returns None.
+      the source is empty or infinite, or its order changes; `rtf.augment.split` would refuse the
+      layers; `store` is in use or too small for one sample; or it is on disk and cannot be opened, holds samples that were
+      prepared in another way, such as by another version of `rtf.augment`, or was deleted while in use.
+    TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
+      list; `masks` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`.
@@ -149,9 +157,10 @@ def refurbish(
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
-  checks.check_callable("partial_fn", partial_fn)
+  partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, masks)
+  checks.check_callable("partial_fn", partial_fn, OR_LAYERS)
   if final_fn is not None:
-    checks.check_callable("final_fn", final_fn)
+    checks.check_callable("final_fn", final_fn, OR_LAYERS)
   _check_reuse_factor(r)
   _check_store(store)
   for seed_name, value in (("seed", seed), ("order_seed", order_seed)):

@@ -1,4 +1,4 @@
-"""The augmentation layers: distortions compared with Pillow, draws by frequency."""
+"""RandAugment's layers, and the distortions of all policies: against Pillow and the reference, draws by frequency."""
 import collections
 import functools
 
@@ -7,120 +7,128 @@ import pytest
 import tensorflow as tf
 
 from refurbish_tf import augment
-from refurbish_tf.augment import distortions
-from refurbish_tf.augment import layers
 from support import cases
-from support.images import IMAGES, PILLOW, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
+from support import tensorflow_layers
+from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
-FACTORS = (0.0, 0.1, 0.37, 0.55, 0.82, 1.0, 1.0001, 1.36, 1.72, 1.9, 7.0)
-SLOPES = (0.0, 0.03, 0.135, 0.27, -0.27, 0.3, -0.3, 1.0, -2.5)
-FRACTIONS = (0.0, 0.01, -0.01, 0.4078, -0.4078, 0.4532, -0.4532, 1.0, -1.0, 3.0, -3.0)
-PARAMETERS = {
-    "identity": (None,),
-    "auto_contrast": (None,),
-    "equalize": (None,),
-    "invert": (None,),
-    "rotate": (0, 3, -3.3, 15, 27, -27, 30, -30, 45, 90, -90, 123.4, 180, 270, 360),
-    "solarize": (0, 1, 100, 128, 230, 255, 256),
-    "color": FACTORS,
-    "posterize": (1, 2, 3, 4, 5, 6, 7, 8),
-    "contrast": FACTORS,
-    "brightness": FACTORS,
-    "sharpness": FACTORS,
-    "shear_x": SLOPES,
-    "shear_y": SLOPES,
-    "translate_x": FRACTIONS,
-    "translate_y": FRACTIONS,
-}
+UNSIGNED = (
+    "identity", "auto_contrast", "equalize", "color", "contrast", "brightness", "sharpness", "solarize", "posterize")
 SIGNED = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-# The distortions and their parameters at RandAugment's magnitude 9, computed by hand from the table in the paper's
-# reference implementation, which does not invert.
-AT_NINE = {
-    "identity": (None,), "auto_contrast": (None,), "equalize": (None,), "invert": (None,),
-    "rotate": (27, -27),
-    "solarize": (230,),
-    "color": (1.72,),
-    "posterize": (3,),
-    "contrast": (1.72,), "brightness": (1.72,), "sharpness": (1.72,),
-    "shear_x": (0.27, -0.27), "shear_y": (0.27, -0.27),
-    "translate_x": (0.9 * 150 / 331, -0.9 * 150 / 331), "translate_y": (0.9 * 150 / 331, -0.9 * 150 / 331),
-}
+NUMBERS = 2 * len(UNSIGNED) + 2 * len(SIGNED)
 
 
-def _distorted(name, parameter):
-  distortion = getattr(distortions, name)
-  return distortion if parameter is None else lambda image: distortion(image, parameter)
+def meaning(number, magnitude):
+  """The distortion, and its parameter, that a layer draws as `number`: from the paper's reference implementation."""
+  level = magnitude / 10
+  if number < 2 * len(UNSIGNED):
+    name = UNSIGNED[number % len(UNSIGNED)]
+  else:
+    negative, place = divmod(number - 2 * len(UNSIGNED), len(SIGNED))
+    name, level = SIGNED[place], -level if negative else level
+  return name, {
+      "identity": None, "auto_contrast": None, "equalize": None, "color": 0.1 + 1.8 * level, "contrast": 0.1 + 1.8 * level,
+      "brightness": 0.1 + 1.8 * level, "sharpness": 0.1 + 1.8 * level, "solarize": int(256 * level),
+      "posterize": max(1, int(4 * level)), "rotate": 30 * level, "shear_x": 0.3 * level, "shear_y": 0.3 * level,
+      "translate_x": 150 / 331 * level, "translate_y": 150 / 331 * level}[name]
+
+
+def pixels(layer, image):
+  """By number: what the layer makes of the image."""
+  return [layer.pixels(tf.constant(image), [number]).numpy() for number in range(NUMBERS)]
 
 
 class TestDistortions:
 
-  @pytest.mark.parametrize("name", PILLOW)
-  def test_equals_pillow(self, name):
-    """Each parameter with one image, some with all images."""
-    for image_name, image in IMAGES.items():
-      for parameter in PARAMETERS[name] if cases.exhaustive or image_name == "odd noise" else AT_NINE[name]:
-        actual = _distorted(name, parameter)(tf.constant(image)).numpy()
-        assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
+  @pytest.mark.parametrize("magnitude", cases.some(np.arange(0, 10.5, 0.5), 4))
+  def test_equal_pillow(self, magnitude):
+    layer, = augment.rand_augment(1, magnitude)
+    random = np.random.default_rng(0)
+    images = IMAGES if cases.exhaustive or magnitude == 10 else {name: IMAGES[name] for name in ("odd noise", "2 x 5")}
+    if cases.exhaustive:
+      images = {**images, "500 x 333": random.integers(256, size=(333, 500, 3), dtype=np.uint8)}
+    for name, image in images.items():
+      for number, made in enumerate(pixels(layer, image)):
+        distortion, parameter = meaning(number, magnitude)
+        assert_equal(made, by_pillow(distortion, parameter, image), f"{distortion}({parameter}) of {name}")
 
-  @pytest.mark.parametrize("height, width", cases.some([(33, None), (None, 47), (None, None)], 1))
-  def test_equals_pillow_with_unknown_sides_in_a_dataset(self, height, width):
-    """tf.data rewrites a function's graph before running it, and may then reject what is valid elsewhere."""
-    spec = tf.TensorSpec([height, width, 3], tf.uint8)
-    images = {name: image for name, image in IMAGES.items() if spec.shape.is_compatible_with(image.shape)}
-    made = [(name, parameter) for name, parameters in AT_NINE.items() for parameter in parameters]
-    dataset = tf.data.Dataset.from_generator(lambda: iter(images.values()), output_signature=spec).map(
-        lambda image: tuple(_distorted(*each)(image) for each in made))
-    for (image_name, image), results in zip(images.items(), dataset.as_numpy_iterator(), strict=True):
-      for (name, parameter), actual in zip(made, results):
-        assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter}) of {image_name}")
-
-  @cases.each_value
-  @pytest.mark.parametrize("shape", [(33, 47), (None, None)])
-  @pytest.mark.parametrize("name", [name for name, parameters in PARAMETERS.items() if None not in parameters])
-  def test_equals_pillow_with_a_parameter_not_known_while_tracing(self, name, shape):
-    image = IMAGES["odd noise"]
-    spec = tf.TensorSpec([*shape, 3], tf.uint8), tf.TensorSpec([], tf.float64)
-    function = tf.function(getattr(distortions, name), spec, autograph=False)
-    for parameter in PARAMETERS[name]:
-      actual = function(tf.constant(image), tf.constant(parameter, tf.float64)).numpy()
-      assert_equal(actual, by_pillow(name, parameter, image), f"{name}({parameter})")
-
-  @pytest.mark.parametrize("name", SIGNED)
-  def test_fills_with_another_value(self, name):
-    for parameter in PARAMETERS[name]:
-      actual = getattr(distortions, name)(tf.constant(IMAGES["odd noise"]), parameter, fill=7).numpy()
-      assert_equal(actual, by_pillow(name, parameter, IMAGES["odd noise"], fill=(7, 7, 7)), f"{name}({parameter})")
+  def test_inverted_and_filled_with_black(self):
+    """What only the other policies do."""
+    layer, = augment.deep_auto_augment([[("invert", None, 0.5), ("rotate", 9, 0.5)]])
+    for draw, name, parameter in ((0, "invert", None), (2**30, "rotate", 15), (2**31 - 2, "rotate", -15)):
+      expected = by_pillow(name, parameter, TELLING, **({"fill": (0, 0, 0)} if parameter else {}))
+      assert_equal(layer.pixels(TELLING, [draw]).numpy(), expected, name)
 
   def test_auto_contrast_of_every_value_in_many_ranges(self):
     # Where 255 * (value - darkest) / (brightest - darkest) is whole, Pillow's float64 may still fall below it.
+    layer, = augment.rand_augment(1)
     random = np.random.RandomState(0)
     below = 0
     for _ in range(80):
       darkest, brightest = np.sort(random.randint(0, 256, (2, 3)), axis=0)
       image = np.clip(np.arange(256)[:, np.newaxis], darkest, brightest).astype(np.uint8)[np.newaxis]
       expected = by_pillow("auto_contrast", None, image)
-      assert_equal(distortions.auto_contrast(tf.constant(image)).numpy(), expected, f"{darkest} to {brightest}")
+      assert_equal(layer.pixels(image, [1]).numpy(), expected, f"{darkest} to {brightest}")
       whole = 255 * (image.astype(int) - darkest) // np.maximum(brightest - darkest, 1)
       below += np.count_nonzero((expected < whole) & (brightest > darkest))
     assert below  # Otherwise the images do not test the hard case.
 
-  def test_all_are_compared_with_pillow(self):
-    assert set(PILLOW) == {
-        name for name, value in vars(distortions).items() if getattr(value, "__module__", "") == distortions.__name__
-        and not name.startswith("_")}
+
+POLICIES = {
+    **{f"rand_augment(2, {magnitude})": ("rand_augment", (2, magnitude)) for magnitude in (9, 10, 5.5)},
+    **{f"{name}({policy!r})": (name, (policy,))
+       for name in ("auto_augment", "deep_auto_augment") for policy in ("cifar10", "imagenet")},
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+class TestPolicies:
+  """Bit for bit the reference, which draws by TensorFlow's operations."""
+
+  def of_both(self, name):
+    function, arguments = POLICIES[name]
+    return [augment.compose(getattr(module, function)(*arguments)) for module in (augment, tensorflow_layers)]
+
+  def test_equal_the_reference(self, name):
+    ours, reference = self.of_both(name)
+    for image_name in cases.some(("large noise", "steep gradient", "1 x 9", "3 x 3", "noise"), 2):
+      seeds = make_seeds(200 if cases.exhaustive else 60)
+      for seed, made, expected in zip(seeds, *(mapped(fn, IMAGES[image_name], seeds) for fn in (ours, reference))):
+        assert_equal(made, expected, f"{image_name}, {seed}")
+
+  def test_of_batches_and_eager_are_those_of_images(self, name):
+    ours, _ = self.of_both(name)
+    images = np.stack([IMAGES["noise"]] * 12)
+    batch = ours(images, seed=[7, 0]).numpy()
+    for number, made in enumerate(batch):
+      assert_equal(ours(images[number], seed=augment.seed_at([7, 0], number)).numpy(), made, number)
+    assert len({made.tobytes() for made in batch}) > 5
+
+  def test_behind_and_before_final_layers_equal_one_layer_at_a_time(self, name):
+    function, arguments = POLICIES[name]
+    layers = [augment.random_crop(3), *getattr(augment, function)(*arguments), augment.random_flip(),
+              augment.random_crop(2, "reflect"), augment.cutout(9), *getattr(augment, function)(*arguments),
+              augment.random_resized_crop((30, 41)), augment.random_flip(), augment.normalize()]
+    seeds = make_seeds(100 if cases.exhaustive else 40)
+    at_once = mapped(augment.compose(layers), TELLING, seeds)
+
+    def one_at_a_time(image, seed):
+      for position, layer in enumerate(layers):
+        takes_seed = position < len(layers) - 1
+        image = layer(image, augment.seed_at(seed, position)) if takes_seed else layer(image)
+      return image
+
+    np.testing.assert_array_equal(mapped(one_at_a_time, TELLING, seeds), at_once)
 
 
 def _outcomes():
-  """The results that the layer of magnitude 9 can have for `TELLING`: bytes -> (distortion, parameter)."""
-  return {
-      by_pillow(name, parameter, TELLING).tobytes(): (name, parameter)
-      for name, parameters in AT_NINE.items() for parameter in parameters if name != "invert"}
+  """The results that a layer of magnitude 9 can have for `TELLING`: bytes -> (distortion, parameter)."""
+  return {by_pillow(*meaning(number, 9), TELLING).tobytes(): meaning(number, 9) for number in range(NUMBERS)}
 
 
 @functools.lru_cache
 def _images():
-  """The results of the layer of magnitude 9 for `TELLING` and each of 1400 seeds."""
-  return mapped(augment.rand_augment_layer(9), TELLING, make_seeds(1400))
+  """The results of a layer of magnitude 9 for `TELLING` and each of 1400 seeds."""
+  return mapped(augment.rand_augment(1, 9)[0], TELLING, make_seeds(1400))
 
 
 def _drawn():
@@ -128,7 +136,7 @@ def _drawn():
   return [outcomes[image.tobytes()] for image in _images()]
 
 
-class TestRandAugmentLayer:
+class TestRandAugment:
 
   def test_takes_each_distortion_equally_often_at_its_magnitude(self):
     assert len(_outcomes()) == 9 + 5 * 2
@@ -138,94 +146,42 @@ class TestRandAugmentLayer:
 
   def test_takes_each_sign_equally_often(self):
     drawn = collections.Counter(_drawn())
-    for name in SIGNED:
-      positive, negative = (drawn[name, parameter] for parameter in AT_NINE[name])
-      assert abs(positive - negative) < 4 * (positive + negative) ** 0.5, name
+    for number in range(18, 23):
+      positive, negative = (drawn[meaning(each, 9)] for each in (number, number + 5))
+      assert abs(positive - negative) < 4 * (positive + negative) ** 0.5, number
 
-  @pytest.mark.parametrize("magnitude, name, parameter", [
-      (0, "rotate", 0), (10, "rotate", 30), (5, "shear_x", 0.15), (10, "shear_y", 0.3), (10, "translate_x", 150 / 331),
-      (10, "translate_y", 150 / 331), (0, "color", 0.1), (10, "color", 1.9), (5, "brightness", 1.0),
-      (2.5, "contrast", 0.55), (7.5, "sharpness", 1.45),
-      (0, "solarize", 0), (5, "solarize", 128), (10, "solarize", 256),
-      (0, "posterize", 1), (2, "posterize", 1), (5, "posterize", 2), (7.5, "posterize", 3), (10, "posterize", 4)])
-  def test_magnitude(self, magnitude, name, parameter):
-    image = IMAGES["large noise"]  # Large enough to tell fractions of a side apart.
-    choices, _ = layers._choices(magnitude / 10)  # pylint: disable=protected-access
-    results = [choice(tf.constant(image)).numpy() for choice in choices if _name(choice) == name]
-    assert len(results) == 2
-    assert_equal(results[0], by_pillow(name, parameter, image), name)
-    opposite = -parameter if name in SIGNED else parameter
-    assert_equal(results[1], by_pillow(name, opposite, image), f"{name} of the other sign")
-
-  def test_only_the_chosen_distortion_runs(self, monkeypatch):
-    drawn = [name for name, _ in _drawn()[:60]]
-    assert 1 <= drawn.count("equalize") < 20
-    for name in set(PILLOW) - {"equalize"}:
-      monkeypatch.setattr(distortions, name, _failing)
-    monkeypatch.setattr(layers, "_choices", layers._choices.__wrapped__)  # pylint: disable=protected-access
-    layer = augment.rand_augment_layer(9)
-    run = tf.function(lambda seed: layer(tf.constant(TELLING), seed), autograph=False)
-    for name, seed in zip(drawn, tf.constant(make_seeds(60))):
-      if name == "equalize":
-        assert_equal(run(seed).numpy(), by_pillow(name, None, TELLING), name)
-      else:
-        with pytest.raises(tf.errors.InvalidArgumentError):
-          run(seed)
+  def test_draws_tensorflows_numbers(self):
+    layer, = augment.rand_augment(1)
+    for dtype in (np.int32, np.int64):
+      for seed in np.array([[7, 0], [-1, 2**31 - 1], [-2**31, 5]], dtype):
+        expected = tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant([], tf.int32), seed=seed, minval=0, maxval=28)
+        assert layer.draws(seed).numpy().tolist() == [expected.numpy()]
 
   def test_result_depends_on_the_seed_alone(self):
     tf.random.set_seed(2)
-    again = mapped(augment.rand_augment_layer(9.0), TELLING, np.concatenate([
+    again = mapped(augment.rand_augment(1, 9.0)[0], TELLING, np.concatenate([
         make_seeds(100)[::-1], make_seeds(100, salt=1)]).astype(np.int64))
     np.testing.assert_array_equal(again[:100], _images()[99::-1])
     assert (again[100:] != _images()[:100]).any(axis=(1, 2, 3)).mean() > 0.8
 
-  def test_eager_result_is_that_of_the_graph(self):
-    layer = augment.rand_augment_layer(9)
-    assert len({image.tobytes() for image in _images()[:80]}) == len(_outcomes())
-    for seed, expected in zip(make_seeds(80), _images()):
-      assert_equal(layer(TELLING, seed).numpy(), expected, seed)
-
-  def test_is_stateless_for_a_checkpoint(self, tmp_path):
-    def dataset(function):
-      options = tf.data.Options()
-      options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.FAIL
-      return tf.data.Dataset.from_tensor_slices(make_seeds(9)).map(function).with_options(options)
-
-    layer = augment.rand_augment_layer(9)
-    drawn = dataset(lambda seed: layer(TELLING, seed))
-    iterator = iter(drawn)
-    for _ in range(4):
-      next(iterator)
-    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "checkpoint"))
-    iterator = iter(drawn)
-    tf.train.Checkpoint(iterator=iterator).read(path)
-    np.testing.assert_array_equal(list(iterator), list(drawn)[4:])
-
-
-def _name(choice):
-  return getattr(choice, "func", choice).__name__
-
-
-def _failing(image, **parameters):
-  del parameters
-  return tf.gather(image, [2**20])
+  def test_has_as_many_layers_as_asked_for(self):
+    assert [len(augment.rand_augment(number)) for number in (1, 2, 64)] == [1, 2, 64]
 
 
 def _auto_augment(image, seed):
-  first, second = augment.auto_augment_layers("cifar10")
+  first, second = augment.auto_augment("cifar10")
   return second(first(image, seed), seed)
 
 
 LAYERS = {
-    "auto_augment_layers": _auto_augment,
-    "deep_auto_augment_layers": augment.deep_auto_augment_layers("cifar10")[0],
-    "rand_augment_layer": augment.rand_augment_layer(9),
+    "auto_augment_first": _auto_augment,
+    "deep_auto_augment_1": augment.deep_auto_augment("cifar10")[0],
+    "rand_augment": augment.rand_augment(1)[0],
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 class TestEveryLayer:
-  """Except the native layers: see test_final_layers_bad_input.py."""
 
   def test_keeps_the_static_shape(self, name):
     for shape in cases.some([[32, 48, 3], [None, 48, 3], [None, None, 3], [32, None, 3]], 1):
@@ -252,13 +208,17 @@ class TestEveryLayer:
     with pytest.raises(tf.errors.InvalidArgumentError, match="shape"):
       list(dataset)
 
+  def test_refuses_a_side_that_fixed_point_numbers_do_not_hold(self, name):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="at most 32767"):
+      LAYERS[name](tf.zeros([1, 32768, 3], tf.uint8), [7, 0])
+
   @pytest.mark.parametrize("image, error, said", [
       (tf.zeros([4, 4, 3]), TypeError, "float32"),
       (tf.zeros([4, 4, 3], tf.int32), TypeError, "int32"),
       (tf.zeros([4, 4], tf.uint8), ValueError, r"shape \(4, 4\)"),
       (tf.zeros([4, 4, 2], tf.uint8), ValueError, r"shape \(4, 4, 2\)"),
       (tf.zeros([4, 4, 1], tf.uint8), ValueError, r"shape \(4, 4, 1\)"),
-      (tf.zeros([2, 4, 4, 3], tf.uint8), ValueError, r"shape \(2, 4, 4, 3\).*before batch")])
+      (tf.zeros([4, 0, 3], tf.uint8), ValueError, r"shape \(4, 0, 3\)")])
   def test_refuses_an_image(self, name, image, error, said):
     with pytest.raises(error, match=f"image of {name} .*{said}"):
       LAYERS[name](image, [7, 0])
@@ -275,15 +235,24 @@ class TestEveryLayer:
       LAYERS[name](np.zeros([4, 4, 3], np.uint8), seed)
 
 
-@pytest.mark.parametrize("magnitude, error", [
-    (-0.1, ValueError), (10.5, ValueError), (float("nan"), ValueError), (float("inf"), ValueError),
-    ("9", TypeError), (None, TypeError), (True, TypeError), ([9], TypeError)])
-def test_rand_augment_layer_refuses_a_magnitude(magnitude, error):
-  with pytest.raises(error, match="^magnitude of rand_augment_layer") as raised:
-    augment.rand_augment_layer(magnitude)
-  assert repr(magnitude) in str(raised.value)
+@pytest.mark.parametrize("number", [-1, 28, 2**31 - 1])
+def test_pixels_refuse_a_draw_that_no_layer_draws(number):
+  layer, = augment.rand_augment(1)
+  with pytest.raises(tf.errors.InvalidArgumentError, match=f"from 0 to 27, got {number}"):
+    layer.pixels(TELLING, [number])
+
+
+@pytest.mark.parametrize("argument, value, error", [
+    *(("magnitude", value, ValueError) for value in (-0.1, 10.5, float("nan"), float("inf"))),
+    *(("magnitude", value, TypeError) for value in ("9", None, True, [9])),
+    *(("num_layers", value, ValueError) for value in (0, -1, 65)),
+    *(("num_layers", value, TypeError) for value in ("2", None, True, 2.0))])
+def test_rand_augment_refuses(argument, value, error):
+  with pytest.raises(error, match=f"^{argument} of rand_augment") as raised:
+    augment.rand_augment(**{argument: value})
+  assert repr(value) in str(raised.value)
 
 
 @pytest.mark.parametrize("magnitude", [0, 10, 9.5, np.float32(9), np.int64(9)])
-def test_rand_augment_layer_takes_a_magnitude(magnitude):
-  augment.rand_augment_layer(magnitude)
+def test_rand_augment_takes_a_magnitude(magnitude):
+  augment.rand_augment(np.int64(1), magnitude)

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf.augment import composition
+from refurbish_tf.augment.native_layers import HalfAugmented
 from support.images import IMAGES, make_seeds, mapped
+from support.warned import told
 
 
 def _adding(number):
@@ -217,11 +221,75 @@ class TestSplit:
     ([], ValueError, "at least one"), ((), ValueError, "at least one"),
     (augment.random_flip(), TypeError, r"list .*random_flip\(\)"),
     (None, TypeError, "list .*None"), ("flip", TypeError, "list .*'flip'"),
-    ([augment.random_flip(), 3], TypeError, "3 at position 1"),
+    ([[], ([],)], ValueError, "at least one"), (HalfAugmented(1, 2), TypeError, "list .*HalfAugmented"),
+    ([augment.random_flip(), 3], TypeError, "3 at position 1 of 2"),
+    ([_doubling, [_doubling, (_doubling, 3)]], TypeError, "3 at position 3 of 4"),
+    ([_doubling, HalfAugmented(1, 2)], TypeError, "HalfAugmented.* at position 1 of 2"),
     ([None], TypeError, "None at position 0")])
 def test_refuses_layers(whose, function, given, error, said):
   with pytest.raises(error, match=f"^layers of {whose} .*{said}"):
     function(given)
+
+
+class TestLists:
+  """Lists within lists stand for their members, and two lists for the functions of a stage."""
+
+  NESTED = [[_noisy, (_adding(3), [_noisy])], [], (augment.random_crop(2),), augment.random_flip()]
+
+  def test_members_have_positions_of_their_own(self):
+    seeds, image = make_seeds(20), IMAGES["noise"]
+    expected = mapped(augment.compose(PIPELINE), image, seeds)
+    np.testing.assert_array_equal(mapped(augment.compose(self.NESTED), image, seeds), expected)
+    for at in range(1, 5):
+      partial_fn, final_fn = augment.split(self.NESTED, at)
+      parts = mapped(lambda image, seed: final_fn(partial_fn(image, seed=seed), seed=seed), image, seeds)
+      np.testing.assert_array_equal(parts, expected)
+    with pytest.raises(ValueError, match="^at .* from 1 to 5"):
+      augment.split(self.NESTED, 6)
+
+  def test_adjacent_layers_of_two_lists_are_one_op(self):
+    fn = tf.function(augment.compose([[augment.random_crop(2)], [[augment.random_flip()]]]))
+    graph = fn.get_concrete_function(tf.TensorSpec([8, 8, 3], tf.uint8), seed=tf.TensorSpec([2], tf.int32)).graph
+    assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
+
+  @pytest.mark.parametrize("first, then", [
+      (PIPELINE[:1], PIPELINE[1:]), ([NESTED[0]], NESTED[1:]), (tuple(PIPELINE[:4]), (PIPELINE[4],)), (NESTED, []),
+      (NESTED, None), (PIPELINE, ())])
+  def test_of_refurbish_are_the_functions_of_split(self, first, then):
+    functions = augment.split([*first, *(then or [])], len(composition.flattened(first)))
+    by_lists, by_functions = _pixels_of_epochs(first, then), _pixels_of_epochs(*functions)
+    assert by_lists == by_functions and len(set(by_lists)) >= 12
+
+  def test_of_refurbish_are_the_same_function_to_a_store(self, tmp_path):
+    """No warning of another function."""
+    source = tf.data.Dataset.from_tensors(IMAGES["noise"])
+    for functions in ((PIPELINE[1:3], PIPELINE[3:]), augment.split(PIPELINE[1:], 2), (PIPELINE[1:2], PIPELINE[2:])):
+      warned = told(lambda given=functions: list(source.refurbish(*given, seed=7, store=tmp_path)))
+      assert len(warned) == (len(functions[0]) == 1 if isinstance(functions[0], list) else 0)
+
+  def test_an_empty_list_is_no_final_augmentation_of_a_function(self):
+    source = tf.data.Dataset.range(4)
+    assert sorted(source.refurbish(lambda x: x + 1, []).as_numpy_iterator()) == [1, 2, 3, 4]
+
+  @pytest.mark.parametrize("first, then, error, said", [
+      (_doubling, [_doubling], TypeError, "two functions or two lists.*compose"),
+      ([_doubling], _doubling, TypeError, "two functions or two lists.*compose"),
+      (None, [_doubling], TypeError, "two functions or two lists.*None"),
+      ([_doubling], 3, TypeError, "two functions or two lists.* 3"),
+      ([], [_doubling], ValueError, "^partial_fn .*at least one.*Dataset.map"),
+      ([[]], None, ValueError, "^partial_fn .*at least one"),
+      ([_doubling], [[_doubling, 3]], TypeError, "^layers of refurbish .*3 at position 2 of 3"),
+      (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3")])
+  def test_refuses(self, first, then, error, said):
+    for stage in (tf.data.Dataset.range(3).refurbish, rtf.refurbish):
+      with pytest.raises(error, match=said):
+        stage(first, then)
+
+
+def _pixels_of_epochs(*functions):
+  images = np.stack([IMAGES["noise"] + np.uint8(i) for i in range(6)])
+  dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(*functions, r=2, seed=7)
+  return [(image.tobytes(), label) for _ in range(3) for image, label in dataset.as_numpy_iterator()]
 
 
 def test_with_refurbish():

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.augment import auto_augment
+from refurbish_tf.augment.native_layers import HalfAugmented
 from support import cases
 from support.images import IMAGES, TELLING, assert_equal, by_pillow, chi_square, make_seeds, mapped
 
@@ -119,8 +119,8 @@ class TestPolicy:
     # All cells are equally likely, so that their counts are exactly the probabilities.
     published = _published(policy)
     assert len(published) == 25
-    operations = auto_augment._operations(policy)[position]  # pylint: disable=protected-access
-    cells = tf.data.Dataset.range(25 * 20).map(lambda cell: operations(tf.cast(cell, tf.int32), tf.constant(TELLING)))
+    layer = augment.auto_augment(policy)[position]
+    cells = tf.data.Dataset.range(25 * 20).map(lambda cell: layer.pixels(tf.constant(TELLING), [tf.cast(cell, tf.int32)]))
     results = [image.tobytes() for image in cells.as_numpy_iterator()]
     for number, sub_policy in enumerate(published):
       counted = collections.Counter(results[20 * number:20 * (number + 1)])
@@ -130,7 +130,7 @@ class TestPolicy:
   @ONE
   def test_draws_each_sub_policy_equally_often_with_its_first_operation(self, policy):
     published = _published(policy)
-    first, _ = augment.auto_augment_layers(policy)
+    first, _ = augment.auto_augment(policy)
     results, sub_policies = _first_and_sub_policy(first, make_seeds(2000))
     assert set(sub_policies) == set(range(25))
     assert chi_square(list(collections.Counter(sub_policies).values())) < 51.2  # 24 degrees of freedom, p = 0.001
@@ -145,10 +145,10 @@ class TestPolicy:
   @ONE
   def test_draws_the_second_operation_of_the_same_sub_policy(self, policy):
     published = _published(policy)
-    _, second = augment.auto_augment_layers(policy)
+    _, second = augment.auto_augment(policy)
     numbers = [number for number in (0, 3, 5, 8, 17) for _ in range(400)]
     dataset = tf.data.Dataset.from_tensor_slices((np.int32(numbers), make_seeds(len(numbers), salt=1))).map(
-        lambda number, seed: second(auto_augment.HalfAugmented(tf.constant(TELLING), number), seed))
+        lambda number, seed: second(HalfAugmented(tf.constant(TELLING), number), seed))
     drawn = collections.defaultdict(collections.Counter)
     for number, image in zip(numbers, dataset.as_numpy_iterator(), strict=True):
       drawn[number][image.tobytes()] += 1
@@ -160,12 +160,12 @@ class TestPolicy:
 
   @ONE
   def test_eager_result_is_that_of_the_graph(self, policy):
-    fn = augment.compose(augment.auto_augment_layers(policy))
+    fn = augment.compose(augment.auto_augment(policy))
     for seed, expected in zip(make_seeds(20), mapped(fn, TELLING, make_seeds(20))):
       assert_equal(fn(TELLING, seed=seed).numpy(), expected, seed)
 
 
-PIPELINE = [*augment.auto_augment_layers("cifar10"), augment.random_crop(2), augment.random_flip()]
+PIPELINE = [*augment.auto_augment("cifar10"), augment.random_crop(2), augment.random_flip()]
 
 
 class TestSplit:
@@ -206,7 +206,7 @@ class TestSplit:
     partial_fn, _ = augment.split(PIPELINE, 1)
     images = tf.data.Dataset.from_tensors(TELLING)
     spec = images.map(lambda image: partial_fn(image, seed=[7, 0])).element_spec
-    assert isinstance(spec, auto_augment.HalfAugmented)
+    assert isinstance(spec, HalfAugmented)
     assert spec.image == tf.TensorSpec([33, 47, 3], tf.uint8) and spec.sub_policy == tf.TensorSpec([], tf.int32)
 
 
@@ -214,8 +214,8 @@ class TestRefusal:
 
   @pytest.mark.parametrize("policy", ["svhn", "CIFAR10", "", None, 9, ["cifar10"]])
   def test_of_a_policy(self, policy):
-    with pytest.raises(ValueError, match=r"^policy of auto_augment_layers .*\['cifar10', 'imagenet'\]") as raised:
-      augment.auto_augment_layers(policy)
+    with pytest.raises(ValueError, match=r"^policy of auto_augment .*\['cifar10', 'imagenet'\]") as raised:
+      augment.auto_augment(policy)
     assert repr(policy) in str(raised.value)
 
   @pytest.mark.parametrize("positions, said", [
@@ -224,20 +224,20 @@ class TestRefusal:
       ("fsf", "first .*at position 2"), ("fss", "second .*at position 2"), ("ff", "first .*at position 0"),
       ("fi", "'cifar10'.*first .*at position 0")])
   def test_of_one_layer_without_the_other(self, positions, said):
-    first, second = augment.auto_augment_layers("cifar10")
-    layer = {"f": first, "s": second, "c": augment.random_crop(1), "i": augment.auto_augment_layers("imagenet")[1]}
+    first, second = augment.auto_augment("cifar10")
+    layer = {"f": first, "s": second, "c": augment.random_crop(1), "i": augment.auto_augment("imagenet")[1]}
     for whose in (augment.compose, lambda layers: augment.split(layers, 1)):
       with pytest.raises(ValueError, match=f"^layers of .*{said}"):
         whose([layer[position] for position in positions])
 
   def test_of_an_image_that_has_no_sub_policy(self):
-    _, second = augment.auto_augment_layers("cifar10")
+    _, second = augment.auto_augment("cifar10")
     with pytest.raises(TypeError, match="image of the second layer .*ndarray"):
       second(IMAGES["noise"], [7, 0])
 
 
 def test_two_pairs_and_pairs_of_two_calls_go_together():
-  first, _ = augment.auto_augment_layers("cifar10")
-  _, second = augment.auto_augment_layers("cifar10")
-  fn = augment.compose([first, second, *augment.auto_augment_layers("imagenet")])
+  first, _ = augment.auto_augment("cifar10")
+  _, second = augment.auto_augment("cifar10")
+  fn = augment.compose([first, second, *augment.auto_augment("imagenet")])
   assert fn(TELLING, seed=[7, 0]).shape == TELLING.shape

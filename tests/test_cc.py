@@ -12,6 +12,7 @@ import fcntl
 import functools
 import os
 import pathlib
+import platform
 import re
 import subprocess
 
@@ -35,6 +36,8 @@ VARIANTS = {
         "-fsanitize=address,undefined", *([] if cases.exhaustive else ["-fno-sanitize=null,alignment,vptr"]),
         "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread", "-Werror"],
+    # What a compiler may do that fuses a product and a sum into one operation, which rounds once.
+    "fused": ["-O2", "-ffp-contract=fast", *(["-mfma"] if platform.machine() == "x86_64" else []), "-Werror"],
 }
 # For random tests in the exhaustive run.
 ROUNDS = {"plain": "200", "address_undefined": "20"}
@@ -95,6 +98,19 @@ class Builder:
     self._make(target, functools.partial(self._link, variant, list(units)), wait=True)
     return target
 
+  def fused_program(self):
+    """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
+    target = self._directory / "fused"
+    own = [ROOT / "refurbish_tf" / "cc" / "image" / f"{name}.cc"
+           for name in ("distortion_kernels", "distortions", "kernels", "prepared_distortion")]
+    units = {
+        f"{target}_tests.o": ("plain", [CC / "distortions_test.cc", CC / "no_vector_kernels.cc"]),
+        f"{target}_own.o": ("fused", own)}
+    for unit, (variant, sources) in units.items():
+      self._make(pathlib.Path(unit), functools.partial(self._compile, variant, sources), wait=True)
+    self._make(target, functools.partial(self._link, "plain", list(units)), wait=True)
+    return target
+
   def _make(self, target, make, wait):
     with open(f"{target}.lock", "w", encoding="utf-8") as lock:
       try:
@@ -148,7 +164,7 @@ def names_of_tests(path):
 
 @pytest.mark.parametrize("variant, name, test", [
     pytest.param(variant, name, test, id=f"{variant}-{test}", marks=cases.only_exhaustive if variant == "plain" else ())
-    for variant in VARIANTS for name, tests in PROGRAMS.items() for test in tests
+    for variant in VARIANTS if variant != "fused" for name, tests in PROGRAMS.items() for test in tests
     if variant != "thread" or starts_threads(CC / f"{test}.cc")])
 def test_cc(builder, variant, name, test):
   program = builder.program(variant, name)
@@ -162,4 +178,14 @@ def test_cc(builder, variant, name, test):
     # Some kernels scatter addresses wider than the sanitizer's shadow reaches.
     done = run(["setarch", "-R", *command])
   if done.returncode != 0 or "[  PASSED  ] 0 tests" in done.stdout:
+    pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)
+
+
+def test_distortions_do_not_depend_on_fused_operations(builder):
+  cpu = pathlib.Path("/proc/cpuinfo")
+  if "-mfma" in VARIANTS["fused"] and not (cpu.exists() and " fma " in cpu.read_text(encoding="utf-8")):
+    pytest.skip("the processor has no fused operations")
+  done = subprocess.run(
+      [str(builder.fused_program()), "--gtest_brief=1"], capture_output=True, text=True, timeout=300, check=False)
+  if done.returncode != 0:
     pytest.fail(f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}", pytrace=False)

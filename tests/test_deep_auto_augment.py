@@ -42,7 +42,7 @@ def _results(name, magnitude):
 
 def _single(name):
   """A layer with only this operation, which has no magnitude."""
-  return augment.deep_auto_augment_layers([[(name, None, 1.0)]])[0]
+  return augment.deep_auto_augment([[(name, None, 1.0)]])[0]
 
 
 def _published(table):
@@ -64,7 +64,7 @@ class TestOperations:
         (name, magnitude) for name, parameters in PARAMETERS.items()
         for magnitude in (range(13) if parameters else [None])]
     assert len(outcomes) == 4 + 11 * 13
-    layer, = augment.deep_auto_augment_layers([[(*outcome, 1 / len(outcomes)) for outcome in outcomes]])
+    layer, = augment.deep_auto_augment([[(*outcome, 1 / len(outcomes)) for outcome in outcomes]])
     expected = collections.Counter()
     for outcome in outcomes:
       results = _results(*outcome)
@@ -88,7 +88,7 @@ class TestOperations:
     expected = {
         np.asarray(padded.crop((x, y, x + 32, y + 32))).tobytes(): (y, x) for y in range(9) for x in range(9)}
     outcomes = [("random_crop_4", None, 1 - identity)] + [("identity", None, identity)] * bool(identity)
-    layer, = augment.deep_auto_augment_layers([outcomes])
+    layer, = augment.deep_auto_augment([outcomes])
     drawn = collections.Counter(crop.tobytes() for crop in mapped(layer, image, make_seeds(4050)))
     unmoved = next(crop for crop, place in expected.items() if place == (4, 4))
     if identity:  # Whether it crops must be independent of where.
@@ -148,7 +148,7 @@ class TestPublishedPolicies:
 
   @pytest.mark.parametrize("name, table, count", [("cifar10", policies.CIFAR, 6), ("imagenet", policies.IMAGENET, 5)])
   def test_layers_have_all_outcomes_that_were_searched(self, name, table, count):
-    assert len(table) == count == len(augment.deep_auto_augment_layers(name))
+    assert len(table) == count == len(augment.deep_auto_augment(name))
     for layer in table:
       outcomes = list(_published(layer))
       assert len(outcomes) == 139 and len(layer) == 18
@@ -176,7 +176,7 @@ class TestPublishedPolicies:
       results = ["random"] if operation in RANDOM else _results(operation, magnitude)
       for result in results:
         expected[result] += probability / len(results)
-    layer = augment.deep_auto_augment_layers(name)[number]
+    layer = augment.deep_auto_augment(name)[number]
     drawn = collections.Counter(
         result if result in expected else "random"
         for result in (image.tobytes() for image in mapped(layer, TELLING, make_seeds(4000))))
@@ -196,7 +196,7 @@ class TestPublishedPolicies:
 
   @pytest.mark.parametrize("name", cases.some(["cifar10", "imagenet"], 1))
   def test_parts_make_up_the_whole_wherever_it_is_split(self, name):
-    layers = augment.deep_auto_augment_layers(name)
+    layers = augment.deep_auto_augment(name)
     whole = mapped(augment.compose(layers), TELLING, make_seeds(20))
     for at in cases.some((1, len(layers) - 1), 1):
       partial_fn, final_fn = augment.split(layers, at)
@@ -208,15 +208,8 @@ class TestPublishedPolicies:
 
 class TestPolicyOfOnesOwn:
 
-  def test_only_operations_of_a_layer_are_traced(self):
-    layer, = augment.deep_auto_augment_layers([[("rotate", 3, 0.3), ("rotate", 9, 0.3), ("invert", None, 0.4)]])
-    graph = tf.function(layer).get_concrete_function(
-        tf.TensorSpec([8, 8, 3], tf.uint8), tf.TensorSpec([2], tf.int32)).graph
-    case, = [node for node in graph.get_operations() if node.type == "StatelessCase"]
-    assert len(case.get_attr("branches")) == 2
-
   def test_may_have_any_number_of_layers(self):
-    layers = augment.deep_auto_augment_layers([[("invert", None, 1.0)]] * 7)
+    layers = augment.deep_auto_augment([[("invert", None, 1.0)]] * 7)
     image = IMAGES["noise"]
     assert_equal(augment.compose(layers)(image, seed=[7, 0]).numpy(), 255 - image, "seven inversions")
 
@@ -238,5 +231,5 @@ class TestPolicyOfOnesOwn:
       ([[("invert", None, float("nan"))]], ValueError, "probability"),
       ([[("invert", None, 0.5), ("identity", None, 0.4)]], ValueError, "probabilities .*0.9")])
   def test_refuses_a_policy(self, policy, error, said):
-    with pytest.raises(error, match=f"^policy of deep_auto_augment_layers.* {said}"):
-      augment.deep_auto_augment_layers(policy)
+    with pytest.raises(error, match=f"^policy of deep_auto_augment.* {said}"):
+      augment.deep_auto_augment(policy)

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf.augment import composition
 from support import cases
 from support.quick import without_rand_augment
 
@@ -97,15 +98,16 @@ def few_and_small(monkeypatch):
 
 @pytest.fixture
 def final_augmentations(monkeypatch):
-  """The `final_fn` of each `rtf.augment.split` that is called."""
-  found, split = [], rtf.augment.split
+  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need masks."""
+  found, split = [], composition._split  # pylint: disable=protected-access
 
-  def recorded(*args, **kwargs):
-    functions = split(*args, **kwargs)
-    found.append(functions[1])
+  def recorded(layers, at, masks):
+    functions = split(layers, at, masks)
+    if functions[1] and not masks:
+      found.append(functions[1])
     return functions
 
-  monkeypatch.setattr(rtf.augment, "split", recorded)
+  monkeypatch.setattr(composition, "_split", recorded)
   return found
 
 

@@ -224,7 +224,7 @@ def noise(image, seed):
 
 @pytest.mark.alone
 def test_measures_and_counts():
-  layers = [busy, lambda image: image // 3, rtf.augment.random_flip(), noise]
+  layers = [[busy, lambda image: image // 3], (rtf.augment.random_flip(), [noise])]
   found = rtf.recommend_split(layers, IMAGES, **QUICK)
   assert [layer.name for layer in found.layers] == ["busy", "<lambda>", "random_flip", "noise"]
   assert [layer.num_outcomes for layer in found.layers] == [3, 1, 2, math.inf]

@@ -53,6 +53,10 @@ RIGHT = """
     photographs = rtf.sources.image_folder("photographs").apply(rtf.refurbish(rtf.augment.compose([
         rtf.augment.decode_and_crop(), rtf.augment.random_resized_crop((224, 224), antialias=True)]),
         rtf.augment.compose([rtf.augment.cutout(16), rtf.augment.normalize(0.5, [0.2, 0.2, 0.2], "bfloat16")]), r=3))
+    listed_layers = source.apply(rtf.refurbish(
+        [rtf.augment.auto_augment_layers("imagenet"), tf.identity], (rtf.augment.random_crop(4), rtf.augment.normalize()), 3))
+    mixed = [[rtf.augment.random_flip(), partial_fn], partial_fn, tf.identity]
+    numbers = numbers.apply(rtf.refurbish(mixed, [])).map(rtf.augment.compose(mixed))
     records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices").apply(rtf.refurbish(tf.identity))
     listed = rtf.sources.data_source([1, 2, 3], batch_reads=8).apply(rtf.refurbish(tf.identity))
     draws: tf.Tensor = rtf.augment.random_crop(4, "reflect").draws(rtf.augment.seed_at([7, 0], 3))

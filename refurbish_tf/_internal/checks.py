@@ -20,10 +20,10 @@ def build_errors():
     raise ValueError(re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)) from None
 
 
-def check_callable(name, function):
+def check_callable(name, function, or_else=""):
   """Raises TypeError if `function` cannot be called."""
   if not callable(function):
-    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map, got {function!r}.")
+    raise TypeError(f"{name} must be a function as for tf.data.Dataset.map{or_else}, got {function!r}.")
 
 
 def check_choice(name, value, choices):

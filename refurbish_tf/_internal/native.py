@@ -35,8 +35,10 @@ RECORD = "record.json"
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 
 # -DNDEBUG as TensorFlow's wheel was built: it changes the layout of classes in its headers.
+# -ffp-contract=off: a product and a sum that are fused round once, and give other bytes than TensorFlow's.
 # -fvisibility=hidden: kernels register themselves when the library is loaded, so our symbols need not be visible.
-COMPILE_FLAGS = ("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+COMPILE_FLAGS = (
+    "-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
 # -z defs: a function that TensorFlow's headers declare and its libraries lack fails the build, not the user's import.
 LINK_FLAGS = ("-shared", "-Wl,-z,defs")
 

@@ -17,6 +17,7 @@ from refurbish_tf import echo_op
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import tracing
 from refurbish_tf.augment import composition
+from refurbish_tf.augment.masks import layer_name
 
 # Turns of each pipeline that is measured; the median counts.
 ROUNDS = 7
@@ -78,14 +79,15 @@ class Costs:
 class Measurement:
   """Measures layers on the first samples of a dataset, kept as they are before and behind each layer."""
 
-  def __init__(self, layers, dataset, num_samples, max_seconds):
+  def __init__(self, layers, dataset, num_samples, max_seconds, masks=None):
     self._layers = layers
+    self._masks = masks
     self._dataset = dataset
     self._max_seconds = max_seconds
     rng = np.random.default_rng(0)
     # Their number is odd, so that a seed does not meet the same sample again soon.
     self._seeds = tf.data.Dataset.from_tensor_slices(rng.integers(2**31, size=[16_383, 2], dtype=np.int32)).repeat()
-    self._alone = [composition.compose_part(layers, i, i + 1) for i in range(len(layers))]
+    self._alone = [self._part(i, i + 1) for i in range(len(layers))]
 
     inputs = self._prepare(PROBE_SAMPLES)
     size = sum(samples.sample_bytes for samples in inputs)
@@ -100,6 +102,9 @@ class Measurement:
   def sample_bytes(self):
     """Bytes of a sample behind each layer."""
     return [layer_input.sample_bytes for layer_input in self._inputs[1:]]
+
+  def _part(self, start, stop):
+    return composition.compose_part(self._layers, start, stop, self._masks)
 
   def _prepare(self, number):
     """The inputs of each layer, and the outputs of the last one, for `number` samples."""
@@ -142,11 +147,10 @@ class Measurement:
             self._seeded(memory), functools.partial(_call, _do_next_to_nothing), None), source)}
     for at in range(1, count + 1):
       pipelines["partial", at] = self._windows(
-          self._map(memory, composition.compose_part(self._layers, 0, at)), self._inputs[at])
+          self._map(memory, self._part(0, at)), self._inputs[at])
     for at in range(1, count):
       pipelines["final", at] = self._windows(
-          self._map(self._inputs[at].dataset.repeat(), composition.compose_part(self._layers, at, count)),
-          self._inputs[count])
+          self._map(self._inputs[at].dataset.repeat(), self._part(at, count)), self._inputs[count])
     measured = _cpu_seconds(pipelines, source.num_samples, self._max_seconds)
     memory = measured["memory"]
     stage = max(0.0, measured["stage"] - memory)
@@ -214,7 +218,7 @@ def _naming(layers, position):
         "element; see rtf.augment.compose.") from error
 
 
-def specs_of(layers, dataset):
+def specs_of(layers, dataset, masks=None):
   """The types of the inputs of all layers and of the last one's output. ValueError if the layers cannot be chained."""
   specs = []
   for position in range(len(layers)):
@@ -222,7 +226,7 @@ def specs_of(layers, dataset):
       several = _is_tuple(dataset.element_spec)
       given = _image_spec(dataset.element_spec)
       dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(tf.zeros([2], tf.int32)))).map(
-          functools.partial(_call, composition.compose_part(layers, position, position + 1)))
+          functools.partial(_call, composition.compose_part(layers, position, position + 1, masks)))
       # If an image without a label becomes a tuple, that tuple is not an image with a label.
       returned = dataset.element_spec
       if several or not _is_tuple(returned):
@@ -362,9 +366,3 @@ def _bytes(element):
     else:
       number += tensor.dtype.size * int(tf.size(tensor))
   return number
-
-
-def layer_name(layer):
-  while isinstance(layer, functools.partial):
-    layer = layer.func
-  return getattr(layer, "__name__", type(layer).__name__)

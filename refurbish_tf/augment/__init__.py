@@ -3,33 +3,34 @@
 >>> import tensorflow as tf
 >>> from refurbish_tf import augment
 >>> partial_fn, final_fn = augment.split(
-...     [augment.rand_augment_layer(9), augment.rand_augment_layer(9),
-...      augment.random_crop(3), augment.random_flip()], at=2)
+...     [augment.rand_augment(num_layers=2, magnitude=9), augment.random_crop(3), augment.random_flip()], at=2)
 >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([8, 32, 32, 3], tf.uint8))
 >>> seeds = tf.data.Dataset.from_tensor_slices(tf.random.split([7, 0], 8))
 >>> partially_augmented = tf.data.Dataset.zip(images, seeds).map(lambda image, seed: partial_fn(image, seed=seed))
 
 This is the pipeline of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1. The `refurbish` stage
-takes the two functions and gives them seeds, the only source of their randomness. `auto_augment_layers` and
-`deep_auto_augment_layers` return layers to use in place of `rand_augment_layer`. `random_crop`, `random_flip`,
-`random_resized_crop`, `cutout` and `normalize` are for the final augmentation: adjacent ones run in one pass over the
-image, or over each image of a batch. `random_crop_and_flip_batch` does the usual ones for whole batches.
+takes the two functions and gives them seeds, the only source of their randomness. `rand_augment`, `auto_augment` and
+`deep_auto_augment` return lists of layers. Lists in a list of layers are flattened, so the example has four layers, two
+of which are partial augmentation. Adjacent layers of this module are one operation, which passes over the bytes of the
+image, or of each image of a batch, as few times as it can. `random_crop_and_flip_batch` does the usual final
+augmentation for whole batches.
 """
-from .auto_augment import auto_augment_layers
+from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .decoding import decode
 from .decoding import decode_and_crop
-from .deep_auto_augment import deep_auto_augment_layers
+from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout
 from .final_layers import normalize
 from .final_layers import random_crop
 from .final_layers import random_flip
 from .final_layers import random_resized_crop
-from .layers import rand_augment_layer
+from .final_layers import resize
 from .layers import seed_at
+from .rand_augment import rand_augment
 
 __all__ = [
-    "auto_augment_layers", "compose", "cutout", "decode_and_crop", "deep_auto_augment_layers", "normalize",
-    "rand_augment_layer", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at",
-    "split"]
+    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "normalize", "rand_augment",
+    "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]

@@ -1,18 +1,14 @@
 """AutoAugment: two layers that apply the two operations of one randomly drawn sub-policy."""
 from __future__ import annotations
 
-import collections
-import functools
-from typing import Any, Callable
+from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
-from . import layers
+from .policy_layer import PolicyLayer
+from .policy_layer import distortions_at
 
 # Cubuk et al., *AutoAugment*, CVPR 2019, appendix, Tables 7 and 9: 25 sub-policies of two operations, each with its
 # probability in tenths and, where it has one, its magnitude. ImageNet's last five repeat earlier ones, as published.
-_POLICIES = {
+POLICIES = {
     "cifar10": (
         (("invert", 1), ("contrast", 2, 6)),
         (("rotate", 7, 2), ("translate_x", 3, 9)),
@@ -68,31 +64,24 @@ _POLICIES = {
         (("equalize", 8), ("equalize", 6)),
     ),
 }
-# An operation is applied with a probability of whole tenths, half of them in either direction.
-_CELLS = 20
+# A sub-policy has so many equally likely numbers. Each stands for an operation in one direction, or for none: an operation
+# is applied with a probability of whole tenths, half of them in either direction.
+CELLS = 20
 
 
-class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_policy"])):
-  """The output of AutoAugment's first layer and the input of its second: the image, and the drawn sub-policy (int32).
-
-  `Dataset.map` unpacks plain tuples into arguments, but not this one, so it passes through a dataset in one piece.
-  """
-  __slots__ = ()
-
-
-def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
+def auto_augment(policy: str) -> list[Any]:
   """Returns the two layers of AutoAugment: the first and the second operation of one drawn sub-policy.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
   >>> partial_fn, final_fn = augment.split(
-  ...     [*augment.auto_augment_layers("cifar10"), augment.random_crop(4), augment.random_flip()], at=2)
+  ...     [*augment.auto_augment("cifar10"), augment.random_crop(4), augment.random_flip()], at=2)
   >>> partial_fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
   The first layer draws one of the policy's 25 sub-policies, each with the same probability, and applies its first
   operation with that operation's probability. The second layer does the same with the second operation of that
-  sub-policy. Magnitudes mean the same as in `rand_augment_layer(magnitude)`, with the values of the table, 0 to 9; if
+  sub-policy. Magnitudes mean the same as in `rand_augment(magnitude=...)`, with the values of the table, 0 to 9; if
   an operation has a sign, both are equally likely. `invert` has neither.
 
   Split behind both of them (`at=2` above), as the paper on refurbishing does. A split between them works, too: the
@@ -102,7 +91,7 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   cost of one more operation in each use. No layer can stand between the two.
 
   The policies are those of the paper's Tables 7 and 9. Magnitudes follow the authors' TensorFlow implementation, as in
-  `rand_augment_layer`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
+  `rand_augment`, so solarize and posterize get milder as the magnitude grows, and factors do not flip about 1.
   Torchvision and others read the tables differently there. The paper obtained the CIFAR-10 results with crop and flip,
   and Cutout after them; add these yourself.
 
@@ -111,7 +100,7 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
 
   Returns:
     A list of two functions for `compose` and `split`. The first, `layer(image, seed)`, takes the same arguments as the
-    layer that `rand_augment_layer` returns, and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
+    layer that `rand_augment` returns, and returns a named tuple of `image`, uint8 `[height, width, 3]`, and
     `sub_policy`, int32 `[]`. The second takes that named tuple in place of the image, and a seed, and returns the
     image, uint8 `[height, width, 3]`. They raise `TypeError` for another dtype and `ValueError` for another shape;
     `compose` and `split` raise `ValueError` for one without the other.
@@ -123,57 +112,28 @@ def auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
   whose layers Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial
   augmentation.
   """
-  if not isinstance(policy, str) or policy not in _POLICIES:
+  if not isinstance(policy, str) or policy not in POLICIES:
     raise ValueError(
-        f"policy of auto_augment_layers must be one of {sorted(_POLICIES)}, got {policy!r}. Pass the data set that is "
-        "most like yours: 'cifar10' for small images, else 'imagenet'.")
-  first_operations, second_operations = _operations(policy)
-
-  @tf.autograph.experimental.do_not_convert
-  def first(image, seed):
-    image, seed = layers.checked_image(image, "auto_augment_layers"), layers.checked_seed(seed, "auto_augment_layers")
-    cell = layers.draw([], len(_POLICIES[policy]) * _CELLS, seed)
-    return HalfAugmented(first_operations(cell, image), cell // _CELLS)
-
-  @tf.autograph.experimental.do_not_convert
-  def second(image, seed):
-    if not isinstance(image, HalfAugmented):
-      raise TypeError(
-          f"image of the second layer of auto_augment_layers must be what the first layer returned, got a "
-          f"{type(image).__name__}. Keep the two together, with nothing between them.")
-    image, sub_policy = image
-    image, seed = layers.checked_image(image, "auto_augment_layers"), layers.checked_seed(seed, "auto_augment_layers")
-    return second_operations(sub_policy * _CELLS + layers.draw([], _CELLS, seed), image)
-
-  # For the table of `rtf.recommend_split`.
-  first.__name__, second.__name__ = "auto_augment_first", "auto_augment_second"
-  # `compose` checks with these that the two stand together.
-  first.hands_on = second.takes_over = f"auto_augment_layers({policy!r})"
-  return [first, second]
+        f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
+        "yours: 'cifar10' for small images, else 'imagenet'.")
+  # `compose` checks with this that the two stand together.
+  whole = f"auto_augment({policy!r})"
+  return [PolicyLayer("auto_augment_first", *_outcomes(policy, 0), repr(policy), hands_on=whole, group=CELLS),
+          PolicyLayer("auto_augment_second", *_outcomes(policy, 1), repr(policy), takes_over=whole, group=CELLS)]
 
 
-@functools.lru_cache
-def _operations(policy):
-  """Returns the first and the second operations of the policy, as functions of a cell and an image.
-
-  A sub-policy has `_CELLS` equally likely cells. Each stands for an operation in one direction, or for no operation.
-  """
-  choices_at = [layers.distortions_at(magnitude / 10) for magnitude in range(10)]
-  graph_functions = {}
-
-  def operations(position):
-    choices, cells = [], []
-    for sub_policy in _POLICIES[policy]:
-      name, tenths, *magnitude = sub_policy[position]
-      identity = choices_at[0]["identity"][0]
-      for choice in choices_at[magnitude[0] if magnitude else 0][name]:
-        cells += [choice] * tenths
-      cells += [identity] * (_CELLS - 2 * tenths)
-    choices = list(dict.fromkeys(cells))
-    numbers = np.array([choices.index(choice) for choice in cells], np.int32)
-    for choice in choices:
-      graph_functions.setdefault(choice, tf.function(choice, autograph=False))
-    shared = [graph_functions[choice] for choice in choices]
-    return lambda cell, image: layers.switch(tf.gather(numbers, cell), choices, shared, image)
-
-  return operations(0), operations(1)
+def _outcomes(policy, place):
+  """The outcomes of the first or the second operation of all sub-policies, and their edges."""
+  outcomes, edges = [], []
+  for number, sub_policy in enumerate(POLICIES[policy]):
+    name, tenths, *magnitude = sub_policy[place]
+    positive, negative = distortions_at((magnitude[0] if magnitude else 0) / 10)[name]
+    shares = [(positive, 2 * tenths)] if negative is None else [(positive, tenths), (negative, tenths)]
+    end = number * CELLS
+    for parameter, share in shares:
+      end += share
+      outcomes.append((name, parameter))
+      edges.append(end)
+    outcomes.append(("identity", 0.0))
+    edges.append((number + 1) * CELLS)
+  return outcomes, edges

@@ -10,6 +10,7 @@ from . import final_layers
 from . import layers
 from .composition import image_of
 from .composition import with_image
+from .native_layers import Run
 
 
 def random_crop_and_flip_batch(
@@ -21,7 +22,7 @@ def random_crop_and_flip_batch(
   >>> import refurbish_tf as rtf
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> batched = rtf.augment.random_crop_and_flip_batch(4, mean=[0.491, 0.482, 0.447], std=[0.247, 0.243, 0.262])
-  >>> partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(9)])
+  >>> partial_fn = rtf.augment.compose([rtf.augment.rand_augment(1)])
   >>> train = images.refurbish(partial_fn, None, r=3).batch(4)
   >>> train.map(batched, tf.data.AUTOTUNE).element_spec[0]
   TensorSpec(shape=(None, 32, 32, 3), dtype=tf.float32, name=None)
@@ -64,7 +65,7 @@ def random_crop_and_flip_batch(
   normalization = _checked_normalization(mean, std, whose)
   if normalization is not None:
     drawn.append(final_layers.normalize(*normalization))
-  run = final_layers.Run([(layer, position) for position, layer in enumerate(drawn)], whose)
+  run = Run([(layer, position) for position, layer in enumerate(drawn)], whose)
 
   @tf.autograph.experimental.do_not_convert
   def crop_and_flip(images, *rest, seed=None):

@@ -8,19 +8,20 @@ from typing import Any, Callable, Sequence
 import tensorflow as tf
 
 from refurbish_tf._internal import tracing
-from .final_layers import MOST_LAYERS
-from .final_layers import FinalLayer
-from .final_layers import Run
+from . import masks as masking
 from .layers import checked_seed
 from .layers import seed_at
+from .native_layers import MOST_LAYERS
+from .native_layers import NativeLayer
+from .native_layers import Run
 
 
-def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> fn = augment.compose([augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()])
+  >>> fn = augment.compose([augment.rand_augment(1), augment.random_crop(4), augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -33,8 +34,26 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
   optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
   no checkpoint can hold.
 
+  Masks, such as the classes of pixels for segmentation, follow the image where it is cropped, flipped, resized or
+  distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise:
+
+  >>> fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize()], masks=("mask",))
+  >>> pair = fn({"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32)}, seed=[7, 0])
+  >>> pair["mask"].shape, int(tf.reduce_min(pair["mask"]))
+  (TensorShape([32, 32]), 0)
+
+  Only layers of `rtf.augment` move masks. Any other function among the layers gets the image alone. With masks it must
+  leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or
+  is a layer of Keras that moves pixels, such as `RandomFlip`, that is an error.
+
   Args:
-    layers: a list or tuple of at least one callable. The two of `auto_augment_layers` must stand together.
+    layers: a list or tuple of at least one callable. A list in place of one, such as a policy returns, stands for its
+      members, each with a position of its own. The two of `auto_augment` must stand together.
+    masks: the components that follow the image: names of a dict's entries, or positions in a tuple, of which the image
+      is the first, 0: `masks=(1,)` for `(image, mask, label)`. Each is `[height, width]` or `[height, width,
+      channels]`, of the height and width of the image, and of any integer dtype or bool; or a batch of these for a batch
+      of images. Components that are not named stay as they are, with `()` all of them. With None, a component that
+      looks like a mask is an error: of rank 2 or more, with the image's height and width.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -43,23 +62,26 @@ def compose(layers: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
     through. The layers decide which shapes and dtypes the image may have.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of callables. When the function is called: the seed has another dtype.
-    ValueError: `layers` is empty, or has only one of AutoAugment's two layers. When the function is called: the seed
-      has another shape, or a dict has no `"image"`.
+    TypeError: `layers` is not a list or tuple of callables, or `masks` not one of names and positions. When the
+      function is called: the seed or a mask has another dtype.
+    ValueError: `layers` is empty, has only one of AutoAugment's two layers, or has one that would not move masks. When
+      the function is called: the seed or a mask has another shape, there is no such mask, or no `"image"` in a dict, or
+      a component that looks like a mask is not named.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
   layers = checked_layers(layers, "compose")
-  return compose_part(layers, 0, len(layers))
+  return compose_part(layers, 0, len(layers), masking.checked_masks(masks, "compose"))
 
 
 def split(
-    layers: Sequence[Callable[..., Any]], at: int) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    layers: Sequence[Any], at: int,
+    masks: Sequence[str | int] | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> layers = [augment.rand_augment_layer(9), augment.random_crop(4), augment.random_flip()]
+  >>> layers = [augment.rand_augment(1), augment.random_crop(4), augment.random_flip()]
   >>> partial_fn, final_fn = augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
@@ -69,44 +91,89 @@ def split(
   so their seeds.
 
   Args:
-    layers: a list or tuple of at least one callable, as for `compose`.
-    at: a whole number from 1 to `len(layers)`: the number of layers whose result is cached. With `len(layers)`, nothing
-      is left for the final augmentation, and `final_fn` is None.
+    layers: a list or tuple of at least one callable, or of lists of them, as for `compose`.
+    at: the number of layers whose result is cached, a whole number from 1 to that of all layers, each member of a list
+      counted. With all, nothing is left for the final augmentation, and `final_fn` is None.
+    masks: as for `compose`.
 
   Returns:
     Two functions like the one that `compose` returns, or one of them and None.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of callables, or `at` is not a whole number.
-    ValueError: as for `compose`, or `at` is not between 1 and `len(layers)`.
+    TypeError: as for `compose`, or `at` is not a whole number.
+    ValueError: as for `compose`, or `at` is not between 1 and the number of layers.
 
   Implements the split into partial and final augmentation of Lee et al., *Refurbish Your Training Data*, USENIX ATC
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  at = _checked_at(at, len(layers))
-  return compose_part(layers, 0, at), compose_part(layers, at, len(layers)) if at < len(layers) else None
+  return _split(layers, _checked_at(at, len(layers)), masking.checked_masks(masks, "split"))
 
 
-def compose_part(layers, start, stop):
+def functions_of(partial, final, masks):
+  """The two functions of a stage, which are given as such, or as two lists of layers."""
+  if is_list(final) and not flattened(final):
+    final = None
+  if not is_list(partial) and not is_list(final):
+    if masks is not None:
+      raise TypeError(
+          f"masks of refurbish is for lists of layers, got {masks!r} and functions. Pass masks to compose or split of "
+          "rtf.augment, which make such functions, or lists of layers to refurbish.")
+    return partial, final
+  if not is_list(partial) or not is_list(final) and final is not None:
+    raise TypeError(
+        f"partial_fn and final_fn must be two functions or two lists of layers, got {partial!r} and {final!r}. Pass "
+        "rtf.augment.compose(layers) in place of the list, or put the function into a list.")
+  partial, final = flattened(partial), flattened(final or [])
+  if not partial:
+    raise ValueError(
+        "partial_fn must have at least one layer, got an empty list. To cache nothing, use rtf.augment.compose(layers) "
+        "in Dataset.map instead; to cache the elements as they are, pass a function that returns them.")
+  return _split(
+      checked_layers(partial + final, "refurbish"), len(partial), masking.checked_masks(masks, "refurbish"))
+
+
+def _split(layers, at, masks):
+  rest = compose_part(layers, at, len(layers), masks) if at < len(layers) else None
+  return compose_part(layers, 0, at, masks), rest
+
+
+def is_list(layers):
+  # A named tuple is not a list of layers.
+  return isinstance(layers, (list, tuple)) and not hasattr(layers, "_fields")
+
+
+def flattened(layers):
+  """The layers of nested lists."""
+  return [each for layer in layers for each in (flattened(layer) if is_list(layer) else [layer])]
+
+
+def compose_part(layers, start, stop, masks=None):
   """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split."""
   taking_seed = [tracing.signature_with_seed(layer) is not None for layer in layers]
   steps = _steps(layers, start, stop)
   # Layers that are given a seed; a run makes its own seeds.
   positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]
+  if masks:
+    for step in steps:
+      if not isinstance(step, Run):
+        masking.check_layer(layers[step], step)
 
   def apply(element, rest, seed):
     image = image_of(element)
+    following = masking.Following(masks, element, rest, image)
     seeds = _layer_seeds(seed, positions)
     for step in steps:
+      given = image
       if isinstance(step, Run):
-        image = step(image, seed)
+        image = following.through_run(step, image, seed)
       elif taking_seed[step]:
         image = layers[step](image, seed=seeds[step])
+        following.through_function(layers[step], step, given, image)
       else:
         image = layers[step](image)
-    element = with_image(element, image)
-    return (element, *rest) if rest else element
+        following.through_function(layers[step], step, given, image)
+    return following.beside(with_image(element, image))
 
   def with_seed(image, *rest, seed):
     return apply(image, rest, checked_seed(seed, "a composed function"))
@@ -125,10 +192,10 @@ def _steps(layers, start, stop):
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]
-    if run and (not isinstance(layer, FinalLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
+    if run and (not isinstance(layer, NativeLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
       steps.append(Run(run))
       run = []
-    if isinstance(layer, FinalLayer):
+    if isinstance(layer, NativeLayer):
       run.append((layer, position))
     else:
       steps.append(position)
@@ -161,9 +228,11 @@ def with_image(element, image):
 
 
 def checked_layers(layers, whose):
-  if not isinstance(layers, (list, tuple)):
+  """The layers of nested lists, as a tuple; raises unless they can be composed."""
+  if not is_list(layers):
     raise TypeError(
         f"layers of {whose} must be a list or tuple of functions, got {layers!r}. Put even a single layer into a list.")
+  layers = flattened(layers)
   if not layers:
     raise ValueError(
         f"layers of {whose} must have at least one layer, got an empty list. Without layers, leave the augmentation "
@@ -172,14 +241,14 @@ def checked_layers(layers, whose):
     if not callable(layer):
       raise TypeError(
           f"layers of {whose} must be callable as layer(image, seed) or layer(image), got {layer!r} at position "
-          f"{position}. Pass a function from an image to an image, such as random_flip().")
+          f"{position} of {len(layers)}. Pass a function from an image to an image, such as random_flip().")
   for position, (layer, following) in enumerate(zip([None, *layers], [*layers, None])):
     handed_on, taken_over = getattr(layer, "hands_on", None), getattr(following, "takes_over", None)
     if handed_on != taken_over:
       there = "second" if handed_on is None else "first"
       raise ValueError(
           f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
-          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment_layers(policy), ...].")
+          f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
   return tuple(layers)
 
 

@@ -1,31 +1,25 @@
 """Deep AutoAugment: each layer draws an operation and its magnitude from its own distribution."""
 from __future__ import annotations
 
-import functools
 import math
 import numbers
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from . import deep_auto_augment_policies as policies
-from . import distortions
-from . import final_layers
-from . import layers
-from .images import height_and_width
-from .images import rows_of
+from .policy_layer import PolicyLayer
 
-# The fill where a crop or a cutout removes the image: the mean colour of ImageNet.
-_MEAN_COLOR = np.array([125, 123, 114], np.uint8)
+# Draws are from 0 up to this.
+_END = 2**31 - 1
 
 
-def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
+def deep_auto_augment(policy: str | Sequence[Any]) -> list[Any]:
   """Returns the layers of Deep AutoAugment, each of which applies one operation drawn from its own distribution.
 
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
-  >>> layers = augment.deep_auto_augment_layers("cifar10")
+  >>> layers = augment.deep_auto_augment("cifar10")
   >>> len(layers)
   6
   >>> partial_fn, final_fn = augment.split(layers, at=2)
@@ -61,7 +55,7 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
       is none, and a number above 0. The probabilities of a layer add up to 1.
 
   Returns:
-    A list of functions `layer(image, seed)` like the one that `rand_augment_layer` returns.
+    A list of functions `layer(image, seed)` like those that `rand_augment` returns.
 
   Raises:
     TypeError: `policy` is neither a string nor a list or tuple.
@@ -69,138 +63,51 @@ def deep_auto_augment_layers(policy: str) -> list[Callable[..., Any]]:
 
   Implements Zheng et al., *Deep AutoAugment*, ICLR 2022, section 3, with the policies of their section 4.
   """
-  if isinstance(policy, str):
-    return _published_layers(policy)
-  if not isinstance(policy, (list, tuple)):
-    raise TypeError(
-        f"policy of deep_auto_augment_layers must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass "
-        "the name of the data set that is most like yours.")
-  if not policy:
-    raise ValueError(
-        f"policy of deep_auto_augment_layers must have at least one layer, got {policy!r}. Without layers, leave the "
-        "augmentation out.")
-  return [_layer(outcomes, position) for position, outcomes in enumerate(policy)]
+  return [_layer(outcomes, position) for position, outcomes in enumerate(outcomes_of(policy))]
 
 
 class _Operation(NamedTuple):
-  """An operation, with the values of its parameter, if it has one, at the magnitudes 0 and 12."""
-  function: Callable  # (image, parameter, seed) -> image
-  lowest: Optional[float] = None
-  highest: Optional[float] = None
+  """An operation of the native layers, with the values of its parameter at the magnitudes 0 and 12."""
+  name: str
+  lowest: float
+  highest: float | None = None  # None: it has no magnitude.
   signed: bool = False
-  whole: Callable = float
+  whole: Callable[[float], float] = float
 
 
 _LARGEST_MAGNITUDE = 12
-
-
-def _fixed(distortion):
-  return _Operation(lambda image, parameter, seed: distortion(image))
-
-
-def _graded(distortion, lowest, highest, **keywords):
-  return _Operation(lambda image, parameter, seed: distortion(image, parameter), lowest, highest, **keywords)
-
-
-def _mirrored(distortion, largest):
-  distortion = functools.partial(distortion, fill=0)
-  return _Operation(lambda image, parameter, seed: distortion(image, parameter), -largest, largest, signed=True)
-
-
-def _random(function):
-  # Another seed than the one that drew the operation, so that the draws are independent.
-  return _Operation(lambda image, parameter, seed: function(image, tf.bitwise.invert(seed)))
-
-
-def _crop(image, seed, padding):
-  """Pads with the mean colour and crops back at a random place."""
-  height, width = height_and_width(image)
-  color = _colors(width)
-  # The colour is subtracted, as padding with zeros is cheap, and added again. uint8 sums wrap around.
-  padded = tf.pad(rows_of(image) - color, [[padding, padding], [3 * padding, 3 * padding]])
-  corner = layers.draw([2], 2 * padding + 1, seed) * [1, 3]
-  return tf.reshape(tf.slice(padded, corner, [height, 3 * width]) + color, tf.shape(image))
-
-
-def _cutout(image, seed, width):
-  """Puts a square of the mean colour over a random place."""
-  height, image_width = height_and_width(image)
-  draws = layers.draw([2], 2**31 - 1, seed)
-  inside_rows = tf.abs(tf.range(height) - draws[0] % height) <= width // 2
-  inside_columns = tf.abs(tf.range(image_width) - draws[1] % image_width) <= width // 2
-  inside_columns = tf.repeat(tf.cast(inside_columns, tf.uint8), 3)
-  inside = tf.cast(inside_rows, tf.uint8)[:, tf.newaxis] * inside_columns
-  rows = rows_of(image)
-  return tf.reshape(rows + inside * (_colors(image_width) - rows), tf.shape(image))
-
-
-def _colors(width):
-  return tf.tile(_MEAN_COLOR, [width])
-
-
-def _resized_crop(image, seed):
-  """Resizes a random part of the image to the image's size, by bicubic interpolation (`Image.resize`).
-
-  Pillow's values may differ, as it rounds and clips after each of the two directions.
-  """
-  size = tf.cast(tf.shape(image)[:2], tf.float32)
-  height, width = size[0], size[1]
-  draws = tf.raw_ops.StatelessRandomUniform(shape=[4], seed=seed)
-  area = height * width * (0.08 + 0.92 * draws[0])
-  aspect_ratio = tf.exp(math.log(4 / 3) * (2 * draws[1] - 1))
-  drawn = tf.round(tf.sqrt(tf.stack([area / aspect_ratio, area * aspect_ratio])))
-  fits = tf.reduce_all((drawn <= size) & (drawn > 0))
-  largest = tf.minimum(size, tf.round(tf.stack([width, height]) * (4 / 3)))
-  part = tf.where(fits, drawn, largest)
-  corner = tf.floor(tf.where(fits, draws[2:], 0.5) * (size - part + tf.cast(fits, tf.float32)))
-  scale = size / part
-  resized = tf.raw_ops.ScaleAndTranslate(
-      images=image[tf.newaxis], size=tf.shape(image)[:2], scale=scale, translation=-corner * scale,
-      kernel_type="keyscubic", antialias=True)[0]
-  return tf.cast(tf.clip_by_value(tf.floor(resized + 0.5), 0.0, 255.0), tf.uint8)
-
-
 _OPERATIONS = {
-    "identity": _fixed(distortions.identity),
-    "shear_x": _mirrored(distortions.shear_x, 0.3),
-    "shear_y": _mirrored(distortions.shear_y, 0.3),
-    "translate_x": _mirrored(distortions.translate_x, 0.45),
-    "translate_y": _mirrored(distortions.translate_y, 0.45),
-    "rotate": _mirrored(distortions.rotate, 30.0),
-    "auto_contrast": _fixed(distortions.auto_contrast),
-    "invert": _fixed(distortions.invert),
-    "equalize": _fixed(distortions.equalize),
-    "solarize": _graded(distortions.solarize, 0.0, 256.0, whole=math.ceil),
-    "posterize": _graded(distortions.posterize, 4.0, 8.0, whole=math.floor),
-    "contrast": _graded(distortions.contrast, 0.1, 1.9),
-    "color": _graded(distortions.color, 0.1, 1.9),
-    "brightness": _graded(distortions.brightness, 0.1, 1.9),
-    "sharpness": _graded(distortions.sharpness, 0.1, 1.9),
-    "random_flip": _random(final_layers.random_flip()),
-    "random_crop_4": _random(functools.partial(_crop, padding=4)),
-    "random_cutout_16": _random(functools.partial(_cutout, width=16)),
-    "random_cutout_60": _random(functools.partial(_cutout, width=60)),
-    "random_resized_crop": _random(_resized_crop),
+    **{name: _Operation(name, 0.0) for name in ("identity", "auto_contrast", "invert", "equalize", "random_flip",
+                                                "random_resized_crop")},
+    **{name: _Operation(name, -largest, largest, signed=True) for name, largest in (
+        ("shear_x", 0.3), ("shear_y", 0.3), ("translate_x", 0.45), ("translate_y", 0.45), ("rotate", 30.0))},
+    **{name: _Operation(name, 0.1, 1.9) for name in ("contrast", "color", "brightness", "sharpness")},
+    "solarize": _Operation("solarize", 0.0, 256.0, whole=math.ceil),
+    "posterize": _Operation("posterize", 4.0, 8.0, whole=math.floor),
+    "random_crop_4": _Operation("random_crop", 4.0),
+    "random_cutout_16": _Operation("random_cutout", 16.0),
+    "random_cutout_60": _Operation("random_cutout", 60.0),
 }
 
 
-@functools.lru_cache
-def _graph_function(name):
-  """Returns the operation as a graph function.
-
-  All magnitudes and all layers share it, with the parameter as an input: there would be 130 functions otherwise, and
-  each costs one to two milliseconds whenever an iterator is made.
-  """
-  return tf.function(_OPERATIONS[name].function, autograph=False)
-
-
-def _published_layers(name):
-  tables = {"cifar10": policies.CIFAR, "imagenet": policies.IMAGENET}
-  if name not in tables:
+def outcomes_of(policy):
+  """Returns a list of `(operation, magnitude, probability)` for each layer; raises unless it is a policy."""
+  if isinstance(policy, str):
+    tables = {"cifar10": policies.CIFAR, "imagenet": policies.IMAGENET}
+    if policy not in tables:
+      raise ValueError(
+          f"policy of deep_auto_augment must be one of {sorted(tables)}, or a list of layers, got {policy!r}. Pass the "
+          "data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
+    return [_outcomes(table) for table in tables[policy]]
+  if not isinstance(policy, (list, tuple)):
+    raise TypeError(
+        f"policy of deep_auto_augment must be 'cifar10', 'imagenet' or a list of layers, got {policy!r}. Pass the name "
+        "of the data set that is most like yours.")
+  if not policy:
     raise ValueError(
-        f"policy of deep_auto_augment_layers must be one of {sorted(tables)}, or a list of layers, got {name!r}. Pass "
-        "the data set that is most like yours: 'cifar10' for small images, else 'imagenet'.")
-  return [_layer(_outcomes(table), position) for position, table in enumerate(tables[name])]
+        f"policy of deep_auto_augment must have at least one layer, got {policy!r}. Without layers, leave the "
+        "augmentation out.")
+  return [_checked_outcomes(outcomes, position) for position, outcomes in enumerate(policy)]
 
 
 def _outcomes(table):
@@ -218,45 +125,28 @@ def _outcomes(table):
 
 
 def _layer(outcomes, position):
-  names, parameters, probabilities = [], [], []
-  for name, magnitude, probability in _checked_outcomes(outcomes, position):
-    parameter = _parameter(_OPERATIONS[name], magnitude)
-    signed = _OPERATIONS[name].signed
-    for value in (parameter, -parameter) if signed else (parameter,):
-      names.append(name)
-      parameters.append(value)
-      probabilities.append(probability / (2 if signed else 1))
-  different_names = list(dict.fromkeys(names))
-  choices = [_OPERATIONS[name].function for name in different_names]
-  graph_functions = [_graph_function(name) for name in different_names]
-  numbers_of_choices = np.array([different_names.index(name) for name in names], np.int32)
-  parameters = np.array(parameters, np.float64)
+  drawn, probabilities = [], []
+  for name, magnitude, probability in outcomes:
+    operation = _OPERATIONS[name]
+    parameter = _parameter(operation, magnitude)
+    for value in (parameter, -parameter) if operation.signed else (parameter,):
+      drawn.append((operation.name, value))
+      probabilities.append(probability / (2 if operation.signed else 1))
   # An outcome has the whole numbers from the edge before it up to its own.
-  end = 2**31 - 1
-  edges = np.floor(np.cumsum(probabilities)[:-1] / sum(probabilities) * end).astype(np.int32)
-
-  @tf.autograph.experimental.do_not_convert
-  def deep_auto_augment(image, seed):
-    image = layers.checked_image(image, "deep_auto_augment_layers")
-    seed = layers.checked_seed(seed, "deep_auto_augment_layers")
-    outcome = tf.raw_ops.UpperBound(sorted_inputs=edges[np.newaxis], values=layers.draw([1, 1], end, seed))[0, 0]
-    return layers.switch(
-        tf.gather(numbers_of_choices, outcome), choices, graph_functions, image, tf.gather(parameters, outcome), seed)
-
-  # For the table of `rtf.recommend_split`.
-  deep_auto_augment.__name__ = f"deep_auto_augment_{position + 1}"
-  return deep_auto_augment
+  edges = np.floor(np.cumsum(probabilities) / sum(probabilities) * _END).astype(np.int64)
+  return PolicyLayer(
+      f"deep_auto_augment_{position + 1}", drawn, [*edges.tolist()[:-1], _END], fill=0, exact_turns=True)
 
 
 def _parameter(operation, magnitude):
-  if magnitude is None:
-    return 0.0
+  if operation.highest is None:
+    return operation.lowest
   share = magnitude / _LARGEST_MAGNITUDE
   return float(operation.whole(operation.lowest + (operation.highest - operation.lowest) * share))
 
 
 def _checked_outcomes(outcomes, position):
-  where = f"policy of deep_auto_augment_layers, layer {position}:"
+  where = f"policy of deep_auto_augment, layer {position}:"
   if not isinstance(outcomes, (list, tuple)) or not outcomes:
     raise ValueError(
         f"{where} {outcomes!r}; it must be a list of tuples (operation, magnitude, probability), at least one. Pass "
@@ -271,7 +161,7 @@ def _checked_outcomes(outcomes, position):
       raise ValueError(
           f"{where} the operation {name!r}; it must be one of {sorted(_OPERATIONS)}. For another one write your own "
           "layer: compose and split take any function layer(image, seed).")
-    if _OPERATIONS[name].lowest is None:
+    if _OPERATIONS[name].highest is None:
       if magnitude is not None:
         raise ValueError(f"{where} {outcome!r}; {name} has no magnitude. Pass None in its place.")
     elif not _is_real(magnitude) or not 0 <= magnitude <= _LARGEST_MAGNITUDE:

@@ -1,5 +1,7 @@
 #include "refurbish_tf/cc/image/draws.h"
 
+#include "refurbish_tf/cc/image/policy.h"
+
 namespace refurbish_tf {
 namespace {
 
@@ -14,10 +16,6 @@ inline uint64_t Finalize(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-inline int32_t Below(const ImageSeed& seed, uint64_t k, uint64_t end) {
-  return static_cast<int32_t>((seed.Word(k) * end) >> 32);
-}
-
 // A number in [0, 1), in units of 2^-31.
 inline int32_t Fraction(const ImageSeed& seed, uint64_t k) {
   return static_cast<int32_t>(seed.Word(k) >> 1);
@@ -26,7 +24,8 @@ inline int32_t Fraction(const ImageSeed& seed, uint64_t k) {
 }  // namespace
 
 ImageSeed::ImageSeed(int64_t first, int64_t second)
-    : key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
+    : numbers_{first, second},
+      key_(Finalize(Finalize(static_cast<uint64_t>(first) + kGolden) +
                     static_cast<uint64_t>(second))) {}
 
 std::array<int32_t, 2> ImageSeed::At(uint64_t index) const {
@@ -44,26 +43,36 @@ uint32_t ImageSeed::Word(uint64_t k) const {
       Finalize((key_ ^ kWords) + (k + 1) * kGolden) >> 32);
 }
 
+int32_t ImageSeed::Below(uint64_t k, uint64_t end) const {
+  return static_cast<int32_t>((Word(k) * end) >> 32);
+}
+
 void Draw(const LayerRun& run, const ImageSeed& seed, int32_t* draws) {
+  const int32_t* before = nullptr;
   for (const Layer& layer : run.layers()) {
     const int num_draws = layer.NumDraws();
     const ImageSeed own =
         layer.position < 0 ? seed : seed.SeedAt(layer.position);
     switch (layer.kind) {
       case LayerKind::kRandomCrop:
-        draws[0] = Below(own, 0, 2 * layer.padding + 1);
-        draws[1] = Below(own, 1, 2 * layer.padding + 1);
+        draws[0] = own.Below(0, 2 * layer.padding + 1);
+        draws[1] = own.Below(1, 2 * layer.padding + 1);
         break;
       case LayerKind::kRandomFlip:
-        draws[0] = Below(own, 0, 2);
+        draws[0] = own.Below(0, 2);
         break;
       case LayerKind::kRandomResizedCrop:
       case LayerKind::kCutout:
         for (int i = 0; i < num_draws; ++i) draws[i] = Fraction(own, i);
         break;
+      case LayerKind::kPolicy:
+        layer.policy->Draw(own.numbers(), before, draws);
+        break;
+      case LayerKind::kResize:
       case LayerKind::kNormalize:
         break;
     }
+    before = draws;
     draws += num_draws;
   }
 }

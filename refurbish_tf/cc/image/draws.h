@@ -25,8 +25,13 @@ class ImageSeed {
   ImageSeed SeedAt(uint64_t index) const;
   // The k-th random word of this seed.
   uint32_t Word(uint64_t k) const;
+  // The k-th word as a number below `end`.
+  int32_t Below(uint64_t k, uint64_t end) const;
+  // The seed itself.
+  const std::array<int64_t, 2>& numbers() const { return numbers_; }
 
  private:
+  std::array<int64_t, 2> numbers_;
   uint64_t key_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
 
 namespace refurbish_tf {
@@ -32,10 +33,20 @@ void BlendRows(const uint8_t* const* rows, const int16_t* weights,
 }
 
 template <int channels>
-void BlendColumns(const int16_t* from, const int32_t* start,
-                  const int16_t* weights, int64_t pairs, int64_t pixels,
-                  uint8_t* to) {
+void BlendColumns(const std::array<const int16_t*, 2>& from,
+                  const int32_t* start, const int16_t* weights, int64_t pairs,
+                  int64_t pixels, const std::array<uint8_t*, 2>& to) {
   plain::BlendColumns<channels>(from, start, weights, pairs, 0, pixels, to);
+}
+
+void SumRows(const uint8_t* from, int64_t count, const float* weights,
+             int64_t rows, float* to) {
+  plain::SumRows(from, 0, count, weights, rows, to);
+}
+
+void SumPixels(const float* from, const FloatSpans& spans, int64_t pixels,
+               uint8_t* to) {
+  plain::SumPixels(from, spans, 0, pixels, to);
 }
 
 uint32_t Bits(float value) {
@@ -57,13 +68,16 @@ Pattern::Pattern(const Normalization& normalization, int64_t channels) {
 }
 
 const PixelKernels& PlainKernels() {
-  static constexpr PixelKernels kKernels = {
+  static const PixelKernels kKernels = {
       Copy,
       {nullptr, Mirror<1>, nullptr, Mirror<3>, Mirror<4>},
       {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
        Normalize<plain::Float16>},
       BlendRows,
-      {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>}};
+      {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>},
+      SumRows,
+      SumPixels,
+      &PlainDistortions()};
   return kKernels;
 }
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "refurbish_tf/cc/image/layer.h"
 
@@ -31,6 +32,20 @@ inline constexpr int kWeightBits = 14;
 // Fraction bits of the values that a blend of rows makes.
 inline constexpr int kFractionBits = 7;
 
+struct DistortionKernels;
+
+// Place i of an output is the weighted sum of `count[i]` places of an input, from
+// `start[i]` on, summed up in this order in float32. Its weights begin at i *
+// `most`.
+struct FloatSpans {
+  int64_t most = 0;
+  std::vector<int32_t> start, count;
+  std::vector<float> weights;
+};
+
+// Floats that a sum of pixels may read beyond the last.
+inline constexpr int kFloatsBeyond = 1;
+
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
 
@@ -51,13 +66,23 @@ struct PixelKernels {
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
-  // The weighted sum of pixels of a row, as bytes. Indexed by the number of
-  // channels. There must be kWordsBeyond words to read after every pixel of a
-  // pair.
-  using BlendColumns = void (*)(const int16_t* from, const int32_t* start,
-                                const int16_t* weights, int64_t pairs,
-                                int64_t pixels, uint8_t* to);
+  // The weighted sums of pixels of two rows, as bytes: two have the addresses
+  // and the weights in common. Indexed by the number of channels. There must be
+  // kWordsBeyond words to read after every pixel of a pair.
+  using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,
+                                const int32_t* start, const int16_t* weights,
+                                int64_t pairs, int64_t pixels,
+                                const std::array<uint8_t*, 2>& to);
   std::array<BlendColumns, 5> blend_columns;
+
+  // The weighted sum of `rows` rows of `count` values.
+  void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
+                   int64_t rows, float* to);
+  // Weighted sums of pixels of three channels, rounded to bytes.
+  void (*sum_pixels)(const float* from, const FloatSpans& spans,
+                     int64_t pixels, uint8_t* to);
+
+  const DistortionKernels* distortions;
 };
 
 const PixelKernels& PlainKernels();

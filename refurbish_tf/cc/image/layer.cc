@@ -1,12 +1,14 @@
 #include "refurbish_tf/cc/image/layer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/arguments.h"
+#include "refurbish_tf/cc/image/policy.h"
 
 namespace refurbish_tf {
 namespace {
@@ -14,88 +16,6 @@ namespace {
 constexpr int64_t kMaxPadding = 16383;
 // The longest side that a crop is resized to.
 constexpr int64_t kMaxResized = 65535;
-
-// Parses the arguments of one layer. Each is asked for once; missing, malformed
-// and unknown arguments are errors.
-class Arguments {
- public:
-  explicit Arguments(absl::string_view text) : text_(text) {
-    for (absl::string_view word :
-         absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-      words_.push_back(word);
-    }
-  }
-
-  absl::string_view name() const {
-    return words_.empty() ? absl::string_view() : words_[0];
-  }
-
-  absl::string_view Text(absl::string_view key) {
-    for (size_t i = 1; i < words_.size(); ++i) {
-      const std::pair<absl::string_view, absl::string_view> argument =
-          absl::StrSplit(words_[i], absl::MaxSplits('=', 1));
-      if (argument.first == key) {
-        ++num_asked_for_;
-        return argument.second;
-      }
-    }
-    Fail(absl::StrCat(key, " is missing"));
-    return "";
-  }
-
-  int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest) {
-    const absl::string_view text = Text(key);
-    int64_t value;
-    if (!absl::SimpleAtoi(text, &value) || value < lowest || value > highest) {
-      Fail(absl::StrCat(key, " must be a whole number from ", lowest, " to ",
-                        highest));
-      return lowest;
-    }
-    return value;
-  }
-
-  bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
-
-  std::vector<double> Numbers(absl::string_view key) {
-    std::vector<double> values;
-    for (absl::string_view text : absl::StrSplit(Text(key), ',')) {
-      values.push_back(0);
-      if (!absl::SimpleAtod(text, &values.back()) ||
-          !std::isfinite(values.back())) {
-        Fail(absl::StrCat(key, " must consist of finite numbers"));
-      }
-    }
-    return values;
-  }
-
-  std::array<double, 2> Range(absl::string_view key) {
-    const std::vector<double> values = Numbers(key);
-    if (values.size() != 2 || !(values[0] > 0) || values[1] < values[0]) {
-      Fail(absl::StrCat(key,
-                        " must be two numbers above 0, the smaller one first"));
-      return {1, 1};
-    }
-    return {values[0], values[1]};
-  }
-
-  void Fail(absl::string_view why) {
-    if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat("Invalid layer '", text_, "': ", why, "."));
-    }
-  }
-
-  absl::Status Finish() {
-    if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
-    return status_;
-  }
-
- private:
-  const absl::string_view text_;
-  std::vector<absl::string_view> words_;
-  size_t num_asked_for_ = 0;
-  absl::Status status_;
-};
 
 // Joins the pieces to one text for each layer: only its first word has no
 // value.
@@ -115,6 +35,12 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
     }
   }
   return layers;
+}
+
+void ParseResize(Arguments& arguments, Layer* layer) {
+  layer->height = arguments.Integer("height", 1, kMaxResized);
+  layer->width = arguments.Integer("width", 1, kMaxResized);
+  layer->antialias = arguments.Boolean("antialias");
 }
 
 Normalization ParseNormalization(Arguments& arguments) {
@@ -162,6 +88,9 @@ int Layer::NumDraws() const {
       return 1;
     case LayerKind::kRandomResizedCrop:
       return 2 * kNumAttempts + 2;
+    case LayerKind::kPolicy:
+      return policy->num_draws();
+    case LayerKind::kResize:
     case LayerKind::kNormalize:
       return 0;
   }
@@ -192,14 +121,18 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
       layer.kind = LayerKind::kRandomFlip;
     } else if (name == "random_resized_crop") {
       layer.kind = LayerKind::kRandomResizedCrop;
-      layer.height = arguments.Integer("height", 1, kMaxResized);
-      layer.width = arguments.Integer("width", 1, kMaxResized);
+      ParseResize(arguments, &layer);
       layer.scale = arguments.Range("scale");
       layer.ratio = arguments.Range("ratio");
-      layer.antialias = arguments.Boolean("antialias");
+    } else if (name == "resize") {
+      layer.kind = LayerKind::kResize;
+      ParseResize(arguments, &layer);
     } else if (name == "cutout") {
       layer.kind = LayerKind::kCutout;
       layer.side = arguments.Integer("side", 1, kMaxSide);
+    } else if (name == "policy") {
+      layer.kind = LayerKind::kPolicy;
+      layer.policy = std::make_shared<Policy>(arguments);
     } else if (name == "normalize") {
       layer.kind = LayerKind::kNormalize;
       run.normalization_ = ParseNormalization(arguments);
@@ -225,6 +158,13 @@ absl::Status LayerRun::CheckChannels(int64_t channels) const {
         " channels, and the images have ", channels,
         ". There must be one number for all channels, or one for each."));
   }
+  if (channels != 3 &&
+      std::any_of(layers_.begin(), layers_.end(), [](const Layer& layer) {
+        return layer.kind == LayerKind::kPolicy;
+      })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "Policies need images with 3 channels, got ", channels, "."));
+  }
   return absl::OkStatus();
 }
 
@@ -237,7 +177,14 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
     }
   }
   for (const Layer& layer : layers_) {
-    if (layer.kind == LayerKind::kRandomResizedCrop) {
+    if (layer.kind == LayerKind::kPolicy) {
+      if (std::max(size.height, size.width) > Policy::kMaxSide) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "Policies need images with sides of at most ", Policy::kMaxSide,
+            " pixels, got ", size.height, " x ", size.width, "."));
+      }
+    } else if (layer.kind == LayerKind::kRandomResizedCrop ||
+               layer.kind == LayerKind::kResize) {
       size = {layer.height, layer.width};
     } else if (layer.kind == LayerKind::kRandomCrop && layer.reflects) {
       for (const int64_t side : {size.height, size.width}) {
@@ -256,15 +203,18 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
 absl::Status LayerRun::CheckDraws(const int32_t* draws) const {
   for (const Layer& layer : layers_) {
     const int num_draws = layer.NumDraws();
-    const int32_t highest =
-        layer.kind == LayerKind::kRandomCrop ? 2 * layer.padding
-        : layer.kind == LayerKind::kRandomFlip ? 1
-                                               : kMaxSide;
+    int64_t end = layer.kind == LayerKind::kRandomCrop ? 2 * layer.padding + 1
+                  : layer.kind == LayerKind::kRandomFlip ? 2
+                  : layer.kind == LayerKind::kPolicy     ? layer.policy->end()
+                                                         : kMaxSide + 1;
     for (int i = 0; i < num_draws; ++i) {
-      if (draws[i] < 0 || draws[i] > highest) {
+      if (draws[i] < 0 || draws[i] >= end) {
         return absl::InvalidArgumentError(absl::StrCat(
-            "A draw must be from 0 to ", highest, ", got ", draws[i],
+            "A draw must be from 0 to ", end - 1, ", got ", draws[i],
             ". Draws must come from the same layers as the pixels."));
+      }
+      if (i == 0 && layer.kind == LayerKind::kPolicy) {
+        end = layer.policy->At(draws[0]).EndOfMore();
       }
     }
     draws += num_draws;

@@ -1,13 +1,13 @@
-// The layers of a final augmentation, as the attributes of an op describe them.
-// Adjacent crops, flips, resized crops, cutouts and normalisations are one run
-// of layers and one op, which draws int32 numbers from the seed and applies
-// them to the image. Each half is an op of its own, too, so that draws can be
-// sent to where the pixels are.
+// The native layers, as the attributes of an op describe them. Adjacent ones
+// are one run of layers and one op, which draws int32 numbers from the seed and
+// applies them to the image. Each half is an op of its own, too, so that draws
+// can be sent to where the pixels are.
 #ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
 #define REFURBISH_TF_CC_IMAGE_LAYER_H_
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,11 +16,15 @@
 
 namespace refurbish_tf {
 
+class Policy;
+
 enum class LayerKind {
   kRandomCrop,
   kRandomFlip,
   kRandomResizedCrop,
+  kResize,
   kCutout,
+  kPolicy,
   kNormalize,
 };
 
@@ -37,12 +41,15 @@ struct Layer {
   // For a random crop.
   int64_t padding = 0;
   bool reflects = false;
-  // For a random resized crop.
+  // For a random resized crop and a resize.
   int64_t height = 0, width = 0;
-  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   bool antialias = false;
+  // For a random resized crop.
+  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   // For a cutout.
   int64_t side = 0;
+  // For a layer of a policy.
+  std::shared_ptr<const Policy> policy;
 
   int NumDraws() const;
 };

@@ -1,16 +1,18 @@
 #include "refurbish_tf/cc/image/painter.h"
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "refurbish_tf/cc/image/bicubic.h"
 #include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
 namespace {
+
+constexpr FillColor kBlack = {0, 0, 0, 0};
+// The mean of ImageNet, with which Deep AutoAugment fills.
+constexpr FillColor kMeanColor = {125, 123, 114, 0};
 
 int64_t BytesOf(ValueType type) {
   switch (type) {
@@ -25,40 +27,17 @@ int64_t BytesOf(ValueType type) {
   return 1;
 }
 
-// Adjacent columns, in bytes, for rows that lie in the same cutouts.
-struct Piece {
-  int64_t to, from, length, step;
-};
-
-using Pieces = absl::InlinedVector<Piece, 8>;
-
-Pieces PiecesOf(const Stretches& columns, uint64_t cutouts, int64_t channels) {
-  Pieces pieces;
-  int64_t to = 0;
-  for (const Stretch& stretch : columns) {
-    const int64_t length = stretch.length * channels;
-    const int64_t step = (stretch.cutouts & cutouts) != 0 ? 0 : stretch.step;
-    // The lowest place that is read.
-    const int64_t from =
-        (stretch.from - (step < 0 ? stretch.length - 1 : 0)) * channels;
-    pieces.push_back({to, from, length, step});
-    to += length;
-  }
-  return pieces;
-}
-
-// For few bytes in each of many rows: a call of memset would take longer.
-inline void Clear(uint8_t* to, int64_t length) {
-  if (length > 16) {
-    std::memset(to, 0, length);
-  } else if (length >= 8) {
-    std::memset(to, 0, 8);
-    std::memset(to + length - 8, 0, 8);
-  } else if (length >= 4) {
-    std::memset(to, 0, 4);
-    std::memset(to + length - 4, 0, 4);
-  } else {
-    for (int64_t i = 0; i < length; ++i) to[i] = 0;
+bool ReadsOtherPlaces(Distortion distortion) {
+  switch (distortion) {
+    case Distortion::kSharpness:
+    case Distortion::kRotate:
+    case Distortion::kShearX:
+    case Distortion::kShearY:
+    case Distortion::kTranslateX:
+    case Distortion::kTranslateY:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -73,80 +52,159 @@ Painter::Painter(const LayerRun& run, ImageSize size, int64_t channels,
       pattern_(run.normalization(), channels) {}
 
 void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
-  ImageSize size = size_;
-  std::optional<Plan> plan;
-  plan.emplace(size.height, size.width);
-  std::vector<uint8_t> resized;
-  const std::vector<Layer>& layers = run_.layers();
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer& layer = layers[i];
-    if (layer.kind != LayerKind::kRandomResizedCrop) {
-      plan->Add(layer, draws);
-      draws += layer.NumDraws();
-      continue;
-    }
-    Box box = ResizedCropBox(layer, draws, size);
-    std::vector<uint8_t> planned;
-    if (!plan->changes_nothing()) {
-      // Only the part that is resized.
-      plan->Cut(box.y, box.height, box.x, box.width);
-      planned.resize(box.height * box.width * channels_);
-      Rows(from, *plan, 0, box.height, planned.data());
-      from = planned.data();
-      size.width = box.width;
-      box.y = box.x = 0;
-    }
+  walk_.emplace(from, size_, channels_, kernels_);
+  for (const Layer& layer : run_.layers()) {
+    Add(layer, draws);
     draws += layer.NumDraws();
-    // Flips that follow only change where columns are put.
-    bool mirrored = false;
-    while (i + 1 < layers.size() &&
-           layers[i + 1].kind == LayerKind::kRandomFlip) {
-      mirrored ^= draws[0] != 0;
-      draws += layers[++i].NumDraws();
-    }
-    Resizer resizer(from, size.width, channels_, box, layer, mirrored,
-                    kernels_);
-    size = {layer.height, layer.width};
-    const auto make_rows = [&resizer](int64_t begin, int64_t count,
-                                      uint8_t* rows) {
-      resizer.Rows(begin, count, rows);
-    };
-    if (i + 1 == layers.size()) return Convert(size, make_rows, to);
-    std::vector<uint8_t> made(size.height * size.width * channels_);
-    resizer.Rows(0, size.height, made.data());
-    resized = std::move(made);
-    from = resized.data();
-    plan.emplace(size.height, size.width);
   }
-  if (run_.normalization().type != ValueType::kUint8 &&
-      plan->changes_nothing()) {
-    Convert(from, size.height * size.width * channels_, to);
-    return;
-  }
-  Convert(size, [this, from, &plan](int64_t begin, int64_t count,
-                                    uint8_t* rows) {
-    Rows(from, *plan, begin, count, rows);
-  }, to);
+  Finish(to);
 }
 
-template <class MakeRows>
-void Painter::Convert(ImageSize size, const MakeRows& make_rows, void* to) {
-  if (run_.normalization().type == ValueType::kUint8) {
-    make_rows(0, size.height, static_cast<uint8_t*>(to));
+template <class Step>
+void Painter::AddOrMakeFirst(const Step& step) {
+  if (step()) return;
+  Make();
+  step();
+}
+
+void Painter::Add(const Layer& layer, const int32_t* draws) {
+  const ImageSize size = walk_->size();
+  switch (layer.kind) {
+    case LayerKind::kRandomCrop: {
+      const int64_t y = draws[0] - layer.padding, x = draws[1] - layer.padding;
+      AddOrMakeFirst(
+          [&] { return walk_->Shift(y, x, layer.reflects, kBlack); });
+      return;
+    }
+    case LayerKind::kRandomFlip:
+      if (draws[0] != 0) walk_->Flip();
+      return;
+    case LayerKind::kCutout: {
+      const int64_t top = ((draws[0] * size.height) >> 31) - layer.side / 2;
+      const int64_t left = ((draws[1] * size.width) >> 31) - layer.side / 2;
+      const int64_t bottom = top + layer.side, right = left + layer.side;
+      AddOrMakeFirst(
+          [&] { return walk_->CutOut(top, bottom, left, right, kBlack); });
+      return;
+    }
+    case LayerKind::kRandomResizedCrop:
+    case LayerKind::kResize:
+      AddResize(ResizedCropBox(layer, draws, size),
+                {layer.height, layer.width}, layer.antialias);
+      return;
+    case LayerKind::kPolicy:
+      AddOutcome(*layer.policy, draws);
+      return;
+    case LayerKind::kNormalize:
+      return;
+  }
+}
+
+void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
+  const PolicyOutcome& outcome = policy.At(draws[0]);
+  const int64_t whole = static_cast<int64_t>(outcome.parameter);
+  const ImageSize size = walk_->size();
+  switch (outcome.random) {
+    case RandomOperation::kNone:
+      break;
+    case RandomOperation::kFlip:
+      if (draws[1] != 0) walk_->Flip();
+      return;
+    case RandomOperation::kCrop: {
+      const int64_t y = draws[1] - whole, x = draws[2] - whole;
+      AddOrMakeFirst([&] { return walk_->Shift(y, x, false, kMeanColor); });
+      return;
+    }
+    case RandomOperation::kCutout: {
+      const int64_t top = draws[1] % size.height - whole / 2;
+      const int64_t left = draws[2] % size.width - whole / 2;
+      const int64_t side = whole / 2 * 2 + 1;
+      AddOrMakeFirst([&] {
+        return walk_->CutOut(top, top + side, left, left + side, kMeanColor);
+      });
+      return;
+    }
+    case RandomOperation::kResizedCrop: {
+      Make();
+      const uint8_t* const image = walk_->memory();
+      uint8_t* const made = Fresh(size.height * walk_->row_bytes());
+      ResizeBicubic(image, size, BicubicBox(draws + 1, size), kernels_, made);
+      std::swap(memory_, other_memory_);
+      walk_.emplace(made, size, channels_, kernels_);
+      return;
+    }
+  }
+  const Distortion distortion = outcome.distortion.distortion;
+  if (distortion == Distortion::kIdentity) return;
+  if (ReadsOtherPlaces(distortion)) {
+    Make();
+    walk_->Distort(outcome.distortion, policy.fill());
     return;
   }
-  const int64_t row_bytes = size.width * channels_;
-  uint8_t band[kBand];
+  if (PixelStep::NeedsImage(distortion)) Make();
+  walk_->Add(PixelStep(outcome.distortion, walk_->memory(),
+                       size.height * size.width, kernels_));
+}
+
+void Painter::AddResize(Box box, ImageSize size, bool antialias) {
+  if (walk_->memory() == nullptr) {
+    // Only the part that is resized is made.
+    if (walk_->Cut(box)) box.y = box.x = 0;
+    Make();
+  }
+  walk_->Resize(box, size, antialias);
+}
+
+void Painter::Make() {
+  if (walk_->memory() != nullptr) return;
+  const ImageSize size = walk_->size();
+  const int64_t bytes = size.height * walk_->row_bytes();
+  uint8_t* const made = Fresh(bytes);
+  const int64_t row_bytes = walk_->row_bytes();
+  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
+  for (int64_t row = 0; row < size.height; row += at_once) {
+    walk_->Rows(row, std::min(at_once, size.height - row),
+                made + row * row_bytes, made + bytes);
+  }
+  std::swap(memory_, other_memory_);
+  walk_.emplace(made, size, channels_, kernels_);
+}
+
+// `other_memory_` is that of the image before the present one.
+uint8_t* Painter::Fresh(int64_t bytes) {
+  if (other_memory_.size < bytes) {
+    // Not initialised, as that would be another walk.
+    other_memory_.bytes.reset(new uint8_t[bytes]);
+    other_memory_.size = bytes;
+  }
+  return other_memory_.bytes.get();
+}
+
+void Painter::Finish(void* to) {
+  const bool converts = run_.normalization().type != ValueType::kUint8;
+  const ImageSize size = walk_->size();
+  const int64_t row_bytes = walk_->row_bytes();
+  const int64_t bytes = size.height * row_bytes;
+  if (const uint8_t* image = walk_->memory(); converts && image != nullptr) {
+    Convert(image, bytes, to);
+    return;
+  }
+  uint8_t band[Walk::kBand];
   uint8_t* rows = band;
-  if (row_bytes > kBand) {
+  if (converts && row_bytes > Walk::kBand) {
     if (long_row_ == nullptr) long_row_.reset(new uint8_t[row_bytes]);
     rows = long_row_.get();
   }
-  const int64_t at_once = std::max<int64_t>(1, kBand / row_bytes);
+  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
+  uint8_t* const to_bytes = static_cast<uint8_t*>(to);
   for (int64_t row = 0; row < size.height; row += at_once) {
     const int64_t count = std::min(at_once, size.height - row);
-    make_rows(row, count, rows);
-    to = Convert(rows, count * row_bytes, to);
+    if (converts) {
+      walk_->Rows(row, count, rows, rows + count * row_bytes);
+      to = Convert(rows, count * row_bytes, to);
+    } else {
+      walk_->Rows(row, count, to_bytes + row * row_bytes, to_bytes + bytes);
+    }
   }
 }
 
@@ -154,71 +212,6 @@ uint8_t* Painter::Convert(const uint8_t* from, int64_t count, void* to) const {
   const ValueType type = run_.normalization().type;
   kernels_.normalize[static_cast<int>(type)](from, count, pattern_, to);
   return static_cast<uint8_t*>(to) + count * BytesOf(type);
-}
-
-void Painter::Rows(const uint8_t* from, const Plan& plan, int64_t begin,
-                   int64_t count, uint8_t* to) const {
-  const int64_t row_bytes = plan.columns.size() * channels_;
-  const int64_t from_row_bytes = plan.image_width * channels_;
-  const int64_t pixel = channels_;
-  Pieces pieces;
-  std::optional<uint64_t> pieces_of;
-  int64_t at = 0;
-  for (const Stretch& stretch : plan.rows.stretches()) {
-    const int64_t first = std::max<int64_t>(begin - at, 0);
-    const int64_t rows = std::min(begin + count - at, stretch.length) - first;
-    at += stretch.length;
-    if (rows <= 0) continue;
-    uint8_t* const rows_to = to;
-    to += rows * row_bytes;
-    if (stretch.step == 0) {
-      std::memset(rows_to, 0, rows * row_bytes);
-      continue;
-    }
-    if (pieces_of != stretch.cutouts) {
-      pieces = PiecesOf(plan.columns.stretches(), stretch.cutouts, channels_);
-      pieces_of = stretch.cutouts;
-    }
-    const uint8_t* const rows_from =
-        from + (stretch.from + stretch.step * first) * from_row_bytes;
-    const int64_t from_stride = stretch.step * from_row_bytes;
-    // If all copied pieces move by the same distance, rows are copied whole,
-    // with what is between the pieces; that is cleared afterwards.
-    const Piece* copied_first = nullptr;
-    const Piece* copied_last = nullptr;
-    bool at_one_distance = stretch.step == 1 && from_row_bytes == row_bytes;
-    for (const Piece& piece : pieces) {
-      if (piece.step == 0) continue;
-      if (copied_first == nullptr) copied_first = &piece;
-      copied_last = &piece;
-      at_one_distance &= piece.step == 1 && piece.to - piece.from ==
-                                                copied_first->to -
-                                                    copied_first->from;
-    }
-    if (copied_first != nullptr && at_one_distance) {
-      kernels_.copy(rows_from + copied_first->from,
-                    (rows - 1) * row_bytes + copied_last->to +
-                        copied_last->length - copied_first->to,
-                    rows_to + copied_first->to);
-    }
-    for (const Piece& piece : pieces) {
-      uint8_t* const piece_to = rows_to + piece.to;
-      const uint8_t* const piece_from = rows_from + piece.from;
-      if (piece.step == 0) {
-        for (int64_t row = 0; row < rows; ++row) {
-          Clear(piece_to + row * row_bytes, piece.length);
-        }
-      } else if (piece.step < 0) {
-        kernels_.mirror[pixel](piece_from, from_stride, piece.length / pixel,
-                               rows, piece_to, row_bytes);
-      } else if (!at_one_distance) {
-        for (int64_t row = 0; row < rows; ++row) {
-          kernels_.copy(piece_from + row * from_stride, piece.length,
-                        piece_to + row * row_bytes);
-        }
-      }
-    }
-  }
 }
 
 }  // namespace refurbish_tf

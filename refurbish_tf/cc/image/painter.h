@@ -1,19 +1,17 @@
-// Applies a run of layers to an image.
-//
-// Crops, flips and cutouts are composed (`Plan`) before a pixel is touched, so
-// each output byte is written once, by copying, mirroring or clearing parts of
-// rows; if a normalisation follows, a band at a time, which is converted while
-// it is in the nearest cache. A resized crop is made row by row in words with 7
-// fraction bits.
+// Applies a run of layers to an image, in as few walks over its bytes as give
+// the same values (`Walk`). If a normalisation ends the run, a band of rows is
+// converted while it is in the nearest cache.
 #ifndef REFURBISH_TF_CC_IMAGE_PAINTER_H_
 #define REFURBISH_TF_CC_IMAGE_PAINTER_H_
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "refurbish_tf/cc/image/kernels.h"
 #include "refurbish_tf/cc/image/layer.h"
-#include "refurbish_tf/cc/image/plan.h"
+#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/walk.h"
 
 namespace refurbish_tf {
 
@@ -30,14 +28,22 @@ class Painter {
   void Paint(const uint8_t* from, const int32_t* draws, void* to);
 
  private:
-  // The size of a band, in bytes.
-  static constexpr int64_t kBand = 8192;
+  struct Memory {
+    std::unique_ptr<uint8_t[]> bytes;
+    int64_t size = 0;
+  };
 
-  // Writes rows of the image that a plan makes.
-  void Rows(const uint8_t* from, const Plan& plan, int64_t begin,
-            int64_t count, uint8_t* to) const;
-  template <class MakeRows>
-  void Convert(ImageSize size, const MakeRows& make_rows, void* to);
+  // Adds a step to the walk, or to the next one.
+  template <class Step>
+  void AddOrMakeFirst(const Step& step);
+  void Add(const Layer& layer, const int32_t* draws);
+  void AddOutcome(const Policy& policy, const int32_t* draws);
+  void AddResize(Box box, ImageSize size, bool antialias);
+  // Makes the image, so that the walk begins with it.
+  void Make();
+  // Memory for an image that does not hold the present one.
+  uint8_t* Fresh(int64_t bytes);
+  void Finish(void* to);
   uint8_t* Convert(const uint8_t* from, int64_t count, void* to) const;
 
   const LayerRun& run_;
@@ -45,6 +51,9 @@ class Painter {
   const int64_t channels_;
   const PixelKernels& kernels_;
   const Pattern pattern_;
+  std::optional<Walk> walk_;
+  // Images between two walks.
+  Memory memory_, other_memory_;
   std::unique_ptr<uint8_t[]> long_row_;
 };
 

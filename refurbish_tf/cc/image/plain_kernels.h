@@ -2,6 +2,9 @@
 #ifndef REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 #define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -59,20 +62,49 @@ inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
 }
 
 template <int channels>
-void BlendColumns(const int16_t* from, const int32_t* start,
-                  const int16_t* weights, int64_t pairs, int64_t begin,
-                  int64_t pixels, uint8_t* to) {
+void BlendColumns(const std::array<const int16_t*, 2>& from,
+                  const int32_t* start, const int16_t* weights, int64_t pairs,
+                  int64_t begin, int64_t pixels,
+                  const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
-  for (int64_t i = begin; i < pixels; ++i) {
-    const int16_t* const first = from + start[i] * channels;
-    for (int c = 0; c < channels; ++c) {
-      int32_t sum = 1 << (kShift - 1);
-      for (int64_t pair = 0; pair < pairs; ++pair) {
-        const int16_t* const weight = weights + 2 * (pair * pixels + i);
-        sum += first[2 * pair * channels + c] * weight[0];
-        sum += first[(2 * pair + 1) * channels + c] * weight[1];
+  for (int row = 0; row < 2; ++row) {
+    for (int64_t i = begin; i < pixels; ++i) {
+      const int16_t* const first = from[row] + start[i] * channels;
+      for (int c = 0; c < channels; ++c) {
+        int32_t sum = 1 << (kShift - 1);
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+          const int16_t* const weight = weights + 2 * (pair * pixels + i);
+          sum += first[2 * pair * channels + c] * weight[0];
+          sum += first[(2 * pair + 1) * channels + c] * weight[1];
+        }
+        to[row][i * channels + c] = static_cast<uint8_t>(sum >> kShift);
       }
-      to[i * channels + c] = static_cast<uint8_t>(sum >> kShift);
+    }
+  }
+}
+
+inline void SumRows(const uint8_t* from, int64_t begin, int64_t count,
+                    const float* weights, int64_t rows, float* to) {
+  for (int64_t i = begin; i < count; ++i) {
+    float sum = 0;
+    for (int64_t k = 0; k < rows; ++k) {
+      sum += weights[k] * static_cast<float>(from[k * count + i]);
+    }
+    to[i] = sum;
+  }
+}
+
+inline void SumPixels(const float* from, const FloatSpans& spans,
+                      int64_t begin, int64_t pixels, uint8_t* to) {
+  for (int64_t i = begin; i < pixels; ++i) {
+    const float* const weights = spans.weights.data() + i * spans.most;
+    for (int64_t c = 0; c < 3; ++c) {
+      float sum = 0;
+      for (int64_t k = 0; k < spans.count[i]; ++k) {
+        sum += weights[k] * from[(spans.start[i] + k) * 3 + c];
+      }
+      to[i * 3 + c] = static_cast<uint8_t>(
+          std::clamp(std::floor(sum + 0.5f), 0.0f, 255.0f));
     }
   }
 }

@@ -12,7 +12,7 @@ namespace refurbish_tf {
 
 // Consecutive places. They take `from`, `from + step`, ... of the input, or are
 // zero where `step` is 0.
-struct Stretch {
+struct Strip {
   int64_t length;
   int64_t from;
   int64_t step;
@@ -20,7 +20,7 @@ struct Stretch {
   uint64_t cutouts;
 };
 
-using Stretches = absl::InlinedVector<Stretch, 8>;
+using Strips = absl::InlinedVector<Strip, 8>;
 
 // The rows, or the columns.
 class Axis {
@@ -38,42 +38,48 @@ class Axis {
   void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
-  Stretches stretches() const;
+  Strips strips() const;
 
  private:
   // Appends `length` places of `old` from `begin` on.
-  void Append(const Stretches& old, int64_t begin, int64_t length,
+  void Append(const Strips& old, int64_t begin, int64_t length,
               uint64_t cutouts);
-  void AppendReversed(const Stretches& old, int64_t begin, int64_t length);
-  void Append(Stretch stretch);
-  // Empties the stretches, and returns what they were.
-  Stretches Take();
+  void AppendReversed(const Strips& old, int64_t begin, int64_t length);
+  void Append(Strip strip);
+  // Empties the strips, and returns what they were.
+  Strips Take();
 
   int64_t size_;
-  // Without reflections and cutouts, an axis is one stretch, `only_`, after
+  // Without reflections and cutouts, an axis is one strip, `only_`, after
   // `before_` zeros and before the rest of zeros. It is kept as such while
-  // `stretches_` is empty: a list of three would take as long as the pixels of
+  // `strips_` is empty: a list of three would take as long as the pixels of
   // a small image.
   int64_t before_ = 0;
-  Stretch only_;
-  Stretches stretches_;
+  Strip only_;
+  Strips strips_;
 };
 
-// Combines rows and columns: a pixel is zero if its row or column is, or if
+// Combines rows and columns: a pixel is empty if its row or column is, or if
 // both lie in the same cutout.
 struct Plan {
-  Plan(int64_t height, int64_t width)
-      : image_width(width), rows(height), columns(width) {}
+  explicit Plan(ImageSize size)
+      : image_width(size.width), rows(size.height), columns(size.width) {}
 
-  // Adds a crop, a flip or a cutout.
-  void Add(const Layer& layer, const int32_t* draws);
+  // Moves the image by this many pixels up and to the left.
+  void Shift(int64_t y, int64_t x, bool reflects);
+  void Flip();
+  // Empties rows [top, bottom) of columns [left, right).
+  void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right);
   // Crops the result to this part.
   void Cut(int64_t y, int64_t height, int64_t x, int64_t width);
-  bool changes_nothing() const { return num_layers == 0; }
 
-  const int64_t image_width;
+  ImageSize size() const { return {rows.size(), columns.size()}; }
+
+  int64_t image_width;
   Axis rows, columns;
-  int num_layers = 0;
+  bool changes_nothing = true;
+  // Whether there may be empty pixels.
+  bool has_empty = false;
   int num_cutouts = 0;
 };
 

@@ -110,11 +110,61 @@ absl::Status LayersShape(InferenceContext* c) {
   return MadeShape(c, *run, c->input(0));
 }
 
+absl::Status MaskShape(InferenceContext* c) {
+  const absl::StatusOr<LayerRun> run = RunOf(c);
+  if (!run.ok()) return run.status();
+  ShapeHandle masks = c->input(0), draws = c->input(1);
+  if (!c->RankKnown(masks) || !c->RankKnown(draws)) {
+    c->set_output(0, c->UnknownShape());
+    return absl::OkStatus();
+  }
+  const int batch = c->Rank(draws) == 2 ? 1 : 0;
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(masks, batch + 2, &masks));
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
+  const ImageSize size = {c->Value(c->Dim(masks, batch)),
+                          c->Value(c->Dim(masks, batch + 1))};
+  const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+  if (!made.ok()) return made.status();
+  TF_RETURN_IF_ERROR(
+      c->ReplaceDim(masks, batch, c->MakeDim(made->height), &masks));
+  TF_RETURN_IF_ERROR(
+      c->ReplaceDim(masks, batch + 1, c->MakeDim(made->width), &masks));
+  c->set_output(0, masks);
+  return absl::OkStatus();
+}
+
 absl::Status ResizedCropBoxShape(InferenceContext* c) {
   ShapeHandle shape;
   TF_RETURN_IF_ERROR(c->Merge(c->input(0), c->Vector(3), &shape));
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   c->set_output(0, c->Vector(4));
+  return absl::OkStatus();
+}
+
+absl::Status OtherImageFileShape(InferenceContext* c) {
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+  c->set_output(0, scalar);
+  return absl::OkStatus();
+}
+
+absl::Status DecodeAndCropShape(InferenceContext* c) {
+  ShapeHandle merged;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &merged));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 3, &merged));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 2));
+  bool resizes;
+  TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
+  ImageSize size = {LayerRun::kUnknown, LayerRun::kUnknown};
+  if (resizes) {
+    const absl::StatusOr<LayerRun> run = RunOf(c);
+    if (!run.ok()) return run.status();
+    const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+    if (!made.ok()) return made.status();
+    size = *made;
+  }
+  c->set_output(0, c->MakeShape({c->MakeDim(size.height),
+                                 c->MakeDim(size.width), c->MakeDim(3)}));
   return absl::OkStatus();
 }
 
@@ -171,6 +221,24 @@ REGISTER_OP("RefurbishTf>ImageLayers")
         "Applies a run of layers: `ImagePixels` with the `ImageDraws` of "
         "`seed`.");
 
+REGISTER_OP("RefurbishTf>ImageMask")
+    .Input("masks: T")
+    .Input("draws: int32")
+    .Input("image_shape: int32")
+    .Output("moved: T")
+    .Attr("layers: list(string)")
+    .Attr(
+        "T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
+    .SetShapeFn(MaskShape)
+    .Doc(R"doc(
+Moves a mask, or each of a batch, as `ImagePixels` with these draws moves its image.
+
+Pixels are the nearest ones, or 0 from outside the image.
+
+masks: [height, width] or [height, width, channels]; in a batch [batch, ...].
+image_shape: the shape of the image, or of the batch of images.
+)doc");
+
 REGISTER_OP("RefurbishTf>ResizedCropBox")
     .Input("shape: int32")
     .Input("seed: Tseed")
@@ -183,6 +251,32 @@ The box that a random resized crop takes from an image: [top, left, height, widt
 
 shape: the image's, [height, width, channels].
 layers: the random resized crop, alone.
+)doc");
+
+REGISTER_OP("RefurbishTf>OtherImageFile")
+    .Input("file: string")
+    .Output("other: string")
+    .SetShapeFn(OtherImageFileShape)
+    .Doc(
+        "The bytes of a file that is a PNG, a GIF or a BMP; else those of a "
+        "BMP of one pixel, which costs nothing to decode.");
+
+REGISTER_OP("RefurbishTf>DecodeAndCrop")
+    .Input("file: string")
+    .Input("decoded: uint8")
+    .Input("seed: Tseed")
+    .Output("image: uint8")
+    .Attr("layers: list(string)")
+    .Attr("resizes: bool")
+    .Attr("Tseed: {int32, int64}")
+    .SetShapeFn(DecodeAndCropShape)
+    .Doc(R"doc(
+Decodes a part of an image file, and resizes it.
+
+decoded: what `OtherImageFile` of the file holds, decoded whole; used unless the file is
+a JPEG, of which only the part is decoded, and smaller where that is enough.
+layers: one random resized crop, or a resize, which takes the whole image.
+resizes: false to take only the part of the layer, at its full size.
 )doc");
 
 }  // namespace

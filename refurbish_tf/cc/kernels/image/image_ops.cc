@@ -1,7 +1,7 @@
 // The ops of a run of layers: their draws, the pixels, and both in one.
 //
-// Adjacent layers of crop, flip, resized crop, cutout and normalization are one
-// op, which draws int32 numbers from the seed and applies them to the image.
+// Adjacent native layers are one op, which draws int32 numbers from the seed and
+// applies them to the image.
 // Draws and pixels are ops of their own, too, so that draws can be sent to
 // where the pixels are. Image b of a batch has the seed `seed_at(seed, b)`, and
 // a layer of `compose` has `seed_at(., position)` of that, so the draws do not
@@ -19,9 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -32,34 +34,6 @@ namespace {
 
 // Waking a thread pays only if it reads and writes at least so much.
 constexpr int64_t kBytesForAThread = 1 << 18;
-
-absl::Status ParseSeed(const Tensor& tensor, std::optional<ImageSeed>* seed) {
-  if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`seed` must be of shape [2], got ",
-                     tensor.shape().DebugString(), "."));
-  }
-  if (tensor.dtype() == tensorflow::DT_INT32) {
-    const auto values = tensor.vec<int32_t>();
-    seed->emplace(values(0), values(1));
-  } else {
-    const auto values = tensor.vec<int64_t>();
-    seed->emplace(values(0), values(1));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParseLayers(OpKernelConstruction* ctx,
-                         std::optional<LayerRun>* run) {
-  std::vector<std::string> texts;
-  if (absl::Status status = ctx->GetAttr("layers", &texts); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<LayerRun> parsed = LayerRun::Parse(texts);
-  if (!parsed.ok()) return parsed.status();
-  *run = *std::move(parsed);
-  return absl::OkStatus();
-}
 
 // Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
@@ -305,6 +279,84 @@ class LayersOp : public ImageOp {
   using Draws = absl::InlinedVector<int32_t, 64>;
 };
 
+// Moves masks as `ImagePixels` moves their images.
+class MaskOp : public OpKernel {
+ public:
+  explicit MaskOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const Tensor& masks = ctx->input(0);
+    const Tensor& draws = ctx->input(1);
+    const Tensor& image_shape = ctx->input(2);
+    const int batch = draws.dims() == 2 ? 1 : 0;
+    OP_REQUIRES(
+        ctx,
+        (draws.dims() == 1 || draws.dims() == 2) &&
+            draws.dim_size(batch) == run_->num_draws() &&
+            (masks.dims() == batch + 2 || masks.dims() == batch + 3) &&
+            (batch == 0 || draws.dim_size(0) == masks.dim_size(0)),
+        absl::InvalidArgumentError(absl::StrCat(
+            "`masks` must be of shape [height, width] or [height, width, "
+            "channels] for `draws` of shape [", run_->num_draws(),
+            "], or have one more dimension of the same size in front of both; "
+            "got ", masks.shape().DebugString(), " and ",
+            draws.shape().DebugString(), ".")));
+    const ImageSize size = {masks.dim_size(batch), masks.dim_size(batch + 1)};
+    const int dims = static_cast<int>(image_shape.NumElements());
+    OP_REQUIRES(
+        ctx,
+        dims >= 3 && image_shape.vec<int32_t>()(dims - 3) == size.height &&
+            image_shape.vec<int32_t>()(dims - 2) == size.width,
+        absl::InvalidArgumentError(absl::StrCat(
+            "Masks must have the height and width of their images, got ",
+            masks.shape().DebugString(), " for images of shape ",
+            image_shape.SummarizeValue(4), ".")));
+    const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
+    OP_REQUIRES_OK(ctx, made.status());
+    OP_REQUIRES(ctx, size.height * size.width <= MaskPlaces::kMost,
+                absl::InvalidArgumentError(
+                    absl::StrCat("Masks must have at most ", MaskPlaces::kMost,
+                                 " pixels, got ", size.height, " x ",
+                                 size.width, ".")));
+    const int32_t* drawn = draws.flat<int32_t>().data();
+    const int64_t count = batch == 1 ? masks.dim_size(0) : 1;
+    for (int64_t i = 0; i < count; ++i) {
+      OP_REQUIRES_OK(ctx, run_->CheckDraws(drawn + i * run_->num_draws()));
+    }
+    TensorShape shape = masks.shape();
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch, made->height));
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch + 1, made->width));
+    Tensor* output;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
+    if (output->NumElements() == 0) return;
+    const int64_t from_bytes = masks.TotalBytes() / count;
+    const int64_t to_bytes = output->TotalBytes() / count;
+    const int64_t pixel_bytes = from_bytes / (size.height * size.width);
+    const auto* from =
+        reinterpret_cast<const uint8_t*>(masks.tensor_data().data());
+    auto* to = reinterpret_cast<uint8_t*>(
+        const_cast<char*>(output->tensor_data().data()));
+    for (int64_t i = 0; i < count; ++i) {
+      try {
+        const MaskPlaces places(*run_, size, drawn, BestKernels());
+        places.Move(from, pixel_bytes, to);
+      } catch (const std::bad_alloc&) {
+        ctx->SetStatus(absl::ResourceExhaustedError(
+            "Out of memory for a mask. Pass smaller ones."));
+        return;
+      }
+      from += from_bytes;
+      to += to_bytes;
+      drawn += run_->num_draws();
+    }
+  }
+
+ private:
+  std::optional<LayerRun> run_;
+};
+
 // The box that a random resized crop takes from an image of a given size.
 class ResizedCropBoxOp : public OpKernel {
  public:
@@ -355,6 +407,8 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImagePixels").Device(DEVICE_CPU),
                         PixelsOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageLayers").Device(DEVICE_CPU),
                         LayersOp);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageMask").Device(DEVICE_CPU),
+                        MaskOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ResizedCropBox").Device(DEVICE_CPU),
                         ResizedCropBoxOp);
 

@@ -1,0 +1,49 @@
+"""Layers that each apply one of several operations: those of RandAugment, AutoAugment and Deep AutoAugment."""
+from .native_layers import DrawingLayer
+
+# AutoAugment moves images of 331 x 331 by up to 150 pixels. A fraction means the same at every size.
+_LARGEST_TRANSLATION = 150 / 331
+# Where a geometric distortion uncovers the outside of the image: AutoAugment's grey.
+_FILL = 128
+
+
+class PolicyLayer(DrawingLayer):
+  """A layer that does `outcomes[i]` if it draws a number below `edges[i]`, and not below the edge before.
+
+  Args:
+    name: of the layer.
+    outcomes: pairs of the name of an operation and its parameter.
+    edges: a whole number for each, in rising order. The last one is the end of what is drawn.
+    shown: the arguments of the function that made the layer, as text.
+    hands_on, takes_over: for AutoAugment's first and second layer, what `compose` must find equal.
+    group: how many numbers a sub-policy of AutoAugment has.
+    fill: what a geometric distortion fills with.
+    exact_turns: whether cosine and sine of a rotation are taken as they are, not rounded as by Pillow.
+  """
+
+  def __init__(self, name, outcomes, edges, shown="", *, hands_on=None, takes_over=None, group=1, fill=_FILL,
+               exact_turns=False):
+    self.hands_on, self.takes_over, self.group = hands_on, takes_over, group
+    names, parameters = zip(*outcomes)
+    lists = {"operations": names, "parameters": map(repr, parameters), "edges": map(str, edges)}
+    texts = [f"{key}={','.join(values)}" for key, values in lists.items()]
+    super().__init__(
+        name, f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d} {' '.join(texts)}",
+        shown, kind="policy", colors_only=True)
+
+
+def distortions_at(level):
+  """Returns a dict from the name of a distortion to its parameter at a level from 0 to 1, in either direction.
+
+  The second of the two values is None if there is only one direction.
+  """
+  factor = 0.1 + 1.8 * level
+  unsigned = {
+      "identity": 0.0, "auto_contrast": 0.0, "equalize": 0.0, "invert": 0.0, "color": factor, "contrast": factor,
+      "brightness": factor, "sharpness": factor, "solarize": int(256 * level), "posterize": max(1, int(4 * level))}
+  largest = {
+      "rotate": 30, "shear_x": 0.3, "shear_y": 0.3, "translate_x": _LARGEST_TRANSLATION,
+      "translate_y": _LARGEST_TRANSLATION}
+  return {
+      **{name: (parameter, None) for name, parameter in unsigned.items()},
+      **{name: (limit * level, -limit * level) for name, limit in largest.items()}}

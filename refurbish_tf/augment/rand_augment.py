@@ -1,0 +1,88 @@
+"""RandAugment: layers that each apply one of 14 distortions."""
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from .policy_layer import PolicyLayer
+from .policy_layer import distortions_at
+
+
+def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
+  """Returns layers that each apply one of RandAugment's 14 distortions, all with the same probability.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> fn = augment.compose(augment.rand_augment(num_layers=2, magnitude=9))
+  >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
+  TensorShape([32, 32, 3])
+
+  `num_layers` and `magnitude` are the N and M of the paper. The layers are the same, and each draws by itself, so
+  a split between them is a split like any other.
+
+  The magnitude sets how far every distortion goes, as in the reference implementation of RandAugment:
+
+  | Distortion                             | Parameter                      | At M = 9       | Sign   |
+  | -------------------------------------- | ------------------------------ | -------------- | ------ |
+  | identity, auto_contrast, equalize      | none                           |                |        |
+  | rotate                                 | 30 degrees * M / 10            | 27 degrees     | random |
+  | shear_x, shear_y                       | 0.3 * M / 10                   | 0.27           | random |
+  | translate_x, translate_y               | 150 / 331 of the side * M / 10 | 41 % of a side | random |
+  | color, contrast, brightness, sharpness | factor 0.1 + 1.8 * M / 10      | 1.72           |        |
+  | solarize                               | threshold int(256 * M / 10)    | 230            |        |
+  | posterize                              | bits max(1, int(4 * M / 10))   | 3              |        |
+
+  As there, the factor grows with M from weakening (0) over no change (5) to strengthening (10) and has no random
+  direction, and solarize and posterize get milder as M grows. Two things differ: translation is proportional to the
+  image, not 100 pixels for every size, and posterize keeps at least one bit, while the reference keeps none below M =
+  2.5 and returns a black image.
+
+  Args:
+    num_layers: a whole number of at least 1, at most 64.
+    magnitude: a real number from 0 to 10. The papers take 9 for ImageNet and 10 for CIFAR-10.
+
+  Returns:
+    A list of functions `layer(image, seed)` of an image, uint8 `[height, width, 3]`, or of a batch of them, `[batch,
+    height, width, 3]`, with sides of 1 to 32767 pixels, known while tracing or not, and a seed, int32 or int64 `[2]` as
+    for `tf.random.stateless_uniform`. They return the same shape and dtype, the same for the same image and seed. Image b
+    of a batch gets the seed `seed_at(seed, b)`. They raise `TypeError` for another dtype and `ValueError` for another
+    shape. Like the layer that `random_crop` returns they have `draws(seed, batch_size=None)`, one number from 0 to 27
+    for the distortion and its sign, and `pixels(image, draws)`.
+
+  Raises:
+    TypeError: an argument is of the wrong type.
+    ValueError: an argument is out of range.
+
+  Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
+  *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
+  """
+  if isinstance(num_layers, bool) or not isinstance(num_layers, numbers.Integral):
+    raise TypeError(f"num_layers of rand_augment must be a whole number from 1 to 64, got {num_layers!r}. Pass an int, such as 2.")
+  if not 1 <= num_layers <= 64:
+    raise ValueError(
+        f"num_layers of rand_augment must be a whole number from 1 to 64, got {num_layers!r}. Without layers, leave the "
+        "augmentation out.")
+  magnitude = _checked_magnitude(magnitude)
+  return [_layer(magnitude) for _ in range(num_layers)]
+
+
+def _layer(magnitude):
+  pairs = distortions_at(magnitude / 10)
+  del pairs["invert"]
+  unsigned = [(name, positive) for name, (positive, negative) in pairs.items() if negative is None]
+  signed = {name: pair for name, pair in pairs.items() if pair[1] is not None}
+  # There are two outcomes for every distortion, which differ in the sign if there is one. So the sign needs no draw.
+  outcomes = unsigned + unsigned + [(name, pair[sign]) for sign in (0, 1) for name, pair in signed.items()]
+  return PolicyLayer("rand_augment", outcomes, range(1, len(outcomes) + 1), f"magnitude={magnitude:g}")
+
+
+def _checked_magnitude(magnitude):
+  if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
+    raise TypeError(
+        f"magnitude of rand_augment must be a real number from 0 to 10, got {magnitude!r}. Pass a Python number, "
+        "such as 9.")
+  if not 0 <= magnitude <= 10:
+    raise ValueError(
+        f"magnitude of rand_augment must be a real number from 0 to 10, got {magnitude!r}. Pass 9 for the "
+        "strength that the papers use for ImageNet, 10 for that for CIFAR-10.")
+  return float(magnitude)

@@ -1,0 +1,81 @@
+#include "refurbish_tf/cc/image/arguments.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace refurbish_tf {
+
+Arguments::Arguments(absl::string_view text) : text_(text) {
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    words_.push_back(word);
+  }
+}
+
+absl::string_view Arguments::Text(absl::string_view key) {
+  for (size_t i = 1; i < words_.size(); ++i) {
+    const std::pair<absl::string_view, absl::string_view> argument =
+        absl::StrSplit(words_[i], absl::MaxSplits('=', 1));
+    if (argument.first == key) {
+      ++num_asked_for_;
+      return argument.second;
+    }
+  }
+  Fail(absl::StrCat(key, " is missing"));
+  return "";
+}
+
+std::vector<absl::string_view> Arguments::Texts(absl::string_view key) {
+  return absl::StrSplit(Text(key), ',');
+}
+
+int64_t Arguments::Integer(absl::string_view key, int64_t lowest,
+                           int64_t highest) {
+  const absl::string_view text = Text(key);
+  int64_t value;
+  if (!absl::SimpleAtoi(text, &value) || value < lowest || value > highest) {
+    Fail(absl::StrCat(key, " must be a whole number from ", lowest, " to ",
+                      highest));
+    return lowest;
+  }
+  return value;
+}
+
+std::vector<double> Arguments::Numbers(absl::string_view key) {
+  std::vector<double> values;
+  for (absl::string_view text : Texts(key)) {
+    values.push_back(0);
+    if (!absl::SimpleAtod(text, &values.back()) ||
+        !std::isfinite(values.back())) {
+      Fail(absl::StrCat(key, " must consist of finite numbers"));
+    }
+  }
+  return values;
+}
+
+std::array<double, 2> Arguments::Range(absl::string_view key) {
+  const std::vector<double> values = Numbers(key);
+  if (values.size() != 2 || !(values[0] > 0) || values[1] < values[0]) {
+    Fail(absl::StrCat(key,
+                      " must be two numbers above 0, the smaller one first"));
+    return {1, 1};
+  }
+  return {values[0], values[1]};
+}
+
+void Arguments::Fail(absl::string_view why) {
+  if (status_.ok()) {
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("Invalid layer '", text_, "': ", why, "."));
+  }
+}
+
+absl::Status Arguments::Finish() {
+  if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
+  return status_;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,46 @@
+// The arguments of one layer, `name argument=value ...`, as the attribute of an
+// op gives them.
+#ifndef REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_
+#define REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace refurbish_tf {
+
+// Each argument is asked for once; missing, malformed and unknown arguments are
+// errors, which `Finish` returns.
+class Arguments {
+ public:
+  // `text` must outlive this.
+  explicit Arguments(absl::string_view text);
+
+  absl::string_view name() const {
+    return words_.empty() ? absl::string_view() : words_[0];
+  }
+
+  absl::string_view Text(absl::string_view key);
+  std::vector<absl::string_view> Texts(absl::string_view key);
+  int64_t Integer(absl::string_view key, int64_t lowest, int64_t highest);
+  bool Boolean(absl::string_view key) { return Integer(key, 0, 1) != 0; }
+  std::vector<double> Numbers(absl::string_view key);
+  std::array<double, 2> Range(absl::string_view key);
+
+  void Fail(absl::string_view why);
+  absl::Status Finish();
+
+ private:
+  const absl::string_view text_;
+  std::vector<absl::string_view> words_;
+  size_t num_asked_for_ = 0;
+  absl::Status status_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_

@@ -1,0 +1,107 @@
+#include "refurbish_tf/cc/image/bicubic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int64_t kRgb = 3;
+constexpr float kRadius = 2;
+
+float Keys(float x) {
+  if (x >= 2) return 0;
+  if (x >= 1) return ((-0.5f * x + 2.5f) * x - 4.0f) * x + 2.0f;
+  return ((1.5f * x - 2.5f) * x) * x + 1.0f;
+}
+
+// For each place of the output, the places of the input that make it.
+FloatSpans SpansOf(int64_t size, float part, float corner) {
+  const float scale = static_cast<float>(size) / part;
+  // As the operation gets its arguments, before it inverts them.
+  const float translation = -corner * scale;
+  const float inverse = static_cast<float>(1.0 / scale);
+  const float offset = -inverse * translation;
+  const float kernel_scale = std::max(inverse, 1.0f);
+  const float one_over_scale = 1.0f / kernel_scale;
+  const float reach = kRadius * kernel_scale;
+  FloatSpans spans;
+  spans.most = std::min<int64_t>(2 * std::ceil(reach) + 1, size);
+  spans.start.assign(size, 0);
+  spans.count.assign(size, 0);
+  spans.weights.resize(size * spans.most);
+  for (int64_t place = 0; place < size; ++place) {
+    const float middle = (static_cast<float>(place) + 0.5f) * inverse + offset;
+    if (middle < 0 || middle > static_cast<float>(size)) continue;
+    const int64_t first = std::clamp<int64_t>(
+        static_cast<int64_t>(std::ceil(middle - reach - 0.5f)), 0, size - 1);
+    const int64_t last = std::clamp<int64_t>(
+        static_cast<int64_t>(std::floor(middle + reach - 0.5f)), 0,
+        std::min(size, first + spans.most) - 1);
+    float* const weights = spans.weights.data() + place * spans.most;
+    float total = 0;
+    for (int64_t source = first; source <= last; ++source) {
+      const float distance = static_cast<float>(source) + 0.5f - middle;
+      const float weight = Keys(std::abs(distance * one_over_scale));
+      weights[source - first] = weight;
+      total += weight;
+    }
+    if (!(std::abs(total) >= 1000 * std::numeric_limits<float>::min())) {
+      continue;
+    }
+    const float one_over_total = 1.0f / total;
+    spans.start[place] = static_cast<int32_t>(first);
+    spans.count[place] = static_cast<int32_t>(last - first + 1);
+    for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
+  }
+  return spans;
+}
+
+}  // namespace
+
+FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
+  const auto unit = [draws](int i) {
+    return static_cast<float>(draws[i]) / (1 << 23);
+  };
+  const float height = static_cast<float>(size.height);
+  const float width = static_cast<float>(size.width);
+  const float area = height * width * (0.08f + 0.92f * unit(0));
+  const float aspect = std::exp(static_cast<float>(std::log(4.0 / 3)) *
+                                (2 * unit(1) - 1));
+  FloatBox box;
+  box.height = std::nearbyint(std::sqrt(area / aspect));
+  box.width = std::nearbyint(std::sqrt(area * aspect));
+  const bool fits = box.height <= height && box.height > 0 &&
+                    box.width <= width && box.width > 0;
+  float unit_y = unit(2), unit_x = unit(3), more = 1;
+  if (!fits) {
+    // The largest in the middle.
+    constexpr float kWidest = static_cast<float>(4.0 / 3);
+    box.height = std::min(height, std::nearbyint(width * kWidest));
+    box.width = std::min(width, std::nearbyint(height * kWidest));
+    unit_y = unit_x = 0.5f;
+    more = 0;
+  }
+  box.y = std::floor(unit_y * (height - box.height + more));
+  box.x = std::floor(unit_x * (width - box.width + more));
+  return box;
+}
+
+void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
+                   const PixelKernels& kernels, uint8_t* to) {
+  const FloatSpans rows = SpansOf(size.height, box.height, box.y);
+  const FloatSpans columns = SpansOf(size.width, box.width, box.x);
+  const int64_t row_size = size.width * kRgb;
+  std::vector<float> row(row_size + kFloatsBeyond);
+  for (int64_t y = 0; y < size.height; ++y) {
+    kernels.sum_rows(image + rows.start[y] * row_size, row_size,
+                     rows.weights.data() + y * rows.most, rows.count[y],
+                     row.data());
+    kernels.sum_pixels(row.data(), columns, size.width,
+                       to + y * row_size);
+  }
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,29 @@
+// The random resized crop of Deep AutoAugment: by bicubic interpolation, in the
+// arithmetic of TensorFlow's `ScaleAndTranslate` with the cubic kernel of Keys
+// and antialiasing, step by step in float32.
+#ifndef REFURBISH_TF_CC_IMAGE_BICUBIC_H_
+#define REFURBISH_TF_CC_IMAGE_BICUBIC_H_
+
+#include <cstdint>
+
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+
+// The part of an image that a resized crop takes, in pixels, as it is computed:
+// in float32.
+struct FloatBox {
+  float y, x, height, width;
+};
+
+// `draws`: four numbers below 2^23.
+FloatBox BicubicBox(const int32_t* draws, ImageSize size);
+
+// Resizes the part to the size of the image, of 3 channels.
+void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
+                   const PixelKernels& kernels, uint8_t* to);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_BICUBIC_H_

@@ -1,0 +1,125 @@
+#include "refurbish_tf/cc/image/distortion_kernels.h"
+
+#include <cstring>
+
+namespace refurbish_tf {
+namespace {
+
+void LookUp(const uint8_t* from, int64_t bytes, const ColorTables& tables,
+            uint8_t* to) {
+  for (int64_t i = 0; i < bytes; i += kColors) {
+    for (int c = 0; c < kColors; ++c) to[i + c] = tables.of[c][from[i + c]];
+  }
+}
+
+void Color(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
+           uint8_t* to) {
+  for (int64_t i = 0; i < bytes; i += kColors) {
+    const int grey = plain::Grey(from + i);
+    for (int c = 0; c < kColors; ++c) {
+      to[i + c] = plain::Blend(grey, from[i + c], plan.factor);
+    }
+  }
+}
+
+void FindExtremes(const uint8_t* from, int64_t bytes, uint8_t* lowest,
+                  uint8_t* highest) {
+  std::memset(lowest, 255, kColors);
+  std::memset(highest, 0, kColors);
+  for (int64_t i = 0; i < bytes; i += kColors) {
+    for (int c = 0; c < kColors; ++c) {
+      lowest[c] = std::min(lowest[c], from[i + c]);
+      highest[c] = std::max(highest[c], from[i + c]);
+    }
+  }
+}
+
+int64_t SumGreys(const uint8_t* from, int64_t bytes) {
+  int64_t sum = 0;
+  for (int64_t i = 0; i < bytes; i += kColors) sum += plain::Grey(from + i);
+  return sum;
+}
+
+void MoveRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+             uint8_t* to, uint8_t* /*end*/) {
+  const int64_t pixel = plan.pixel_bytes, row = y + plan.down;
+  const int64_t from = x + ((plan.first + y * plan.step) >> 16);
+  Range inside = {0, 0};
+  if (row >= 0 && row < plan.height) {
+    inside = Intersection({0, count}, -from, plan.width - from);
+  }
+  std::memset(to, plan.fill, inside.from * pixel);
+  if (inside.to > inside.from) {
+    std::memcpy(
+        to + inside.from * pixel,
+        plan.image + row * plan.row_bytes + (from + inside.from) * pixel,
+        (inside.to - inside.from) * pixel);
+  }
+  std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
+}
+
+void MoveRowColumns(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                    uint8_t* to, uint8_t* /*end*/) {
+  const Runs runs = InsideRuns(plan, y, x, count);
+  const int64_t begin = x * plan.pixel_bytes;
+  const int64_t end = begin + count * plan.pixel_bytes;
+  std::memset(to, plan.fill, end - begin);
+  const uint8_t* row = plan.image + runs.row * plan.row_bytes;
+  for (int64_t run = runs.from; run < runs.to; ++run) {
+    const int64_t from = std::max<int64_t>(plan.runs[run], begin);
+    const int64_t until = std::min<int64_t>(plan.runs[run + 1], end);
+    std::memcpy(to + (from - begin), row + from, until - from);
+    row += runs.step * plan.row_bytes;
+  }
+}
+
+template <int pixel>
+void TurnRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+             uint8_t* to, uint8_t* /*end*/) {
+  const TurnedRow row(plan, y, x, count);
+  const Range inside = row.inside;
+  std::memset(to, plan.fill, inside.from * pixel);
+  int64_t from_x = row.from_x + inside.from * plan.cosine;
+  int64_t from_y = row.from_y + inside.from * plan.sine;
+  for (int64_t i = inside.from; i < inside.to; ++i) {
+    std::memcpy(
+        to + i * pixel,
+        plan.image + (from_y >> 16) * plan.row_bytes + (from_x >> 16) * pixel,
+        pixel);
+    from_x += plan.cosine;
+    from_y += plan.sine;
+  }
+  std::memset(to + inside.to * pixel, plan.fill, (count - inside.to) * pixel);
+}
+
+void SharpenRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                uint8_t* to, uint8_t* /*end*/) {
+  const uint8_t* const row = plan.image + y * plan.row_bytes;
+  const Range inner = InnerBytes(plan, y, x, count);
+  const int64_t begin = x * kColors, end = begin + count * kColors;
+  std::memcpy(to, row + begin, inner.from - begin);
+  plain::Sharpen(plan, row, inner.from, inner.to, to + (inner.from - begin));
+  std::memcpy(to + (inner.to - begin), row + inner.to, end - inner.to);
+}
+
+}  // namespace
+
+const DistortionKernels& PlainDistortions() {
+  static constexpr DistortionKernels kKernels = {
+      false,
+      nullptr,
+      nullptr,
+      nullptr,
+      nullptr,
+      LookUp,
+      Color,
+      FindExtremes,
+      SumGreys,
+      {nullptr, nullptr, nullptr, MoveRow, MoveRow},
+      {nullptr, nullptr, nullptr, MoveRowColumns, MoveRowColumns},
+      {nullptr, nullptr, nullptr, TurnRow<3>, TurnRow<4>},
+      SharpenRow};
+  return kKernels;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,209 @@
+// The loops of the distortions: a plain version of each, and one in AVX2.
+#ifndef REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_
+#define REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
+
+namespace refurbish_tf {
+
+// The channels of a pixel whose colour changes.
+inline constexpr int kColors = 3;
+// After so many bytes three channels repeat, and vectors are whole.
+inline constexpr int kBlock = 96;
+
+// Blends `from` and `to`: from + factor * (to - from), in float32, cut off to
+// whole numbers and to 0 to 255.
+struct BlendPlan {
+  float factor = 1;
+  // Whether that is from + whole * d + (d * m >> 16) of d = to - from, with
+  // m = `up` for d >= 0 and m = `down` below.
+  bool in_words = false;
+  int16_t whole = 0, up = 0, down = 0;
+};
+
+// With u = value - lowest: u * whole + (u * multiplier >> 16), at most 255.
+// Each is repeated for all bytes of a block.
+struct Stretch {
+  alignas(32) uint8_t lowest[kBlock];
+  alignas(32) uint16_t whole[kBlock];
+  alignas(32) uint16_t multiplier[kBlock];
+};
+
+// What each value of each channel becomes.
+struct ColorTables {
+  alignas(32) uint8_t of[kColors][256];
+  // For vectors: 16 values a step, twice, less those before by exclusive or;
+  // the steps 0 and 8 are whole.
+  alignas(32) uint8_t steps[kColors][16][32];
+};
+
+// Where the pixels of a row come from. Places are in units of 1 / 65536.
+struct RowPlan {
+  const uint8_t* image = nullptr;
+  int64_t height = 0, width = 0, row_bytes = 0;
+  int pixel_bytes = 0;
+  uint8_t fill = 0;
+  // Moved rows: (x, y) comes from (x + (first + y * step >> 16), y + down).
+  // Columns: (x, y) comes from (x, y + (first + x * step >> 16)).
+  int64_t first = 0, step = 0, down = 0;
+  // Columns with the same offset are a run: where each begins, in bytes, and
+  // the end of the last. `longest` is in bytes, too.
+  absl::InlinedVector<int32_t, 128> runs;
+  int64_t longest = 0;
+  // Turned: (x, y) comes from (first_x + x * cosine + y * minus_sine,
+  // first_y + x * sine + y * cosine), and 1 / cosine, 1 / sine.
+  int64_t first_x = 0, first_y = 0, cosine = 0, sine = 0, minus_sine = 0;
+  double inverse_cosine = 0, inverse_sine = 0;
+  BlendPlan blend;
+};
+
+struct DistortionKernels {
+  // Whether there is more than tables to make a byte of a byte. Plain loops
+  // are no faster than a table.
+  bool has_arithmetic;
+
+  // All `bytes` begin with the first channel. `from` and `to` may be the same.
+  void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
+  void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
+                   uint8_t* to);
+  void (*stretch)(const uint8_t* from, int64_t bytes, const Stretch& stretch,
+                  uint8_t* to);
+  void (*blend)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
+                uint8_t grey, uint8_t* to);
+  void (*look_up)(const uint8_t* from, int64_t bytes, const ColorTables& tables,
+                  uint8_t* to);
+  void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
+                uint8_t* to);
+
+  void (*find_extremes)(const uint8_t* from, int64_t bytes, uint8_t* lowest,
+                        uint8_t* highest);
+  int64_t (*sum_greys)(const uint8_t* from, int64_t bytes);
+
+  // As `RowStep::Row`.
+  using Row = void (*)(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
+                       uint8_t* to, uint8_t* end);
+  // Indexed by the bytes of a pixel.
+  Row move[5], move_columns[5], turn[5];
+  Row sharpen;
+};
+
+const DistortionKernels& PlainDistortions();
+
+namespace plain {
+
+inline uint8_t Blend(int from, int to, float factor) {
+  // A double holds the product exactly, so that no compiler can fuse it with
+  // the sum into one operation that rounds once.
+  const double product = static_cast<double>(factor) * (to - from);
+  const float sum = static_cast<float>(product) + static_cast<float>(from);
+  return static_cast<uint8_t>(std::clamp(sum, 0.0f, 255.0f));
+}
+
+inline uint8_t Brightened(int value, float factor) {
+  return static_cast<uint8_t>(std::min(value * factor, 255.0f));
+}
+
+inline int Grey(const uint8_t* pixel) {
+  return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 32768) >> 16;
+}
+
+// Sharpens bytes [begin, end) of a row; all have eight neighbours.
+inline void Sharpen(const RowPlan& plan, const uint8_t* row, int64_t begin,
+                    int64_t end, uint8_t* to) {
+  for (int64_t i = begin; i < end; ++i) {
+    int sum = 4 * row[i];
+    for (int64_t k = i - kColors; k <= i + kColors; k += kColors) {
+      sum += row[k - plan.row_bytes] + row[k] + row[k + plan.row_bytes];
+    }
+    *to++ = Blend((sum + 6) / 13, row[i], plan.blend.factor);
+  }
+}
+
+}  // namespace plain
+
+struct Range {
+  int64_t from, to;
+};
+
+inline Range Intersection(Range range, int64_t from, int64_t to) {
+  range.from = std::min(std::max(range.from, from), range.to);
+  range.to = std::max(std::min(range.to, to), range.from);
+  return range;
+}
+
+// The part of `range` where 0 <= first + i * step < limit. `inverse` is
+// 1 / step.
+inline Range Inside(Range range, int64_t first, int64_t step, double inverse,
+                    int64_t limit) {
+  if (step == 0) {
+    if (first < 0 || first >= limit) range.to = range.from;
+    return range;
+  }
+  const auto floor = [](double value) {
+    const int64_t whole = static_cast<int64_t>(value);
+    return whole - (static_cast<double>(whole) > value ? 1 : 0);
+  };
+  // The half keeps the products away from whole numbers.
+  if (step > 0) {
+    return Intersection(range, floor((step - first - 0.5) * inverse),
+                        floor((limit - first + step - 0.5) * inverse));
+  }
+  return Intersection(range, floor((limit - first - 0.5) * inverse) + 1,
+                      floor((-first - 0.5) * inverse) + 1);
+}
+
+// The pixels of [x, x + count) of row y that come from inside of the image,
+// counted from x, and where pixel x comes from.
+struct TurnedRow {
+  TurnedRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count)
+      : from_x(plan.first_x + x * plan.cosine + y * plan.minus_sine),
+        from_y(plan.first_y + x * plan.sine + y * plan.cosine),
+        inside(Inside(Inside({0, count}, from_x, plan.cosine,
+                             plan.inverse_cosine, plan.width << 16),
+                      from_y, plan.sine, plan.inverse_sine,
+                      plan.height << 16)) {}
+
+  int64_t from_x, from_y;
+  Range inside;
+};
+
+// Runs of columns, some of which come from inside of the image. The offset
+// changes by one from run to run.
+struct Runs {
+  int64_t from, to;
+  // The row that the first of them comes from, and from run to run.
+  int64_t row, step;
+};
+
+inline Runs InsideRuns(const RowPlan& plan, int64_t y, int64_t x,
+                       int64_t count) {
+  const auto offset = [&plan](int64_t column) {
+    return (plan.first + column * plan.step) >> 16;
+  };
+  const int64_t direction = plan.step < 0 ? -1 : 1;
+  const int64_t row = y + (plan.first >> 16);
+  const auto run_at = [&](int64_t column) {
+    return (offset(column) - (plan.first >> 16)) * direction;
+  };
+  const Range inside =
+      Intersection({run_at(x), run_at(x + count - 1) + 1},
+                   direction > 0 ? -row : row - plan.height + 1,
+                   direction > 0 ? plan.height - row : row + 1);
+  return {inside.from, inside.to, row + inside.from * direction, direction};
+}
+
+// The bytes of the pixels [x, x + count) of row y, counted from the beginning
+// of the row, that have eight neighbours.
+inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
+                        int64_t count) {
+  const Range range = {x * kColors, (x + count) * kColors};
+  if (y == 0 || y == plan.height - 1) return {range.from, range.from};
+  return Intersection(range, kColors, (plan.width - 1) * kColors);
+}
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_

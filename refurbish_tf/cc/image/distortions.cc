@@ -1,0 +1,386 @@
+#include "refurbish_tf/cc/image/distortions.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace refurbish_tf {
+namespace {
+
+// Not to be fused with a sum into one operation that rounds once: all that is
+// stored is rounded.
+double Product(double a, double b) {
+  volatile double product = a * b;
+  return product;
+}
+
+// Pillow's fixed-point numbers, in units of 1 / 65536.
+int64_t Fixed(double value) {
+  return static_cast<int64_t>(std::floor(value * 65536 + 0.5));
+}
+
+// How Pillow stretches the values of a channel.
+struct Contrast {
+  Contrast(int lowest, int highest)
+      : lowest(lowest),
+        span(highest - lowest),
+        whole(span == 0 ? 1 : 255 / span),
+        wholes((span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
+               (span % 17 == 0 ? 17 : 1)),
+        scale(span == 0 ? 0 : 255.0 / span),
+        offset(span == 0 ? -lowest : Product(lowest, scale)) {}
+
+  uint8_t Of(int value) const {
+    return static_cast<uint8_t>(Product(value, scale) - offset);
+  }
+
+  // m with Of(value) == u * whole + (u * m >> 16), u = value - lowest; or -1.
+  int32_t Multiplier() const {
+    if (span == 0) return 0;
+    // Doubles are right except perhaps where u * 255 / span is whole: there
+    // they may be just below. All of these must be right, or none.
+    int below = 0;
+    for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
+    if (below == 0) return (Fraction() + span - 1) / span;
+    return below == wholes && Fraction() > 0 ? (Fraction() - 1) / span : -1;
+  }
+
+  // Of the values that occur.
+  void FillTable(uint8_t* table) const {
+    if (span == 0) {
+      table[lowest] = static_cast<uint8_t>(lowest);
+      return;
+    }
+    const int multiplier = (Fraction() + span - 1) / span;
+    for (int u = 0; u <= span; ++u) {
+      table[lowest + u] =
+          static_cast<uint8_t>(u * whole + ((u * multiplier) >> 16));
+    }
+    for (int k = 1; k <= wholes; ++k) {
+      if (IsBelow(k)) --table[lowest + k * (span / wholes)];
+    }
+  }
+
+  int Fraction() const { return (255 - whole * span) * 65536; }
+  // Of the values for which u * 255 / span is a whole number.
+  bool IsBelow(int k) const {
+    return Of(lowest + k * (span / wholes)) != k * (255 / wholes);
+  }
+
+  // `wholes` is the greatest common divisor of 255 and `span`.
+  int lowest, span, whole, wholes;
+  double scale, offset;
+};
+
+// Counts in several copies, as additions to the same count wait for each other.
+template <int copies>
+void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
+  alignas(64) uint32_t parts[copies][kColors * 256];
+  std::memset(parts, 0, sizeof parts);
+  int64_t i = 0;
+  for (; i + 8 <= pixels; i += 8) {
+    uint64_t words[kColors];
+    std::memcpy(words, from + kColors * i, sizeof words);
+#pragma GCC unroll 24
+    for (int k = 0; k < 24; ++k) {
+      const uint64_t value = words[k / 8] >> (k % 8 * 8) & 255;
+      ++parts[k / kColors % copies][k % kColors * 256 + value];
+    }
+  }
+  for (; i < pixels; ++i) {
+    for (int c = 0; c < kColors; ++c)
+      ++parts[0][c * 256 + from[kColors * i + c]];
+  }
+  // In this order, so that compilers add several at a time.
+  for (int k = 1; k < copies; ++k) {
+    for (int j = 0; j < kColors * 256; ++j) parts[0][j] += parts[k][j];
+  }
+  std::memcpy(counts, parts[0], sizeof parts[0]);
+}
+
+void PrepareSteps(ColorTables* tables) {
+  for (int c = 0; c < kColors; ++c) {
+    uint64_t words[32];
+    std::memcpy(words, tables->of[c], sizeof words);
+    for (int k = 31; k >= 2; --k) {
+      if (k % 16 >= 2) words[k] ^= words[k - 2];
+    }
+    for (int step = 0; step < 16; ++step) {
+      std::memcpy(tables->steps[c][step], words + 2 * step, 16);
+      std::memcpy(tables->steps[c][step] + 16, words + 2 * step, 16);
+    }
+  }
+}
+
+// Brings an image that is to be read across its rows into the cache. In its
+// order that is done ahead; across it is not.
+void Touch(const uint8_t* image, int64_t bytes) {
+  if (bytes > 1 << 20) return;
+  for (int64_t i = 0; i < bytes; i += 64) {
+    static_cast<void>(*const_cast<const volatile uint8_t*>(image + i));
+  }
+}
+
+}  // namespace
+
+bool PixelStep::NeedsImage(Distortion distortion) {
+  return distortion == Distortion::kAutoContrast ||
+         distortion == Distortion::kEqualize ||
+         distortion == Distortion::kContrast;
+}
+
+PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
+                     int64_t pixels, const PixelKernels& kernels)
+    : kernels_(*kernels.distortions), blend_(prepared.blend) {
+  if (prepared.changes_nothing) return;
+  const double parameter = prepared.parameter;
+  switch (prepared.distortion) {
+    case Distortion::kAutoContrast:
+      MakeAutoContrast(image, pixels);
+      break;
+    case Distortion::kEqualize:
+      MakeEqualize(image, pixels);
+      break;
+    case Distortion::kColor:
+      form_ = Form::kColor;
+      break;
+    case Distortion::kContrast: {
+      const int64_t sum = kernels_.sum_greys(image, kColors * pixels);
+      byte_ = static_cast<uint8_t>((2 * sum + pixels) / (2 * pixels));
+      Make(Form::kBlend, [this](int value) {
+        return plain::Blend(byte_, value, blend_.factor);
+      });
+      break;
+    }
+    case Distortion::kBrightness:
+      std::memset(stretch_.lowest, 0, sizeof stretch_.lowest);
+      std::fill_n(stretch_.multiplier, kBlock,
+                  static_cast<uint16_t>(prepared.multiplier));
+      std::fill_n(stretch_.whole, kBlock, prepared.whole);
+      Make(prepared.multiplier < 0 ? Form::kTables : Form::kStretch,
+           [factor = static_cast<float>(parameter)](int value) {
+             return plain::Brightened(value, factor);
+           });
+      break;
+    case Distortion::kInvert:
+    case Distortion::kSolarize:
+      byte_ = prepared.distortion == Distortion::kInvert
+                  ? 0
+                  : static_cast<uint8_t>(parameter);
+      Make(Form::kSolarize,
+           [this](int value) { return value < byte_ ? value : 255 - value; });
+      break;
+    case Distortion::kPosterize:
+      byte_ =
+          static_cast<uint8_t>(256 - (1 << (8 - static_cast<int>(parameter))));
+      Make(Form::kMask, [this](int value) { return value & byte_; });
+      break;
+    default:
+      break;
+  }
+}
+
+template <class Value>
+void PixelStep::Make(Form form, Value value) {
+  form_ = kernels_.has_arithmetic ? form : Form::kTables;
+  if (form_ != Form::kTables) return;
+  for (int i = 0; i < 256; ++i) {
+    tables_.of[0][i] = static_cast<uint8_t>(value(i));
+  }
+  for (int c = 1; c < kColors; ++c) {
+    std::memcpy(tables_.of[c], tables_.of[0], 256);
+  }
+  PrepareSteps(&tables_);
+}
+
+void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
+  uint8_t lowest[kColors], highest[kColors];
+  kernels_.find_extremes(image, kColors * pixels, lowest, highest);
+  alike_ = false;
+  bool changes_nothing = true;
+  int32_t multipliers[kColors];
+  const Contrast contrasts[kColors] = {{lowest[0], highest[0]},
+                                       {lowest[1], highest[1]},
+                                       {lowest[2], highest[2]}};
+  form_ = kernels_.has_arithmetic ? Form::kStretch : Form::kTables;
+  for (int c = 0; c < kColors; ++c) {
+    const int span = contrasts[c].span;
+    changes_nothing &= span == 0 || span == 255;
+    // What does not change has no offset.
+    if (span == 0) lowest[c] = 0;
+    if (form_ == Form::kTables) continue;
+    multipliers[c] = contrasts[c].Multiplier();
+    if (multipliers[c] < 0) form_ = Form::kTables;
+  }
+  if (changes_nothing) {
+    form_ = Form::kNothing;
+  } else if (form_ == Form::kStretch) {
+    for (int i = 0; i < kBlock; i += kColors) {
+      for (int c = 0; c < kColors; ++c) {
+        stretch_.lowest[i + c] = lowest[c];
+        stretch_.whole[i + c] = static_cast<uint16_t>(contrasts[c].whole);
+        stretch_.multiplier[i + c] = static_cast<uint16_t>(multipliers[c]);
+      }
+    }
+  } else {
+    for (int c = 0; c < kColors; ++c) contrasts[c].FillTable(tables_.of[c]);
+    PrepareSteps(&tables_);
+  }
+}
+
+void PixelStep::MakeEqualize(const uint8_t* image, int64_t pixels) {
+  alignas(64) uint32_t counts[kColors][256];
+  if (pixels < 4096) {
+    CountValues<2>(image, pixels, counts);
+  } else {
+    CountValues<4>(image, pixels, counts);
+  }
+  form_ = Form::kTables;
+  alike_ = false;
+  for (int c = 0; c < kColors; ++c) {
+    int brightest = 255;
+    while (counts[c][brightest] == 0) --brightest;
+    const int64_t step = (pixels - counts[c][brightest]) / 255;
+    if (step == 0) {
+      for (int value = 0; value < 256; ++value) {
+        tables_.of[c][value] = static_cast<uint8_t>(value);
+      }
+      continue;
+    }
+    // Of so many pixels, and a half, which keeps the quotients away from whole
+    // numbers: they are wrong by less.
+    int32_t darker[256];
+    int32_t sum = static_cast<int32_t>(step / 2);
+    for (int value = 0; value < 256; ++value) {
+      darker[value] = sum;
+      sum += static_cast<int32_t>(counts[c][value]);
+    }
+    const double inverse = 1.0 / static_cast<double>(step);
+    for (int value = 0; value < 256; ++value) {
+      const int spread = static_cast<int>((darker[value] + 0.5) * inverse);
+      tables_.of[c][value] = static_cast<uint8_t>(std::min(spread, 255));
+    }
+  }
+  PrepareSteps(&tables_);
+}
+
+bool PixelStep::Compose(const PixelStep& next) {
+  if (next.changes_nothing()) return true;
+  if (form_ != Form::kTables || next.form_ == Form::kColor) return false;
+  if (next.form_ == Form::kTables) {
+    for (int c = 0; c < kColors; ++c) {
+      for (uint8_t& value : tables_.of[c]) value = next.tables_.of[c][value];
+    }
+  } else if (next.alike_) {
+    next.Apply(tables_.of[0], 256, tables_.of[0]);
+  } else {
+    return false;
+  }
+  alike_ &= next.alike_;
+  PrepareSteps(&tables_);
+  return true;
+}
+
+void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
+  const int64_t bytes = kColors * pixels;
+  switch (form_) {
+    case Form::kNothing:
+      if (from != to) std::memcpy(to, from, bytes);
+      break;
+    case Form::kMask:
+      kernels_.mask(from, bytes, byte_, to);
+      break;
+    case Form::kSolarize:
+      kernels_.solarize(from, bytes, byte_, to);
+      break;
+    case Form::kStretch:
+      kernels_.stretch(from, bytes, stretch_, to);
+      break;
+    case Form::kBlend:
+      kernels_.blend(from, bytes, blend_, byte_, to);
+      break;
+    case Form::kColor:
+      kernels_.color(from, bytes, blend_, to);
+      break;
+    case Form::kTables:
+      kernels_.look_up(from, bytes, tables_, to);
+      break;
+  }
+}
+
+RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
+                 const uint8_t* image, int64_t height, int64_t width,
+                 int pixel_bytes, const PixelKernels& kernels) {
+  plan_.image = image;
+  plan_.height = height;
+  plan_.width = width;
+  plan_.row_bytes = width * pixel_bytes;
+  plan_.pixel_bytes = pixel_bytes;
+  plan_.fill = fill;
+  const DistortionKernels& distortions = *kernels.distortions;
+  row_ = distortions.move[pixel_bytes];
+  // Half to even, as Python does.
+  const auto moved = [&prepared](int64_t side) {
+    return static_cast<int64_t>(
+        std::nearbyint(prepared.parameter * static_cast<double>(side)));
+  };
+  switch (prepared.distortion) {
+    case Distortion::kTranslateX:
+      plan_.first = moved(width) * 65536;
+      break;
+    case Distortion::kTranslateY:
+      plan_.down = moved(height);
+      break;
+    case Distortion::kShearX:
+    case Distortion::kShearY:
+      plan_.step = Fixed(prepared.parameter);
+      plan_.first = Fixed(prepared.parameter * 0.5 + 0.5);
+      if (prepared.distortion == Distortion::kShearY) {
+        row_ = distortions.move_columns[pixel_bytes];
+        PrepareRuns();
+        Touch(image, height * plan_.row_bytes);
+      }
+      break;
+    case Distortion::kRotate:
+      row_ = distortions.turn[pixel_bytes];
+      PrepareTurn(prepared);
+      Touch(image, height * plan_.row_bytes);
+      break;
+    default:
+      row_ = distortions.sharpen;
+      plan_.blend = prepared.blend;
+      break;
+  }
+}
+
+void RowStep::PrepareRuns() {
+  int64_t offset = 0, begin = 0;
+  for (int64_t x = 0; x < plan_.width; ++x) {
+    const int64_t next = (plan_.first + x * plan_.step) >> 16;
+    if (x > 0 && next == offset) continue;
+    offset = next;
+    const int64_t at = x * plan_.pixel_bytes;
+    plan_.longest = std::max(plan_.longest, at - begin);
+    begin = at;
+    plan_.runs.push_back(static_cast<int32_t>(at));
+  }
+  plan_.runs.push_back(static_cast<int32_t>(plan_.row_bytes));
+  plan_.longest = std::max(plan_.longest, plan_.row_bytes - begin);
+}
+
+void RowStep::PrepareTurn(const PreparedDistortion& prepared) {
+  const double cosine = prepared.cosine, sine = prepared.sine;
+  const double x = static_cast<double>(plan_.width) / 2;
+  const double y = static_cast<double>(plan_.height) / 2;
+  // In this order, which decides the last digit.
+  plan_.first_x = Fixed((Product(cosine, -x) + Product(-sine, -y)) + x +
+                        cosine * 0.5 + -sine * 0.5);
+  plan_.first_y = Fixed((Product(sine, -x) + Product(cosine, -y)) + y +
+                        sine * 0.5 + cosine * 0.5);
+  plan_.cosine = Fixed(cosine);
+  plan_.sine = Fixed(sine);
+  plan_.minus_sine = Fixed(-sine);
+  plan_.inverse_cosine = 1.0 / static_cast<double>(plan_.cosine);
+  plan_.inverse_sine = 1.0 / static_cast<double>(plan_.sine);
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,89 @@
+// The distortions of AutoAugment and RandAugment, with Pillow's values: of
+// each pixel by itself (`PixelStep`) or from other places (`RowStep`). Pixels
+// are of three channels; the geometric ones move pixels of four bytes, too.
+#ifndef REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
+#define REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
+
+#include <cstdint>
+
+#include "refurbish_tf/cc/image/distortion_kernels.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/prepared_distortion.h"
+
+namespace refurbish_tf {
+
+// A distortion of each pixel by itself.
+class PixelStep {
+ public:
+  // Auto-contrast, equalize and contrast, which measure the image first.
+  static bool NeedsImage(Distortion distortion);
+
+  // `image` is only read here, and only where `NeedsImage`.
+  PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
+            int64_t pixels, const PixelKernels& kernels);
+
+  bool changes_nothing() const { return form_ == Form::kNothing; }
+
+  // Takes `next`, which is applied behind this, into this one, and returns
+  // true; or returns false, where two steps are faster than one.
+  bool Compose(const PixelStep& next);
+
+  // Of pixels of the image that was measured, if one was. `from` and `to` may
+  // be the same. Nothing beyond these pixels is read or written.
+  void Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const;
+
+ private:
+  enum class Form {
+    kNothing,
+    kMask,
+    kSolarize,
+    kStretch,
+    kBlend,
+    kColor,
+    kTables,
+  };
+
+  // Where this is applied by tables alone, makes them from `value(value)`.
+  template <class Value>
+  void Make(Form form, Value value);
+  void MakeAutoContrast(const uint8_t* image, int64_t pixels);
+  void MakeEqualize(const uint8_t* image, int64_t pixels);
+
+  const DistortionKernels& kernels_;
+  Form form_ = Form::kNothing;
+  // Whether all channels are treated alike.
+  bool alike_ = true;
+  // The mask, the threshold or the grey to blend with.
+  uint8_t byte_ = 0;
+  BlendPlan blend_;
+  Stretch stretch_;
+  ColorTables tables_;
+};
+
+// A distortion that reads other places: rotate, shear_x, shear_y, translate_x,
+// translate_y and sharpness. What comes from outside the image is `fill`.
+class RowStep {
+ public:
+  // `image` must outlive this. `pixel_bytes` is 3; or 4, but for sharpness.
+  RowStep(const PreparedDistortion& prepared, uint8_t fill,
+          const uint8_t* image, int64_t height, int64_t width, int pixel_bytes,
+          const PixelKernels& kernels);
+
+  // Writes the pixels [x, x + count) of row y of the result. May write more,
+  // up to `end`, which the caller must write afterwards.
+  void Row(int64_t y, int64_t x, int64_t count, uint8_t* to,
+           uint8_t* end) const {
+    row_(plan_, y, x, count, to, end);
+  }
+
+ private:
+  void PrepareTurn(const PreparedDistortion& prepared);
+  void PrepareRuns();
+
+  RowPlan plan_;
+  DistortionKernels::Row row_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_

@@ -1,0 +1,199 @@
+#include "refurbish_tf/cc/image/mask.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+#include "refurbish_tf/cc/image/bicubic.h"
+#include "refurbish_tf/cc/image/plan.h"
+#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/resize.h"
+
+namespace refurbish_tf {
+namespace {
+
+std::vector<int32_t> Numbered(int64_t size) {
+  std::vector<int32_t> numbers(size);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+std::vector<int32_t> LineOf(const Axis& axis) {
+  std::vector<int32_t> line;
+  for (const Strip& strip : axis.strips()) {
+    for (int64_t i = 0; i < strip.length; ++i) {
+      line.push_back(strip.step == 0 ? -1
+                                       : static_cast<int32_t>(
+                                             strip.from + strip.step * i));
+    }
+  }
+  return line;
+}
+
+std::vector<int32_t> Resized(double from, double length, int64_t input,
+                             int64_t output) {
+  std::vector<int32_t> line(output);
+  for (int64_t i = 0; i < output; ++i) {
+    const double place = std::floor(from + (i + 0.5) * (length / output));
+    line[i] = static_cast<int32_t>(
+        std::clamp<int64_t>(static_cast<int64_t>(place), 0, input - 1));
+  }
+  return line;
+}
+
+}  // namespace
+
+MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
+               const PixelKernels& kernels)
+    : kernels_(kernels),
+      size_(size),
+      rows_(Numbered(size.height)),
+      columns_(Numbered(size.width)) {
+  for (const Layer& layer : run.layers()) {
+    Add(layer, draws);
+    draws += layer.NumDraws();
+  }
+}
+
+void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
+  switch (layer.kind) {
+    case LayerKind::kRandomCrop:
+      Shift(draws[0] - layer.padding, draws[1] - layer.padding,
+            layer.reflects);
+      return;
+    case LayerKind::kRandomFlip:
+      if (draws[0] != 0) Flip();
+      return;
+    case LayerKind::kRandomResizedCrop:
+    case LayerKind::kResize: {
+      const Box box = ResizedCropBox(layer, draws, size());
+      Resize(box.y, box.x, box.height, box.width, {layer.height, layer.width});
+      return;
+    }
+    case LayerKind::kPolicy:
+      AddOutcome(*layer.policy, draws);
+      return;
+    case LayerKind::kCutout:
+    case LayerKind::kNormalize:
+      return;
+  }
+}
+
+void MaskPlaces::AddOutcome(const Policy& policy, const int32_t* draws) {
+  const PolicyOutcome& outcome = policy.At(draws[0]);
+  switch (outcome.random) {
+    case RandomOperation::kFlip:
+      if (draws[1] != 0) Flip();
+      return;
+    case RandomOperation::kCrop: {
+      const int64_t padding = static_cast<int64_t>(outcome.parameter);
+      Shift(draws[1] - padding, draws[2] - padding, false);
+      return;
+    }
+    case RandomOperation::kResizedCrop: {
+      const FloatBox box = BicubicBox(draws + 1, size());
+      Resize(box.y, box.x, box.height, box.width, size());
+      return;
+    }
+    case RandomOperation::kCutout:
+      return;
+    case RandomOperation::kNone:
+      break;
+  }
+  switch (outcome.distortion.distortion) {
+    case Distortion::kRotate:
+    case Distortion::kShearX:
+    case Distortion::kShearY:
+    case Distortion::kTranslateX:
+    case Distortion::kTranslateY:
+      Distort(outcome.distortion);
+      return;
+    default:
+      return;
+  }
+}
+
+void MaskPlaces::Shift(int64_t y, int64_t x, bool reflects) {
+  Axis rows(size().height), columns(size().width);
+  rows.Shift(y, reflects);
+  columns.Shift(x, reflects);
+  Take(LineOf(rows), LineOf(columns));
+}
+
+void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
+
+void MaskPlaces::Resize(double y, double x, double height, double width,
+                    ImageSize to) {
+  const ImageSize from = size();
+  Take(Resized(y, height, from.height, to.height),
+       Resized(x, width, from.width, to.width));
+}
+
+void MaskPlaces::Distort(const PreparedDistortion& distortion) {
+  const ImageSize now = size();
+  std::vector<int32_t> places;
+  places.reserve(now.height * now.width);
+  for (int64_t y = 0; y < now.height; ++y) {
+    for (int64_t x = 0; x < now.width; ++x) places.push_back(At(y, x));
+  }
+  size_ = now;
+  rows_ = Numbered(now.height);
+  columns_ = Numbered(now.width);
+  places_.resize(places.size());
+  constexpr int kBytes = sizeof(int32_t);
+  const RowStep step(distortion, /*fill=*/0,
+                     reinterpret_cast<const uint8_t*>(places.data()),
+                     now.height, now.width, kBytes, kernels_);
+  uint8_t* to = reinterpret_cast<uint8_t*>(places_.data());
+  uint8_t* const end = to + places_.size() * kBytes;
+  for (int64_t y = 0; y < now.height; ++y, to += now.width * kBytes) {
+    step.Row(y, 0, now.width, to, end);
+  }
+}
+
+void MaskPlaces::Take(const Line& rows, const Line& columns) {
+  const auto take = [](const Line& taken, Line* line) {
+    Line made;
+    made.reserve(taken.size());
+    for (const int32_t i : taken) made.push_back(i < 0 ? -1 : (*line)[i]);
+    *line = std::move(made);
+  };
+  take(rows, &rows_);
+  take(columns, &columns_);
+}
+
+int32_t MaskPlaces::At(int64_t y, int64_t x) const {
+  if (rows_[y] < 0 || columns_[x] < 0) return 0;
+  const int64_t place = rows_[y] * size_.width + columns_[x];
+  return places_.empty() ? static_cast<int32_t>(place + 1) : places_[place];
+}
+
+void MaskPlaces::Move(const uint8_t* from, int64_t pixel_bytes,
+                  uint8_t* to) const {
+  const auto move = [&](auto bytes) {
+    for (int64_t y = 0; y < size().height; ++y) {
+      for (int64_t x = 0; x < size().width; ++x, to += bytes) {
+        const int64_t place = At(y, x);
+        if (place == 0) {
+          std::memset(to, 0, bytes);
+        } else {
+          std::memcpy(to, from + (place - 1) * bytes, bytes);
+        }
+      }
+    }
+  };
+  // Known while compiling, a size makes of memcpy a single instruction.
+  switch (pixel_bytes) {
+    case 1:
+      return move(std::integral_constant<size_t, 1>());
+    case 4:
+      return move(std::integral_constant<size_t, 4>());
+    default:
+      return move(static_cast<size_t>(pixel_bytes));
+  }
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,60 @@
+// Moves a mask as a run of layers moves its image: each pixel of the result is
+// the nearest one of the mask, or empty. Colors are left out, and cutouts, which
+// hide a part of the image and not what it shows.
+#ifndef REFURBISH_TF_CC_IMAGE_MASK_H_
+#define REFURBISH_TF_CC_IMAGE_MASK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "refurbish_tf/cc/image/distortions.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+
+// For each pixel of what the layers make, where it comes from.
+class MaskPlaces {
+ public:
+  // The sides of the image, in pixels, multiplied.
+  static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
+
+  // `run.SizeBehind` must accept `size`, of at most kMost pixels, and
+  // `run.CheckDraws` the draws.
+  MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
+         const PixelKernels& kernels);
+
+  ImageSize size() const {
+    return {static_cast<int64_t>(rows_.size()),
+            static_cast<int64_t>(columns_.size())};
+  }
+
+  // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
+  void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
+
+ private:
+  // The place of each row, or column, before; negative: none.
+  using Line = std::vector<int32_t>;
+
+  void Add(const Layer& layer, const int32_t* draws);
+  void AddOutcome(const Policy& policy, const int32_t* draws);
+  void Shift(int64_t y, int64_t x, bool reflects);
+  void Flip();
+  // Takes this part, in pixels, resized.
+  void Resize(double y, double x, double height, double width, ImageSize size);
+  void Distort(const PreparedDistortion& distortion);
+  void Take(const Line& rows, const Line& columns);
+  int32_t At(int64_t y, int64_t x) const;
+
+  const PixelKernels& kernels_;
+  // The size of the image, then that of the last one that was distorted; and for
+  // each of its pixels 1 + where it comes from, or 0. None: all from their own.
+  ImageSize size_;
+  std::vector<int32_t> places_;
+  // What has become of its rows and columns since.
+  Line rows_, columns_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_MASK_H_

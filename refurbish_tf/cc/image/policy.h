@@ -1,0 +1,67 @@
+// A layer of RandAugment, AutoAugment or Deep AutoAugment: which operation an
+// image gets for each number that the layer may draw.
+#ifndef REFURBISH_TF_CC_IMAGE_POLICY_H_
+#define REFURBISH_TF_CC_IMAGE_POLICY_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "refurbish_tf/cc/image/arguments.h"
+#include "refurbish_tf/cc/image/distortions.h"
+
+namespace refurbish_tf {
+
+// The random operations of Deep AutoAugment. They take numbers of their own.
+enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
+
+// Distorts, or does a random operation.
+struct PolicyOutcome {
+  PreparedDistortion distortion{Distortion::kIdentity};
+  RandomOperation random = RandomOperation::kNone;
+  double parameter = 0;
+
+  int NumMoreDraws() const;
+  // The numbers that a random operation draws are below this.
+  int64_t EndOfMore() const;
+};
+
+class Policy {
+ public:
+  // The longest side of an image whose places fit into Pillow's 16 fraction
+  // bits.
+  static constexpr int64_t kMaxSide = 32767;
+  // Four numbers at most: those of a resized crop.
+  static constexpr int kMostMoreDraws = 4;
+
+  // Errors are told to `arguments`.
+  explicit Policy(Arguments& arguments);
+
+  int32_t end() const { return end_; }
+  uint8_t fill() const { return fill_; }
+  // 1, and those for random operations.
+  int num_draws() const { return num_draws_; }
+  // AutoAugment's second layer: it keeps the sub-policy of the layer before, and
+  // draws a place in it.
+  bool goes_on() const { return goes_on_; }
+  int32_t group() const { return group_; }
+  const PolicyOutcome& At(int32_t draw) const;
+
+  // Writes `num_draws()` numbers, as TensorFlow's stateless operations draw them
+  // from the seed. `before` is the number of the layer before, or null.
+  void Draw(const std::array<int64_t, 2>& seed, const int32_t* before,
+            int32_t* draws) const;
+
+ private:
+  int32_t end_, group_;
+  bool goes_on_;
+  uint8_t fill_;
+  int num_draws_ = 1;
+  std::vector<PolicyOutcome> outcomes_;
+  // PolicyOutcome i is for the numbers below edges_[i], from the edge before.
+  std::vector<int32_t> edges_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_POLICY_H_

@@ -1,0 +1,309 @@
+// The distortions of each pixel by itself in AVX2.
+#include "refurbish_tf/cc/image/vector_distortions.h"
+#include "refurbish_tf/cc/image/vector_rows.h"
+
+#if defined(__x86_64__)
+
+#include <cstring>
+
+#include "refurbish_tf/cc/image/vectors.h"
+
+namespace refurbish_tf {
+namespace vectors {
+namespace distortions {
+namespace {
+
+// Applies `block(from, to)` to blocks of kBlock bytes, the last one filled up.
+template <class Block>
+REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
+                                               int64_t bytes, uint8_t* to,
+                                               const Block& block) {
+  alignas(32) uint8_t rest[kBlock];
+  for (int64_t i = 0; i < bytes; i += kBlock) {
+    const int64_t left = bytes - i;
+    if (left >= kBlock) {
+      block(from + i, to + i);
+      continue;
+    }
+    std::memset(rest, 0, kBlock);
+    std::memcpy(rest, from + i, left);
+    block(rest, rest);
+    std::memcpy(to + i, rest, left);
+  }
+}
+
+// The same for a function of vectors in which the place does not matter.
+template <class Each>
+REFURBISH_TF_AVX2_INLINE inline void ForVectors(const uint8_t* from,
+                                                int64_t bytes, uint8_t* to,
+                                                const Each& each) {
+  ForBlocks(from, bytes, to,
+            [&each](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+              for (int k = 0; k < kBlock; k += 32)
+                Store(to + k, each(Load(from + k)));
+            });
+}
+
+REFURBISH_TF_AVX2 void Mask(const uint8_t* from, int64_t bytes, uint8_t mask,
+                            uint8_t* to) {
+  const __m256i bits = Repeated(mask);
+  ForVectors(from, bytes, to, [bits](__m256i value) REFURBISH_TF_AVX2_INLINE {
+    return _mm256_and_si256(value, bits);
+  });
+}
+
+REFURBISH_TF_AVX2 void Solarize(const uint8_t* from, int64_t bytes,
+                                uint8_t threshold, uint8_t* to) {
+  const __m256i lowest = Repeated(threshold);
+  ForVectors(from, bytes, to, [lowest](__m256i value) REFURBISH_TF_AVX2_INLINE {
+    return _mm256_xor_si256(
+        value, _mm256_cmpeq_epi8(_mm256_max_epu8(value, lowest), value));
+  });
+}
+
+// 32 bytes as words, in the order in which bytes are unpacked.
+struct Unpacked {
+  REFURBISH_TF_AVX2_INLINE explicit Unpacked(const uint16_t* from)
+      : low(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x20)),
+        high(_mm256_permute2x128_si256(Load(from), Load(from + 16), 0x31)) {}
+  __m256i low, high;
+};
+
+REFURBISH_TF_AVX2_INLINE inline __m256i Stretched(__m256i value, __m256i whole,
+                                                  __m256i multiplier) {
+  return _mm256_add_epi16(_mm256_mullo_epi16(value, whole),
+                          _mm256_mulhi_epu16(value, multiplier));
+}
+
+REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
+                                    const Stretch& stretch, uint8_t* to) {
+  const __m256i zero = _mm256_setzero_si256();
+  const Unpacked whole[3] = {Unpacked(stretch.whole),
+                             Unpacked(stretch.whole + 32),
+                             Unpacked(stretch.whole + 64)};
+  const Unpacked multiplier[3] = {Unpacked(stretch.multiplier),
+                                  Unpacked(stretch.multiplier + 32),
+                                  Unpacked(stretch.multiplier + 64)};
+  ForBlocks(from, bytes, to,
+            [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+              for (int k = 0; k < 3; ++k) {
+                const __m256i value = _mm256_sub_epi8(
+                    Load(from + 32 * k), Load(stretch.lowest + 32 * k));
+                Store(to + 32 * k,
+                      _mm256_packus_epi16(
+                          Stretched(_mm256_unpacklo_epi8(value, zero),
+                                    whole[k].low, multiplier[k].low),
+                          Stretched(_mm256_unpackhi_epi8(value, zero),
+                                    whole[k].high, multiplier[k].high)));
+              }
+            });
+}
+
+template <class By>
+REFURBISH_TF_AVX2_INLINE inline __m256i BlendBytes(const By& by, __m256i from,
+                                                   __m256i to) {
+  const __m256i zero = _mm256_setzero_si256();
+  return _mm256_packus_epi16(
+      by(_mm256_unpacklo_epi8(from, zero), _mm256_unpacklo_epi8(to, zero)),
+      by(_mm256_unpackhi_epi8(from, zero), _mm256_unpackhi_epi8(to, zero)));
+}
+
+template <class By>
+REFURBISH_TF_AVX2 void BlendWith(const By by, const uint8_t* from,
+                                 int64_t bytes, uint8_t grey, uint8_t* to) {
+  const __m256i greys = Repeated(grey);
+  ForVectors(from, bytes, to, [&](__m256i value) REFURBISH_TF_AVX2_INLINE {
+    return BlendBytes(by, greys, value);
+  });
+}
+
+REFURBISH_TF_AVX2 void Blend(const uint8_t* from, int64_t bytes,
+                             const BlendPlan& plan, uint8_t grey, uint8_t* to) {
+  if (plan.in_words) {
+    BlendWith(WordBlend(plan), from, bytes, grey, to);
+  } else {
+    BlendWith(FloatBlend(plan), from, bytes, grey, to);
+  }
+}
+
+// The grey values of the 8 pixels in 24 bytes, as 32-bit words. The weight
+// 38470 is too large for 16 bits: half of it twice.
+REFURBISH_TF_AVX2_INLINE inline __m256i Greys(const uint8_t* from) {
+  const __m256i red_green = _mm256_setr_epi8(
+      0, -1, 1, -1, 3, -1, 4, -1, 6, -1, 7, -1, 9, -1, 10, -1,  //
+      4, -1, 5, -1, 7, -1, 8, -1, 10, -1, 11, -1, 13, -1, 14, -1);
+  const __m256i blue_green = _mm256_setr_epi8(
+      2, -1, 1, -1, 5, -1, 4, -1, 8, -1, 7, -1, 11, -1, 10, -1,  //
+      6, -1, 5, -1, 9, -1, 8, -1, 12, -1, 11, -1, 15, -1, 14, -1);
+  const __m256i bytes = _mm256_inserti128_si256(
+      _mm256_castsi128_si256(LoadHalf(from)), LoadHalf(from + 8), 1);
+  const __m256i sum = _mm256_add_epi32(
+      _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, red_green),
+                        _mm256_set1_epi32(19235 << 16 | 19595)),
+      _mm256_madd_epi16(_mm256_shuffle_epi8(bytes, blue_green),
+                        _mm256_set1_epi32(19235 << 16 | 7471)));
+  return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(32768)), 16);
+}
+
+template <class By>
+REFURBISH_TF_AVX2 void ColorBy(const By by, const uint8_t* from, int64_t bytes,
+                               uint8_t* to) {
+  const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  // Each grey value three times.
+  const __m256i first =
+      _mm256_setr_epi8(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5,  //
+                       5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10);
+  const __m256i second = _mm256_setr_epi8(
+      10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15,  //
+      0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5);
+  const __m256i third = _mm256_setr_epi8(
+      5, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10,  //
+      10, 11, 11, 11, 12, 12, 12, 13, 13, 13, 14, 14, 14, 15, 15, 15);
+  ForBlocks(
+      from, bytes, to,
+      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+        const __m256i greys = _mm256_permutevar8x32_epi32(
+            _mm256_packus_epi16(
+                _mm256_packs_epi32(Greys(from), Greys(from + 24)),
+                _mm256_packs_epi32(Greys(from + 48), Greys(from + 72))),
+            in_order);
+        const __m256i low = _mm256_permute2x128_si256(greys, greys, 0x00);
+        const __m256i high = _mm256_permute2x128_si256(greys, greys, 0x11);
+        Store(to, BlendBytes(by, _mm256_shuffle_epi8(low, first), Load(from)));
+        Store(to + 32, BlendBytes(by, _mm256_shuffle_epi8(greys, second),
+                                  Load(from + 32)));
+        Store(to + 64, BlendBytes(by, _mm256_shuffle_epi8(high, third),
+                                  Load(from + 64)));
+      });
+}
+
+REFURBISH_TF_AVX2 void Color(const uint8_t* from, int64_t bytes,
+                             const BlendPlan& plan, uint8_t* to) {
+  if (plan.in_words) {
+    ColorBy(WordBlend(plan), from, bytes, to);
+  } else {
+    ColorBy(FloatBlend(plan), from, bytes, to);
+  }
+}
+
+// Subtracting 16 again and again makes an index negative, for which a shuffle
+// yields 0, just when its 16 values are over.
+REFURBISH_TF_AVX2_INLINE inline __m256i LookUp(__m256i value,
+                                               const uint8_t (*steps)[32]) {
+  const __m256i sixteen = Repeated(16);
+  __m256i at = _mm256_and_si256(value, Repeated(127));
+  __m256i low = _mm256_shuffle_epi8(Load(steps[0]), at);
+  __m256i high = _mm256_shuffle_epi8(Load(steps[8]), at);
+#pragma GCC unroll 7
+  for (int k = 1; k < 8; ++k) {
+    at = _mm256_sub_epi8(at, sixteen);
+    low = _mm256_xor_si256(low, _mm256_shuffle_epi8(Load(steps[k]), at));
+    high = _mm256_xor_si256(high, _mm256_shuffle_epi8(Load(steps[k + 8]), at));
+  }
+  return _mm256_blendv_epi8(low, high, value);
+}
+
+REFURBISH_TF_AVX2_INLINE inline __m256i Merged(__m256i a, __m256i b,
+                                               __m256i from_b, __m256i c,
+                                               __m256i from_c) {
+  return _mm256_blendv_epi8(_mm256_blendv_epi8(a, b, from_b), c, from_c);
+}
+
+REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
+                                 const ColorTables& tables, uint8_t* to) {
+  // Every third byte, from byte 0, 1 and 2 on.
+  alignas(32) uint8_t thirds[3][32];
+  for (int k = 0; k < 3; ++k) {
+    for (int i = 0; i < 32; ++i) thirds[k][i] = i % 3 == k ? 255 : 0;
+  }
+  const __m256i one = Load(thirds[1]), two = Load(thirds[2]);
+  const __m256i zero = Load(thirds[0]);
+  ForBlocks(
+      from, bytes, to,
+      [&](const uint8_t* from, uint8_t* to) REFURBISH_TF_AVX2_INLINE {
+        const __m256i a = Load(from), b = Load(from + 32), c = Load(from + 64);
+        // Byte i is of channel i % 3 in a, (i + 2) % 3 in b, (i + 1) % 3 in c.
+        const __m256i red = LookUp(Merged(c, b, one, a, zero), tables.steps[0]);
+        const __m256i green =
+            LookUp(Merged(c, b, two, a, one), tables.steps[1]);
+        const __m256i blue =
+            LookUp(Merged(c, b, zero, a, two), tables.steps[2]);
+        Store(to, Merged(blue, green, one, red, zero));
+        Store(to + 32, Merged(blue, green, two, red, one));
+        Store(to + 64, Merged(blue, green, zero, red, two));
+      });
+}
+
+REFURBISH_TF_AVX2 void FindExtremes(const uint8_t* from, int64_t bytes,
+                                    uint8_t* lowest, uint8_t* highest) {
+  __m256i low[3], high[3];
+  for (int k = 0; k < 3; ++k) {
+    low[k] = Repeated(255);
+    high[k] = Repeated(0);
+  }
+  int64_t i = 0;
+  for (; i + kBlock <= bytes; i += kBlock) {
+    for (int k = 0; k < 3; ++k) {
+      const __m256i value = Load(from + i + 32 * k);
+      low[k] = _mm256_min_epu8(low[k], value);
+      high[k] = _mm256_max_epu8(high[k], value);
+    }
+  }
+  alignas(32) uint8_t lows[kBlock], highs[kBlock];
+  for (int k = 0; k < 3; ++k) {
+    Store(lows + 32 * k, low[k]);
+    Store(highs + 32 * k, high[k]);
+  }
+  for (int k = 0; i < bytes; ++i, ++k) {
+    lows[k] = std::min(lows[k], from[i]);
+    highs[k] = std::max(highs[k], from[i]);
+  }
+  for (int c = 0; c < kColors; ++c) {
+    lowest[c] = lows[c];
+    highest[c] = highs[c];
+    for (int k = c + kColors; k < kBlock; k += kColors) {
+      lowest[c] = std::min(lowest[c], lows[k]);
+      highest[c] = std::max(highest[c], highs[k]);
+    }
+  }
+}
+
+REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
+  int64_t sum = 0, i = 0;
+  while (i + 24 <= bytes) {
+    // Each word of the sum gets a pixel of 24 bytes.
+    const int64_t end = std::min(bytes, i + (int64_t{24} << 20));
+    __m256i sums = _mm256_setzero_si256();
+    for (; i + 24 <= end; i += 24) {
+      sums = _mm256_add_epi32(sums, Greys(from + i));
+    }
+    alignas(32) uint32_t parts[8];
+    Store(parts, sums);
+    for (const uint32_t part : parts) sum += part;
+  }
+  for (; i < bytes; i += kColors) sum += plain::Grey(from + i);
+  return sum;
+}
+
+}  // namespace
+}  // namespace distortions
+}  // namespace vectors
+
+const DistortionKernels& VectorDistortions() {
+  // Not a using-directive: the plain functions have the same names.
+  namespace own = vectors::distortions;
+  static const DistortionKernels kKernels = [] {
+    DistortionKernels kernels = {
+        true,           own::Mask,      own::Solarize,     own::StretchBytes,
+        own::Blend,     own::LookUpAll, own::Color,        own::FindExtremes,
+        own::SumGreys,  {},             {},                {},
+        nullptr};
+    SetVectorRows(&kernels);
+    return kernels;
+  }();
+  return kKernels;
+}
+
+}  // namespace refurbish_tf
+
+#endif

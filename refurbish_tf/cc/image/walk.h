@@ -1,0 +1,100 @@
+// An image that is not made yet: pixels in memory, and what is still to be done
+// to them in one walk over their bytes. Rows are made when they are wanted, a
+// band at a time, which stays in the nearest cache from step to step.
+//
+// The steps are, in this order: a distortion that reads other places, or a
+// resize; distortions of single pixels; the plan of crops, flips and cutouts;
+// distortions of single pixels again, which then are of empty pixels, too.
+#ifndef REFURBISH_TF_CC_IMAGE_WALK_H_
+#define REFURBISH_TF_CC_IMAGE_WALK_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "absl/container/inlined_vector.h"
+#include "refurbish_tf/cc/image/distortions.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/plan.h"
+#include "refurbish_tf/cc/image/resize.h"
+
+namespace refurbish_tf {
+
+// The color of empty pixels, by channel.
+using FillColor = std::array<uint8_t, 4>;
+
+class Walk {
+ public:
+  // The size of a band, in bytes.
+  static constexpr int64_t kBand = 8192;
+
+  // `image` must outlive this.
+  Walk(const uint8_t* image, ImageSize size, int64_t channels,
+       const PixelKernels& kernels);
+
+  // The image, if there is nothing to do.
+  const uint8_t* memory() const;
+  // The size of what is made.
+  ImageSize size() const { return plan_.size(); }
+  int64_t row_bytes() const { return plan_.columns.size() * channels_; }
+
+  // Each returns false, and adds nothing, if that is not one more step of this
+  // walk: then the image must be made first. So must it be for all that follow
+  // and read other places than their own.
+  bool Add(const PixelStep& step);
+  bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
+  bool Flip();
+  bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
+              FillColor color);
+  bool Cut(const Box& box);
+
+  // These are the first step. The image must be in memory.
+  void Distort(const PreparedDistortion& distortion, uint8_t fill);
+  void Resize(const Box& box, ImageSize size, bool antialias);
+
+  // Makes rows [begin, begin + count). What is behind them, up to `end`, is
+  // overwritten.
+  void Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
+
+ private:
+  using PixelSteps = absl::InlinedVector<PixelStep, 2>;
+  // Adjacent columns, in bytes, for rows that lie in the same cutouts.
+  struct Piece {
+    int64_t to, from, length, step;
+  };
+  using Pieces = absl::InlinedVector<Piece, 8>;
+
+  // Whether empty pixels may get this color.
+  bool Takes(FillColor color);
+  Pieces PiecesOf(uint64_t cutouts) const;
+  // Calls visit(rows, to, strip, first, pieces) for the parts of rows of equal
+  // pieces.
+  template <class Visit>
+  void ForEachPart(int64_t begin, int64_t count, uint8_t* to,
+                   const Visit& visit) const;
+  void MoveRows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end);
+  void CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
+                  int64_t rows, const Pieces& pieces, uint8_t* to) const;
+  void DistortPieces(int64_t from, int64_t step, int64_t rows,
+                     const Pieces& pieces, uint8_t* to, uint8_t* end);
+  void Empty(uint8_t* to, int64_t length) const;
+  void EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const;
+
+  const uint8_t* const image_;
+  const ImageSize image_size_;
+  const int64_t channels_;
+  const PixelKernels& kernels_;
+  std::optional<RowStep> row_step_;
+  std::optional<Resizer> resizer_;
+  PixelSteps steps_, steps_behind_;
+  Plan plan_;
+  FillColor color_ = {0, 0, 0, 0};
+  // A row that is made to be mirrored.
+  std::unique_ptr<uint8_t[]> row_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_WALK_H_
