@@ -165,7 +165,7 @@ def recommend_split(
   """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
-  >>> layers = [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
+  >>> layers = [rtf.augment.rand_augment(),
   ...           rtf.augment.random_flip(), rtf.augment.random_crop(4)]
   >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 2, 81], max_seconds=1)
   >>> print(choice)  # doctest: +SKIP

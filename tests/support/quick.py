@@ -6,10 +6,10 @@ import refurbish_tf as rtf
 
 def without_rand_augment(monkeypatch):
   """Puts a crop in place of RandAugment, with the same arguments."""
-  signature = inspect.signature(rtf.augment.rand_augment_layer)
+  signature = inspect.signature(rtf.augment.rand_augment)
 
-  def rand_augment_layer(*args, **how):
+  def rand_augment(*args, **how):
     signature.bind(*args, **how)
     return rtf.augment.random_crop(4)
 
-  monkeypatch.setattr(rtf.augment, "rand_augment_layer", rand_augment_layer)
+  monkeypatch.setattr(rtf.augment, "rand_augment", rand_augment)
