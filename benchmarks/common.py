@@ -181,6 +181,13 @@ class Report:
       pyplot.close(figure)
 
 
+def tensorflow_layers():
+  """The policies as TensorFlow operations, which the tests compare ours with."""
+  sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+  from support import tensorflow_layers as layers  # pylint: disable=import-outside-toplevel
+  return layers
+
+
 def quotients(measured, baseline):
   """The quotient of every round, as a slow round affects both."""
   return [m / b for m, b in zip(measured, baseline)]

@@ -28,6 +28,7 @@ TF_DATA = "tf_data"
 PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
     TF_DATA: ("tf.data alone", ()),
+    "tf_data_ops": ("tf.data alone, TensorFlow-op layers", ()),
     "dali": ("NVIDIA DALI", ("nvidia.dali",)),
     "grain": ("Grain", ("grain", "PIL")),
     "torch": ("PyTorch DataLoader", ("torch", "torchvision")),
@@ -51,7 +52,7 @@ def measure(quick):
   yield _section(
       quick, "small", "32x32", images, whence,
       "two RandAugment operations at M = 9 of 10, crop with padding 4 and flip, to uint8. tf.data and refurbish crop and "
-      "flip whole batches")
+      "flip whole batches; both have native layers, but for the row with TensorFlow-op ones")
   files, whence = samples.photographs((4 if quick else 40) * BATCHES["large"])
   yield _section(
       quick, "large", "224x224", files, whence,

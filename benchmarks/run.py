@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common", "samples", "final_peers")
+SHARED = ("run", "common", "samples", "augment_peers")
 
 
 def main():

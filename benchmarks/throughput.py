@@ -17,16 +17,21 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 
-BATCH = 128
+# For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
+BATCHES = {"32": 128, "224": 32}
 SIDE = 224
 REUSE_FACTORS = (1, 2, 3, 4, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
+MODULES = rtf.augment, common.tensorflow_layers()
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
-# The bars: a stage compared with the sum of its parts, for each and in the median; and with standard, by r, for two
-# processors and for more.
+STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
+OPS = "refurbish, r = {}, TensorFlow-op layers"
+# The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
+# compared with another way.
 MOST_OF_PARTS, MEDIAN_OF_PARTS = 1.12, 1.05
-MOST_OF_STANDARD = {1: 0.80, 2: 0.52, 3: 0.30} if dataset_graph.PROCESSORS <= 2 else {1: 0.85, 2: 0.60, 3: 0.52}
+MOST_OF = {"rand_32": [(1, STANDARD_OPS, 0.32), (3, STANDARD_OPS, 0.26), (1, STANDARD, 1)],
+           "rand_224": [(1, OPS.format(1), 0.50), (3, OPS.format(3), 0.60)]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Augmentation:
   Attributes:
     key, name: what it is called in the JSON, and elsewhere.
     layers: all of them, in order.
+    in_ops: the same, with TensorFlow's operations in place of ours where the package once had these.
     at: how many are the partial augmentation.
     simplified: lists of layers, with one and with two expensive ones fewer.
     on_batches: what comes behind batch, for all ways alike; without it the final augmentation is the other layers.
@@ -43,6 +49,7 @@ class Augmentation:
   key: str
   name: str
   layers: list
+  in_ops: list
   at: int
   simplified: tuple = ()
   on_batches: Optional[Callable] = None
@@ -60,7 +67,7 @@ def measure(quick):
 def _batched(quick, images, whence):
   """The crop and flip behind the stage for small images, alone."""
   common.say("Crop, flip and normalise")
-  batches = tf.data.Dataset.from_tensor_slices(images).batch(BATCH).cache()
+  batches = tf.data.Dataset.from_tensor_slices(images).batch(BATCHES["32"]).cache()
   augmented = {
       "as uint8": rtf.augment.random_crop_and_flip_batch(4),
       "normalised": rtf.augment.random_crop_and_flip_batch(4, mean=[0.491, 0.482, 0.447], std=[0.247, 0.243, 0.262])}
@@ -70,7 +77,7 @@ def _batched(quick, images, whence):
   count = len(images) * (1 if quick else 10)
   return common.Section(
       "Crop, flip and normalise whole batches",
-      f"{whence}, in batches of {BATCH} in memory: .map(random_crop_and_flip_batch(4), AUTOTUNE), without a mean and with "
+      f"{whence}, in batches of {BATCHES['32']} in memory: .map(random_crop_and_flip_batch(4), AUTOTUNE), without a mean and with "
       "one for each channel, all cores used. The bar, 10 µs, is 100,000 images a second.",
       [common.Row(f"batched_{_key(name)}", f"crop and flip, {name}", "µs an image",
                   [1e6 * seconds / count for seconds, _ in epochs[name]], limit=10) for name in augmented])
@@ -78,29 +85,30 @@ def _batched(quick, images, whence):
 
 def small_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
-  rand, auto = rand_augment(), rtf.augment.auto_augment("cifar10")
-  # Its later layers do the crop and flip.
-  deep = rtf.augment.deep_auto_augment("cifar10")
+  (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "cifar10") for module in MODULES)
+  # The later layers of Deep AutoAugment do the crop and flip.
   return [
-      Augmentation("rand", "RandAugment", [*rand, *final], at=2, simplified=([rand[0], *final], final)),
-      Augmentation("batched", "RandAugment, batched", rand, at=2, on_batches=rtf.augment.random_crop_and_flip_batch(4)),
-      Augmentation("auto", "AutoAugment", [*auto, *final], at=2, simplified=([first_of(auto), *final], final)),
-      Augmentation("deep", "Deep AutoAugment", deep, at=2, simplified=(deep[1:], deep[2:]))]
+      Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2, ([rand[0], *final], final)),
+      Augmentation("batched", "RandAugment, batched", rand, rand_ops, 2,
+                   on_batches=rtf.augment.random_crop_and_flip_batch(4)),
+      Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2, ([first_of(auto), *final], final)),
+      Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2, (deep[1:], deep[2:]))]
 
 
 def large_augmentations():
-  final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
-  rand, auto = rand_augment(), rtf.augment.auto_augment("imagenet")
-  deep = rtf.augment.deep_auto_augment("imagenet")
+  end = [rtf.augment.normalize()]
+  final = [rtf.augment.random_crop(4), rtf.augment.random_flip(), *end]
+  (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "imagenet") for module in MODULES)
+  decode = rtf.augment.decode_and_crop(SIDE)
 
-  def decoding(key, name, layers, *simplified):
-    return Augmentation(key, name, [decode_part, *layers], at=3, simplified=tuple(
-        [decode_part, *fewer] for fewer in simplified))
+  def decoding(key, name, layers, in_ops, *simplified):
+    return Augmentation(key, name, [decode, *layers], [decode_part, *in_ops], 3, tuple(
+        [decode, *fewer] for fewer in simplified))
 
   return [
-      decoding("rand", "RandAugment", [*rand, *final], [rand[0], *final], final),
-      decoding("auto", "AutoAugment", [*auto, *final], [first_of(auto), *final], final),
-      decoding("deep", "Deep AutoAugment", deep, deep[1:], deep[2:])]
+      decoding("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], [rand[0], *final], final),
+      decoding("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], [first_of(auto), *final], final),
+      decoding("deep", "Deep AutoAugment", [*deep, *end], [*deep_ops, *end], [*deep[1:], *end], [*deep[2:], *end])]
 
 
 def first_of(auto_augment):
@@ -109,32 +117,18 @@ def first_of(auto_augment):
   return lambda image, seed: first(image, seed).image
 
 
+def _policies(module, name):
+  """RandAugment, AutoAugment and Deep AutoAugment, of our layers or of TensorFlow's operations."""
+  return module.rand_augment(2, MAGNITUDE), module.auto_augment(name), module.deep_auto_augment(name)
+
+
 def decode_part(record, seed):
-  """A random resized crop of a JPEG file, which decodes only that part."""
-  window = _random_window(tf.io.extract_jpeg_shape(record), seed)
-  return _resized(tf.io.decode_and_crop_jpeg(record, window, channels=3))
-
-
-def resized_part(image, seed):
-  """As `decode_part`, for a decoded image."""
-  top, left, height, width = tf.unstack(_random_window(tf.shape(image), seed))
-  return _resized(image[top:top + height, left:left + width])
-
-
-def _random_window(shape, seed):
+  """What `decode_and_crop(SIDE)` does, by TensorFlow's operations."""
   begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
-      shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
+      tf.io.extract_jpeg_shape(record), tf.zeros([1, 0, 4]), seed, aspect_ratio_range=(3 / 4, 4 / 3), area_range=(0.08, 1.0),
       use_image_if_no_bounding_boxes=True)
-  return tf.concat([begin[:2], size[:2]], axis=0)
-
-
-def _resized(image):
-  resized = tf.image.resize(image, [SIDE, SIDE])
-  return tf.ensure_shape(tf.cast(resized + 0.5, tf.uint8), [SIDE, SIDE, 3])
-
-
-def rand_augment():
-  return rtf.augment.rand_augment(2, MAGNITUDE)
+  part = tf.io.decode_and_crop_jpeg(record, tf.concat([begin[:2], size[:2]], axis=0), channels=3)
+  return tf.cast(tf.image.resize(part, [SIDE, SIDE]) + 0.5, tf.uint8)
 
 
 def _sections(quick, key, size, images, whence, augmentations, rounds):
@@ -143,7 +137,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     # Crop and flip of whole batches, compared with single images. A quick run measures only one.
     complete = augmentation.on_batches is None and (number == 0 or not quick)
     common.say(f"{size}: {augmentation.name}")
-    epochs, making = _measure(pipelines(images, augmentation, complete), common.rounds(quick, rounds))
+    epochs, making = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
     wall = {name: [seconds for seconds, _ in measured] for name, measured in epochs.items()}
     for rows, measured, unit, kind in ((speeds, cpu, "images / CPU s", "cpu"), (clock, wall, "images / s", "wall")):
@@ -154,7 +148,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
     gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
     gains += [
         common.Row(f"{augmentation.key}_{key}_iterator_{_key(name)}", f"{augmentation.name}: an iterator, {name}", "ms",
-                   [1000 * making[name]]) for name in ("standard", "refurbish, r = 3")]
+                   [1000 * making[name]]) for name in (STANDARD, "refurbish, r = 3")]
   splits = "; ".join(
       f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
   parts = [row for row in gains if row.limit == MOST_OF_PARTS]
@@ -163,20 +157,23 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       [float(np.median([row.values[number] for row in parts])) for number in range(len(parts[0].values))],
       limit=MEDIAN_OF_PARTS))
   layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
+  end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
   batched = " Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4)." if key == "32" else ""
   yield common.Section(
       f"{size}: images per CPU second",
-      f"{whence}. All lie in memory; each pipeline shuffles, augments with "
-      f"{common.PARALLEL_CALLS} calls at once, or refurbish's own workers, ends in .batch({BATCH}) and a prefetch, and is "
-      f"read without a model and without tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or "
-      f"AutoAugment, random_crop(4) and random_flip(); Deep AutoAugment brings crop and flip with it.{batched} Layers "
+      f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
+      f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
+      f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
+      f"random_crop(4){end}; Deep AutoAugment brings crop and flip with it.{batched} TensorFlow-op layers: the policies and "
+      "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
       "one or two of the expensive layers; what a cache after the augmentation holds never changes.", speeds)
   yield common.Section(
       f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
   yield common.Section(
       f"{size}: the gain, and its limit",
-      "CPU time of standard over that of refurbish, of the epochs of the same round. The limit is that of standard over "
+      "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
+      "the epochs of the same round. The limit is that of standard with native layers over "
       "t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
       "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
       "augmented samples in memory. Making an iterator, which Keras does in each epoch, costs the same for any number of "
@@ -186,7 +183,7 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
 
 def _gains(key, name, count, cpu):
   """Rows of the measured gain over its limit, for every reuse factor in `cpu`."""
-  standard, partial, final = cpu["standard"], cpu[PARTIAL], cpu[FINAL]
+  standard, partial, final = cpu[STANDARD], cpu[PARTIAL], cpu[FINAL]
   rows = [common.Row(f"{key}_t_p", f"{name}: t_p", "µs", [1e6 * t / count for t in partial]),
           common.Row(f"{key}_t_f", f"{name}: t_f", "µs", [1e6 * t / count for t in final])]
   for r in REUSE_FACTORS:
@@ -195,16 +192,18 @@ def _gains(key, name, count, cpu):
     refurbished = cpu[f"refurbish, r = {r}"]
     parts = [p / r + f for p, f in zip(partial, final)]
     size = key.rpartition("_")[2]
-    rows += [common.Row(f"{key}_gain_r{r}", f"{name}: gain, r = {r}", "times standard",
+    rows += [common.Row(f"{key}_gain_r{r}", f"{name}: gain, r = {r}", f"times {STANDARD}",
                         common.quotients(standard, refurbished)),
-             common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", "times standard",
+             common.Row(f"{key}_gain_of_ops_r{r}", f"{name}: gain, r = {r}, over TensorFlow-op layers",
+                        f"times {STANDARD_OPS}", common.quotients(cpu[STANDARD_OPS], refurbished)),
+             common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", f"times {STANDARD}",
                         common.quotients(standard, parts)),
              # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
              common.Row(f"{key}_r{r}", f"{name} {size}: over its own limit, r = {r}", "of t_p / r + t_f",
                         common.quotients(refurbished, parts), limit=MOST_OF_PARTS if r > 1 else None)]
-    if key == "rand_32" and r in MOST_OF_STANDARD:
-      rows.append(common.Row(f"{key}_cost_r{r}", f"{name} {size}: CPU time, r = {r}", "of standard",
-                             common.quotients(refurbished, standard), limit=MOST_OF_STANDARD[r]))
+  rows += [common.Row(f"{key}_r{r}_of_{_key(other)}", f"{name} {key[-3:].strip('_')}: CPU time, r = {r}", f"of {other}",
+                      common.quotients(cpu[f"refurbish, r = {r}"], cpu[other]), limit=limit)
+           for r, other, limit in MOST_OF.get(key, [])]
   return rows
 
 
@@ -249,8 +248,8 @@ def _draw(figure, size, augmentations, speeds, gains):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def pipelines(images, augmentation, complete):
-  """Returns batched datasets by name: all if `complete`, else the three that the limit needs."""
+def pipelines(images, augmentation, complete, batch):
+  """Returns batched datasets by name: all if `complete`, else those that the limit and the gains need."""
   layers, at, count = augmentation.layers, augmentation.at, len(images)
   partial_fn, final_fn = rtf.augment.split(layers, at)
   source = tf.data.Dataset.from_tensor_slices(images)
@@ -259,44 +258,48 @@ def pipelines(images, augmentation, complete):
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 
   def batched(dataset):
-    dataset = dataset.batch(BATCH)
+    dataset = dataset.batch(batch)
     return dataset.map(augmentation.on_batches, tf.data.AUTOTUNE) if augmentation.on_batches else dataset
 
-  def standard(layers):
+  def standard(layers, calls=common.PARALLEL_CALLS):
     fn = rtf.augment.compose(layers)
-    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), common.PARALLEL_CALLS))
+    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), calls))
 
-  datasets = {"standard": standard(layers)}
+  datasets = {STANDARD: standard(layers), STANDARD_OPS: standard(augmentation.in_ops)}
   for r in REUSE_FACTORS if complete else (3,):
     datasets[f"refurbish, r = {r}"] = batched(source.refurbish(partial_fn, final_fn, r=r))
+  if augmentation.key == "rand":
+    of_ops = rtf.augment.split(augmentation.in_ops, at)
+    for r in (1, 3):
+      datasets[OPS.format(r)] = batched(source.refurbish(*of_ops, r=r))
   if complete:
-    full_fn = rtf.augment.compose(layers)
     autotuned = tf.data.Options()
     autotuned.autotune.enabled = True
-    datasets["standard, with AUTOTUNE"] = batched(
-        seeded.shuffle(count).map(lambda image, seed: full_fn(image, seed=seed), tf.data.AUTOTUNE)).with_options(autotuned)
+    datasets["standard, with AUTOTUNE"] = standard(layers, tf.data.AUTOTUNE).with_options(autotuned)
+    compressed = images.dtype == object
+    of_decoded = [rtf.augment.random_resized_crop(SIDE), *layers[1:]]
     part = source.take(count // ECHOING_FACTOR)
     for where in ("before_augment", "after_augment", "after_batch"):
       # For compressed sources, the earliest echo is behind the decoding.
-      decoded = where == "before_augment" and layers[0] is decode_part
+      decoded = compressed and where == "before_augment"
       echoed = part.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS) if decoded else part
       datasets[f"echo({ECHOING_FACTOR}, {where})"] = echoed.echo(
-          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose([resized_part, *layers[1:]] if decoded else layers),
-          batch_size=BATCH, shuffle_buffer_size=count)
+          ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
+          shuffle_buffer_size=count)
+    full_fn = rtf.augment.compose(layers)
     datasets["cache after augmentation"] = batched(
         seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count))
     for number, fewer in enumerate(augmentation.simplified):
       datasets[f"simplified by {number + 1}"] = standard(fewer)
-    if layers[0] is decode_part:
+    if compressed:
       decoded = source.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS).cache()
-      of_decoded = [resized_part, *layers[1:]]
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
       datasets["cache of decoded images"] = batched(tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(
           lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS))
       datasets["cache of decoded images, refurbish, r = 3"] = batched(decoded.refurbish(
           decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count))
-  datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(BATCH)
+  datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(batch)
   augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
   # If crop and flip are behind batch, the stage has no final augmentation.
   datasets[FINAL] = batched(augmented.refurbish(final_fn or tf.identity, r=1))

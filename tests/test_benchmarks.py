@@ -13,18 +13,18 @@ RUN = pathlib.Path(__file__).parent.parent / "benchmarks" / "run.py"
 
 # By name: the number of bars, and the plots besides the bar chart.
 BENCHMARKS = {
+    "augment": (24, []),
     "balance": (3, ["batches", "rates"]),
     "restart": (4, []),
     "cpus": (0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []),
     "disk": (25, []),
     "echo": (5, ["time"]),
-    "final": (8, []),
     "memory": (9, ["shares"]),
     "overhead": (12, []),
     "sharing": (3, []),
-    "sources": (11, []),
+    "sources": (12, []),
     "split": (1, []),
-    "throughput": (20, ["224", "32"]),
+    "throughput": (22, ["224", "32"]),
 }
 
 
@@ -54,7 +54,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 
 def test_all_are_known_here():
-  assert {path.stem for path in RUN.parent.glob("*.py")} - {"run", "common", "samples", "final_peers", "peers"} == set(BENCHMARKS)
+  assert {path.stem for path in RUN.parent.glob("*.py")} - {"run", "common", "samples", "augment_peers", "peers"} == set(BENCHMARKS)
 
 
 @cases.only_exhaustive

@@ -11,7 +11,7 @@ REUSE_FACTOR = 3
 
 
 def small(images):
-  partial_fn = rtf.augment.compose(throughput.rand_augment())
+  partial_fn = rtf.augment.compose(rtf.augment.rand_augment())
   crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
   return take_epochs(
       tf.data.Dataset.from_tensor_slices(images)
@@ -22,7 +22,7 @@ def small(images):
 
 def large(files):
   partial_fn, final_fn = rtf.augment.split(
-      [throughput.decode_part, *throughput.rand_augment(), *final_layers()], at=3)
+      [rtf.augment.decode_and_crop(throughput.SIDE), *rtf.augment.rand_augment(), *final_layers()], at=3)
   return take_epochs(
       tf.data.Dataset.from_tensor_slices(files)
       .refurbish(partial_fn, final_fn, r=REUSE_FACTOR)

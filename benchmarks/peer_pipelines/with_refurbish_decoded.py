@@ -12,7 +12,7 @@ from with_tf_data import take_epochs
 
 def large(files):
   partial_fn, final_fn = rtf.augment.split(
-      [throughput.resized_part, *throughput.rand_augment(), *final_layers()], at=3)
+      [rtf.augment.random_resized_crop(throughput.SIDE), *rtf.augment.rand_augment(), *final_layers()], at=3)
   decoded = tf.data.Dataset.from_tensor_slices(files).map(
       lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache()
   return take_epochs(

@@ -10,16 +10,15 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 
-def small(images):
-  augment = rtf.augment.compose(throughput.rand_augment())
+def small(images, rand_augment=rtf.augment.rand_augment):
+  augment = rtf.augment.compose(rand_augment())
   # For small images crop and flip of whole batches are much cheaper.
   crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
   return take_epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE), len(images))
 
 
-def large(files):
-  augment = rtf.augment.compose([
-      throughput.decode_part, *throughput.rand_augment(), *final_layers()])
+def large(files, rand_augment=rtf.augment.rand_augment, decode=rtf.augment.decode_and_crop(throughput.SIDE)):
+  augment = rtf.augment.compose([decode, *rand_augment(), *final_layers()])
   return take_epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
 
 

@@ -11,7 +11,7 @@ from with_tf_data import take_epochs
 
 def large(files):
   augment = rtf.augment.compose([
-      throughput.resized_part, *throughput.rand_augment(), *final_layers()])
+      rtf.augment.random_resized_crop(throughput.SIDE), *rtf.augment.rand_augment(), *final_layers()])
   decoded = tf.data.Dataset.from_tensor_slices(files).map(
       lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache().shuffle(len(files))
   seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)

@@ -1,0 +1,278 @@
+"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision, Pillow and OpenCV.
+
+`pip install -e '.[bench]'` installs the libraries; the rows of one that is missing or fails say so.
+"""
+import functools
+import time
+
+import augment_peers as peers
+import common
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import augment
+from refurbish_tf._internal import dataset_graph
+
+# The images of a batch, by side. Not more than 10 MB as float32: malloc gives larger blocks back and requests them again,
+# and then page faults dominate for all but DALI, which keeps its blocks.
+BATCHES = {32: 128, 224: 16, 348: 6}
+# The side of the image that a resized one is made from, for each pixel of its result.
+ENLARGED = 348 / 224
+PADDING, MEAN, STD = peers.PADDING, peers.MEAN, peers.STD
+ROUNDS = 5
+# The calls of a round for functions that take less than SLOW seconds; slower ones are called once.
+TURNS, SLOW = 3, 0.2
+# So large that nothing is ever evicted: after the first epoch there are only hits.
+ONLY_HITS = 1e12
+COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
+RAND, AUTO, DEEP, CROP_FLIP, NORMALIZED = peers.RAND, peers.AUTO, peers.DEEP, peers.CROP_FLIP, peers.NORMALIZED
+# The bars in µs, by side: of single images.
+MOST = {32: {RAND: 5, CROP_FLIP: 4}, 224: {RAND: 60}, 348: {RAND: 130}}
+# Those beside another row: of single images, and of batches.
+MOST_OF = {
+    (32, False): [(AUTO, f"TensorFlow: {AUTO}", 0.2), (DEEP, f"TensorFlow: {DEEP}", 0.2)],
+    (224, False): [(AUTO, f"TensorFlow: {AUTO}", 0.1), (DEEP, f"TensorFlow: {DEEP}", 0.1),
+                   (peers.RESIZE, f"TensorFlow: {peers.RESIZE}", 0.5),
+                   (peers.RESIZE_SMOOTH, f"TensorFlow: {peers.RESIZE_SMOOTH}", 0.2)],
+    (32, True): [(CROP_FLIP, COPY, 2), (NORMALIZED, FILL.format("float32"), 2)],
+    (224, True): [(CROP_FLIP, COPY, 4.5), (NORMALIZED, FILL.format("float32"), 1.5),
+                  (NORMALIZED, f"DALI: {NORMALIZED}", 0.6)],
+}
+
+
+def measure(quick):
+  """Yields the sections."""
+  # Before minutes of measuring, as a module that cannot be imported would cost a row of each section.
+  absent = peers.installed()
+  for side in (32, 224) if quick else BATCHES:
+    for batched in (False, True):
+      yield _section(quick, side, batched, absent)
+  for side in (348,) if quick else (348, 1000):
+    yield _decoding(quick, side, absent)
+
+
+def layers(side):
+  """By name: the layers of each row, and whether its input is the larger image."""
+  crop, flip, cutout = augment.random_crop(PADDING), augment.random_flip(), augment.cutout(side // 4)
+  normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16", "float16")}
+  resized = augment.random_resized_crop(side)
+  return {
+      peers.CROP: ([crop], False),
+      "crop, reflected": ([augment.random_crop(PADDING, "reflect")], False),
+      peers.FLIP: ([flip], False),
+      peers.CUTOUT: ([cutout], False),
+      peers.NORMALIZE: ([normalize["float32"]], False),
+      CROP_FLIP: ([crop, flip], False),
+      "crop, flip, cutout": ([crop, flip, cutout], False),
+      NORMALIZED: ([crop, flip, normalize["float32"]], False),
+      "crop, flip, normalize bfloat16": ([crop, flip, normalize["bfloat16"]], False),
+      "crop, flip, normalize float16": ([crop, flip, normalize["float16"]], False),
+      peers.RESIZED: ([resized], True),
+      peers.RESIZED_SMOOTH: ([augment.random_resized_crop(side, antialias=True)], True),
+      "resized crop, flip, normalize float32": ([resized, flip, normalize["float32"]], True),
+      peers.RESIZE: ([augment.resize(side, antialias=False)], True),
+      peers.RESIZE_SMOOTH: ([augment.resize(side)], True),
+      peers.RAND_ONE: (augment.rand_augment(1), False),
+      **policies(augment, side),
+  }
+
+
+def policies(module, side):
+  """The papers' policies, of our layers or of TensorFlow's operations; and a pipeline with ours at its end."""
+  which = "cifar10" if side == 32 else "imagenet"
+  end = [augment.random_crop(PADDING), augment.random_flip(), augment.normalize(MEAN, STD)]
+  return {
+      RAND: (module.rand_augment(2, 9), False),
+      AUTO: (module.auto_augment(which), False),
+      DEEP: (module.deep_auto_augment(which), False),
+      peers.PIPELINE: ([*module.rand_augment(2, 9), *end], False),
+  }
+
+
+def _section(quick, side, batched, absent):
+  """All candidates, one image or one batch of this size at a time."""
+  how = "by batch" if batched else "image by image"
+  common.say(f"{side}x{side}, {how}")
+  batch = 8 if quick else BATCHES[side]
+  images = _smooth(batch, side)
+  # Keras, DALI and albumentations crop images that are padded before.
+  padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
+  large = _smooth(batch, round(side * ENLARGED))
+  steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
+  count = steps * batch
+  inputs = {"images": images, "padded": padded, "large": large}
+  feed = functools.partial(_reader, batched=batched, times=steps)
+  # With a number that is unknown while tracing, as TensorFlow would fold a known one into a constant.
+  calls = {
+      FILL.format(dtype): feed(
+          images, lambda image, seed, dtype=dtype: tf.fill(image.shape, tf.cast(seed[0] % 2, dtype)))
+      for dtype in ("uint8", "float32", "bfloat16")}
+  calls[COPY] = feed(images, lambda image, seed: tf.raw_ops.DeepCopy(x=image))
+  calls[NOTHING] = feed(images, lambda image, seed: image)
+  sequences = layers(side)
+  for name, (sequence, is_large) in sequences.items():
+    calls[name] = feed(large if is_large else images, augment.compose(sequence))
+  for name, (function, fed) in peers.in_dataset(side, batched).items():
+    calls[name] = feed(inputs[fed], function)
+  if not batched:
+    calls[f"tf.data: {NOTHING}"] = _mapped(images, lambda image, seed: image, steps)
+    for name, (sequence, _) in policies(common.tensorflow_layers(), side).items():
+      calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
+      calls[f"tf.data: {name}"] = _mapped(images, augment.compose(sequences[name][0]), steps)
+  absent = _add_peers(calls, peers.Inputs(side, count, **inputs), batched, absent)
+  return _measured(
+      f"{side}x{side}, {how}", f"{side}_{'batch' if batched else 'image'}", calls, absent, common.rounds(quick, ROUNDS),
+      count, {} if batched else MOST[side], MOST_OF.get((side, batched), []),
+      f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
+      + (f"in batches of {batch}, each image with draws of its own but for Keras', which draws one crop for a batch. "
+         if batched else "one at a time. ")
+      + f"Crops have a padding of {PADDING}; Keras, DALI and albumentations are given images that are padded already. "
+      f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
+      "RandAugment has two layers of magnitude 9 of 10. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
+      "the output's size. TensorFlow: its operations in the stage. tf.data: our layers in a map.")
+
+
+def _decoding(quick, side, absent):
+  """JPEG files to 224x224."""
+  common.say(f"JPEG of {side}x{side}")
+  to = 224
+  files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in _smooth(4 if quick else 32, side)]
+  steps = 1 if quick else max(1, 100_000_000 // (len(files) * side * side * 3))
+  feed = functools.partial(_reader, np.array(files, object), batched=False, times=steps)
+  both, alone = f"TensorFlow: {peers.DECODED}, resized", f"TensorFlow: {peers.DECODED}"
+  calls = {
+      NOTHING: feed(lambda file, seed: file),
+      peers.DECODED: feed(augment.compose([augment.decode_and_crop(to)])),
+      "decode": feed(augment.compose([augment.decode(to)])),
+      both: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, to)),
+      alone: feed(lambda file, seed: peers.tensorflow_decoded(file, seed, None)),
+  }
+  absent = _add_peers(calls, peers.Inputs(to, len(files) * steps, files=files), None, absent)
+  kilobytes = np.mean([len(file) for file in files]) / 1000
+  of_large = side == 1000
+  return _measured(
+      f"JPEG of {side}x{side} to {to}x{to}", f"{side}_jpeg", calls, absent, common.rounds(quick, ROUNDS),
+      len(files) * steps, {}, [(peers.DECODED, both, 0.8)] if of_large else [],
+      f"CPU time of all threads for a JPEG file of {side}x{side} pixels and {kilobytes:.0f} kB, one at a time; DALI's "
+      "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.",
+      lambda costs: [] if of_large else [common.Row(
+          f"{side}_jpeg_more", f"{side}x{side}: {peers.DECODED}, beside TensorFlow's and half of its resize", "of both",
+          [ours / (part + 0.5 * (whole - part))
+           for ours, part, whole in zip(costs[peers.DECODED], costs[alone], costs[both])], limit=1)])
+
+
+def _smooth(count, side):
+  """Pictures with some noise, as photographs have."""
+  random = np.random.default_rng(7)
+  coarse = tf.image.resize(random.uniform(0, 255, [count, 8, 8, 3]), [side, side], "bicubic").numpy()
+  return np.clip(coarse + random.normal(0, 4, coarse.shape), 0, 255).astype(np.uint8)
+
+
+def _add_peers(calls, inputs, batched, absent):
+  """Adds the calls of the peers that are there; returns why there are none of others."""
+  why = {}
+  for peer, about in peers.PEERS.items():
+    names = [name for name in about.names if (name == peers.DECODED) == (inputs.files is not None)]
+    if not names or batched not in (None, about.batched):
+      continue
+    if peer in absent:
+      why.update({f"{peer}: {name}": absent[peer] for name in names})
+      continue
+    try:
+      made = about.make(inputs)
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      # A peer of another version may raise anything.
+      why.update({f"{peer}: {name}": _failed(error) for name in names})
+      continue
+    calls.update({f"{peer}: {name}": call for name, call in made.items()})
+  return why
+
+
+def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition, more=lambda costs: []):
+  """The section of all calls; its bars are those given, and those of the peers."""
+  costs, failed = _costs(calls, rounds, count)
+  absent = {**absent, **failed}
+
+  def around(name):
+    whose, colon, _ = name.partition(": ")
+    own = whose == "tf.data" or whose in peers.PEERS
+    return costs.get(f"{whose}{colon}{NOTHING}" if own else NOTHING, [0] * rounds)
+
+  whole = costs
+  costs = {name: [cost - base for cost, base in zip(values, around(name))]
+           for name, values in costs.items() if not name.endswith(NOTHING)}
+  rows = [common.Row(f"{prefix}_{_key(name)}", f"{title}: {name}" if name in most else name, "µs an image", values,
+                     limit=most.get(name)) for name, values in costs.items()]
+  rows += [common.Row(f"{prefix}_{_key(name)}", f"{name}: {why}", "µs an image", []) for name, why in absent.items()]
+  for name, beside, limit in most_of:
+    # What only moves the bytes is compared as a whole.
+    of = whole if beside in (COPY, FILL.format("float32")) else costs
+    rows.append(common.Row(
+        f"{prefix}_{_key(name)}_of_{_key(beside)}",
+        f"{title}: {name}, beside {beside}" + (f": {absent[beside]}" if beside in absent else ""), f"of {beside}",
+        common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
+  for peer, about in peers.PEERS.items():
+    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", f"{name}, beside {peer}", f"of {peer}",
+                        common.quotients(costs[name], costs[f"{peer}: {name}"]))
+             for name in about.names if name in costs and f"{peer}: {name}" in costs]
+    rows += cells
+    why = [why for name, why in absent.items() if name.startswith(f"{peer}: ")]
+    if about.barred and (cells or why):
+      dearest = max(cells, key=lambda row: row.median) if cells else None
+      rows.append(common.Row(
+          f"{prefix}_of_{_key(peer)}", f"{title}, in the dearest of {len(cells)} cells: {dearest.name}" if cells else
+          f"{title}, beside {peer}: {why[0]}", f"of {peer}", dearest.values if cells else [], limit=1))
+  return common.Section(
+      title,
+      f"{definition} {count:,} at a time, {TURNS} times a round where that takes less than {SLOW} s. Each row is what the "
+      "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
+      "and tf.data's what theirs take beyond nothing; torchvision, Pillow and albumentations run in a loop.",
+      rows + more(costs))
+
+
+def _reader(images, function, *, batched, times):
+  """Returns a function that applies `function` to each image, or to the batch, `times` times in one call."""
+  source = tf.data.Dataset.from_tensors(images) if batched else tf.data.Dataset.from_tensor_slices(images)
+  # So that a call includes one end of an epoch, which costs time.
+  source = source.repeat(times)
+  return _epochs(
+      source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None), len(source))
+
+
+def _mapped(images, function, times):
+  """The same by a map of tf.data, which is given seeds."""
+  seeds = np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32)
+  source = tf.data.Dataset.from_tensor_slices((images, seeds)).cache().repeat(times)
+  return _epochs(source.map(lambda image, seed: function(image, seed=seed)), len(source))
+
+
+def _epochs(dataset, steps):
+  # `shard` reads the elements that it leaves out one by one, without Python.
+  iterator = iter(dataset_graph.without_autotuner(dataset.repeat().shard(steps, steps - 1)))
+  return lambda: next(iterator)
+
+
+def _costs(calls, rounds, count):
+  """CPU time an image in µs, by name; and, by name, the last line of the error of those that fail."""
+  failed, turns = {}, {}
+  for name, call in list(calls.items()):
+    try:
+      call()
+      began = time.process_time()
+      call()
+      turns[name] = TURNS if time.process_time() - began < SLOW else 1
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      # A peer of another version may raise anything; our own errors are raised.
+      if name.partition(": ")[0] not in peers.PEERS:
+        raise
+      failed[name] = _failed(error)
+      del calls[name]
+  return common.per_element(count, common.cpu_of_calls(calls, rounds, turns)), failed
+
+
+def _failed(error):
+  return "failed: " + (str(error).strip().splitlines() or [type(error).__name__])[-1][:60]
+
+
+def _key(name):
+  return "_".join("".join(letter if letter.isalnum() else " " for letter in name).split()).lower()

@@ -1,0 +1,350 @@
+"""What our layers are compared with: TensorFlow's operations, Keras, DALI, torchvision, Pillow, OpenCV."""
+import dataclasses
+import importlib
+import io
+import os
+import random
+import sys
+from typing import Callable
+
+import numpy as np
+import tensorflow as tf
+
+PADDING, MEAN, STD = 4, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+PROCESSORS = len(os.sched_getaffinity(0))
+# Magnitude 9 of 10, in torchvision's and DALI's bins from 0 to 30.
+BINS = 27
+SCALE, RATIO = [0.08, 1.0], [3 / 4, 4 / 3]
+CROP, FLIP, CUTOUT, CROP_FLIP = "crop", "flip", "cutout", "crop, flip"
+NORMALIZE, NORMALIZED = "normalize float32", "crop, flip, normalize float32"
+RESIZED, RESIZED_SMOOTH = "resized crop", "resized crop, antialiased"
+RESIZE, RESIZE_SMOOTH = "resize", "resize, antialiased"
+RAND_ONE, RAND, AUTO, DEEP = "RandAugment, one layer", "RandAugment", "AutoAugment", "Deep AutoAugment"
+PIPELINE = "RandAugment, crop, flip, normalize float32"
+DECODED = "decode_and_crop"
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+  """A library beside ours.
+
+  Attributes:
+    modules: what it needs.
+    batched: whether it takes batches, and only these.
+    names: what it is compared in.
+    make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
+    barred: whether ours must take less.
+  """
+  modules: tuple
+  batched: bool
+  names: tuple
+  make: Callable
+  barred: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+  """A batch of images; the same padded; larger images, to be resized; or, for decoding, a batch of JPEG files alone."""
+  side: int
+  count: int
+  images: np.ndarray = None
+  padded: np.ndarray = None
+  large: np.ndarray = None
+  files: list = None
+
+
+def installed():
+  """The reasons why peers are missing, by name."""
+  # PyTorch does without it, and it crashes beside TensorFlow: both bring LLVM.
+  sys.modules.setdefault("triton", None)
+  absent = {}
+  for name, peer in PEERS.items():
+    try:
+      for module in peer.modules:
+        importlib.import_module(module)
+    except ModuleNotFoundError:
+      absent[name] = "not installed"
+    except Exception as error:  # pylint: disable=broad-exception-caught
+      # A library of another machine or version may raise anything.
+      absent[name] = f"failed: {type(error).__name__}: {error}"[:60]
+  return absent
+
+
+# In a dataset. --------------------------------------------------------------------------------------------------------
+
+
+def in_dataset(side, batched):
+  """By name: functions `fn(image, seed)` of TensorFlow and Keras, and the name of their input."""
+  crop_flip = tensorflow_batch if batched else tensorflow_image
+
+  def resized_crop(image, seed):
+    return _tensorflow_resized(tf.slice(image, *_window(tf.shape(image), seed)), side, False)
+
+  return {
+      f"TensorFlow: {CROP_FLIP}": (crop_flip, "images"),
+      f"TensorFlow: {NORMALIZED}": (lambda image, seed: _tensorflow_normalized(crop_flip(image, seed)), "images"),
+      f"TensorFlow: {RESIZE}": (lambda image, seed: _tensorflow_resized(image, side, False), "large"),
+      f"TensorFlow: {RESIZE_SMOOTH}": (lambda image, seed: _tensorflow_resized(image, side, True), "large"),
+      **({} if batched else {f"TensorFlow: {RESIZED}": (resized_crop, "large")}),
+      f"Keras: {CROP_FLIP}": (_keras(side, False), "padded"),
+      f"Keras: {NORMALIZED}": (_keras(side, True), "padded"),
+  }
+
+
+def tensorflow_image(image, seed):
+  padded = tf.pad(image, [[PADDING, PADDING], [PADDING, PADDING], [0, 0]])
+  cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
+  return tf.image.stateless_random_flip_left_right(cropped, seed + 1)
+
+
+def tensorflow_batch(images, seed):
+  """Gathers each pixel from its place, as TensorFlow's own random_crop takes the same part of all images."""
+  batch, height, width, channels = images.shape
+  y, x = tf.unstack(tf.random.stateless_uniform([2, batch], seed, 0, 2 * PADDING + 1, tf.int32))
+  flip = tf.random.stateless_uniform([batch], seed + 1, 0, 2, tf.int32)
+  rows = tf.reshape(images, [batch, height, width * channels])
+  padded = tf.pad(rows, [[0, 0], [PADDING, PADDING], [PADDING * channels, PADDING * channels]])
+  row = (tf.range(batch) * (height + 2 * PADDING) + y)[:, tf.newaxis] + tf.range(height)
+  column = (x + flip * (width - 1))[:, tf.newaxis] + (1 - 2 * flip)[:, tf.newaxis] * tf.range(width)
+  place = (row * (width + 2 * PADDING))[:, :, tf.newaxis] + column[:, tf.newaxis]
+  return tf.gather_nd(tf.reshape(padded, [-1, channels]), place[..., tf.newaxis])
+
+
+def tensorflow_decoded(file, seed, side):
+  """A random resized crop of a JPEG file, which decodes only that part; without a `side` not resized."""
+  begin, size = _window(tf.io.extract_jpeg_shape(file), seed)
+  part = tf.io.decode_and_crop_jpeg(file, tf.concat([begin[:2], size[:2]], axis=0), channels=3)
+  return part if side is None else _tensorflow_resized(part, side, False)
+
+
+def _window(shape, seed):
+  begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+      shape, tf.zeros([1, 0, 4]), seed, aspect_ratio_range=RATIO, area_range=SCALE, use_image_if_no_bounding_boxes=True)
+  return begin, size
+
+
+def _tensorflow_resized(image, side, antialias):
+  return tf.cast(tf.image.resize(image, [side, side], antialias=antialias) + 0.5, tf.uint8)
+
+
+def _tensorflow_normalized(image):
+  return (tf.cast(image, tf.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
+
+
+def _keras(side, normalized):
+  dtype = "float32" if normalized else "uint8"
+  layers = [tf.keras.layers.RandomCrop(side, side, dtype=dtype), tf.keras.layers.RandomFlip("horizontal", dtype=dtype)]
+  if normalized:
+    layers.append(tf.keras.layers.Normalization(mean=255 * np.array(MEAN), variance=np.square(255 * np.array(STD))))
+
+  def apply(image, seed):
+    del seed  # They have a state of their own.
+    for layer in layers:
+      image = layer(image, training=True) if layer.name.startswith("random") else layer(image)
+    return image
+
+  return apply
+
+
+# With loops of their own. ---------------------------------------------------------------------------------------------
+
+
+def _dali(inputs):
+  """Its pipelines, with a thread for each processor. Returns also one that does nothing."""
+  from nvidia.dali import auto_aug, fn, pipeline_def, types  # pylint: disable=import-outside-toplevel
+  side, size = inputs.side, [inputs.side] * 2
+
+  def call(batch, operations, layout="HWC"):
+    @pipeline_def(enable_conditionals=True)
+    def pipeline():
+      return operations(fn.external_source(source=lambda: batch, batch=True, layout=layout, no_copy=True))
+
+    built = pipeline(batch_size=len(batch), num_threads=PROCESSORS, device_id=None, prefetch_queue_depth=1,
+                     exec_pipelined=False, exec_async=False)
+    built.build()
+
+    # No work ahead, which would count for another one.
+    def run():
+      for _ in range(inputs.count // len(batch)):
+        built.run()
+
+    return run
+
+  def cropped(images, **how):
+    x, y = fn.random.uniform(range=[0.0, 1.0]), fn.random.uniform(range=[0.0, 1.0])
+    return fn.crop_mirror_normalize(
+        images, crop=size, crop_pos_x=x, crop_pos_y=y, mirror=fn.random.coin_flip(), output_layout="HWC", **how)
+
+  def resized(images, antialias):
+    return fn.random_resized_crop(images, size=size, random_area=SCALE, random_aspect_ratio=RATIO,
+                                  interp_type=types.INTERP_LINEAR, antialias=antialias)
+
+  def rand_augment(images, n):
+    return auto_aug.rand_augment.rand_augment(images, n=n, m=BINS, shape=size, fill_value=0)
+
+  to_uint8 = {"dtype": types.UINT8, "mean": [0.0] * 3, "std": [1.0] * 3}
+  to_float32 = {"dtype": types.FLOAT, "mean": [255 * mean for mean in MEAN], "std": [255 * std for std in STD]}
+  if inputs.files is not None:
+    files = [np.frombuffer(file, np.uint8) for file in inputs.files]
+    return {
+        "nothing": call(files, lambda batch: batch, None),
+        DECODED: call(files, lambda batch: fn.resize(fn.decoders.image_random_crop(
+            batch, device="cpu", random_area=SCALE, random_aspect_ratio=RATIO), size=size, antialias=False), None)}
+  importlib.import_module("nvidia.dali.auto_aug.rand_augment")
+  importlib.import_module("nvidia.dali.auto_aug.auto_augment")
+  return {
+      "nothing": call(inputs.images, lambda images: images),
+      FLIP: call(inputs.images, lambda images: fn.flip(images, horizontal=fn.random.coin_flip())),
+      CROP_FLIP: call(inputs.padded, lambda images: cropped(images, **to_uint8)),
+      NORMALIZED: call(inputs.padded, lambda images: cropped(images, **to_float32)),
+      NORMALIZE: call(
+          inputs.images, lambda images: fn.crop_mirror_normalize(images, output_layout="HWC", **to_float32)),
+      RESIZED: call(inputs.large, lambda images: resized(images, False)),
+      RESIZED_SMOOTH: call(inputs.large, lambda images: resized(images, True)),
+      RESIZE: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=False)),
+      RESIZE_SMOOTH: call(inputs.large, lambda images: fn.resize(images, size=size, antialias=True)),
+      RAND_ONE: call(inputs.images, lambda images: rand_augment(images, 1)),
+      RAND: call(inputs.images, lambda images: rand_augment(images, 2)),
+      AUTO: call(
+          inputs.images,
+          lambda images: auto_aug.auto_augment.auto_augment_image_net(images, shape=size, fill_value=0)),
+  }
+
+
+def _torchvision(inputs):
+  """Its transforms of tensors."""
+  import torch  # pylint: disable=import-outside-toplevel
+  import torchvision  # pylint: disable=import-outside-toplevel
+  from torchvision.transforms import v2  # pylint: disable=import-outside-toplevel
+  # As its DataLoader's workers have. More of them spin while they wait for each other.
+  torch.set_num_threads(1)
+  side = inputs.side
+
+  def call(images, *transforms):
+    return _loop(inputs, [torch.from_numpy(image.transpose(2, 0, 1).copy()) for image in images], v2.Compose(transforms))
+
+  if inputs.files is not None:
+    resized = v2.RandomResizedCrop(side, antialias=False)
+    return {DECODED: _loop(inputs, inputs.files, lambda file: resized(torchvision.io.decode_jpeg(
+        torch.frombuffer(bytearray(file), dtype=torch.uint8), torchvision.io.ImageReadMode.RGB)))}
+  crop, flip = v2.RandomCrop(side, padding=PADDING), v2.RandomHorizontalFlip()
+  normalize = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
+  policy = v2.AutoAugmentPolicy.CIFAR10 if side == 32 else v2.AutoAugmentPolicy.IMAGENET
+  rand = v2.RandAugment(2, BINS)
+  images, large = inputs.images, inputs.large
+  return {
+      CROP: call(images, crop),
+      FLIP: call(images, flip),
+      CUTOUT: call(images, v2.RandomErasing(1, scale=(1 / 16, 1 / 16), ratio=(1, 1))),
+      NORMALIZE: call(images, *normalize),
+      CROP_FLIP: call(images, crop, flip),
+      NORMALIZED: call(images, crop, flip, *normalize),
+      RESIZED: call(large, v2.RandomResizedCrop(side, antialias=False)),
+      RESIZED_SMOOTH: call(large, v2.RandomResizedCrop(side, antialias=True)),
+      RESIZE: call(large, v2.Resize([side, side], antialias=False)),
+      RESIZE_SMOOTH: call(large, v2.Resize([side, side], antialias=True)),
+      RAND_ONE: call(images, v2.RandAugment(1, BINS)),
+      RAND: call(images, rand),
+      AUTO: call(images, v2.AutoAugment(policy)),
+      PIPELINE: call(images, rand, crop, flip, *normalize),
+  }
+
+
+def _pillow(inputs):
+  """Its own operations, in Python, without a step to or from arrays."""
+  from PIL import Image, ImageEnhance, ImageOps  # pylint: disable=import-outside-toplevel
+  side, bilinear = inputs.side, Image.Resampling.BILINEAR
+
+  def resized_crop(image):
+    (width, height), area, ratio = image.size, random.uniform(*SCALE), random.uniform(*RATIO)
+    cut_width = min(width, (width * height * area * ratio)**0.5)
+    cut_height = min(height, (width * height * area / ratio)**0.5)
+    x, y = random.uniform(0, width - cut_width), random.uniform(0, height - cut_height)
+    return image.resize((side, side), bilinear, (x, y, x + cut_width, y + cut_height))
+
+  if inputs.files is not None:
+    return {DECODED: _loop(
+        inputs, inputs.files, lambda file: resized_crop(Image.open(io.BytesIO(file)).convert("RGB")))}
+
+  def crop(image):
+    x, y = random.randint(0, 2 * PADDING), random.randint(0, 2 * PADDING)
+    return ImageOps.expand(image, PADDING).crop((x, y, x + side, y + side))
+
+  def flip(image):
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
+
+  def affine(*matrix):
+    return lambda image: image.transform(image.size, Image.Transform.AFFINE, matrix)
+
+  enhancers = [ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness]
+  distortions = [
+      lambda image: image, ImageOps.autocontrast, ImageOps.equalize, lambda image: ImageOps.solarize(image, 26),
+      lambda image: ImageOps.posterize(image, 4), lambda image: image.rotate(27), affine(1, 0.27, 0, 0, 1, 0),
+      affine(1, 0, 0, 0.27, 1, 0), affine(1, 0, 0.4 * side, 0, 1, 0), affine(1, 0, 0, 0, 1, 0.4 * side),
+      *(lambda image, enhancer=enhancer: enhancer(image).enhance(1.81) for enhancer in enhancers)]
+
+  def distort(image):
+    return random.choice(distortions)(image)
+
+  images, large = ([Image.fromarray(image) for image in each] for each in (inputs.images, inputs.large))
+  return {
+      CROP: _loop(inputs, images, crop),
+      FLIP: _loop(inputs, images, flip),
+      CROP_FLIP: _loop(inputs, images, lambda image: flip(crop(image))),
+      RESIZED_SMOOTH: _loop(inputs, large, resized_crop),
+      RESIZE_SMOOTH: _loop(inputs, large, lambda image: image.resize((side, side), bilinear)),
+      RAND_ONE: _loop(inputs, images, distort),
+      RAND: _loop(inputs, images, lambda image: distort(distort(image))),
+  }
+
+
+def _albumentations(inputs):
+  """OpenCV, by albumentations, whose operations stand in for RandAugment's, as it has none."""
+  import albumentations as A  # pylint: disable=import-outside-toplevel
+  side = inputs.side
+
+  def call(images, *transforms):
+    transform = A.Compose(transforms)
+    return _loop(inputs, images, lambda image: transform(image=image))
+
+  crop, flip = A.RandomCrop(side, side), A.HorizontalFlip()
+  one = A.OneOf([
+      A.NoOp(), A.AutoContrast(), A.Equalize(), A.Solarize((0.1, 0.1)), A.Posterize(4), A.Rotate((27, 27)),
+      A.Affine(shear={"x": 15, "y": 0}), A.Affine(shear={"x": 0, "y": 15}),
+      A.Affine(translate_percent={"x": 0.4, "y": 0}), A.Affine(translate_percent={"x": 0, "y": 0.4}),
+      A.ColorJitter((1.8, 1.8), (1, 1), (1, 1), (0, 0)), A.ColorJitter((1, 1), (1.8, 1.8), (1, 1), (0, 0)),
+      A.ColorJitter((1, 1), (1, 1), (1.8, 1.8), (0, 0)), A.Sharpen()], p=1)
+  images, padded, large = inputs.images, inputs.padded, inputs.large
+  return {
+      CROP: call(padded, crop),
+      FLIP: call(images, flip),
+      CROP_FLIP: call(padded, crop, flip),
+      NORMALIZE: call(images, A.Normalize(MEAN, STD)),
+      NORMALIZED: call(padded, crop, flip, A.Normalize(MEAN, STD)),
+      RESIZED: call(large, A.RandomResizedCrop((side, side), SCALE, RATIO)),
+      RESIZE: call(large, A.Resize(side, side)),
+      RAND_ONE: call(images, one),
+      RAND: call(images, one, one),
+  }
+
+
+def _loop(inputs, images, function):
+  def run():
+    for number in range(inputs.count):
+      function(images[number % len(images)])
+
+  return run
+
+
+PEERS = {
+    "DALI": Peer(("nvidia.dali",), True, (
+        FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE, RAND,
+        AUTO, DECODED), _dali),
+    "torchvision": Peer(("torch", "torchvision"), False, (
+        CROP, FLIP, CUTOUT, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZED_SMOOTH, RESIZE, RESIZE_SMOOTH, RAND_ONE,
+        RAND, AUTO, PIPELINE, DECODED), _torchvision),
+    "Pillow": Peer(
+        ("PIL",), False, (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, DECODED), _pillow),
+    "albumentations": Peer(("albumentations",), False, (
+        CROP, FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZE, RAND_ONE, RAND), _albumentations, barred=False),
+}
