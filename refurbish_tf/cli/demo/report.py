@@ -86,9 +86,9 @@ def introduction_to_photographs(images, reuse):
   size = experiment.PHOTOGRAPH_SIZE
   return _facts(images.note, {
       "data": images.title,
-      "partial": (f"decode, random resized crop to {size} x {size}, RandAugment, RandAugment (magnitude "
+      "partial": (f"decode a random part, resize to {size} x {size}, RandAugment, RandAugment (magnitude "
                   f"{experiment.MAGNITUDE})"),
-      "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip",
+      "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip, normalise",
       "measured": "the input alone: no model is trained"}, experiment.expected_photograph_seconds(images, reuse))
 
 
