@@ -215,7 +215,7 @@ def expected_photograph_seconds(images, reuse):
 def _photograph_rows(reuse):
   r = max(reuse)
   return _standard_and_refurbished(reuse) + [
-      Row("cache decoded", "Dataset.cache() of the decoded images: only the decoding is saved", "cache", None,
+      Row("cache decoded", "Dataset.cache() of the decoded images: the decoding is saved, in every epoch", "cache", None,
           lambda ways: ways.decoded_once().standard(), lambda costs: costs.refurbished_decoded(1), keeps_decoded=True),
       Row(f"both, r={r:g}", f"refurbish r={r:g} behind a cache of the decoded images", "refurbish", r,
           lambda ways: ways.decoded_once().refurbished(r), lambda costs: costs.refurbished_decoded(r),
