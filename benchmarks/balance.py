@@ -51,7 +51,7 @@ def measure(quick):
       for name in random.sample(list(NAMES), len(NAMES)):
         runs[ratio, name].append(trainings[name].run(R, hold))
   training = (
-      f"{batches * BATCH:,} random images of 32x32, r = {R}; four rand_augment_layer() before the cache store, and "
+      f"{batches * BATCH:,} random images of 32x32, r = {R}; rand_augment(4) before the cache store, and "
       f"behind it .repeat().batch({BATCH}).map(random_crop_and_flip_batch(4), AUTOTUNE).prefetch({PREFETCH}). Each run "
       f"is {R} epochs after the first, in which the naive policy prepares all samples once.")
   yield _speed(runs, ratios, training)
@@ -167,7 +167,7 @@ class _Training:
 
 def _dataset(name, count):
   """Endless batches of (images, marks)."""
-  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer()] * 4)
+  partial_fn = rtf.augment.compose(rtf.augment.rand_augment(4))
   random_numbers = np.random.default_rng(7)
   images = random_numbers.integers(256, size=[count, 32, 32, 3], dtype=np.uint8)
   if name == "standard":

@@ -66,7 +66,7 @@ def _section(alone, training, holds, counts, whence, available):
     rows.append(common.Row("modelled", "no model: it takes two processors to calibrate, and here is one", "", []))
   return common.Section(
       "Throughput over processors",
-      f"{whence}; two rand_augment_layer() before the store, .batch({BATCH}).map(random_crop_and_flip_batch(4)) behind "
+      f"{whence}; rand_augment() before the store, .batch({BATCH}).map(random_crop_and_flip_batch(4)) behind "
       f"it, after the first epochs. Measured with {' and '.join(map(str, counts))} of {available} processors: input alone, "
       f"and training, where a loop holds each batch, taking no processor, so long that by itself it takes {DOWNSTREAM} "
       "times the images that standard input yields with one processor. The model is s + p / c seconds an image on c "
@@ -106,7 +106,7 @@ def _seconds_per_image(processors, images, epochs, hold):
 
 def _dataset(images, r):
   """Endless batches."""
-  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment()])
   if r == 1:
     seeds = np.random.default_rng(7).integers(2**31, size=[len(images), 2], dtype=np.int32)
     epoch = tf.data.Dataset.from_tensor_slices((images, seeds)).shuffle(len(images)).map(

@@ -121,7 +121,7 @@ def steady_epochs(quick, directory, stores):
   images = tf.cast(tf.random.stateless_uniform([count, 32, 32, 3], [1, 2], 0, 256, tf.int32), tf.uint8)
   source = tf.data.Dataset.from_tensor_slices(images)
   partial_fn, final_fn = rtf.augment.split(
-      [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
+      [rtf.augment.rand_augment(), rtf.augment.random_crop(4),
        rtf.augment.random_flip()], at=2)
   datasets = {
       "memory": source.refurbish(partial_fn, final_fn, r=3).batch(batch),
@@ -129,7 +129,7 @@ def steady_epochs(quick, directory, stores):
   costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 7), turn=50))
   return common.Section(
       steady_epochs.__doc__,
-      f"CPU time per image of {count:,} images of 3 KiB, r = 3, partial_fn two rand_augment_layer(), final_fn "
+      f"CPU time per image of {count:,} images of 3 KiB, r = 3, partial_fn rand_augment(), final_fn "
       "random_crop(4) and random_flip().",
       [common.Row("steady_memory", "In memory", "µs", costs["memory"]),
        common.Row("steady_disk", "On disk", "µs", costs["disk"]),

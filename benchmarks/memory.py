@@ -47,7 +47,7 @@ def _throughput(found, names, count, epochs):
       for share in SHARES]
   return common.Section(
       "Throughput",
-      f"{count:,} images of 32x32, r = {R}, over {epochs} epochs after the first: two rand_augment_layer(), "
+      f"{count:,} images of 32x32, r = {R}, over {epochs} epochs after the first: rand_augment(), "
       f"what is kept, and .batch({BATCH}).map(random_crop_and_flip_batch(4), AUTOTUNE). With cache() in that place no "
       "sample is ever prepared again, so its CPU time is t_f, and t_p is what standard takes more. Expected is t_f + "
       "t_p * (share not kept + share kept / r); the limit is 1 / 0.95. 0% is one sample, as less than that is refused.",
@@ -97,7 +97,7 @@ def _train(kind, count, epochs):
 
 def _dataset(kind, count):
   """Endless batches. The kind is "standard", "cache" or the share of the samples that is kept."""
-  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment()])
 
   def prepare(index, seed):
     return partial_fn(tf.fill([32, 32, 3], tf.cast(index % 256, tf.uint8)), seed=seed)

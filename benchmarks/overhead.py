@@ -111,7 +111,7 @@ def serial_part(quick):
   workers = [n for n in (1, 2, 4) if n <= processors]
   count = 512 if quick else 12_800
   images, whence = samples.small(count)
-  partial_fn = rtf.augment.compose([rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer()])
+  partial_fn = rtf.augment.compose([rtf.augment.rand_augment()])
   source = tf.data.Dataset.from_tensor_slices(images)
   iterators = {n: iter(source.refurbish(partial_fn, r=1, num_parallel_calls=n).batch(128).repeat()) for n in workers}
   seconds = {n: [] for n in workers}
@@ -129,7 +129,7 @@ def serial_part(quick):
             for of_round in zip(*seconds.values())]
   return common.Section(
       serial_part.__doc__,
-      f"{whence}; refurbish with two rand_augment_layer() and r = 1, .batch(128), in {workers} calls at once on "
+      f"{whence}; refurbish with rand_augment() and r = 1, .batch(128), in {workers} calls at once on "
       f"{processors} processors. Wall time a sample, and of s + p / n through them, s, which is also what processors share.",
       rows + [common.Row("serial", "The serial part, fitted", "µs", serial, limit=3)])
 

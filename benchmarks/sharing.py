@@ -43,7 +43,7 @@ def jobs(quick):
   return common.Section(
       jobs.__doc__,
       f"How often {JOBS} jobs call partial_fn together, against one job alone, over {EPOCHS} epochs of {count:,} images of "
-      "32x32, and the CPU time per image and job. partial_fn is two rand_augment_layer(), final_fn random_crop(4) and "
+      "32x32, and the CPU time per image and job. partial_fn is rand_augment(), final_fn random_crop(4) and "
       "random_flip(). With a store for each the first would be 4.", rows)
 
 
@@ -64,7 +64,7 @@ def _run(number, count, r):
 
 def _job(path, order_seed, count, r, barrier):
   partial_fn, final_fn = rtf.augment.split(
-      [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
+      [rtf.augment.rand_augment(), rtf.augment.random_crop(4),
        rtf.augment.random_flip()], at=2)
   images = tf.cast(tf.random.stateless_uniform([count, 32, 32, 3], [1, 2], 0, 256, tf.int32), tf.uint8)
   dataset = tf.data.Dataset.from_tensor_slices(images).refurbish(

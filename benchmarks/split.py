@@ -27,7 +27,7 @@ def measure(quick):
 def arrays(quick):
   """32x32 arrays"""
   images, whence = samples.small(512 if quick else 50_000)
-  layers = [rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(), rtf.augment.random_crop(4),
+  layers = [rtf.augment.rand_augment(), rtf.augment.random_crop(4),
             rtf.augment.random_flip()]
   source = tf.data.Dataset.from_tensor_slices(images)
   return _section("arrays", arrays.__doc__, f"{whence}.", source, layers, quick)
@@ -39,7 +39,7 @@ def photographs(quick):
   # Repeated, so that many samples share the cost of an epoch. Behind a filter it is a stream, as files are.
   source = tf.data.Dataset.from_tensor_slices(np.array(files, object)).filter(lambda file: tf.strings.length(file) > 0)
   source = source.apply(tf.data.experimental.assert_cardinality(len(files))).repeat(1 if quick else 8)
-  layers = [_decode, _resize, rtf.augment.rand_augment_layer(), rtf.augment.rand_augment_layer(),
+  layers = [_decode, _resize, rtf.augment.rand_augment(),
             rtf.augment.random_crop(28), rtf.augment.random_flip()]
   text = f"{whence}{'' if quick else ', 8 times'}, a stream."
   return _section("photographs", photographs.__doc__, text, source, layers, quick)

@@ -78,9 +78,9 @@ def _batched(quick, images, whence):
 
 def small_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
-  rand, auto = rand_augment(), rtf.augment.auto_augment_layers("cifar10")
+  rand, auto = rand_augment(), rtf.augment.auto_augment("cifar10")
   # Its later layers do the crop and flip.
-  deep = rtf.augment.deep_auto_augment_layers("cifar10")
+  deep = rtf.augment.deep_auto_augment("cifar10")
   return [
       Augmentation("rand", "RandAugment", [*rand, *final], at=2, simplified=([rand[0], *final], final)),
       Augmentation("batched", "RandAugment, batched", rand, at=2, on_batches=rtf.augment.random_crop_and_flip_batch(4)),
@@ -90,8 +90,8 @@ def small_augmentations():
 
 def large_augmentations():
   final = [rtf.augment.random_crop(4), rtf.augment.random_flip()]
-  rand, auto = rand_augment(), rtf.augment.auto_augment_layers("imagenet")
-  deep = rtf.augment.deep_auto_augment_layers("imagenet")
+  rand, auto = rand_augment(), rtf.augment.auto_augment("imagenet")
+  deep = rtf.augment.deep_auto_augment("imagenet")
 
   def decoding(key, name, layers, *simplified):
     return Augmentation(key, name, [decode_part, *layers], at=3, simplified=tuple(
@@ -134,7 +134,7 @@ def _resized(image):
 
 
 def rand_augment():
-  return [rtf.augment.rand_augment_layer(MAGNITUDE), rtf.augment.rand_augment_layer(MAGNITUDE)]
+  return rtf.augment.rand_augment(2, MAGNITUDE)
 
 
 def _sections(quick, key, size, images, whence, augmentations, rounds):

@@ -154,7 +154,7 @@ class TestRandAugment:
     layer, = augment.rand_augment(1)
     for dtype in (np.int32, np.int64):
       for seed in np.array([[7, 0], [-1, 2**31 - 1], [-2**31, 5]], dtype):
-        expected = tf.raw_ops.StatelessRandomUniformInt(shape=[], seed=seed, minval=0, maxval=28)
+        expected = tf.raw_ops.StatelessRandomUniformInt(shape=tf.constant([], tf.int32), seed=seed, minval=0, maxval=28)
         assert layer.draws(seed).numpy().tolist() == [expected.numpy()]
 
   def test_result_depends_on_the_seed_alone(self):

@@ -101,7 +101,8 @@ class Builder:
   def fused_program(self):
     """Builds the test of the distortions with plain loops alone: those of vectors exclude fused operations."""
     target = self._directory / "fused"
-    own = [ROOT / "refurbish_tf/cc/image" / name for name in ("distortion_kernels.cc", "distortions.cc", "kernels.cc")]
+    own = [ROOT / "refurbish_tf" / "cc" / "image" / f"{name}.cc"
+           for name in ("distortion_kernels", "distortions", "kernels", "prepared_distortion")]
     units = {
         f"{target}_tests.o": ("plain", [CC / "distortions_test.cc", CC / "no_vector_kernels.cc"]),
         f"{target}_own.o": ("fused", own)}

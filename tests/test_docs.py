@@ -217,5 +217,5 @@ def test_sphinx_has_nothing_to_warn_of(tmp_path):
       env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])})
   assert done.returncode == 0, done.stderr
   reference = (tmp_path / "html" / "docs" / "reference.html").read_text(encoding="utf-8")
-  for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment_layer"):
+  for name in ("Dataset.refurbish", "Dataset.echo", "image_folder", "CacheStore", "rand_augment"):
     assert name in reference

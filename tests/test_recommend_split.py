@@ -298,7 +298,7 @@ def test_layers_that_stay_together_change_places_together():
   image, half = tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.uint8)
   found = recommend(
       [("crop", 20, 81), ("flip", 10, 2), ("first", 500, 200), ("second", 500, 20)], specs=[image, image, image, half, image],
-      functions=[rtf.augment.random_crop(4), rtf.augment.random_flip(), *rtf.augment.auto_augment_layers("cifar10")],
+      functions=[rtf.augment.random_crop(4), rtf.augment.random_flip(), *rtf.augment.auto_augment("cifar10")],
       reuse_factors=(2, 3))
   order = found.warnings[-1]
   assert "3 auto_augment_first, 4 auto_augment_second, 1 random_crop, split behind auto_augment_second (4)" in order

@@ -45,8 +45,8 @@ RIGHT = """
     echoed = source.apply(rtf.echo(rtf.AUTOTUNE, max_e=4)).apply(rtf.echo(1.5))
     echoed = source.apply(rtf.echo(2, "after_augment", augment_fn=partial_fn, batch_size=4, shuffle_buffer_size=16))
 
-    layers = [*rtf.augment.auto_augment_layers("cifar10"), rtf.augment.rand_augment_layer(9),
-              *rtf.augment.deep_auto_augment_layers("cifar10"), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+    layers = [*rtf.augment.auto_augment("cifar10"), rtf.augment.rand_augment(1),
+              *rtf.augment.deep_auto_augment("cifar10"), rtf.augment.random_crop(4), rtf.augment.random_flip()]
     partial, final = rtf.augment.split(layers, at=2)
     split = source.apply(rtf.refurbish(partial, final)).map(rtf.augment.compose(layers))
     batches = train.map(rtf.augment.random_crop_and_flip_batch(4, mean=[0.5, 0.5, 0.5], std=0.2))
@@ -54,7 +54,7 @@ RIGHT = """
         rtf.augment.decode_and_crop(), rtf.augment.random_resized_crop((224, 224), antialias=True)]),
         rtf.augment.compose([rtf.augment.cutout(16), rtf.augment.normalize(0.5, [0.2, 0.2, 0.2], "bfloat16")]), r=3))
     listed_layers = source.apply(rtf.refurbish(
-        [rtf.augment.auto_augment_layers("imagenet"), tf.identity], (rtf.augment.random_crop(4), rtf.augment.normalize()), 3))
+        [rtf.augment.auto_augment("imagenet"), tf.identity], (rtf.augment.random_crop(4), rtf.augment.normalize()), 3))
     mixed = [[rtf.augment.random_flip(), partial_fn], partial_fn, tf.identity]
     numbers = numbers.apply(rtf.refurbish(mixed, [])).map(rtf.augment.compose(mixed))
     records = rtf.sources.tfrecord(pathlib.Path("train.tfrecord"), index_dir="indices").apply(rtf.refurbish(tf.identity))

@@ -13,7 +13,7 @@ from PIL import ImageOps
 
 import epochs
 
-# As in `rand_augment_layer` at magnitude 9.
+# As in `rand_augment` at magnitude 9.
 FACTOR = 0.1 + 1.8 * 0.9
 DEGREES = 27
 SLOPE = 0.27

@@ -19,6 +19,7 @@ from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
 from .composition import compose
 from .composition import split
+from .decoding import decode
 from .decoding import decode_and_crop
 from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout
@@ -26,9 +27,10 @@ from .final_layers import normalize
 from .final_layers import random_crop
 from .final_layers import random_flip
 from .final_layers import random_resized_crop
+from .final_layers import resize
 from .layers import seed_at
 from .rand_augment import rand_augment
 
 __all__ = [
-    "auto_augment", "compose", "cutout", "decode_and_crop", "deep_auto_augment", "normalize", "rand_augment", "random_crop",
-    "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "seed_at", "split"]
+    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "normalize", "rand_augment",
+    "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]

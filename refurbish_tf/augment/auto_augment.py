@@ -116,14 +116,14 @@ def auto_augment(policy: str) -> list[Any]:
     raise ValueError(
         f"policy of auto_augment must be one of {sorted(POLICIES)}, got {policy!r}. Pass the data set that is most like "
         "yours: 'cifar10' for small images, else 'imagenet'.")
-  first, second = (_layer(policy, place) for place in range(2))
-  # `compose` checks with these that the two stand together.
-  first.hands_on = second.takes_over = f"auto_augment({policy!r})"
-  return [first, second]
+  # `compose` checks with this that the two stand together.
+  whole = f"auto_augment({policy!r})"
+  return [PolicyLayer("auto_augment_first", *_outcomes(policy, 0), repr(policy), hands_on=whole, group=CELLS),
+          PolicyLayer("auto_augment_second", *_outcomes(policy, 1), repr(policy), takes_over=whole, group=CELLS)]
 
 
-def _layer(policy, place):
-  """The first or the second operation of a sub-policy."""
+def _outcomes(policy, place):
+  """The outcomes of the first or the second operation of all sub-policies, and their edges."""
   outcomes, edges = [], []
   for number, sub_policy in enumerate(POLICIES[policy]):
     name, tenths, *magnitude = sub_policy[place]
@@ -136,5 +136,4 @@ def _layer(policy, place):
       edges.append(end)
     outcomes.append(("identity", 0.0))
     edges.append((number + 1) * CELLS)
-  return PolicyLayer(
-      f"auto_augment_{('first', 'second')[place]}", outcomes, edges, repr(policy), group=CELLS, goes_on=place == 1)
+  return outcomes, edges

@@ -109,17 +109,44 @@ def random_resized_crop(
 
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
   """
-  height, width = _checked_size(size)
+  height, width = checked_size(size, "random_resized_crop")
   scale = checked_range("random_resized_crop", "scale", scale, 1)
   ratio = checked_range("random_resized_crop", "ratio", ratio, math.inf)
-  if not isinstance(antialias, (bool, np.bool_)):
-    raise TypeError(
-        f"antialias of random_resized_crop must be True or False, got {antialias!r}. Pass True for the smoother, "
-        "slower way to make images smaller.")
+  _check_antialias(antialias, "random_resized_crop")
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return DrawingLayer(
       "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
       f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", resized=(height, width))
+
+
+def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
+  """Returns a layer that resizes the image.
+
+  >>> import tensorflow as tf
+  >>> from refurbish_tf import augment
+  >>> augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
+  [[10], [50]]
+
+  It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, rounded to uint8, in fixed point: no value differs
+  by more than 1.
+
+  Args:
+    size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
+    antialias: whether an image that shrinks is averaged over all of its pixels, not two in each direction.
+
+  Returns:
+    A function `layer(image)` of an image or a batch as for the one that `random_crop` returns, except that its result has
+    that size. It takes no seed.
+
+  Raises:
+    TypeError: `size` is not a whole number, or two; `antialias` is not True or False.
+    ValueError: `size` is out of range.
+  """
+  height, width = checked_size(size, "resize")
+  _check_antialias(antialias, "resize")
+  return NativeLayer(
+      "resize", f"height={height} width={width} antialias={antialias:d}",
+      f"({height}, {width}), antialias={bool(antialias)}", resized=(height, width))
 
 
 def cutout(size: int) -> Any:
@@ -237,15 +264,21 @@ def checked_normalization(mean, std, whose):
   return mean.tolist(), std.tolist()
 
 
-def _checked_size(size):
+def _check_antialias(antialias, whose):
+  if not isinstance(antialias, (bool, np.bool_)):
+    raise TypeError(
+        f"antialias of {whose} must be True or False, got {antialias!r}. Pass True for the smoother, slower way to make "
+        "images smaller.")
+
+
+def checked_size(size, whose):
+  """Returns `(height, width)`; raises unless `size` is that, or a whole number for both."""
   size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
   if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
     raise TypeError(
-        f"size of random_resized_crop must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or "
-        "(192, 256).")
+        f"size of {whose} must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or (192, 256).")
   if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
     raise ValueError(
-        f"size of random_resized_crop must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, "
-        "256).")
+        f"size of {whose} must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, 256).")
   return tuple(map(operator.index, sides))

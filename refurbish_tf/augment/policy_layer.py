@@ -15,19 +15,20 @@ class PolicyLayer(DrawingLayer):
     outcomes: pairs of the name of an operation and its parameter.
     edges: a whole number for each, in rising order. The last one is the end of what is drawn.
     shown: the arguments of the function that made the layer, as text.
+    hands_on, takes_over: for AutoAugment's first and second layer, what `compose` must find equal.
     group: how many numbers a sub-policy of AutoAugment has.
-    goes_on: whether the layer draws a number within the sub-policy of the layer before.
     fill: what a geometric distortion fills with.
     exact_turns: whether cosine and sine of a rotation are taken as they are, not rounded as by Pillow.
   """
 
-  def __init__(self, name, outcomes, edges, shown="", *, group=1, goes_on=False, fill=_FILL, exact_turns=False):
-    self.group = group
+  def __init__(self, name, outcomes, edges, shown="", *, hands_on=None, takes_over=None, group=1, fill=_FILL,
+               exact_turns=False):
+    self.hands_on, self.takes_over, self.group = hands_on, takes_over, group
     names, parameters = zip(*outcomes)
     lists = {"operations": names, "parameters": map(repr, parameters), "edges": map(str, edges)}
     texts = [f"{key}={','.join(values)}" for key, values in lists.items()]
     super().__init__(
-        name, f"end={edges[-1]} group={group} goes_on={goes_on:d} fill={fill} exact_turns={exact_turns:d} {' '.join(texts)}",
+        name, f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d} {' '.join(texts)}",
         shown, kind="policy", colors_only=True)
 
 

@@ -108,11 +108,11 @@ def split_of(setting):
 def layers(augmentation, simplified=0):
   """Two expensive layers, less the `simplified` ones, a random crop and a random flip."""
   if augmentation == "AutoAugment":
-    first, second = augment.auto_augment_layers("cifar10")
+    first, second = augment.auto_augment("cifar10")
     # The first layer returns more than the image, for the second one.
     expensive = [[first, second], [lambda image, seed: first(image, seed).image], []][simplified]
   else:
-    expensive = [augment.rand_augment_layer(MAGNITUDE)] * (2 - simplified)
+    expensive = [augment.rand_augment(1, MAGNITUDE)] * (2 - simplified)
   return [*expensive, augment.random_crop(PADDING), augment.random_flip()]
 
 

@@ -102,6 +102,10 @@ inline uint8_t Blend(int from, int to, float factor) {
   return static_cast<uint8_t>(std::clamp(sum, 0.0f, 255.0f));
 }
 
+inline uint8_t Brightened(int value, float factor) {
+  return static_cast<uint8_t>(std::min(value * factor, 255.0f));
+}
+
 inline int Grey(const uint8_t* pixel) {
   return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 32768) >> 16;
 }

@@ -1,8 +1,6 @@
 #include "refurbish_tf/cc/image/distortions.h"
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 namespace refurbish_tf {
@@ -20,88 +18,14 @@ int64_t Fixed(double value) {
   return static_cast<int64_t>(std::floor(value * 65536 + 0.5));
 }
 
-// Python's round(value, 15).
-double RoundedToDigits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.15f", value);
-  return std::strtod(text, nullptr);
-}
-
-// Finds m with d * m >> 16 equal to the given whole part of the product, less
-// `whole` * d, for d = 0, `sign`, ... 255 * `sign`.
-bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
-  const int middle = static_cast<int>(
-      std::floor((static_cast<double>(factor) - whole) * 65536));
-  for (int m = std::max(middle - 3, -32768); m <= std::min(middle + 4, 32767);
-       ++m) {
-    int d = 0;
-    while (std::abs(d) < 256 &&
-           whole * d + ((d * m) >> 16) == std::floor(factor * d)) {
-      d += sign;
-    }
-    if (std::abs(d) == 256) {
-      *found = static_cast<int16_t>(m);
-      return true;
-    }
-  }
-  return false;
-}
-
-// In words, a blend adds the whole part of a product to a whole number. That
-// is not what it should be where the sum in float32 is rounded up to the next
-// whole number; the product is then just below one.
-BlendPlan BlendBy(float factor) {
-  BlendPlan plan;
-  plan.factor = factor;
-  const int whole = static_cast<int>(std::floor(factor + 0.5f));
-  if (whole < 0 || whole > 2) return plan;
-  plan.whole = static_cast<int16_t>(whole);
-  if (!FindMultiplier(factor, whole, 1, &plan.up) ||
-      !FindMultiplier(factor, whole, -1, &plan.down)) {
-    return plan;
-  }
-  for (int d = -255; d <= 255; ++d) {
-    const float product = factor * d;
-    const int floor = static_cast<int>(std::floor(product));
-    // A sum below 256 is wrong by no more than 2^-17.
-    if (product - static_cast<float>(floor) < 1 - 1.0f / 65536) continue;
-    for (int to = std::max(d, 0); to <= std::min(255 + d, 255); ++to) {
-      if (plain::Blend(to - d, to, factor) !=
-          std::clamp(to - d + floor, 0, 255)) {
-        return plan;
-      }
-    }
-  }
-  plan.in_words = true;
-  return plan;
-}
-
-uint8_t Brightened(int value, float factor) {
-  return static_cast<uint8_t>(std::min(value * factor, 255.0f));
-}
-
-// Finds m with value * whole + (value * m >> 16), at most 255, equal to the
-// brightened value; or returns -1.
-int32_t BrightnessMultiplier(float factor, int whole) {
-  if (factor < 0 || whole > 1) return -1;
-  const int middle = static_cast<int>((factor - whole) * 65536);
-  for (int m = std::max(middle - 1, 0); m <= std::min(middle + 2, 65535); ++m) {
-    int value = 0;
-    while (value < 256 && std::min(value * whole + ((value * m) >> 16),
-                                   255) == Brightened(value, factor)) {
-      ++value;
-    }
-    if (value == 256) return m;
-  }
-  return -1;
-}
-
 // How Pillow stretches the values of a channel.
 struct Contrast {
   Contrast(int lowest, int highest)
       : lowest(lowest),
         span(highest - lowest),
         whole(span == 0 ? 1 : 255 / span),
+        wholes((span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
+               (span % 17 == 0 ? 17 : 1)),
         scale(span == 0 ? 0 : 255.0 / span),
         offset(span == 0 ? -lowest : Product(lowest, scale)) {}
 
@@ -109,52 +33,68 @@ struct Contrast {
     return static_cast<uint8_t>(Product(value, scale) - offset);
   }
 
-  // What part of u = value - lowest is added to `whole` times u, in units of
-  // 1 / 65536, so that the whole part of the sum is Of(value); or -1.
+  // m with Of(value) == u * whole + (u * m >> 16), u = value - lowest; or -1.
   int32_t Multiplier() const {
     if (span == 0) return 0;
     // Doubles are right except perhaps where u * 255 / span is whole: there
     // they may be just below. All of these must be right, or none.
-    const int wholes = (span % 3 == 0 ? 3 : 1) * (span % 5 == 0 ? 5 : 1) *
-                       (span % 17 == 0 ? 17 : 1);
     int below = 0;
-    for (int k = 1; k <= wholes; ++k) {
-      const int u = k * (span / wholes);
-      below += Of(lowest + u) != k * (255 / wholes);
-    }
-    const int fraction = (255 - whole * span) * 65536;
-    if (below == 0) return (fraction + span - 1) / span;
-    return below == wholes && fraction > 0 ? (fraction - 1) / span : -1;
+    for (int k = 1; k <= wholes; ++k) below += IsBelow(k) ? 1 : 0;
+    if (below == 0) return (Fraction() + span - 1) / span;
+    return below == wholes && Fraction() > 0 ? (Fraction() - 1) / span : -1;
   }
 
-  int lowest, span, whole;
+  // Of the values that occur.
+  void FillTable(uint8_t* table) const {
+    if (span == 0) {
+      table[lowest] = static_cast<uint8_t>(lowest);
+      return;
+    }
+    const int multiplier = (Fraction() + span - 1) / span;
+    for (int u = 0; u <= span; ++u) {
+      table[lowest + u] =
+          static_cast<uint8_t>(u * whole + ((u * multiplier) >> 16));
+    }
+    for (int k = 1; k <= wholes; ++k) {
+      if (IsBelow(k)) --table[lowest + k * (span / wholes)];
+    }
+  }
+
+  int Fraction() const { return (255 - whole * span) * 65536; }
+  // Of the values for which u * 255 / span is a whole number.
+  bool IsBelow(int k) const {
+    return Of(lowest + k * (span / wholes)) != k * (255 / wholes);
+  }
+
+  // `wholes` is the greatest common divisor of 255 and `span`.
+  int lowest, span, whole, wholes;
   double scale, offset;
 };
 
 // Counts in several copies, as additions to the same count wait for each other.
 template <int copies>
 void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
-  alignas(64) uint32_t parts[copies][kColors][256] = {};
+  alignas(64) uint32_t parts[copies][kColors * 256];
+  std::memset(parts, 0, sizeof parts);
   int64_t i = 0;
   for (; i + 8 <= pixels; i += 8) {
     uint64_t words[kColors];
     std::memcpy(words, from + kColors * i, sizeof words);
 #pragma GCC unroll 24
     for (int k = 0; k < 24; ++k) {
-      ++parts[k / kColors % copies][k % kColors]
-             [words[k / 8] >> (k % 8 * 8) & 255];
+      const uint64_t value = words[k / 8] >> (k % 8 * 8) & 255;
+      ++parts[k / kColors % copies][k % kColors * 256 + value];
     }
   }
   for (; i < pixels; ++i) {
-    for (int c = 0; c < kColors; ++c) ++parts[0][c][from[kColors * i + c]];
+    for (int c = 0; c < kColors; ++c)
+      ++parts[0][c * 256 + from[kColors * i + c]];
   }
-  for (int c = 0; c < kColors; ++c) {
-    for (int value = 0; value < 256; ++value) {
-      uint32_t sum = 0;
-      for (int k = 0; k < copies; ++k) sum += parts[k][c][value];
-      counts[c][value] = sum;
-    }
+  // In this order, so that compilers add several at a time.
+  for (int k = 1; k < copies; ++k) {
+    for (int j = 0; j < kColors * 256; ++j) parts[0][j] += parts[k][j];
   }
+  std::memcpy(counts, parts[0], sizeof parts[0]);
 }
 
 void PrepareSteps(ColorTables* tables) {
@@ -181,58 +121,6 @@ void Touch(const uint8_t* image, int64_t bytes) {
 }
 
 }  // namespace
-
-PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
-                                       Turn turn)
-    : distortion(distortion), parameter(parameter) {
-  const float factor = static_cast<float>(parameter);
-  switch (distortion) {
-    case Distortion::kIdentity:
-      changes_nothing = true;
-      break;
-    case Distortion::kColor:
-    case Distortion::kContrast:
-    case Distortion::kSharpness:
-      changes_nothing = factor == 1;
-      blend = BlendBy(factor);
-      break;
-    case Distortion::kBrightness:
-      changes_nothing = factor == 1;
-      whole = static_cast<uint16_t>(factor);
-      multiplier = BrightnessMultiplier(factor, whole);
-      break;
-    case Distortion::kSolarize:
-      changes_nothing = parameter > 255;
-      break;
-    case Distortion::kPosterize:
-      changes_nothing = parameter == 8;
-      break;
-    case Distortion::kRotate:
-      changes_nothing = parameter == 0;
-      if (turn == Turn::kExact) {
-        const double radians = parameter * (M_PI / 180);
-        cosine = std::cos(radians);
-        sine = std::sin(radians);
-      } else {
-        double degrees = std::fmod(parameter, 360.0);
-        if (degrees < 0) degrees += 360;
-        const double radians = degrees * (M_PI / 180);
-        cosine = RoundedToDigits(std::cos(radians));
-        sine = RoundedToDigits(std::sin(radians));
-      }
-      break;
-    case Distortion::kShearX:
-    case Distortion::kShearY:
-    case Distortion::kTranslateX:
-    case Distortion::kTranslateY:
-      changes_nothing = parameter == 0;
-      break;
-    case Distortion::kAutoContrast:
-    case Distortion::kEqualize:
-    case Distortion::kInvert:
-      break;
-  }
-}
 
 bool PixelStep::NeedsImage(Distortion distortion) {
   return distortion == Distortion::kAutoContrast ||
@@ -270,7 +158,7 @@ PixelStep::PixelStep(const PreparedDistortion& prepared, const uint8_t* image,
       std::fill_n(stretch_.whole, kBlock, prepared.whole);
       Make(prepared.multiplier < 0 ? Form::kTables : Form::kStretch,
            [factor = static_cast<float>(parameter)](int value) {
-             return Brightened(value, factor);
+             return plain::Brightened(value, factor);
            });
       break;
     case Distortion::kInvert:
@@ -334,12 +222,7 @@ void PixelStep::MakeAutoContrast(const uint8_t* image, int64_t pixels) {
       }
     }
   } else {
-    for (int c = 0; c < kColors; ++c) {
-      // Other values do not occur.
-      for (int value = lowest[c]; value <= highest[c]; ++value) {
-        tables_.of[c][value] = contrasts[c].Of(value);
-      }
-    }
+    for (int c = 0; c < kColors; ++c) contrasts[c].FillTable(tables_.of[c]);
     PrepareSteps(&tables_);
   }
 }

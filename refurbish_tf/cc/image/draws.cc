@@ -68,6 +68,7 @@ void Draw(const LayerRun& run, const ImageSeed& seed, int32_t* draws) {
       case LayerKind::kPolicy:
         layer.policy->Draw(own.numbers(), before, draws);
         break;
+      case LayerKind::kResize:
       case LayerKind::kNormalize:
         break;
     }

@@ -33,9 +33,9 @@ void BlendRows(const uint8_t* const* rows, const int16_t* weights,
 }
 
 template <int channels>
-void BlendColumns(const int16_t* from, const int32_t* start,
-                  const int16_t* weights, int64_t pairs, int64_t pixels,
-                  uint8_t* to) {
+void BlendColumns(const std::array<const int16_t*, 2>& from,
+                  const int32_t* start, const int16_t* weights, int64_t pairs,
+                  int64_t pixels, const std::array<uint8_t*, 2>& to) {
   plain::BlendColumns<channels>(from, start, weights, pairs, 0, pixels, to);
 }
 

@@ -66,12 +66,13 @@ struct PixelKernels {
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
-  // The weighted sum of pixels of a row, as bytes. Indexed by the number of
-  // channels. There must be kWordsBeyond words to read after every pixel of a
-  // pair.
-  using BlendColumns = void (*)(const int16_t* from, const int32_t* start,
-                                const int16_t* weights, int64_t pairs,
-                                int64_t pixels, uint8_t* to);
+  // The weighted sums of pixels of two rows, as bytes: two have the addresses
+  // and the weights in common. Indexed by the number of channels. There must be
+  // kWordsBeyond words to read after every pixel of a pair.
+  using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,
+                                const int32_t* start, const int16_t* weights,
+                                int64_t pairs, int64_t pixels,
+                                const std::array<uint8_t*, 2>& to);
   std::array<BlendColumns, 5> blend_columns;
 
   // The weighted sum of `rows` rows of `count` values.

@@ -37,6 +37,12 @@ std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
   return layers;
 }
 
+void ParseResize(Arguments& arguments, Layer* layer) {
+  layer->height = arguments.Integer("height", 1, kMaxResized);
+  layer->width = arguments.Integer("width", 1, kMaxResized);
+  layer->antialias = arguments.Boolean("antialias");
+}
+
 Normalization ParseNormalization(Arguments& arguments) {
   Normalization parsed;
   const absl::string_view type = arguments.Text("dtype");
@@ -84,6 +90,7 @@ int Layer::NumDraws() const {
       return 2 * kNumAttempts + 2;
     case LayerKind::kPolicy:
       return policy->num_draws();
+    case LayerKind::kResize:
     case LayerKind::kNormalize:
       return 0;
   }
@@ -114,11 +121,12 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
       layer.kind = LayerKind::kRandomFlip;
     } else if (name == "random_resized_crop") {
       layer.kind = LayerKind::kRandomResizedCrop;
-      layer.height = arguments.Integer("height", 1, kMaxResized);
-      layer.width = arguments.Integer("width", 1, kMaxResized);
+      ParseResize(arguments, &layer);
       layer.scale = arguments.Range("scale");
       layer.ratio = arguments.Range("ratio");
-      layer.antialias = arguments.Boolean("antialias");
+    } else if (name == "resize") {
+      layer.kind = LayerKind::kResize;
+      ParseResize(arguments, &layer);
     } else if (name == "cutout") {
       layer.kind = LayerKind::kCutout;
       layer.side = arguments.Integer("side", 1, kMaxSide);
@@ -175,7 +183,8 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
             "Policies need images with sides of at most ", Policy::kMaxSide,
             " pixels, got ", size.height, " x ", size.width, "."));
       }
-    } else if (layer.kind == LayerKind::kRandomResizedCrop) {
+    } else if (layer.kind == LayerKind::kRandomResizedCrop ||
+               layer.kind == LayerKind::kResize) {
       size = {layer.height, layer.width};
     } else if (layer.kind == LayerKind::kRandomCrop && layer.reflects) {
       for (const int64_t side : {size.height, size.width}) {

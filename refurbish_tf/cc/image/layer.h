@@ -22,6 +22,7 @@ enum class LayerKind {
   kRandomCrop,
   kRandomFlip,
   kRandomResizedCrop,
+  kResize,
   kCutout,
   kPolicy,
   kNormalize,
@@ -40,10 +41,11 @@ struct Layer {
   // For a random crop.
   int64_t padding = 0;
   bool reflects = false;
-  // For a random resized crop.
+  // For a random resized crop and a resize.
   int64_t height = 0, width = 0;
-  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   bool antialias = false;
+  // For a random resized crop.
+  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
   // For a cutout.
   int64_t side = 0;
   // For a layer of a policy.

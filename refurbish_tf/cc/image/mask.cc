@@ -67,7 +67,8 @@ void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
     case LayerKind::kRandomFlip:
       if (draws[0] != 0) Flip();
       return;
-    case LayerKind::kRandomResizedCrop: {
+    case LayerKind::kRandomResizedCrop:
+    case LayerKind::kResize: {
       const Box box = ResizedCropBox(layer, draws, size());
       Resize(box.y, box.x, box.height, box.width, {layer.height, layer.width});
       return;

@@ -88,6 +88,7 @@ void Painter::Add(const Layer& layer, const int32_t* draws) {
       return;
     }
     case LayerKind::kRandomResizedCrop:
+    case LayerKind::kResize:
       AddResize(ResizedCropBox(layer, draws, size),
                 {layer.height, layer.width}, layer.antialias);
       return;

@@ -3,6 +3,7 @@
 #define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -61,20 +62,23 @@ inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
 }
 
 template <int channels>
-void BlendColumns(const int16_t* from, const int32_t* start,
-                  const int16_t* weights, int64_t pairs, int64_t begin,
-                  int64_t pixels, uint8_t* to) {
+void BlendColumns(const std::array<const int16_t*, 2>& from,
+                  const int32_t* start, const int16_t* weights, int64_t pairs,
+                  int64_t begin, int64_t pixels,
+                  const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
-  for (int64_t i = begin; i < pixels; ++i) {
-    const int16_t* const first = from + start[i] * channels;
-    for (int c = 0; c < channels; ++c) {
-      int32_t sum = 1 << (kShift - 1);
-      for (int64_t pair = 0; pair < pairs; ++pair) {
-        const int16_t* const weight = weights + 2 * (pair * pixels + i);
-        sum += first[2 * pair * channels + c] * weight[0];
-        sum += first[(2 * pair + 1) * channels + c] * weight[1];
+  for (int row = 0; row < 2; ++row) {
+    for (int64_t i = begin; i < pixels; ++i) {
+      const int16_t* const first = from[row] + start[i] * channels;
+      for (int c = 0; c < channels; ++c) {
+        int32_t sum = 1 << (kShift - 1);
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+          const int16_t* const weight = weights + 2 * (pair * pixels + i);
+          sum += first[2 * pair * channels + c] * weight[0];
+          sum += first[(2 * pair + 1) * channels + c] * weight[1];
+        }
+        to[row][i * channels + c] = static_cast<uint8_t>(sum >> kShift);
       }
-      to[i * channels + c] = static_cast<uint8_t>(sum >> kShift);
     }
   }
 }

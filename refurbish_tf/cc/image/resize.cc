@@ -31,6 +31,9 @@ Box Centred(const Layer& layer, ImageSize image) {
 }  // namespace
 
 Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
+  if (layer.kind == LayerKind::kResize) {
+    return {0, 0, image.height, image.width};
+  }
   const double log_low = std::log(layer.ratio[0]);
   const double log_high = std::log(layer.ratio[1]);
   for (int attempt = 0; attempt < Layer::kNumAttempts; ++attempt) {
@@ -59,8 +62,10 @@ Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
   return Centred(layer, image);
 }
 
-Blend::Blend(int64_t input, int64_t output, bool antialias) : start_(output) {
-  const double step = static_cast<double>(input) / output;
+Blend::Blend(int64_t input, double begin, double length, int64_t output,
+             bool antialias)
+    : start_(output) {
+  const double step = length / output;
   const double radius = antialias ? std::max(step, 1.0) : 1.0;
   // The filter is a triangle of this radius around the middle of each place.
   // `most` is how many places it covers at most.
@@ -69,7 +74,7 @@ Blend::Blend(int64_t input, int64_t output, bool antialias) : start_(output) {
   pairs_ = (most + 1) / 2;
   weights_.assign(2 * pairs_ * output, 0);
   for (int64_t i = 0; i < output; ++i) {
-    double middle = (i + 0.5) * step - 0.5;
+    double middle = begin + (i + 0.5) * step - 0.5;
     if (!antialias) middle = std::clamp<double>(middle, 0, input - 1);
     const int64_t first = std::clamp<int64_t>(
         static_cast<int64_t>(std::floor(middle - radius)) + 1, 0, input - 1);
@@ -119,33 +124,51 @@ void Blend::WeightsOf(int64_t place, int16_t* weights) const {
 Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
                  const Box& box, ImageSize size, bool antialias,
                  const PixelKernels& kernels)
+    : Resizer(image, image_width, channels, box,
+              {0, 0, static_cast<double>(box.height),
+               static_cast<double>(box.width)},
+              size, antialias, kernels) {}
+
+Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
+                 const Box& box, const ResizeWindow& window, ImageSize size,
+                 bool antialias, const PixelKernels& kernels)
     : part_(image + (box.y * image_width + box.x) * channels),
       stride_(image_width * channels),
       channels_(channels),
       width_(size.width),
       box_(box),
       kernels_(kernels),
-      rows_(box.height, size.height, antialias),
-      columns_(box.width, size.width, antialias),
+      rows_(box.height, window.y, window.height, size.height, antialias),
+      columns_(box.width, window.x, window.width, size.width, antialias),
       // Pixels beyond the last are read, with weights of 0.
-      blended_((box.width + 2 * columns_.pairs()) * channels + kWordsBeyond),
+      blended_(2 * ((box.width + 2 * columns_.pairs()) * channels +
+                    kWordsBeyond)),
       sources_(2 * rows_.pairs()),
       weights_(2 * rows_.pairs()) {}
 
+void Resizer::BlendRow(int64_t row, int16_t* to) {
+  rows_.WeightsOf(row, weights_.data());
+  for (size_t k = 0; k < sources_.size(); ++k) {
+    const int64_t source =
+        std::min<int64_t>(rows_.start()[row] + k, box_.height - 1);
+    sources_[k] = part_ + source * stride_;
+  }
+  kernels_.blend_rows(sources_.data(), weights_.data(), rows_.pairs(),
+                      box_.width * channels_, to);
+}
+
 void Resizer::Rows(int64_t begin, int64_t count, uint8_t* to) {
-  for (int64_t row = begin; row < begin + count; ++row) {
-    rows_.WeightsOf(row, weights_.data());
-    for (size_t k = 0; k < sources_.size(); ++k) {
-      const int64_t source =
-          std::min<int64_t>(rows_.start()[row] + k, box_.height - 1);
-      sources_[k] = part_ + source * stride_;
-    }
-    kernels_.blend_rows(sources_.data(), weights_.data(), rows_.pairs(),
-                        box_.width * channels_, blended_.data());
-    kernels_.blend_columns[channels_](blended_.data(), columns_.start().data(),
-                                      columns_.weights().data(),
-                                      columns_.pairs(), width_, to);
-    to += width_ * channels_;
+  int16_t* const one = blended_.data();
+  int16_t* const other = one + blended_.size() / 2;
+  for (int64_t row = 0; row < count; row += 2) {
+    // The last one of an odd number is made twice.
+    const int64_t next = std::min(row + 1, count - 1);
+    BlendRow(begin + row, one);
+    BlendRow(begin + next, other);
+    kernels_.blend_columns[channels_](
+        {one, other}, columns_.start().data(), columns_.weights().data(),
+        columns_.pairs(), width_,
+        {to + row * width_ * channels_, to + next * width_ * channels_});
   }
 }
 

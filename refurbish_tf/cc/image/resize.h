@@ -14,14 +14,20 @@ struct Box {
   int64_t y, x, height, width;
 };
 
-// The part of an image that a random resized crop takes.
+// A part of an image in which pixel i goes from i to i + 1.
+struct ResizeWindow {
+  double y, x, height, width;
+};
+
+// The part of an image that a random resized crop takes, or a resize: all.
 Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image);
 
-// The weights that make `output` places of `input` ones. In the form of
-// PixelKernels.
+// The weights that make `output` places of `input` ones, or of the part of them
+// of `length` from `begin` on. In the form of PixelKernels.
 class Blend {
  public:
-  Blend(int64_t input, int64_t output, bool antialias);
+  Blend(int64_t input, double begin, double length, int64_t output,
+        bool antialias);
 
   // Reverses the order of the output.
   void Reverse();
@@ -41,9 +47,13 @@ class Blend {
 // Makes rows of the resized part.
 class Resizer {
  public:
-  // `image` is the whole image, which must outlive this.
+  // Resizes a box of the image, which must outlive this.
   Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
           const Box& box, ImageSize size, bool antialias,
+          const PixelKernels& kernels);
+  // Resizes a window in the box, and takes pixels of the box alone.
+  Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
+          const Box& box, const ResizeWindow& window, ImageSize size, bool antialias,
           const PixelKernels& kernels);
 
   // Reverses the columns.
@@ -52,12 +62,16 @@ class Resizer {
   void Rows(int64_t begin, int64_t count, uint8_t* to);
 
  private:
+  // Writes a row of the result in words, as wide as the box.
+  void BlendRow(int64_t row, int16_t* to);
+
   const uint8_t* const part_;
   const int64_t stride_, channels_, width_;
   const Box box_;
   const PixelKernels& kernels_;
   const Blend rows_;
   Blend columns_;
+  // Two rows.
   std::vector<int16_t> blended_;
   std::vector<const uint8_t*> sources_;
   std::vector<int16_t> weights_;

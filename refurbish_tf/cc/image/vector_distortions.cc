@@ -92,9 +92,9 @@ REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
                 Store(to + 32 * k,
                       _mm256_packus_epi16(
                           Stretched(_mm256_unpacklo_epi8(value, zero),
-                                whole[k].low, multiplier[k].low),
+                                    whole[k].low, multiplier[k].low),
                           Stretched(_mm256_unpackhi_epi8(value, zero),
-                                whole[k].high, multiplier[k].high)));
+                                    whole[k].high, multiplier[k].high)));
               }
             });
 }
@@ -290,11 +290,14 @@ REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
 }  // namespace vectors
 
 const DistortionKernels& VectorDistortions() {
-  using namespace vectors::distortions;
+  // Not a using-directive: the plain functions have the same names.
+  namespace own = vectors::distortions;
   static const DistortionKernels kKernels = [] {
     DistortionKernels kernels = {
-        true,         Mask,     Solarize, StretchBytes, Blend, LookUpAll, Color,
-        FindExtremes, SumGreys, {},       {},           {},    nullptr};
+        true,           own::Mask,      own::Solarize,     own::StretchBytes,
+        own::Blend,     own::LookUpAll, own::Color,        own::FindExtremes,
+        own::SumGreys,  {},             {},                {},
+        nullptr};
     SetVectorRows(&kernels);
     return kernels;
   }();

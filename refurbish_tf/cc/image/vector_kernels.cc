@@ -144,41 +144,64 @@ REFURBISH_TF_AVX2 void Normalize(const uint8_t* from, int64_t count,
   plain::Normalize(from, i, count, pattern, values);
 }
 
+// Two weights, for each two words of a vector.
 REFURBISH_TF_AVX2 inline __m256i Pair(const int16_t* weights) {
   int32_t pair;
   std::memcpy(&pair, weights, sizeof pair);
   return _mm256_set1_epi32(pair);
 }
 
+REFURBISH_TF_AVX2 inline __m256i AddProducts(__m256i sum, __m256i words,
+                                             __m256i pair) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(words, pair));
+}
+
+REFURBISH_TF_AVX2 inline __m256i Load32(const uint8_t* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+// Of the 32-bit sums of a row's blend. Each half of the vector is stored alone.
+REFURBISH_TF_AVX2 inline void StoreWords(__m256i one, __m256i other,
+                                         int16_t* to, int16_t* to_high) {
+  constexpr int kShift = kWeightBits - kFractionBits;
+  const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(one, kShift),
+                                           _mm256_srai_epi32(other, kShift));
+  Store(to, _mm256_castsi256_si128(words));
+  Store(to_high, _mm256_extracti128_si256(words, 1));
+}
+
 REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
                                  const int16_t* weights, int64_t pairs,
                                  int64_t count, int16_t* to) {
-  constexpr int kShift = kWeightBits - kFractionBits;
-  const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
+  const __m256i half =
+      _mm256_set1_epi32(1 << (kWeightBits - kFractionBits - 1));
+  const __m256i zero = _mm256_setzero_si256();
   int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    __m256i low = half, high = half;
+  for (; i + 32 <= count; i += 32) {
+    __m256i one = half, two = half, three = half, four = half;
     for (int64_t k = 0; k < pairs; ++k) {
-      const __m128i one = Load(rows[2 * k] + i), other = Load(rows[2 * k + 1] + i);
+      const __m256i above = Load32(rows[2 * k] + i);
+      const __m256i below = Load32(rows[2 * k + 1] + i);
+      const __m256i low = _mm256_unpacklo_epi8(above, below);
+      const __m256i high = _mm256_unpackhi_epi8(above, below);
       const __m256i pair = Pair(weights + 2 * k);
-      low = _mm256_add_epi32(low, _mm256_madd_epi16(
-          _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(one, other)), pair));
-      high = _mm256_add_epi32(high, _mm256_madd_epi16(
-          _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(one, other)), pair));
+      one = AddProducts(one, _mm256_unpacklo_epi8(low, zero), pair);
+      two = AddProducts(two, _mm256_unpackhi_epi8(low, zero), pair);
+      three = AddProducts(three, _mm256_unpacklo_epi8(high, zero), pair);
+      four = AddProducts(four, _mm256_unpackhi_epi8(high, zero), pair);
     }
-    const __m256i packed = _mm256_packs_epi32(_mm256_srai_epi32(low, kShift),
-                                              _mm256_srai_epi32(high, kShift));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
-                        _mm256_permute4x64_epi64(packed, 0xd8));
+    StoreWords(one, two, to + i, to + i + 16);
+    StoreWords(three, four, to + i + 8, to + i + 24);
   }
   plain::BlendRows(rows, weights, pairs, i, count, to);
 }
 
-// Four pixels at a time.
+// Four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
-REFURBISH_TF_AVX2 void BlendColumns(const int16_t* from, const int32_t* start,
-                                    const int16_t* weights, int64_t pairs,
-                                    int64_t pixels, uint8_t* to) {
+REFURBISH_TF_AVX2 void BlendColumns(
+    const std::array<const int16_t*, 2>& from, const int32_t* start,
+    const int16_t* weights, int64_t pairs, int64_t pixels,
+    const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
   // Each value beside the one of the same channel in the next pixel.
@@ -186,50 +209,42 @@ REFURBISH_TF_AVX2 void BlendColumns(const int16_t* from, const int32_t* start,
       channels == 4
           ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
           : _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
-  const __m256i first_two = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-  const __m256i last_two = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+  const __m256i dense = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   // A vector is longer than four pixels of three channels.
   const int64_t beyond = channels == 4 ? 0 : 2;
+  const auto sum = [&](int64_t i)
+                       REFURBISH_TF_AVX2 __attribute__((always_inline)) {
+    const int64_t first = int64_t{start[i]} * channels;
+    const int16_t* one = from[0] + first;
+    const int16_t* other = from[1] + first;
+    __m256i sum = half;
+    for (int64_t pair = 0; pair < pairs; ++pair) {
+      const __m256i words = _mm256_inserti128_si256(
+          _mm256_castsi128_si256(Load(one)), Load(other), 1);
+      sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
+                        Pair(weights + 2 * (pair * pixels + i)));
+      one += 2 * channels;
+      other += 2 * channels;
+    }
+    return _mm256_srai_epi32(sum, kShift);
+  };
   int64_t i = 0;
   for (; i + 4 + beyond <= pixels; i += 4) {
-    const int16_t* first[4];
-    for (int k = 0; k < 4; ++k) first[k] = from + start[i + k] * channels;
-    __m256i one = half, other = half;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const __m256i weight = _mm256_castsi128_si256(
-          Load(weights + 2 * (pair * pixels + i)));
-      const int64_t at = 2 * pair * channels;
-      const __m256i values = _mm256_inserti128_si256(
-          _mm256_castsi128_si256(Load(first[0] + at)), Load(first[1] + at), 1);
-      const __m256i others = _mm256_inserti128_si256(
-          _mm256_castsi128_si256(Load(first[2] + at)), Load(first[3] + at), 1);
-      one = _mm256_add_epi32(one, _mm256_madd_epi16(
-          _mm256_shuffle_epi8(values, beside),
-          _mm256_permutevar8x32_epi32(weight, first_two)));
-      other = _mm256_add_epi32(other, _mm256_madd_epi16(
-          _mm256_shuffle_epi8(others, beside),
-          _mm256_permutevar8x32_epi32(weight, last_two)));
-    }
-    // Of each half of the vector, 4 words of one pixel and 4 of another.
-    const __m256i words = _mm256_packs_epi32(_mm256_srai_epi32(one, kShift),
-                                             _mm256_srai_epi32(other, kShift));
-    const __m256i bytes = _mm256_packus_epi16(words, words);
-    const __m128i result = _mm_unpacklo_epi32(
-        _mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
-    if (channels == 4) {
-      Store(to + 4 * i, result);
-    } else {
-      const __m128i dense =
-          _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
-      Store(to + 3 * i, _mm_shuffle_epi8(result, dense));
-    }
+    __m256i bytes =
+        _mm256_packus_epi16(_mm256_packs_epi32(sum(i), sum(i + 1)),
+                            _mm256_packs_epi32(sum(i + 2), sum(i + 3)));
+    if (channels == 3) bytes = _mm256_shuffle_epi8(bytes, dense);
+    Store(to[0] + channels * i, _mm256_castsi256_si128(bytes));
+    Store(to[1] + channels * i, _mm256_extracti128_si256(bytes, 1));
   }
   plain::BlendColumns<channels>(from, start, weights, pairs, i, pixels, to);
 }
 
-void BlendGrayColumns(const int16_t* from, const int32_t* start,
-                      const int16_t* weights, int64_t pairs, int64_t pixels,
-                      uint8_t* to) {
+void BlendGrayColumns(const std::array<const int16_t*, 2>& from,
+                      const int32_t* start, const int16_t* weights,
+                      int64_t pairs, int64_t pixels,
+                      const std::array<uint8_t*, 2>& to) {
   plain::BlendColumns<1>(from, start, weights, pairs, 0, pixels, to);
 }
 

@@ -146,6 +146,8 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
       from_x = _mm256_add_epi32(from_x, step_x);
       from_y = _mm256_add_epi32(from_y, step_y);
     }
+    // What is stored could be a part of the plan, as far as compilers know.
+    const uint8_t* const image = plan.image;
     uint8_t* const pixels = to + begin * pixel;
     int64_t i = 0;
     // Four bytes in place of three: not of the last pixel of the image, and
@@ -155,10 +157,10 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // Faster than a gather; a third slower if it isn't unrolled.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
-      std::memcpy(pixels + i * pixel, plan.image + places[i], 4);
+      std::memcpy(pixels + i * pixel, image + places[i], 4);
     }
     for (; i < n; ++i) {
-      std::memcpy(pixels + i * pixel, plan.image + places[i], pixel);
+      std::memcpy(pixels + i * pixel, image + places[i], pixel);
     }
   }
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
@@ -234,12 +236,13 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
 }  // namespace vectors
 
 void SetVectorRows(DistortionKernels* kernels) {
-  using namespace vectors::distortions;
-  kernels->move[3] = kernels->move[4] = MoveRow;
-  kernels->move_columns[3] = kernels->move_columns[4] = MoveColumns<16>;
-  kernels->turn[3] = TurnRow<3>;
-  kernels->turn[4] = TurnRow<4>;
-  kernels->sharpen = SharpenRow;
+  // Not a using-directive: the plain functions have the same names.
+  namespace own = vectors::distortions;
+  kernels->move[3] = kernels->move[4] = own::MoveRow;
+  kernels->move_columns[3] = kernels->move_columns[4] = own::MoveColumns<16>;
+  kernels->turn[3] = own::TurnRow<3>;
+  kernels->turn[4] = own::TurnRow<4>;
+  kernels->sharpen = own::SharpenRow;
 }
 
 }  // namespace refurbish_tf

@@ -141,6 +141,33 @@ absl::Status ResizedCropBoxShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
+absl::Status OtherImageFileShape(InferenceContext* c) {
+  ShapeHandle scalar;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
+  c->set_output(0, scalar);
+  return absl::OkStatus();
+}
+
+absl::Status DecodeAndCropShape(InferenceContext* c) {
+  ShapeHandle merged;
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &merged));
+  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 3, &merged));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 2));
+  bool resizes;
+  TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
+  ImageSize size = {LayerRun::kUnknown, LayerRun::kUnknown};
+  if (resizes) {
+    const absl::StatusOr<LayerRun> run = RunOf(c);
+    if (!run.ok()) return run.status();
+    const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+    if (!made.ok()) return made.status();
+    size = *made;
+  }
+  c->set_output(0, c->MakeShape({c->MakeDim(size.height),
+                                 c->MakeDim(size.width), c->MakeDim(3)}));
+  return absl::OkStatus();
+}
+
 static_assert(LayerRun::kUnknown == InferenceContext::kUnknownDim);
 
 REGISTER_OP("RefurbishTf>SeedAt")
@@ -224,6 +251,32 @@ The box that a random resized crop takes from an image: [top, left, height, widt
 
 shape: the image's, [height, width, channels].
 layers: the random resized crop, alone.
+)doc");
+
+REGISTER_OP("RefurbishTf>OtherImageFile")
+    .Input("file: string")
+    .Output("other: string")
+    .SetShapeFn(OtherImageFileShape)
+    .Doc(
+        "The bytes of a file that is a PNG, a GIF or a BMP; else those of a "
+        "BMP of one pixel, which costs nothing to decode.");
+
+REGISTER_OP("RefurbishTf>DecodeAndCrop")
+    .Input("file: string")
+    .Input("decoded: uint8")
+    .Input("seed: Tseed")
+    .Output("image: uint8")
+    .Attr("layers: list(string)")
+    .Attr("resizes: bool")
+    .Attr("Tseed: {int32, int64}")
+    .SetShapeFn(DecodeAndCropShape)
+    .Doc(R"doc(
+Decodes a part of an image file, and resizes it.
+
+decoded: what `OtherImageFile` of the file holds, decoded whole; used unless the file is
+a JPEG, of which only the part is decoded, and smaller where that is enough.
+layers: one random resized crop, or a resize, which takes the whole image.
+resizes: false to take only the part of the layer, at its full size.
 )doc");
 
 }  // namespace

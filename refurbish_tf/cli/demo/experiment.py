@@ -183,7 +183,7 @@ def run_photographs(images, reuse, progress):
   """Measures the input alone, and compares with the usual alternative for photographs: a cache of the decoded images."""
   ways = Pipelines(
       images,
-      [augment.random_resized_crop(PHOTOGRAPH_SIZE), augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE),
+      [augment.random_resized_crop(PHOTOGRAPH_SIZE), augment.rand_augment(2, MAGNITUDE),
        augment.random_crop(PHOTOGRAPH_PADDING), augment.random_flip()],
       at=3, seed=0, batch_size=min(PHOTOGRAPH_BATCH_SIZE, len(images.train)))
   rows = _photograph_rows(reuse)
@@ -221,7 +221,7 @@ def _standard_and_refurbished(reuse):
 def _ways(images, seed):
   return Pipelines(
       images,
-      [augment.rand_augment_layer(MAGNITUDE), augment.rand_augment_layer(MAGNITUDE), augment.random_crop(PADDING),
+      [augment.rand_augment(2, MAGNITUDE), augment.random_crop(PADDING),
        augment.random_flip()], at=2, seed=seed)
 
 

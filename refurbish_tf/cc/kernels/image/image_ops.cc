@@ -23,6 +23,7 @@
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -33,34 +34,6 @@ namespace {
 
 // Waking a thread pays only if it reads and writes at least so much.
 constexpr int64_t kBytesForAThread = 1 << 18;
-
-absl::Status ParseSeed(const Tensor& tensor, std::optional<ImageSeed>* seed) {
-  if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`seed` must be of shape [2], got ",
-                     tensor.shape().DebugString(), "."));
-  }
-  if (tensor.dtype() == tensorflow::DT_INT32) {
-    const auto values = tensor.vec<int32_t>();
-    seed->emplace(values(0), values(1));
-  } else {
-    const auto values = tensor.vec<int64_t>();
-    seed->emplace(values(0), values(1));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ParseLayers(OpKernelConstruction* ctx,
-                         std::optional<LayerRun>* run) {
-  std::vector<std::string> texts;
-  if (absl::Status status = ctx->GetAttr("layers", &texts); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<LayerRun> parsed = LayerRun::Parse(texts);
-  if (!parsed.ok()) return parsed.status();
-  *run = *std::move(parsed);
-  return absl::OkStatus();
-}
 
 // Writes the draws of each image of a batch, one image after the other.
 void DrawForBatch(const LayerRun& run, const ImageSeed& seed,

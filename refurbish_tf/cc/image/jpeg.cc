@@ -1,0 +1,64 @@
+#include "refurbish_tf/cc/image/jpeg.h"
+
+#include <algorithm>
+
+namespace refurbish_tf {
+namespace {
+
+// Sets begin and length to those of the scaled pixels that a stretch touches.
+void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
+                  double* exact_begin, double* exact_length) {
+  const int64_t end = *begin + *length;
+  *exact_begin = static_cast<double>(*begin % ratio) / ratio;
+  *exact_length = static_cast<double>(*length) / ratio;
+  *begin /= ratio;
+  *length = (end + ratio - 1) / ratio - *begin;
+}
+
+}  // namespace
+
+std::optional<JpegHeader> ReadJpegHeader(absl::string_view file) {
+  const auto byte = [file](size_t at) -> int64_t {
+    return static_cast<uint8_t>(file[at]);
+  };
+  const auto word = [byte](size_t at) {
+    return byte(at) << 8 | byte(at + 1);
+  };
+  if (file.size() < 2 || word(0) != 0xffd8) return std::nullopt;
+  size_t at = 2;
+  while (true) {
+    // As libjpeg, passes over what is between two segments.
+    while (at < file.size() && byte(at) != 0xff) ++at;
+    while (at < file.size() && byte(at) == 0xff) ++at;
+    if (at == file.size()) return std::nullopt;
+    const int64_t marker = byte(at++);
+    const bool is_alone =
+        marker == 0 || marker == 1 || (marker >= 0xd0 && marker <= 0xd7);
+    if (is_alone) continue;
+    if (file.size() - at < 8) return std::nullopt;
+    const bool is_frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 &&
+                          marker != 0xc8 && marker != 0xcc;
+    if (is_frame) {
+      const JpegHeader header = {{word(at + 3), word(at + 5)}, byte(at + 7)};
+      if (header.size.height == 0 || header.size.width == 0) break;
+      return header;
+    }
+    at += std::min<size_t>(word(at), file.size() - at);
+  }
+  return std::nullopt;
+}
+
+ScaledPart ScaledPartOf(const Box& box, ImageSize size) {
+  ScaledPart part = {1, box, {}};
+  while (part.ratio < 8 && box.height >= 2 * part.ratio * size.height &&
+         box.width >= 2 * part.ratio * size.width) {
+    part.ratio *= 2;
+  }
+  ScaleStretch(part.ratio, &part.box.y, &part.box.height, &part.window.y,
+               &part.window.height);
+  ScaleStretch(part.ratio, &part.box.x, &part.box.width, &part.window.x,
+               &part.window.width);
+  return part;
+}
+
+}  // namespace refurbish_tf

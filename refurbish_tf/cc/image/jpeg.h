@@ -1,0 +1,37 @@
+// What of a JPEG file is decoded, and at which of libjpeg's scales.
+#ifndef REFURBISH_TF_CC_IMAGE_JPEG_H_
+#define REFURBISH_TF_CC_IMAGE_JPEG_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/resize.h"
+
+namespace refurbish_tf {
+
+struct JpegHeader {
+  ImageSize size;
+  int64_t components;
+};
+
+// Reads the header of a file alone: libjpeg, to tell the size, would prepare to
+// decode, and of a progressive file decode most. Nothing if there is none.
+std::optional<JpegHeader> ReadJpegHeader(absl::string_view file);
+
+// The part of an image at a scale of 1 / ratio that a box of the image lies in.
+struct ScaledPart {
+  int ratio;  // 1, 2, 4 or 8
+  Box box;    // In scaled pixels.
+  // The box of the image, in the scaled one.
+  ResizeWindow window;
+};
+
+// For a box that is resized to `size`: the smallest scale at which it still has
+// as many pixels.
+ScaledPart ScaledPartOf(const Box& box, ImageSize size);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_IMAGE_JPEG_H_

@@ -1,0 +1,137 @@
+#include "refurbish_tf/cc/image/prepared_distortion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+namespace refurbish_tf {
+namespace {
+
+// Python's round(value, 15).
+double RoundedToDigits(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15f", value);
+  return std::strtod(text, nullptr);
+}
+
+// Finds m with d * m >> 16 equal to the given whole part of the product, less
+// `whole` * d, for d = 0, `sign`, ... 255 * `sign`.
+bool FindMultiplier(float factor, int whole, int sign, int16_t* found) {
+  const int middle = static_cast<int>(
+      std::floor((static_cast<double>(factor) - whole) * 65536));
+  for (int m = std::max(middle - 3, -32768); m <= std::min(middle + 4, 32767);
+       ++m) {
+    int d = 0;
+    while (std::abs(d) < 256 &&
+           whole * d + ((d * m) >> 16) == std::floor(factor * d)) {
+      d += sign;
+    }
+    if (std::abs(d) == 256) {
+      *found = static_cast<int16_t>(m);
+      return true;
+    }
+  }
+  return false;
+}
+
+// In words, a blend adds the whole part of a product to a whole number. That
+// is not what it should be where the sum in float32 is rounded up to the next
+// whole number; the product is then just below one.
+BlendPlan BlendBy(float factor) {
+  BlendPlan plan;
+  plan.factor = factor;
+  const int whole = static_cast<int>(std::floor(factor + 0.5f));
+  if (whole < 0 || whole > 2) return plan;
+  plan.whole = static_cast<int16_t>(whole);
+  if (!FindMultiplier(factor, whole, 1, &plan.up) ||
+      !FindMultiplier(factor, whole, -1, &plan.down)) {
+    return plan;
+  }
+  for (int d = -255; d <= 255; ++d) {
+    const float product = factor * d;
+    const int floor = static_cast<int>(std::floor(product));
+    // A sum below 256 is wrong by no more than 2^-17.
+    if (product - static_cast<float>(floor) < 1 - 1.0f / 65536) continue;
+    for (int to = std::max(d, 0); to <= std::min(255 + d, 255); ++to) {
+      if (plain::Blend(to - d, to, factor) !=
+          std::clamp(to - d + floor, 0, 255)) {
+        return plan;
+      }
+    }
+  }
+  plan.in_words = true;
+  return plan;
+}
+
+// Finds m with value * whole + (value * m >> 16), at most 255, equal to the
+// brightened value; or returns -1.
+int32_t BrightnessMultiplier(float factor, int whole) {
+  if (factor < 0 || whole > 1) return -1;
+  const int middle = static_cast<int>((factor - whole) * 65536);
+  for (int m = std::max(middle - 1, 0); m <= std::min(middle + 2, 65535); ++m) {
+    int value = 0;
+    while (value < 256 && std::min(value * whole + ((value * m) >> 16), 255) ==
+                              plain::Brightened(value, factor)) {
+      ++value;
+    }
+    if (value == 256) return m;
+  }
+  return -1;
+}
+
+}  // namespace
+
+PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
+                                       Turn turn)
+    : distortion(distortion), parameter(parameter) {
+  const float factor = static_cast<float>(parameter);
+  switch (distortion) {
+    case Distortion::kIdentity:
+      changes_nothing = true;
+      break;
+    case Distortion::kColor:
+    case Distortion::kContrast:
+    case Distortion::kSharpness:
+      changes_nothing = factor == 1;
+      blend = BlendBy(factor);
+      break;
+    case Distortion::kBrightness:
+      changes_nothing = factor == 1;
+      whole = static_cast<uint16_t>(factor);
+      multiplier = BrightnessMultiplier(factor, whole);
+      break;
+    case Distortion::kSolarize:
+      changes_nothing = parameter > 255;
+      break;
+    case Distortion::kPosterize:
+      changes_nothing = parameter == 8;
+      break;
+    case Distortion::kRotate:
+      changes_nothing = parameter == 0;
+      if (turn == Turn::kExact) {
+        const double radians = parameter * (M_PI / 180);
+        cosine = std::cos(radians);
+        sine = std::sin(radians);
+      } else {
+        double degrees = std::fmod(parameter, 360.0);
+        if (degrees < 0) degrees += 360;
+        const double radians = degrees * (M_PI / 180);
+        cosine = RoundedToDigits(std::cos(radians));
+        sine = RoundedToDigits(std::sin(radians));
+      }
+      break;
+    case Distortion::kShearX:
+    case Distortion::kShearY:
+    case Distortion::kTranslateX:
+    case Distortion::kTranslateY:
+      changes_nothing = parameter == 0;
+      break;
+    case Distortion::kAutoContrast:
+    case Distortion::kEqualize:
+    case Distortion::kInvert:
+      break;
+  }
+}
+
+}  // namespace refurbish_tf

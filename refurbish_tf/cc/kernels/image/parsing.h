@@ -1,0 +1,51 @@
+// What the ops of images read of their inputs and attributes.
+#ifndef REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_
+#define REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/kernels/names.h"
+
+namespace refurbish_tf {
+
+inline absl::Status ParseSeed(const Tensor& tensor,
+                              std::optional<ImageSeed>* seed) {
+  if (tensor.dims() != 1 || tensor.dim_size(0) != 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("`seed` must be of shape [2], got ",
+                     tensor.shape().DebugString(), "."));
+  }
+  if (tensor.dtype() == tensorflow::DT_INT32) {
+    const auto values = tensor.vec<int32_t>();
+    seed->emplace(values(0), values(1));
+  } else {
+    const auto values = tensor.vec<int64_t>();
+    seed->emplace(values(0), values(1));
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status ParseLayers(OpKernelConstruction* ctx,
+                                std::optional<LayerRun>* run) {
+  std::vector<std::string> texts;
+  if (absl::Status status = ctx->GetAttr("layers", &texts); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<LayerRun> parsed = LayerRun::Parse(texts);
+  if (!parsed.ok()) return parsed.status();
+  *run = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_
