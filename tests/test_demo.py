@@ -20,7 +20,6 @@ from refurbish_tf.cli import demo, startup
 from refurbish_tf.cli.demo import experiment, report
 from refurbish_tf.experiments import images
 from support import cases
-from support.quick import without_rand_augment
 
 NAMES = [
     "standard", "refurbish r=2", "refurbish r=3", "echo decoded", "echo augmented", "echo batches",
@@ -36,7 +35,6 @@ def run(tmp_path_factory):
   figure = tmp_path_factory.mktemp("figures") / "new" / "demo.png"
   make, models = experiment._model, []
   with pytest.MonkeyPatch.context() as patch:
-    without_rand_augment(patch)
     patch.setattr(experiment, "_model", lambda *how: models[0] if models else models.append(make(*how)) or models[0])
     return *printed("--dataset", "shapes", "--images", "60", "--epochs", "2", "--seeds", "2", "--output", str(figure)), figure
 

@@ -17,7 +17,6 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import cases
-from support.quick import without_rand_augment
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -85,7 +84,6 @@ def few_and_small(monkeypatch):
   generator = np.random.default_rng(7)
   images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
   monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
-  without_rand_augment(monkeypatch)
 
   def network(weights, classes, include_preprocessing=True):
     assert weights is None and include_preprocessing in (True, False)
