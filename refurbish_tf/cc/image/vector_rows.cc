@@ -232,11 +232,8 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
 }
 
 }  // namespace
-}  // namespace distortions
-}  // namespace vectors
 
-void SetVectorRows(DistortionKernels* kernels) {
-  using namespace vectors::distortions;
+void SetRows(DistortionKernels* kernels) {
   kernels->move[3] = kernels->move[4] = MoveRow;
   kernels->move_columns[3] = kernels->move_columns[4] = MoveColumns<16>;
   kernels->turn[3] = TurnRow<3>;
@@ -244,6 +241,8 @@ void SetVectorRows(DistortionKernels* kernels) {
   kernels->sharpen = SharpenRow;
 }
 
+}  // namespace distortions
+}  // namespace vectors
 }  // namespace refurbish_tf
 
 #endif
