@@ -147,6 +147,8 @@ def build(directory):
   # other packages' directories must not come before TensorFlow's headers.
   compile_flags = [
       *(re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()),
+      # For TensorFlow's header of JPEG files, which includes libjpeg's, by a name that the system may have, too.
+      f"-isystem{tf.sysconfig.get_include()}/external/libjpeg_turbo",
       *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()
