@@ -198,10 +198,11 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
 
 // Four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
-REFURBISH_TF_AVX2 void BlendColumns(
-    const std::array<const int16_t*, 2>& from, const int32_t* start,
-    const int16_t* weights, int64_t pairs, int64_t pixels,
-    const std::array<uint8_t*, 2>& to) {
+REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
+                                    const int32_t* start,
+                                    const int16_t* weights, int64_t pairs,
+                                    int64_t pixels,
+                                    const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
   // Each value beside the one of the same channel in the next pixel.
@@ -213,22 +214,22 @@ REFURBISH_TF_AVX2 void BlendColumns(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   // A vector is longer than four pixels of three channels.
   const int64_t beyond = channels == 4 ? 0 : 2;
-  const auto sum = [&](int64_t i)
-                       REFURBISH_TF_AVX2 __attribute__((always_inline)) {
-    const int64_t first = int64_t{start[i]} * channels;
-    const int16_t* one = from[0] + first;
-    const int16_t* other = from[1] + first;
-    __m256i sum = half;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const __m256i words = _mm256_inserti128_si256(
-          _mm256_castsi128_si256(Load(one)), Load(other), 1);
-      sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
-                        Pair(weights + 2 * (pair * pixels + i)));
-      one += 2 * channels;
-      other += 2 * channels;
-    }
-    return _mm256_srai_epi32(sum, kShift);
-  };
+  const auto sum = [&](int64_t i) REFURBISH_TF_AVX2
+      __attribute__((always_inline)) {
+        const int64_t first = int64_t{start[i]} * channels;
+        const int16_t* one = from[0] + first;
+        const int16_t* other = from[1] + first;
+        __m256i sum = half;
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+          const __m256i words = _mm256_inserti128_si256(
+              _mm256_castsi128_si256(Load(one)), Load(other), 1);
+          sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
+                            Pair(weights + 2 * (pair * pixels + i)));
+          one += 2 * channels;
+          other += 2 * channels;
+        }
+        return _mm256_srai_epi32(sum, kShift);
+      };
   int64_t i = 0;
   for (; i + 4 + beyond <= pixels; i += 4) {
     __m256i bytes =
