@@ -3,6 +3,7 @@ from support.mutants import Mutant
 
 IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
 DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
+POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
@@ -14,7 +15,7 @@ MUTANTS = [
            "image = layers[step](image, seed=seeds[step])", "image = layers[step](image, seed=seeds[positions[0]])",
            "tests/test_augment_compose.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
     Mutant("a place of a crop that never comes", "refurbish_tf/cc/image/draws.cc",
-           "        draws[1] = Below(own, 1, 2 * layer.padding + 1);", "        draws[1] = Below(own, 1, 2 * layer.padding);",
+           "        draws[1] = own.Below(1, 2 * layer.padding + 1);", "        draws[1] = own.Below(1, 2 * layer.padding);",
            "tests/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image/image_ops.cc",
            "Draw(run, seed.SeedAt(image), draws);", "Draw(run, seed.SeedAt(0), draws);",
@@ -24,13 +25,13 @@ MUTANTS = [
     Mutant("vectors of three channels mirror a pixel less", "refurbish_tf/cc/image/vector_kernels.cc",
            "  uint8_t* const end = to + 3 * (pixels - 5);", "  uint8_t* const end = to + 3 * (pixels - 6);", IMAGE),
     Mutant("a draw beyond the padding is taken", "refurbish_tf/cc/image/layer.cc",
-           "      if (draws[i] < 0 || draws[i] > highest) {", "      if (draws[i] < 0) {", IMAGE),
+           "      if (draws[i] < 0 || draws[i] >= end) {", "      if (draws[i] < 0) {", IMAGE),
     Mutant("each layer of a final augmentation is a pair of ops", "refurbish_tf/augment/composition.py",
-           "    if run and (not isinstance(layer, FinalLayer)", "    if run and (isinstance(layer, FinalLayer)",
+           "    if run and (not isinstance(layer, NativeLayer)", "    if run and (isinstance(layer, NativeLayer)",
            "tests/test_final_layers.py::TestComposition::test_is_one_op"),
     Mutant("what describes a layer is longer than TensorFlow's cache of kernels can tell apart",
-           "refurbish_tf/augment/final_layers.py",
-           'return re.split(" |(?=,)", text)', "return [text]",
+           "refurbish_tf/augment/native_layers.py",
+           "if len(pieces[-1]) + len(word) > _LONGEST_PIECE:", "if len(pieces[-1]) + len(word) > 10 * _LONGEST_PIECE:",
            "tests/test_final_layers.py::TestComposition::test_eager_calls_tell_layers_apart_that_differ_little"),
     Mutant("a final augmentation's layers all have the seed of the first", "refurbish_tf/augment/composition.py",
            "      run.append((layer, position))", "      run.append((layer, 0))",
@@ -103,4 +104,21 @@ MUTANTS = [
     Mutant("auto-contrast's product is fused with a sum", "refurbish_tf/cc/image/distortions.cc",
            "  volatile double product = a * b;", "  double product = a * b;",
            "tests/test_cc.py::test_distortions_do_not_depend_on_fused_operations"),
+    Mutant("AutoAugment's second layer forgets the sub-policy of the first", "refurbish_tf/cc/image/policy.cc",
+           "  if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;\n", "  (void)before;\n", POLICY),
+    Mutant("an operation draws from the seed that drew it", "refurbish_tf/cc/image/policy.cc",
+           "= {~seed[0], ~seed[1]};", "= {seed[0], seed[1]};",
+           "tests/test_deep_auto_augment.py::TestOperations::test_resized_crop_is_pillows_of_the_drawn_box"),
+    Mutant("draws are not TensorFlow's", "refurbish_tf/cc/image/philox.h", "constexpr int kRounds = 10;",
+           "constexpr int kRounds = 9;", "tests/test_augment.py::TestRandAugment::test_draws_tensorflows_numbers"),
+    Mutant("what is empty is distorted with the image", "refurbish_tf/cc/image/walk.cc",
+           "  if (!steps_.empty() && plan_.has_empty) EmptyPieces(begin, count, to);\n", "", POLICY),
+    Mutant("a crop behind another colour of empty pixels takes that colour", "refurbish_tf/cc/image/walk.cc",
+           "  if (plan_.has_empty && color != color_) return false;\n", "", POLICY),
+    Mutant("a cutout of a policy moves the mask", "refurbish_tf/cc/image/mask.cc",
+           "    case RandomOperation::kCutout:\n      return;",
+           "    case RandomOperation::kCutout:\n      Shift(draws[1], draws[2], false);\n      return;", POLICY),
+    Mutant("a mask is not rotated", "refurbish_tf/cc/image/mask.cc", "    case Distortion::kRotate:\n", "", POLICY),
+    Mutant("weights of a bicubic resize are summed up in double", "refurbish_tf/cc/image/bicubic.cc",
+           "    float total = 0;\n", "    double total = 0;\n", "tests/test_augment.py::TestPolicies::test_equal_the_reference"),
 ]
