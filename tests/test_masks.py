@@ -238,6 +238,10 @@ class TestUnnamed:
     with pytest.raises(ValueError, match=r"masks=\(1,\)"):
       augment.compose([augment.random_flip()])(IMAGES[0], MASKS[0], seed=[7, 0])
 
+  def test_is_asked_of_what_comes_not_of_what_the_layers_make(self):
+    fn = augment.compose([lambda image: tf.image.resize(image, [10, 4])])
+    assert fn(IMAGES[0], np.zeros([10, 4]))[0].shape == [10, 4, 3]
+
   def test_those_beside_a_named_one_are_excluded(self):
     other = MASKS[1]
     assert augment.compose([tf.identity], masks=(1,))(IMAGES[0], MASKS[0], other)[2] is other

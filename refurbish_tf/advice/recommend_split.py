@@ -335,7 +335,7 @@ def _units(layers):
   """The places of the layers, in groups that must stay together: AutoAugment's two."""
   units = []
   for position, layer in enumerate(layers):
-    if units and hasattr(layer, "takes_over"):
+    if units and getattr(layer, "takes_over", None):
       units[-1].append(position)
     else:
       units.append([position])
