@@ -4,6 +4,7 @@ from support.mutants import Mutant
 IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
 DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
 POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
+JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
@@ -126,9 +127,9 @@ MUTANTS = [
            "tests/test_resize.py::test_is_within_one_level_of_tensorflow"),
     Mutant("a window begins with a whole pixel of the scaled image", "refurbish_tf/cc/image/jpeg.cc",
            "  *exact_begin = static_cast<double>(*begin % ratio) / ratio;", "  *exact_begin = 0;",
-           "tests/test_decoding.py::TestSize::test_is_that_part_resized"),
+           JPEG),
     Mutant("a scale with fewer pixels than the result has", "refurbish_tf/cc/image/jpeg.cc", "{4, 4}, {2, 2}}", "{4, 3}, {2, 2}}",
-           "tests/test_decoding.py::TestSize::test_takes_the_smallest_scale_that_has_enough"),
+           JPEG),
     Mutant("a JPEG file may declare any size", "refurbish_tf/cc/kernels/image/decoding_ops.cc", "1 << 29", "int64_t{1} << 62",
            "tests/test_decoding.py::TestBadFiles::test_a_huge_declared_size_is_refused_at_once"),
 ]
