@@ -48,10 +48,9 @@ FloatSpans SpansOf(int64_t size, float part, float corner) {
       weights[source - first] = weight;
       total += weight;
     }
-    if (!(std::abs(total) >= 1000 * std::numeric_limits<float>::min())) {
-      continue;
-    }
-    const float one_over_total = 1.0f / total;
+    const bool usable =
+        std::abs(total) >= 1000 * std::numeric_limits<float>::min();
+    const float one_over_total = usable ? 1.0f / total : 0.0f;
     spans.start[place] = static_cast<int32_t>(first);
     spans.count[place] = static_cast<int32_t>(last - first + 1);
     for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
@@ -94,7 +93,7 @@ void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
   const FloatSpans rows = SpansOf(size.height, box.height, box.y);
   const FloatSpans columns = SpansOf(size.width, box.width, box.x);
   const int64_t row_size = size.width * kRgb;
-  std::vector<float> row(row_size + kFloatsBeyond);
+  std::vector<float> row(row_size + columns.most * kRgb + 1);
   for (int64_t y = 0; y < size.height; ++y) {
     kernels.sum_rows(image + rows.start[y] * row_size, row_size,
                      rows.weights.data() + y * rows.most, rows.count[y],

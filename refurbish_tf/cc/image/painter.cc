@@ -135,7 +135,7 @@ void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
     }
   }
   const Distortion distortion = outcome.distortion.distortion;
-  if (distortion == Distortion::kIdentity) return;
+  if (outcome.distortion.changes_nothing) return;
   if (ReadsOtherPlaces(distortion)) {
     Make();
     walk_->Distort(outcome.distortion, policy.fill());

@@ -10,6 +10,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
@@ -198,10 +199,11 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
 
 // Four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
-REFURBISH_TF_AVX2 void BlendColumns(
-    const std::array<const int16_t*, 2>& from, const int32_t* start,
-    const int16_t* weights, int64_t pairs, int64_t pixels,
-    const std::array<uint8_t*, 2>& to) {
+REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
+                                    const int32_t* start,
+                                    const int16_t* weights, int64_t pairs,
+                                    int64_t pixels,
+                                    const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
   // Each value beside the one of the same channel in the next pixel.
@@ -213,22 +215,22 @@ REFURBISH_TF_AVX2 void BlendColumns(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   // A vector is longer than four pixels of three channels.
   const int64_t beyond = channels == 4 ? 0 : 2;
-  const auto sum = [&](int64_t i)
-                       REFURBISH_TF_AVX2 __attribute__((always_inline)) {
-    const int64_t first = int64_t{start[i]} * channels;
-    const int16_t* one = from[0] + first;
-    const int16_t* other = from[1] + first;
-    __m256i sum = half;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const __m256i words = _mm256_inserti128_si256(
-          _mm256_castsi128_si256(Load(one)), Load(other), 1);
-      sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
-                        Pair(weights + 2 * (pair * pixels + i)));
-      one += 2 * channels;
-      other += 2 * channels;
-    }
-    return _mm256_srai_epi32(sum, kShift);
-  };
+  const auto sum = [&](int64_t i) REFURBISH_TF_AVX2
+      __attribute__((always_inline)) {
+        const int64_t first = int64_t{start[i]} * channels;
+        const int16_t* one = from[0] + first;
+        const int16_t* other = from[1] + first;
+        __m256i sum = half;
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+          const __m256i words = _mm256_inserti128_si256(
+              _mm256_castsi128_si256(Load(one)), Load(other), 1);
+          sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
+                            Pair(weights + 2 * (pair * pixels + i)));
+          one += 2 * channels;
+          other += 2 * channels;
+        }
+        return _mm256_srai_epi32(sum, kShift);
+      };
   int64_t i = 0;
   for (; i + 4 + beyond <= pixels; i += 4) {
     __m256i bytes =
@@ -266,25 +268,37 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
   plain::SumRows(from, i, count, weights, rows, to);
 }
 
+// Two pixels at a time. Weights that a span has no places for are 0, and change
+// no sum.
 REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
                                  int64_t pixels, uint8_t* to) {
-  const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
-  const float* weights = spans.weights.data();
-  for (int64_t i = 0; i < pixels; ++i, weights += spans.most) {
-    const float* pixel = from + spans.start[i] * 3;
-    __m128 sum = _mm_setzero_ps();
-    for (int64_t k = 0; k < spans.count[i]; ++k, pixel += 3) {
-      sum = _mm_add_ps(
-          sum, _mm_mul_ps(_mm_set1_ps(weights[k]), _mm_loadu_ps(pixel)));
+  const __m256 highest = _mm256_set1_ps(255), half = _mm256_set1_ps(0.5f);
+  for (int64_t i = 0; i < pixels; i += 2) {
+    // The last one of an odd number is made twice.
+    const int64_t next = std::min(i + 1, pixels - 1);
+    const float* const weights = spans.weights.data() + i * spans.most;
+    const float* const next_weights = spans.weights.data() + next * spans.most;
+    const float* const first = from + spans.start[i] * 3;
+    const float* const next_first = from + spans.start[next] * 3;
+    __m256 sum = _mm256_setzero_ps();
+    for (int64_t k = 0; k < spans.most; ++k) {
+      const __m256 weight = _mm256_set_m128(_mm_broadcast_ss(next_weights + k),
+                                            _mm_broadcast_ss(weights + k));
+      const __m256 values = _mm256_set_m128(_mm_loadu_ps(next_first + 3 * k),
+                                            _mm_loadu_ps(first + 3 * k));
+      sum = _mm256_add_ps(sum, _mm256_mul_ps(weight, values));
     }
-    const __m128 rounded = _mm_min_ps(
-        _mm_max_ps(_mm_floor_ps(_mm_add_ps(sum, half)), _mm_setzero_ps()),
-        highest);
-    const __m128i words = _mm_packs_epi32(_mm_cvttps_epi32(rounded),
-                                          _mm_setzero_si128());
-    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    const __m256i rounded = _mm256_cvttps_epi32(_mm256_min_ps(
+        _mm256_max_ps(_mm256_floor_ps(_mm256_add_ps(sum, half)),
+                      _mm256_setzero_ps()),
+        highest));
+    const __m256i words = _mm256_packs_epi32(rounded, rounded);
+    const __m256i bytes = _mm256_packus_epi16(words, words);
+    const int32_t one = _mm256_extract_epi32(bytes, 0);
+    const int32_t other = _mm256_extract_epi32(bytes, 4);
     // A pixel and a byte too many, which the next one overwrites.
-    std::memcpy(to + 3 * i, &bytes, i + 1 < pixels ? 4 : 3);
+    std::memcpy(to + 3 * i, &one, i + 1 < pixels ? 4 : 3);
+    std::memcpy(to + 3 * next, &other, next + 1 < pixels ? 4 : 3);
   }
 }
 

@@ -304,10 +304,10 @@ class MaskOp : public OpKernel {
             "got ", masks.shape().DebugString(), " and ",
             draws.shape().DebugString(), ".")));
     const ImageSize size = {masks.dim_size(batch), masks.dim_size(batch + 1)};
-    const int dims = static_cast<int>(image_shape.NumElements());
+    const int64_t dims = image_shape.NumElements();
     OP_REQUIRES(
         ctx,
-        dims >= 3 && image_shape.vec<int32_t>()(dims - 3) == size.height &&
+        image_shape.dims() == 1 && dims >= 3 && image_shape.vec<int32_t>()(dims - 3) == size.height &&
             image_shape.vec<int32_t>()(dims - 2) == size.width,
         absl::InvalidArgumentError(absl::StrCat(
             "Masks must have the height and width of their images, got ",
