@@ -165,10 +165,10 @@ def recommend_split(
   """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
-  >>> layers = [rtf.augment.rand_augment(), rtf.augment.random_flip(), rtf.augment.random_crop(4)]
-  >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 2, 81], max_seconds=1)
+  >>> layers = [rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 81, 2], max_seconds=1)
   >>> print(choice)  # doctest: +SKIP
-  Split behind layer 3 of 4, r = 4: 26 µs of CPU time per sample, standard 79 µs: 3.05x, normalised diversity 0.982
+  Split behind layer 2 of 4, r = 4: 8.2 µs of CPU time per sample, standard 30 µs: 3.68x, normalised diversity 0.991
   ...
   >>> train = images.refurbish(**choice).batch(32)
 
