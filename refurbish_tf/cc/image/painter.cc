@@ -89,8 +89,8 @@ void Painter::Add(const Layer& layer, const int32_t* draws) {
     }
     case LayerKind::kRandomResizedCrop:
     case LayerKind::kResize:
-      AddResize(ResizedCropBox(layer, draws, size),
-                {layer.height, layer.width}, layer.antialias);
+      AddResize(ResizedCropBox(layer, draws, size), {layer.height, layer.width},
+                layer.antialias);
       return;
     case LayerKind::kPolicy:
       AddOutcome(*layer.policy, draws);
