@@ -28,10 +28,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  """One small run on the shapes: exit status, output and figure. All rows train the same model, which is traced once.
-
-  RandAugment, which takes long to trace, is in `test_photographs_of_a_directory`.
-  """
+  """One small run on the shapes: exit status, output and figure. All rows train the same model, which is traced once."""
   figure = tmp_path_factory.mktemp("figures") / "new" / "demo.png"
   make, models = experiment._model, []
   with pytest.MonkeyPatch.context() as patch:

@@ -68,6 +68,7 @@ def decode_and_crop(
   def decode_part(file, seed):
     return _decoded(file, checked_seed(seed, "decode_and_crop"), crop, size is not None, "decode_and_crop")
 
+  decode_part.__name__ = "decode_and_crop"
   return decode_part
 
 
@@ -99,6 +100,7 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
   def decode_whole(file):
     return _decoded(file, tf.zeros([2], tf.int32), whole, size is not None, "decode")
 
+  decode_whole.__name__ = "decode"
   return decode_whole
 
 
