@@ -34,13 +34,15 @@ inline constexpr int kFractionBits = 7;
 
 struct DistortionKernels;
 
-// Place i of an output is the weighted sum of `count[i]` places of an input, from
-// `start[i]` on, summed up in this order in float32. Its weights begin at i *
-// `most`; behind them are zeros.
+// Place i of an output is the weighted sum of `count[i]` places of an input,
+// from `start[i]` on, summed up in this order in float32. Its weights begin at
+// i * `most`; behind them are zeros.
 struct FloatSpans {
   int64_t most = 0;
   std::vector<int32_t> start, count;
   std::vector<float> weights;
+  // The same for vectors: of two places at a time, each weight four times.
+  std::vector<float> paired;
 };
 
 struct PixelKernels {
@@ -77,8 +79,8 @@ struct PixelKernels {
                    int64_t rows, float* to);
   // Weighted sums of pixels of three channels, rounded to bytes. There must be
   // `most` finite pixels, and one more float, to read after the last.
-  void (*sum_pixels)(const float* from, const FloatSpans& spans,
-                     int64_t pixels, uint8_t* to);
+  void (*sum_pixels)(const float* from, const FloatSpans& spans, int64_t pixels,
+                     uint8_t* to);
 
   const DistortionKernels* distortions;
 };

@@ -1,6 +1,5 @@
 // The loops in AVX2. Only these functions are compiled for it; whether the
-// processor has AVX2 and F16C is asked at run time. FMA is off, whatever else
-// is on: it would round once where two operations round twice.
+// processor has AVX2 and F16C is asked at run time.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
@@ -13,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
+#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 
 namespace refurbish_tf {
 namespace vectors {
@@ -251,54 +250,73 @@ void BlendGrayColumns(const std::array<const int16_t*, 2>& from,
 }
 
 REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
-                               const float* weights, int64_t rows,
-                               float* to) {
+                               const float* weights, int64_t rows, float* to) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
-      const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
-          _mm_loadl_epi64(
+      const __m256 values =
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(
               reinterpret_cast<const __m128i*>(from + k * count + i))));
-      sum = _mm256_add_ps(sum,
-                          _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
+      sum =
+          _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
     }
     _mm256_storeu_ps(to + i, sum);
   }
   plain::SumRows(from, i, count, weights, rows, to);
 }
 
-// Two pixels at a time. Weights that a span has no places for are 0, and change
-// no sum.
-REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
-                                 int64_t pixels, uint8_t* to) {
-  const __m256 highest = _mm256_set1_ps(255), half = _mm256_set1_ps(0.5f);
-  for (int64_t i = 0; i < pixels; i += 2) {
+// `taps` is the number of places that are summed up, or 0: `most`.
+template <int taps>
+REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
+                                          const FloatSpans& spans,
+                                          int64_t pixels, uint8_t* to) {
+  const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
+  const int64_t most = taps == 0 ? spans.most : taps;
+  const float* weights = spans.paired.data();
+  // Not asked for again after each byte that is written.
+  const int32_t* const start = spans.start.data();
+  for (int64_t i = 0; i < pixels; i += 2, weights += 8 * most) {
     // The last one of an odd number is made twice.
     const int64_t next = std::min(i + 1, pixels - 1);
-    const float* const weights = spans.weights.data() + i * spans.most;
-    const float* const next_weights = spans.weights.data() + next * spans.most;
-    const float* const first = from + spans.start[i] * 3;
-    const float* const next_first = from + spans.start[next] * 3;
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t k = 0; k < spans.most; ++k) {
-      const __m256 weight = _mm256_set_m128(_mm_broadcast_ss(next_weights + k),
-                                            _mm_broadcast_ss(weights + k));
-      const __m256 values = _mm256_set_m128(_mm_loadu_ps(next_first + 3 * k),
-                                            _mm_loadu_ps(first + 3 * k));
-      sum = _mm256_add_ps(sum, _mm256_mul_ps(weight, values));
+    const float* const first = from + start[i] * 3;
+    const float* const next_first = from + start[next] * 3;
+    __m128 sum = _mm_setzero_ps(), next_sum = sum;
+#pragma GCC unroll 5
+    for (int64_t k = 0; k < most; ++k) {
+      sum = _mm_add_ps(sum, _mm_mul_ps(_mm_loadu_ps(first + 3 * k),
+                                       _mm_loadu_ps(weights + 8 * k)));
+      next_sum =
+          _mm_add_ps(next_sum, _mm_mul_ps(_mm_loadu_ps(next_first + 3 * k),
+                                          _mm_loadu_ps(weights + 8 * k + 4)));
     }
-    const __m256i rounded = _mm256_cvttps_epi32(_mm256_min_ps(
-        _mm256_max_ps(_mm256_floor_ps(_mm256_add_ps(sum, half)),
-                      _mm256_setzero_ps()),
-        highest));
-    const __m256i words = _mm256_packs_epi32(rounded, rounded);
-    const __m256i bytes = _mm256_packus_epi16(words, words);
-    const int32_t one = _mm256_extract_epi32(bytes, 0);
-    const int32_t other = _mm256_extract_epi32(bytes, 4);
-    // A pixel and a byte too many, which the next one overwrites.
-    std::memcpy(to + 3 * i, &one, i + 1 < pixels ? 4 : 3);
-    std::memcpy(to + 3 * next, &other, next + 1 < pixels ? 4 : 3);
+    // Truncated behind the clamp, a sum and a half is rounded down.
+    const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
+      return _mm_cvttps_epi32(_mm_min_ps(
+          _mm_max_ps(_mm_add_ps(value, half), _mm_setzero_ps()), highest));
+    };
+    const __m128i words = _mm_packs_epi32(rounded(sum), rounded(next_sum));
+    const uint64_t both = static_cast<uint64_t>(
+        _mm_cvtsi128_si64(_mm_packus_epi16(words, words)));
+    const uint32_t one = static_cast<uint32_t>(both);
+    const uint32_t other = static_cast<uint32_t>(both >> 32);
+    if (i + 2 < pixels) {
+      // A pixel and a byte too many, which the next one overwrites.
+      std::memcpy(to + 3 * i, &one, 4);
+      std::memcpy(to + 3 * i + 3, &other, 4);
+    } else {
+      std::memcpy(to + 3 * i, &one, 3);
+      std::memcpy(to + 3 * next, &other, 3);
+    }
+  }
+}
+
+REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
+                                 int64_t pixels, uint8_t* to) {
+  if (spans.most == 5) {
+    SumPixelsOf<5>(from, spans, pixels, to);
+  } else {
+    SumPixelsOf<0>(from, spans, pixels, to);
   }
 }
 

@@ -14,8 +14,8 @@ Walk::Walk(const uint8_t* image, ImageSize size, int64_t channels,
       plan_(size) {}
 
 const uint8_t* Walk::memory() const {
-  const bool nothing_to_do = plan_.changes_nothing && !row_step_ &&
-                             !resizer_ && steps_.empty();
+  const bool nothing_to_do =
+      plan_.changes_nothing && !row_step_ && !resizer_ && steps_.empty();
   return nothing_to_do ? image_ : nullptr;
 }
 
@@ -161,9 +161,9 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
     if (piece.step == 0) continue;
     if (copied_first == nullptr) copied_first = &piece;
     copied_last = &piece;
-    at_one_distance &= piece.step == 1 &&
-                       piece.to - piece.from ==
-                           copied_first->to - copied_first->from;
+    at_one_distance &=
+        piece.step == 1 &&
+        piece.to - piece.from == copied_first->to - copied_first->from;
   }
   if (copied_first != nullptr && at_one_distance) {
     kernels_.copy(from + copied_first->from,
@@ -223,8 +223,7 @@ void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
                 for (const Piece& piece : pieces) {
                   if (piece.step != 0) continue;
                   for (int64_t row = 0; row < rows; ++row) {
-                    Empty(rows_to + row * row_bytes() + piece.to,
-                          piece.length);
+                    Empty(rows_to + row * row_bytes() + piece.to, piece.length);
                   }
                 }
               });
