@@ -171,7 +171,9 @@ void Painter::AddResize(Box box, ImageSize size, bool antialias) {
     if (walk_->Cut(box)) box.y = box.x = 0;
     Make();
   }
-  walk_->Resize(box, size, antialias);
+  const uint8_t* const image = walk_->memory();
+  walk_.emplace(image, walk_->size(), channels_, box, size, antialias,
+                kernels_);
 }
 
 void Painter::Make() {

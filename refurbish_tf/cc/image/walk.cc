@@ -13,6 +13,18 @@ Walk::Walk(const uint8_t* image, ImageSize size, int64_t channels,
       kernels_(kernels),
       plan_(size) {}
 
+Walk::Walk(const uint8_t* image, ImageSize image_size, int64_t channels,
+           const Box& box, ImageSize size, bool antialias,
+           const PixelKernels& kernels)
+    : image_(image),
+      image_size_(image_size),
+      channels_(channels),
+      kernels_(kernels),
+      plan_(size) {
+  resizer_.emplace(image, image_size.width, channels, box, size, antialias,
+                   kernels);
+}
+
 const uint8_t* Walk::memory() const {
   const bool nothing_to_do =
       plan_.changes_nothing && !row_step_ && !resizer_ && steps_.empty();
@@ -64,12 +76,6 @@ bool Walk::Cut(const Box& box) {
 void Walk::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   row_step_.emplace(distortion, fill, image_, image_size_.height,
                     image_size_.width, static_cast<int>(channels_), kernels_);
-}
-
-void Walk::Resize(const Box& box, ImageSize size, bool antialias) {
-  resizer_.emplace(image_, image_size_.width, channels_, box, size, antialias,
-                   kernels_);
-  plan_ = Plan(size);
 }
 
 void Walk::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
