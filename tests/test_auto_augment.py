@@ -232,7 +232,7 @@ class TestRefusal:
 
   def test_of_an_image_that_has_no_sub_policy(self):
     _, second = augment.auto_augment("cifar10")
-    with pytest.raises(TypeError, match="image of the second layer .*ndarray"):
+    with pytest.raises(TypeError, match="image of auto_augment_second .*ndarray"):
       second(IMAGES["noise"], [7, 0])
 
 

@@ -1,8 +1,11 @@
-"""`decode_and_crop`: which part of a JPEG file is decoded, and what is refused."""
+"""`decode_and_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
 import collections
+import io
 import math
+import resource
 
 import numpy as np
+from PIL import Image
 import pytest
 import tensorflow as tf
 
@@ -67,36 +70,236 @@ def test_the_crop_is_drawn_from_the_seed_alone():
   assert len({part.tobytes() for part in eager}) == len(seeds)
 
 
-@pytest.mark.parametrize("file", [
-    tf.io.encode_png(tf.zeros([8, 8, 3], tf.uint8)).numpy(), b"", b"BM....", b"no image at all"], ids=range(4))
-def test_no_jpeg(file):
-  layer = augment.decode_and_crop()
-  with pytest.raises(tf.errors.InvalidArgumentError, match="JPEG.*decode_image"):
-    layer(tf.constant(file), seed=[1, 2])
-  in_graph = tf.data.Dataset.from_tensors(file).map(lambda file: layer(file, seed=[1, 2]))
-  with pytest.raises(tf.errors.InvalidArgumentError, match="JPEG.*decode_image"):
-    next(iter(in_graph))
+def _photograph(height, width):
+  """Its amplitudes fall with the frequency, as those of photographs."""
+  random = np.random.default_rng(height * width)
+  frequency = np.hypot(*np.meshgrid(np.fft.fftfreq(height), np.fft.fftfreq(width), indexing="ij"))
+  frequency[0, 0] = 1
+  planes = [
+      np.fft.ifft2(np.exp(2j * np.pi * random.random([height, width])) / frequency**1.7).real for _ in range(3)]
+  grey, *colours = [plane / plane.std() for plane in planes]
+  image = np.stack([grey * 50, grey * 50 + colours[0] * 12, grey * 50 + colours[1] * 12], axis=-1) + 120
+  return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def test_a_damaged_jpeg():
-  with pytest.raises(tf.errors.InvalidArgumentError):
-    augment.decode_and_crop()(_file(30, 30).numpy()[:100], seed=[1, 2])
+def _levels(one, other):
+  return np.asarray(one, float) - np.asarray(other, float)
+
+
+class TestSize:
+
+  @pytest.mark.parametrize("size", [(16, 16), (20, 14), (50, 60), (90, 70), (200, 300)])
+  def test_is_that_part_resized(self, size):
+    """At full scale within a level. At the others at the same place, to a part of a pixel: a ramp would show it."""
+    layer = augment.decode_and_crop(size)
+    for ramp in np.mgrid[:301, :403] * 0.6:
+      file = tf.io.encode_jpeg(ramp.astype(np.uint8)[..., np.newaxis], quality=98)
+      for seed in make_seeds(12):
+        window = _window(301, 403, seed)
+        scaled = window[2] >= 2 * size[0] and window[3] >= 2 * size[1]
+        # libjpeg's fast way, which tf.io takes, has no rounding, and is only for the full scale.
+        part = tf.io.decode_and_crop_jpeg(file, window, channels=3, dct_method="INTEGER_ACCURATE" if scaled else "")
+        difference = _levels(layer(file, seed=seed), tf.image.resize(part, size, antialias=True))
+        assert difference.shape == (*size, 3)
+        assert scaled or np.abs(difference).max() < 1
+        assert np.abs(difference[1:-1, 1:-1].mean()) < 0.3
+
+  @pytest.mark.parametrize("size, ratio", [((97, 128), 1), ((96, 129), 1), ((96, 128), 2), ((49, 64), 2), ((48, 64), 4), ((17, 22), 4)])
+  def test_takes_the_smallest_scale_that_has_enough(self, size, ratio):
+    """Of a file whose sides are multiples of the scales, which then needs no other resize."""
+    file = tf.io.encode_jpeg(_photograph(192, 256))
+    at_scale = tf.io.decode_jpeg(file, channels=3, ratio=ratio)
+    expected = tf.image.resize(at_scale, size, antialias=True)
+    assert np.abs(_levels(augment.decode(size)(file), np.rint(expected))).max() <= 1
+    if at_scale.shape[:2] == size:
+      np.testing.assert_array_equal(augment.decode(size)(file), at_scale)
+
+  def test_an_eighth_is_taken_for_twelve_times_the_size(self):
+    file = tf.io.encode_jpeg(_photograph(192, 256))
+    for size, ratio in (((16, 21), 8), ((16, 22), 4)):
+      expected = tf.image.resize(tf.io.decode_jpeg(file, channels=3, ratio=ratio), size, antialias=True)
+      assert np.abs(_levels(augment.decode(size)(file), np.rint(expected))).max() <= 1
+
+  @pytest.mark.parametrize("times", [2, 3, 4, 7, 12, 15])
+  def test_differs_little_from_the_full_decode(self, times):
+    """By two levels in the mean at most."""
+    file = tf.io.encode_jpeg(_photograph(48 * times, 64 * times), quality=90)
+    full = tf.image.resize(tf.io.decode_jpeg(file, channels=3), [48, 64], antialias=True)
+    assert 0.5 < np.abs(_levels(augment.decode((48, 64))(file), full)).mean() <= 2
+
+  @pytest.mark.parametrize("options", [
+      {"format": "progressive"}, {"chroma_downsampling": False}, {"quality": 30}, {"format": "grayscale"}], ids=str)
+  def test_of_other_kinds_of_jpeg(self, options):
+    image = _photograph(203, 300)
+    if options.get("format") == "grayscale":
+      file = tf.io.encode_jpeg(image[..., :1])
+    elif "format" in options:
+      file = tf.io.encode_jpeg(image, progressive=True)
+    else:
+      file = tf.io.encode_jpeg(image, **options)
+    for seed in make_seeds(3):
+      part = tf.io.decode_and_crop_jpeg(file, _window(203, 300, seed), channels=3)
+      for size in (24, 150):
+        expected = tf.image.resize(part, [size, size], antialias=True)
+        assert np.abs(_levels(augment.decode_and_crop(size)(file, seed=seed), expected)).mean() <= 2
+
+  def test_of_four_colours(self):
+    file = _saved(Image.fromarray(_photograph(60, 80)).convert("CMYK"), "JPEG")
+    part = tf.io.decode_and_crop_jpeg(file, _window(60, 80, [1, 2]), channels=3)
+    np.testing.assert_array_equal(augment.decode_and_crop()(file, seed=[1, 2]), part)
+    assert augment.decode((30, 40))(file).shape == [30, 40, 3]
+
+  def test_is_known_before_it_runs(self):
+    for layer, shape in ((augment.decode_and_crop((20, 30)), [20, 30, 3]), (augment.decode_and_crop(), [None, None, 3])):
+      dataset = tf.data.Dataset.from_tensors(_file(40, 50)).map(lambda file, layer=layer: layer(file, seed=[1, 2]))
+      assert dataset.element_spec == tf.TensorSpec(shape, tf.uint8)
+    for layer, shape in ((augment.decode(20), [20, 20, 3]), (augment.decode(), [None, None, 3])):
+      assert tf.data.Dataset.from_tensors(_file(40, 50)).map(layer).element_spec == tf.TensorSpec(shape, tf.uint8)
+
+  def test_does_not_change_the_window(self):
+    """The same seed decodes the same part, whatever the size."""
+    file = _file(300, 400)
+    for seed in make_seeds(5):
+      part = augment.decode_and_crop()(file, seed=seed)
+      made = augment.decode_and_crop(tuple(part.shape[:2]))(file, seed=seed)
+      np.testing.assert_array_equal(made, part)
+
+
+def _saved(image, kind, **options):
+  file = io.BytesIO()
+  image.save(file, kind, **options)
+  return file.getvalue()
+
+
+def _formats():
+  image = Image.fromarray(_photograph(60, 80))
+  other = Image.fromarray(255 - _photograph(60, 80))
+  return {
+      "png": _saved(image, "PNG"),
+      "png with alpha": _saved(image.convert("RGBA"), "PNG"),
+      "grey png": _saved(image.convert("L"), "PNG"),
+      "bmp": _saved(image, "BMP"),
+      "gif": _saved(image, "GIF"),
+      "animated gif": _saved(image, "GIF", save_all=True, append_images=[other]),
+  }
+
+
+class TestOtherFormats:
+
+  @pytest.mark.parametrize("name", _formats())
+  def test_are_decoded_whole_then_cropped(self, name):
+    file = _formats()[name]
+    whole = tf.io.decode_image(file, channels=3, expand_animations=False).numpy()
+    assert whole.shape == (60, 80, 3)
+    np.testing.assert_array_equal(augment.decode()(file), whole)
+    resized = tf.image.resize(whole, [25, 30], antialias=True)
+    assert np.abs(_levels(augment.decode((25, 30))(file), np.rint(resized))).max() <= 1
+    for seed in make_seeds(4):
+      top, left, h, w = _window(60, 80, seed)
+      part = whole[top:top + h, left:left + w]
+      np.testing.assert_array_equal(augment.decode_and_crop()(file, seed=seed), part)
+      resized = tf.image.resize(part, [25, 30], antialias=True)
+      assert np.abs(_levels(augment.decode_and_crop((25, 30))(file, seed=seed), np.rint(resized))).max() <= 1
+
+  def test_of_a_folder(self, tmp_path):
+    """Everything that image_folder lists, in one stage."""
+    (tmp_path / "a").mkdir()
+    for name, file in _formats().items():
+      (tmp_path / "a" / f"{name}.{name.split()[-1]}").write_bytes(file)
+    (tmp_path / "a" / "one.jpeg").write_bytes(_file(60, 80).numpy())
+    (tmp_path / "a" / "with alpha.png").write_bytes(_formats()["png with alpha"])
+    source = rtf.sources.image_folder(tmp_path)
+    stage = source.refurbish(augment.compose([augment.decode_and_crop(24)]), r=2, seed=1)
+    assert stage.element_spec[0].shape == [24, 24, 3]
+    assert len(list(stage)) == len(source) >= 5
+
+
+NOT_WHOLE = {"decode_and_crop": lambda file: augment.decode_and_crop()(file, seed=[1, 2]),
+             "decode_and_crop to a size": lambda file: augment.decode_and_crop(8)(file, seed=[1, 2]),
+             "decode": augment.decode(), "decode to a size": augment.decode((8, 9))}
+
+
+@pytest.mark.parametrize("name", NOT_WHOLE)
+class TestBadFiles:
+
+  @pytest.mark.parametrize("file", [b"", b"no image at all", b"\xff\xd8", b"\x89PNX\0\xff<>", b"RIFF....WEBPVP8 "], ids=range(5))
+  def test_no_image(self, name, file):
+    layer, match = NOT_WHOLE[name], f"file of {name.split()[0]} must be a JPEG, PNG, GIF or BMP file, got {len(file)} bytes"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      layer(tf.constant(file))
+    in_graph = tf.data.Dataset.from_tensors(file).map(layer)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      next(iter(in_graph))
+
+  @pytest.mark.parametrize("keep", [3, 20, 100, 200, 400])
+  def test_a_damaged_jpeg(self, name, keep):
+    match = f"file of {name.split()[0]} must be a whole JPEG file, got a damaged one of {keep} bytes"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      NOT_WHOLE[name](_file(30, 30).numpy()[:keep])
+
+  @pytest.mark.parametrize("kind", ["png", "gif", "bmp"])
+  def test_damaged_others(self, name, kind):
+    file = _formats()[kind]
+    for keep in (8, 30, len(file) // 2):
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        NOT_WHOLE[name](file[:keep])
+
+  def test_any_byte_may_be_another(self, name):
+    """An error, or an image; never a crash."""
+    random = np.random.default_rng(0)
+    for kind in (_file(24, 20).numpy(), *(_formats()[kind] for kind in ("png", "gif", "bmp"))):
+      for _ in range(15):
+        file = bytearray(kind)
+        for _ in range(random.integers(1, 4)):
+          file[random.integers(3, min(len(file), 700))] = random.integers(256)
+        try:
+          assert NOT_WHOLE[name](bytes(file)).shape[2] == 3
+        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError):
+          pass
+
+  def test_a_huge_declared_size_is_refused_at_once(self, name):
+    file = bytearray(_file(30, 30).numpy())
+    place = file.index(b"\xff\xc0") + 5
+    file[place:place + 4] = (65_000).to_bytes(2, "big") * 2
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(tf.errors.InvalidArgumentError, match="2\\^29 values, got a JPEG file of 65000 x 65000"):
+      NOT_WHOLE[name](bytes(file))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000
+
+  def test_memory_of_the_decoder_is_freed(self, name):
+    """Each decode of a progressive file holds 10 MB; a damaged one ends in the middle of it."""
+    whole = tf.io.encode_jpeg(tf.zeros([1300, 1300, 3], tf.uint8), progressive=True).numpy()
+    damaged = whole[:400]
+    before = None
+    for _ in range(20):
+      NOT_WHOLE[name](whole)
+      with pytest.raises(tf.errors.InvalidArgumentError):
+        NOT_WHOLE[name](damaged)
+      before = before or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 60_000
 
 
 @pytest.mark.parametrize("file, error, match", [
     (tf.zeros([8, 8, 3], tf.uint8), TypeError, "uint8"),
     (tf.constant(["a", "b"]), ValueError, r"\(2,\)")])
 def test_other_elements(file, error, match):
-  with pytest.raises(error, match=match):
-    augment.decode_and_crop()(file, seed=[1, 2])
+  for size in (None, 8):
+    with pytest.raises(error, match=f"^file of decode_and_crop .*{match}"):
+      augment.decode_and_crop(size)(file, seed=[1, 2])
+    with pytest.raises(error, match=f"^file of decode .*{match}"):
+      augment.decode(size)(file)
 
 
 @pytest.mark.parametrize("arguments, error", [
     ({"scale": 0.5}, TypeError), ({"scale": (0.5,)}, TypeError), ({"scale": (True, 1)}, TypeError),
     ({"ratio": "ab"}, TypeError), ({"scale": (0, 1)}, ValueError), ({"scale": (0.5, 1.5)}, ValueError),
     ({"scale": (0.9, 0.5)}, ValueError), ({"ratio": (0, 1)}, ValueError), ({"ratio": (1, math.inf)}, ValueError),
-    ({"ratio": (math.nan, 1)}, ValueError)])
+    ({"ratio": (math.nan, 1)}, ValueError), ({"size": 0}, ValueError), ({"size": (8, 65_536)}, ValueError),
+    ({"size": 8.0}, TypeError), ({"size": (8,)}, TypeError), ({"size": True}, TypeError)])
 def test_arguments(arguments, error):
   name, = arguments
   with pytest.raises(error, match=f"^{name} of decode_and_crop "):
     augment.decode_and_crop(**arguments)
+  if name == "size":
+    with pytest.raises(error, match="^size of decode "):
+      augment.decode(**arguments)

@@ -20,7 +20,6 @@ from refurbish_tf.cli import demo, startup
 from refurbish_tf.cli.demo import experiment, report
 from refurbish_tf.experiments import images
 from support import cases
-from support.quick import without_rand_augment
 
 NAMES = [
     "standard", "refurbish r=2", "refurbish r=3", "echo decoded", "echo augmented", "echo batches",
@@ -29,14 +28,10 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-  """One small run on the shapes: exit status, output and figure. All rows train the same model, which is traced once.
-
-  RandAugment, which takes long to trace, is in `test_photographs_of_a_directory`.
-  """
+  """One small run on the shapes: exit status, output and figure. All rows train the same model, which is traced once."""
   figure = tmp_path_factory.mktemp("figures") / "new" / "demo.png"
   make, models = experiment._model, []
   with pytest.MonkeyPatch.context() as patch:
-    without_rand_augment(patch)
     patch.setattr(experiment, "_model", lambda *how: models[0] if models else models.append(make(*how)) or models[0])
     return *printed("--dataset", "shapes", "--images", "60", "--epochs", "2", "--seeds", "2", "--output", str(figure)), figure
 

@@ -17,7 +17,6 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import cases
-from support.quick import without_rand_augment
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -27,7 +26,7 @@ SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
     "model.fit(train, epochs=90": "model.fit(train, epochs=2",
     "model.fit(train, validation_data=validation, epochs=90": "model.fit(train, validation_data=validation, epochs=2",
-    "source, epochs=90)": "source, epochs=90, num_outcomes=[14, 14, 81, 2], num_samples=32, max_seconds=0.2)",
+    "photos, epochs=90)": "photos, epochs=90, num_outcomes=[1000, 14, 14, 81, 2, 1], num_samples=32, max_seconds=0.2)",
     "model.train_on_batch(*augment(x, y))": "model.train_on_batch(*augment(x, y)), num_elements=2, num_steps=2",
     '"/ssd/cache"': '"cache"',
     "MultiWorkerMirroredStrategy()": "get_strategy()",
@@ -81,11 +80,10 @@ def photographs(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_and_small(monkeypatch):
-  """Replaces CIFAR-10 by a few images, and layers that take long to trace or compile by similar ones."""
+  """Replaces CIFAR-10 by a few images, and a network that takes long to compile by a small one."""
   generator = np.random.default_rng(7)
   images = generator.integers(0, 256, [256, 32, 32, 3], np.uint8), generator.integers(0, 10, [256, 1])
   monkeypatch.setattr(tf.keras.datasets.cifar10, "load_data", lambda: (images, images))
-  without_rand_augment(monkeypatch)
 
   def network(weights, classes, include_preprocessing=True):
     assert weights is None and include_preprocessing in (True, False)

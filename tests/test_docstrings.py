@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from support.quick import without_rand_augment
 
 # All but the command.
 MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
@@ -18,9 +17,7 @@ MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf
 # The warnings of recommend_split depend on how long the layers take here.
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_run(name, monkeypatch):
-  if name == "refurbish_tf.advice.recommend_split":
-    without_rand_augment(monkeypatch)
+def test_examples_run(name):
   module = importlib.import_module(name)
   result = doctest.testmod(module, extraglobs={"tf": tf, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
   assert not result.failed

@@ -14,7 +14,6 @@ import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, speed, training
 from support import cases
-from support.quick import without_rand_augment
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +21,10 @@ def shapes():
   return images.shapes(768)
 
 
-@pytest.fixture
-def quick(monkeypatch):
-  without_rand_augment(monkeypatch)
-
-
 @pytest.mark.parametrize("augmentation, setting", [
     (augmentation, setting) for augmentation in cases.some(reversed(accuracy.AUGMENTATIONS), 1)
     for setting in cases.some(accuracy.settings(augmentation), 4)])
-def test_every_setting_has_the_same_steps(shapes, quick, augmentation, setting):
+def test_every_setting_has_the_same_steps(shapes, augmentation, setting):
   """All settings have equally many steps per epoch and whole batches, with each label as often as it should be."""
   pipeline = accuracy.pipeline(shapes, augmentation, setting, seed=1)
   assert pipeline.element_spec[0].shape.as_list() == [None, 32, 32, 3]
@@ -74,7 +68,7 @@ def test_what_a_setting_is(shapes):
   assert "balanced eviction, uniform shuffle" in described
 
 
-def test_seeds_are_other_trainings(shapes, quick):
+def test_seeds_are_other_trainings(shapes):
   orders = [np.concatenate([labels.numpy() for _, labels in accuracy.pipeline(shapes, "RandAugment", setting, seed)]).tobytes()
             for setting in ("standard", "refurbish r=3", "echo augmented e=3") for seed in (0, 1)]
   assert len(set(orders)) == len(orders)
@@ -247,7 +241,7 @@ def test_echoing_settings_and_figures():
           other[column] == setting[column] for column in ("batch_size", "shuffle_buffer_size")) for other in of_figure)
 
 
-def test_speed_measures_all_or_nothing(tmp_path, quick, monkeypatch):
+def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
   monkeypatch.setattr(accuracy, "MORE_SETTINGS", {})
   monkeypatch.setattr(accuracy, "AUGMENTATIONS", cases.some(reversed(accuracy.AUGMENTATIONS), 1))
   monkeypatch.setattr(accuracy, "SETTINGS", dict(cases.some(accuracy.SETTINGS.items(), 3)))

@@ -29,6 +29,7 @@ def built(layer):
       "cutout": lambda: augment.cutout(layer.side),
       "random_resized_crop": lambda: augment.random_resized_crop(
           (layer.height, layer.width), layer.scale, layer.ratio, layer.antialias),
+      "resize": lambda: augment.resize((layer.height, layer.width), layer.antialias),
       "normalize": lambda: augment.normalize(layer.mean, layer.std, layer.dtype),
   }[layer.name]()
 
@@ -50,7 +51,8 @@ def sequences(draw, height, width, channels, resizing=False):
   """Sequences of layers that an image of this size allows."""
   layers = []
   for _ in range(draw(st.integers(1, 4))):
-    kinds = ["crop", "flip", "cutout"] + (["reflected"] if min(height, width) > 1 else []) + ["resized"] * resizing
+    kinds = ["crop", "flip", "cutout"] + (["reflected"] if min(height, width) > 1 else [])
+    kinds += ["resized crop", "resized"] * resizing
     kind = draw(st.sampled_from(kinds))
     if kind == "crop":
       layers.append(reference.Crop(draw(st.integers(0, 5))))
@@ -62,7 +64,8 @@ def sequences(draw, height, width, channels, resizing=False):
       layers.append(reference.Cutout(draw(st.integers(1, 9))))
     else:
       height, width = draw(st.integers(1, 20)), draw(st.integers(1, 20))
-      layers.append(reference.ResizedCrop(height, width, antialias=draw(st.booleans())))
+      layer = reference.Resize if kind == "resized" else reference.ResizedCrop
+      layers.append(layer(height, width, antialias=draw(st.booleans())))
   normal = draw(st.sampled_from(["", *DTYPES]))
   if normal:
     several = channels if draw(st.booleans()) else 1
@@ -144,7 +147,7 @@ class TestDraws:
 
   LAYERS = [
       reference.Crop(0), reference.Crop(4), reference.Crop(16_383), reference.Flip(), reference.Cutout(5),
-      reference.ResizedCrop(3, 4), reference.Normalize(MEAN[:3], STD[:3])]
+      reference.ResizedCrop(3, 4), reference.Resize(3, 4), reference.Normalize(MEAN[:3], STD[:3])]
 
   @pytest.mark.parametrize("layer", LAYERS)
   def test_equal_the_reference(self, layer):

@@ -13,8 +13,10 @@ LAYERS = {
     "random_flip": augment.random_flip(),
     "cutout": augment.cutout(3),
     "random_resized_crop": augment.random_resized_crop((5, 6)),
+    "resize": augment.resize((5, 6)),
     "normalize": augment.normalize(0.5, 0.25),
 }
+SEEDLESS = ("resize", "normalize")
 COMPOSED = augment.compose([augment.random_crop(2), augment.random_flip(), augment.normalize([0.5] * 3, [0.25] * 3)])
 IMAGE = np.arange(5 * 6 * 3, dtype=np.uint8).reshape(5, 6, 3)
 INT32 = 2**31 - 1
@@ -22,7 +24,7 @@ INT32 = 2**31 - 1
 
 def _applied(name):
   layer = LAYERS[name]
-  return layer if name == "normalize" else lambda image: layer(image, seed=[7, 0])
+  return layer if name in SEEDLESS else lambda image: layer(image, seed=[7, 0])
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -61,7 +63,7 @@ class TestEveryLayer:
       ([1, 2, 3], ValueError, r"shape \(3,\)"),
       ([0.5, 1.5], TypeError, "float32")])
   def test_refuses_a_seed(self, name, seed, error, said):
-    if name == "normalize":
+    if name in SEEDLESS:
       return
     with pytest.raises(error, match=f"seed of {name.split()[0]} .*{said}"):
       LAYERS[name](IMAGE, seed)
@@ -82,7 +84,7 @@ class TestEveryLayer:
 
   def test_draws_of_another_shape(self, name):
     """With more or fewer numbers, more or fewer images, or another rank."""
-    if name == "normalize":
+    if name in SEEDLESS:
       return  # It needs no draws and takes any.
     layer = LAYERS[name]
     number = layer.draws([7, 0]).shape[0]
@@ -114,7 +116,7 @@ class TestEveryLayer:
           continue
         expected = (5, 6, 3)
         assert made.shape == [*images.shape[:-3], *expected]
-        if made.dtype == tf.uint8 and name != "random_resized_crop":
+        if made.dtype == tf.uint8 and name not in ("random_resized_crop", "resize"):
           # All values of this image are different, so that foreign ones would show.
           assert np.isin(made, [0, *IMAGE.flat]).all()
 

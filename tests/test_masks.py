@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
+from refurbish_tf._internal import native
 from refurbish_tf.augment import composition
 from support import final_reference as reference
 from support.images import make_seeds
@@ -65,6 +66,17 @@ class TestAligned:
   def test_to_the_pixel(self, layers):
     for image, mask in EXACT.refurbish(layers, masks=(1,), seed=7).as_numpy_iterator():
       np.testing.assert_array_equal(image, np.repeat(mask, 3, axis=-1))
+
+  @pytest.mark.parametrize("magnitude", [3, 10])
+  def test_of_distortions_to_the_pixel(self, magnitude):
+    """Those of RandAugment with a sign are the geometric ones; outside, images are 128."""
+    fn = augment.compose(augment.rand_augment(1, magnitude), masks=(1,))
+    values = np.random.default_rng(3).integers(129, 256, [300, 17, 23, 1], np.uint8)
+    images, masks = fn(np.repeat(values, 3, axis=-1), values, seed=[7, 0])
+    drawn = fn.draws([7, 0], 300).numpy()[:, 0]
+    assert set(drawn) == set(range(28))
+    for image, mask, before, draw in zip(images[..., :1].numpy(), masks.numpy(), values, drawn):
+      np.testing.assert_array_equal(mask, before if draw < 18 else np.where(image == 128, 0, image))
 
   def test_a_resize_takes_the_nearest_pixels(self):
     layer = augment.random_resized_crop((9, 50), antialias=True)
@@ -226,6 +238,10 @@ class TestUnnamed:
     with pytest.raises(ValueError, match=r"masks=\(1,\)"):
       augment.compose([augment.random_flip()])(IMAGES[0], MASKS[0], seed=[7, 0])
 
+  def test_is_asked_of_what_comes_not_of_what_the_layers_make(self):
+    fn = augment.compose([lambda image: tf.image.resize(image, [10, 4])])
+    assert fn(IMAGES[0], np.zeros([10, 4]))[0].shape == [10, 4, 3]
+
   def test_those_beside_a_named_one_are_excluded(self):
     other = MASKS[1]
     assert augment.compose([tf.identity], masks=(1,))(IMAGES[0], MASKS[0], other)[2] is other
@@ -293,6 +309,16 @@ class TestBadInput:
   def test_functions_that_would_leave_them_behind(self, layer, said):
     with pytest.raises(ValueError, match=f"layers with masks must .*{said}"):
       refused([tf.identity, layer()])
+
+  @pytest.mark.parametrize("mask, image_shape, draws", [
+      ([4, 4], [5, 4, 3], [0]), ([4, 4], [4], [0]), ([4, 4], [[4, 4, 3]], [0]), ([4, 4], 4, [0]), ([4], [4, 4, 3], [0]),
+      ([0, 0], [0, 0, 3], [0]), ([4, 4, 4, 4], [4, 4, 3], [0]), ([4, 4], [4, 4, 3], [2]), ([4, 4], [4, 4, 3], [0, 0]),
+      ([4, 4], [4, 4, 3], 0), ([4, 4], [4, 4, 3], [[0]]), ([3, 4, 4], [3, 4, 4, 3], [[0]])])
+  def test_of_the_op(self, mask, image_shape, draws):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+      native.ops().refurbish_tf_image_mask(
+          masks=tf.zeros(mask, tf.int32), draws=draws, image_shape=image_shape,
+          layers=augment.random_flip().described(-1))
 
   def test_a_function_that_crops_images_of_unknown_size(self):
     """It is seen when it runs."""

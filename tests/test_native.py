@@ -113,6 +113,11 @@ def test_what_is_built_already_is_known(package):
   assert not module.is_built(directory, VERSION, module.fingerprint())
 
 
+def test_no_compiler_fuses_a_product_and_a_sum():
+  """Fused, they are rounded once, and pixels differ from those of other machines. Some compilers do it by default."""
+  assert "-ffp-contract=off" in native.COMPILE_FLAGS
+
+
 def test_each_minor_has_a_directory():
   """As in the wheel; a pre-release or nightly has a directory for its version alone."""
   for version, name in (("2.20.0", "2.20"), ("2.21.3", "2.21"), ("2.21.0-rc1", "2.21.0-rc1")):

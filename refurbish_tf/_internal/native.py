@@ -147,8 +147,11 @@ def build(directory):
   command = compiler()
   # -isystem: warnings only for our own files. -iquote and not -I: in an installed copy the root is site-packages, where
   # other packages' directories must not come before TensorFlow's headers.
+  framework_flags = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
   compile_flags = [
-      *(re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()),
+      *framework_flags,
+      # For TensorFlow's header of JPEG files, which includes libjpeg's, by a name that the system may have, too.
+      *(f"{flag}/external/libjpeg_turbo" for flag in framework_flags if flag.startswith("-isystem")),
       *COMPILE_FLAGS, f"-iquote{PACKAGE.parent}"]
   # No rpath: importing TensorFlow has loaded both libraries by the time ours is loaded.
   framework = tf.sysconfig.get_link_flags()

@@ -232,7 +232,7 @@ def specs_of(layers, dataset, masks=None):
       if several or not _is_tuple(returned):
         returned = _image_spec(returned)
     # The two layers of AutoAugment pass their own structure between them.
-    in_a_pair = hasattr(layers[position], "hands_on") or hasattr(layers[position], "takes_over")
+    in_a_pair = any(getattr(layers[position], side, None) for side in ("hands_on", "takes_over"))
     if not in_a_pair and not _same_structure(given, returned):
       raise ValueError(
           f"layers: layer {position + 1} of {len(layers)}, {layer_name(layers[position])}, must return the structure "

@@ -165,11 +165,10 @@ def recommend_split(
   """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
-  >>> layers = [rtf.augment.rand_augment(),
-  ...           rtf.augment.random_flip(), rtf.augment.random_crop(4)]
-  >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 2, 81], max_seconds=1)
+  >>> layers = [rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> choice = rtf.recommend_split(layers, images, epochs=90, num_outcomes=[14, 14, 81, 2], max_seconds=1)
   >>> print(choice)  # doctest: +SKIP
-  Split behind layer 3 of 4, r = 4: 26 µs of CPU time per sample, standard 79 µs: 3.05x, normalised diversity 0.982
+  Split behind layer 2 of 4, r = 4: 8.2 µs of CPU time per sample, standard 30 µs: 3.68x, normalised diversity 0.991
   ...
   >>> train = images.refurbish(**choice).batch(32)
 
@@ -187,8 +186,8 @@ def recommend_split(
 
   Args:
     layers: a list or tuple of functions, or of lists of them, as for `rtf.augment.split`: `layer(image, seed)` or
-      `layer(image)` of any component, image or not. Each member of a list is a layer of its own. Other components of an
-      element, such as a label, are passed through.
+      `layer(image)` of any component, image or not. Each member of a list is a layer of its own: `rand_augment()` has
+      two. Other components of an element, such as a label, are passed through.
     dataset: the `tf.data.Dataset` behind which `refurbish` would stand: unbatched, finite, with the same order in every
       epoch. Only its first samples are read.
     epochs: the number of training epochs, a whole number of up to 10,000. Diversity depends on it.
@@ -336,7 +335,7 @@ def _units(layers):
   """The places of the layers, in groups that must stay together: AutoAugment's two."""
   units = []
   for position, layer in enumerate(layers):
-    if units and hasattr(layer, "takes_over"):
+    if units and getattr(layer, "takes_over", None):
       units[-1].append(position)
     else:
       units.append([position])

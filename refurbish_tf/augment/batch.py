@@ -22,8 +22,7 @@ def random_crop_and_flip_batch(
   >>> import refurbish_tf as rtf
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> batched = rtf.augment.random_crop_and_flip_batch(4, mean=[0.491, 0.482, 0.447], std=[0.247, 0.243, 0.262])
-  >>> partial_fn = rtf.augment.compose([rtf.augment.rand_augment(1)])
-  >>> train = images.refurbish(partial_fn, None, r=3).batch(4)
+  >>> train = images.refurbish([rtf.augment.rand_augment()], r=3).batch(4)
   >>> train.map(batched, tf.data.AUTOTUNE).element_spec[0]
   TensorSpec(shape=(None, 32, 32, 3), dtype=tf.float32, name=None)
 

@@ -26,9 +26,9 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
 
-  The layer at position p gets a seed of its own, `seed_at(seed, p)`. `random_crop`, `random_flip`, `random_resized_crop`,
-  `cutout` and `normalize` become one operation if they are adjacent. If there are no other layers, the function takes
-  batches as they do, and has their `draws` and `pixels`, too. A layer without a parameter named `seed`, such as
+  The layer at position p gets a seed of its own, `seed_at(seed, p)`. Adjacent layers of this module become one operation,
+  but for those that decode. If there are no other layers, the function takes batches as they do, and has their `draws` and
+  `pixels`, too. A layer without a parameter named `seed`, such as
   `tf.io.decode_png`, is called as `layer(image)`. A layer with that parameter must take the seeds of
   `tf.random.stateless_*`, like `tf.image.stateless_random_contrast`. TensorFlow's and Keras' own functions with an
   optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
@@ -188,7 +188,7 @@ def compose_part(layers, start, stop, masks=None):
 
 
 def _steps(layers, start, stop):
-  """Returns the positions of the layers, with a `Run` in place of adjacent final layers."""
+  """Returns the positions of the layers, with a `Run` in place of adjacent native layers."""
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]

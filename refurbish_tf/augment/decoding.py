@@ -22,9 +22,8 @@ def decode_and_crop(
   >>> import tensorflow as tf
   >>> from refurbish_tf import augment
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
-  >>> layers = [augment.decode_and_crop(224), augment.rand_augment(), augment.random_crop(4), augment.random_flip()]
-  >>> partial_fn, final_fn = augment.split(layers, at=3)
-  >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(partial_fn, final_fn, r=3, seed=7)
+  >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(
+  ...     [augment.decode_and_crop(224), augment.rand_augment()], [augment.random_crop(4), augment.random_flip()], r=3)
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
@@ -68,6 +67,7 @@ def decode_and_crop(
   def decode_part(file, seed):
     return _decoded(file, checked_seed(seed, "decode_and_crop"), crop, size is not None, "decode_and_crop")
 
+  decode_part.__name__ = "decode_and_crop"
   return decode_part
 
 
@@ -99,6 +99,7 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
   def decode_whole(file):
     return _decoded(file, tf.zeros([2], tf.int32), whole, size is not None, "decode")
 
+  decode_whole.__name__ = "decode"
   return decode_whole
 
 

@@ -1,4 +1,4 @@
-"""Cheap layers for a final augmentation: crop, flip, cutout, normalisation."""
+"""Cheap layers, most of them for a final augmentation: crop, flip, resizing, cutout, normalisation."""
 from __future__ import annotations
 
 import math

@@ -68,7 +68,8 @@ class Following:
     self._rest = rest
     self._masks = {name: _checked_mask(name, self._component(name)) for name in names or ()}
     if not _is_file(image):
-      self._check(image)
+      self._check_all_are_named(image)
+      self._check_sizes(image)
 
   @_as_it_is
   def through_run(self, run, image, seed):
@@ -91,7 +92,9 @@ class Following:
             f"masks, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
             "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before.")
     if not _is_file(image):
-      self._check(image, was_file=_is_file(given))
+      if _is_file(given):
+        self._check_all_are_named(image, was_file=True)
+      self._check_sizes(image)
       self._masks = {name: _checked_when_it_runs(name, mask, _pixels(image)) for name, mask in self._masks.items()}
 
   @_as_it_is
@@ -116,14 +119,15 @@ class Following:
       raise ValueError(f"masks: there is no component {name!r} in an element {held}. {_TELL}")
     return there[name]
 
-  def _check(self, image, was_file=False):
+  def _check_sizes(self, image):
     for name, mask in self._masks.items():
       _check_size(name, mask, image)
-    if self._names is None and _shape(image).rank in (3, 4):
-      # Files are of any size, as far as is known, and so are masks that belong to them.
-      self._check_all_are_named([None, None] if was_file else _sides(image))
 
-  def _check_all_are_named(self, sides):
+  def _check_all_are_named(self, image, was_file=False):
+    if self._names is not None or _shape(image).rank not in (3, 4):
+      return
+    # Files are of any size, as far as is known, and so are masks that belong to them.
+    sides = [None, None] if was_file else _sides(image)
     others = dict(enumerate(self._rest, 1))
     if isinstance(self._element, dict):
       others.update((name, value) for name, value in self._element.items() if name != "image")

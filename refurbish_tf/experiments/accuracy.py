@@ -112,7 +112,7 @@ def layers(augmentation, simplified=0):
     # The first layer returns more than the image, for the second one.
     expensive = [[first, second], [lambda image, seed: first(image, seed).image], []][simplified]
   else:
-    expensive = [augment.rand_augment(1, MAGNITUDE)] * (2 - simplified)
+    expensive = augment.rand_augment(2, MAGNITUDE)[simplified:]
   return [*expensive, augment.random_crop(PADDING), augment.random_flip()]
 
 

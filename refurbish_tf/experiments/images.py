@@ -167,21 +167,20 @@ def photographs(directory, count, seed=0):
   if directory is None:
     records = draw_photographs(count, seed)
     title = f"{count:,} generated photographs"
-    train, read = tf.data.Dataset.from_tensor_slices(records), tf.identity
+    train = tf.data.Dataset.from_tensor_slices(records)
   else:
     directory = pathlib.Path(directory)
     files = _jpeg_files(directory, count)
     title = f"{len(files):,} JPEG files in {directory}"
-    train, read = tf.data.Dataset.from_tensor_slices(list(map(str, files))), tf.io.read_file
+    train = tf.data.Dataset.from_tensor_slices(list(map(str, files))).map(tf.io.read_file)
     records = [file.read_bytes() for file in files[:10]]
   sizes = np.median([tf.io.extract_jpeg_shape(record).numpy() for record in records[:10]], axis=0).astype(int)
   kilobytes = np.mean([len(record) for record in records[:10]]) / 1000
   shape = (None, None, 3)
-  decode = _decoder(shape)
   train = train.map(lambda record: (record, tf.constant(0, tf.int64)))
   return Images(
       title=f"{title}, about {sizes[1]} x {sizes[0]} pixels and {kilobytes:.0f} kB", note="", train=train,
-      validation=train.take(0), decode=lambda record: decode(read(record)), shape=shape, classes=1)
+      validation=train.take(0), decode=_decoder(shape), shape=shape, classes=1)
 
 
 def _jpeg_files(directory, count):

@@ -364,6 +364,8 @@ TEST(LayerRunTest, RefusesWhatIsNone) {
                            "random_resized_crop position=-1 height=1 width=1 scale=1,0.5 ratio=1,1 antialias=0",
                            "random_resized_crop position=-1 height=1 width=1 scale=1,1 ratio=0,1 antialias=0",
                            "random_resized_crop position=-1 height=1 width=1 scale=1,nan ratio=1,1 antialias=0",
+                           "resize position=-1 height=1 width=0 antialias=0",
+                           "resize position=-1 height=1 width=1 antialias=0 scale=1,1",
                            "normalize position=-1 dtype=float64 mean=0 std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=0",
                            "normalize position=-1 dtype=float32 mean=0 std=-1",

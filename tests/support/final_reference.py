@@ -133,6 +133,21 @@ class ResizedCrop:
 
 
 @dataclasses.dataclass(frozen=True)
+class Resize(ResizedCrop):
+  antialias: bool = True
+  size = 0
+  name = "resize"
+
+  def draws(self, seed):
+    del seed
+    return []
+
+  def box(self, height, width, draws):
+    del draws
+    return 0, 0, height, width
+
+
+@dataclasses.dataclass(frozen=True)
 class Normalize:
   mean: tuple
   std: tuple

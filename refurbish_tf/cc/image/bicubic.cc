@@ -48,15 +48,27 @@ FloatSpans SpansOf(int64_t size, float part, float corner) {
       weights[source - first] = weight;
       total += weight;
     }
-    if (!(std::abs(total) >= 1000 * std::numeric_limits<float>::min())) {
-      continue;
-    }
-    const float one_over_total = 1.0f / total;
+    const bool usable =
+        std::abs(total) >= 1000 * std::numeric_limits<float>::min();
+    const float one_over_total = usable ? 1.0f / total : 0.0f;
     spans.start[place] = static_cast<int32_t>(first);
     spans.count[place] = static_cast<int32_t>(last - first + 1);
     for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
   }
   return spans;
+}
+
+void Pair(FloatSpans* spans) {
+  const int64_t size = static_cast<int64_t>(spans->start.size());
+  spans->paired.reserve((size + 1) * spans->most * 4);
+  for (int64_t i = 0; i < size; i += 2) {
+    for (int64_t k = 0; k < spans->most; ++k) {
+      for (const int64_t place : {i, std::min(i + 1, size - 1)}) {
+        spans->paired.insert(spans->paired.end(), 4,
+                             spans->weights[place * spans->most + k]);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -68,8 +80,8 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
   const float height = static_cast<float>(size.height);
   const float width = static_cast<float>(size.width);
   const float area = height * width * (0.08f + 0.92f * unit(0));
-  const float aspect = std::exp(static_cast<float>(std::log(4.0 / 3)) *
-                                (2 * unit(1) - 1));
+  const float aspect =
+      std::exp(static_cast<float>(std::log(4.0 / 3)) * (2 * unit(1) - 1));
   FloatBox box;
   box.height = std::nearbyint(std::sqrt(area / aspect));
   box.width = std::nearbyint(std::sqrt(area * aspect));
@@ -92,15 +104,15 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
 void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
                    const PixelKernels& kernels, uint8_t* to) {
   const FloatSpans rows = SpansOf(size.height, box.height, box.y);
-  const FloatSpans columns = SpansOf(size.width, box.width, box.x);
+  FloatSpans columns = SpansOf(size.width, box.width, box.x);
+  Pair(&columns);
   const int64_t row_size = size.width * kRgb;
-  std::vector<float> row(row_size + kFloatsBeyond);
+  std::vector<float> row(row_size + columns.most * kRgb + 1);
   for (int64_t y = 0; y < size.height; ++y) {
     kernels.sum_rows(image + rows.start[y] * row_size, row_size,
                      rows.weights.data() + y * rows.most, rows.count[y],
                      row.data());
-    kernels.sum_pixels(row.data(), columns, size.width,
-                       to + y * row_size);
+    kernels.sum_pixels(row.data(), columns, size.width, to + y * row_size);
   }
 }
 

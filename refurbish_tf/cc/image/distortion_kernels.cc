@@ -5,7 +5,7 @@
 namespace refurbish_tf {
 namespace {
 
-void LookUp(const uint8_t* from, int64_t bytes, const ColorTables& tables,
+void LookUp(const uint8_t* from, int64_t bytes, const ValueTables& tables,
             uint8_t* to) {
   for (int64_t i = 0; i < bytes; i += kColors) {
     for (int c = 0; c < kColors; ++c) to[i + c] = tables.of[c][from[i + c]];

@@ -26,14 +26,14 @@ struct BlendPlan {
 
 // With u = value - lowest: u * whole + (u * multiplier >> 16), at most 255.
 // Each is repeated for all bytes of a block.
-struct Stretch {
+struct StretchPlan {
   alignas(32) uint8_t lowest[kBlock];
   alignas(32) uint16_t whole[kBlock];
   alignas(32) uint16_t multiplier[kBlock];
 };
 
 // What each value of each channel becomes.
-struct ColorTables {
+struct ValueTables {
   alignas(32) uint8_t of[kColors][256];
   // For vectors: 16 values a step, twice, less those before by exclusive or;
   // the steps 0 and 8 are whole.
@@ -69,11 +69,11 @@ struct DistortionKernels {
   void (*mask)(const uint8_t* from, int64_t bytes, uint8_t mask, uint8_t* to);
   void (*solarize)(const uint8_t* from, int64_t bytes, uint8_t threshold,
                    uint8_t* to);
-  void (*stretch)(const uint8_t* from, int64_t bytes, const Stretch& stretch,
-                  uint8_t* to);
+  void (*stretch)(const uint8_t* from, int64_t bytes,
+                  const StretchPlan& stretch, uint8_t* to);
   void (*blend)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t grey, uint8_t* to);
-  void (*look_up)(const uint8_t* from, int64_t bytes, const ColorTables& tables,
+  void (*look_up)(const uint8_t* from, int64_t bytes, const ValueTables& tables,
                   uint8_t* to);
   void (*color)(const uint8_t* from, int64_t bytes, const BlendPlan& plan,
                 uint8_t* to);

@@ -97,7 +97,7 @@ void CountValues(const uint8_t* from, int64_t pixels, uint32_t (*counts)[256]) {
   std::memcpy(counts, parts[0], sizeof parts[0]);
 }
 
-void PrepareSteps(ColorTables* tables) {
+void PrepareSteps(ValueTables* tables) {
   for (int c = 0; c < kColors; ++c) {
     uint64_t words[32];
     std::memcpy(words, tables->of[c], sizeof words);

@@ -56,8 +56,8 @@ class PixelStep {
   // The mask, the threshold or the grey to blend with.
   uint8_t byte_ = 0;
   BlendPlan blend_;
-  Stretch stretch_;
-  ColorTables tables_;
+  StretchPlan stretch_;
+  ValueTables tables_;
 };
 
 // A distortion that reads other places: rotate, shear_x, shear_y, translate_x,

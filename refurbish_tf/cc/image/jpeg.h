@@ -29,7 +29,7 @@ struct ScaledPart {
 };
 
 // For a box that is resized to `size`: the smallest scale at which it still has
-// as many pixels.
+// as many pixels (at 1/8: half as many again).
 ScaledPart ScaledPartOf(const Box& box, ImageSize size);
 
 }  // namespace refurbish_tf

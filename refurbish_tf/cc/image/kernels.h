@@ -34,17 +34,16 @@ inline constexpr int kFractionBits = 7;
 
 struct DistortionKernels;
 
-// Place i of an output is the weighted sum of `count[i]` places of an input, from
-// `start[i]` on, summed up in this order in float32. Its weights begin at i *
-// `most`.
+// Place i of an output is the weighted sum of `count[i]` places of an input,
+// from `start[i]` on, summed up in this order in float32. Its weights begin at
+// i * `most`; behind them are zeros.
 struct FloatSpans {
   int64_t most = 0;
   std::vector<int32_t> start, count;
   std::vector<float> weights;
+  // The same for vectors: of two places at a time, each weight four times.
+  std::vector<float> paired;
 };
-
-// Floats that a sum of pixels may read beyond the last.
-inline constexpr int kFloatsBeyond = 1;
 
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
@@ -78,9 +77,10 @@ struct PixelKernels {
   // The weighted sum of `rows` rows of `count` values.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
                    int64_t rows, float* to);
-  // Weighted sums of pixels of three channels, rounded to bytes.
-  void (*sum_pixels)(const float* from, const FloatSpans& spans,
-                     int64_t pixels, uint8_t* to);
+  // Weighted sums of pixels of three channels, rounded to bytes. There must be
+  // `most` finite pixels, and one more float, to read after the last.
+  void (*sum_pixels)(const float* from, const FloatSpans& spans, int64_t pixels,
+                     uint8_t* to);
 
   const DistortionKernels* distortions;
 };

@@ -203,7 +203,7 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
 absl::Status LayerRun::CheckDraws(const int32_t* draws) const {
   for (const Layer& layer : layers_) {
     const int num_draws = layer.NumDraws();
-    int64_t end = layer.kind == LayerKind::kRandomCrop ? 2 * layer.padding + 1
+    int64_t end = layer.kind == LayerKind::kRandomCrop   ? 2 * layer.padding + 1
                   : layer.kind == LayerKind::kRandomFlip ? 2
                   : layer.kind == LayerKind::kPolicy     ? layer.policy->end()
                                                          : kMaxSide + 1;

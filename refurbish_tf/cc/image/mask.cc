@@ -25,9 +25,9 @@ std::vector<int32_t> LineOf(const Axis& axis) {
   std::vector<int32_t> line;
   for (const Strip& strip : axis.strips()) {
     for (int64_t i = 0; i < strip.length; ++i) {
-      line.push_back(strip.step == 0 ? -1
-                                       : static_cast<int32_t>(
-                                             strip.from + strip.step * i));
+      line.push_back(strip.step == 0
+                         ? -1
+                         : static_cast<int32_t>(strip.from + strip.step * i));
     }
   }
   return line;
@@ -46,8 +46,8 @@ std::vector<int32_t> Resized(double from, double length, int64_t input,
 
 }  // namespace
 
-MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
-               const PixelKernels& kernels)
+MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size,
+                       const int32_t* draws, const PixelKernels& kernels)
     : kernels_(kernels),
       size_(size),
       rows_(Numbered(size.height)),
@@ -61,8 +61,7 @@ MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws
 void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
   switch (layer.kind) {
     case LayerKind::kRandomCrop:
-      Shift(draws[0] - layer.padding, draws[1] - layer.padding,
-            layer.reflects);
+      Shift(draws[0] - layer.padding, draws[1] - layer.padding, layer.reflects);
       return;
     case LayerKind::kRandomFlip:
       if (draws[0] != 0) Flip();
@@ -126,7 +125,7 @@ void MaskPlaces::Shift(int64_t y, int64_t x, bool reflects) {
 void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
 
 void MaskPlaces::Resize(double y, double x, double height, double width,
-                    ImageSize to) {
+                        ImageSize to) {
   const ImageSize from = size();
   Take(Resized(y, height, from.height, to.height),
        Resized(x, width, from.width, to.width));
@@ -172,7 +171,7 @@ int32_t MaskPlaces::At(int64_t y, int64_t x) const {
 }
 
 void MaskPlaces::Move(const uint8_t* from, int64_t pixel_bytes,
-                  uint8_t* to) const {
+                      uint8_t* to) const {
   const auto move = [&](auto bytes) {
     for (int64_t y = 0; y < size().height; ++y) {
       for (int64_t x = 0; x < size().width; ++x, to += bytes) {

@@ -1,6 +1,6 @@
 // Moves a mask as a run of layers moves its image: each pixel of the result is
-// the nearest one of the mask, or empty. Colors are left out, and cutouts, which
-// hide a part of the image and not what it shows.
+// the nearest one of the mask, or empty. Colors are left out, and cutouts,
+// which hide a part of the image and not what it shows.
 #ifndef REFURBISH_TF_CC_IMAGE_MASK_H_
 #define REFURBISH_TF_CC_IMAGE_MASK_H_
 
@@ -22,7 +22,7 @@ class MaskPlaces {
   // `run.SizeBehind` must accept `size`, of at most kMost pixels, and
   // `run.CheckDraws` the draws.
   MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
-         const PixelKernels& kernels);
+             const PixelKernels& kernels);
 
   ImageSize size() const {
     return {static_cast<int64_t>(rows_.size()),
@@ -47,8 +47,9 @@ class MaskPlaces {
   int32_t At(int64_t y, int64_t x) const;
 
   const PixelKernels& kernels_;
-  // The size of the image, then that of the last one that was distorted; and for
-  // each of its pixels 1 + where it comes from, or 0. None: all from their own.
+  // The size of the image, then that of the last one that was distorted; and
+  // for each of its pixels 1 + where it comes from, or 0. None: all from their
+  // own.
   ImageSize size_;
   std::vector<int32_t> places_;
   // What has become of its rows and columns since.

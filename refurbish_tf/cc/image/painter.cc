@@ -41,6 +41,18 @@ bool ReadsOtherPlaces(Distortion distortion) {
   }
 }
 
+// A thread keeps the memory between two walks for its next image. Blocks of
+// this size go back to the system when they are freed, and to get them again
+// takes as long as a walk.
+constexpr int64_t kMostKept = 4 << 20;
+thread_local ImageMemory kept_memory, other_kept_memory;
+
+void Keep(ImageMemory memory, ImageMemory* kept) {
+  if (memory.size <= kMostKept && memory.size > kept->size) {
+    *kept = std::move(memory);
+  }
+}
+
 }  // namespace
 
 Painter::Painter(const LayerRun& run, ImageSize size, int64_t channels,
@@ -49,7 +61,14 @@ Painter::Painter(const LayerRun& run, ImageSize size, int64_t channels,
       size_(size),
       channels_(channels),
       kernels_(kernels),
-      pattern_(run.normalization(), channels) {}
+      pattern_(run.normalization(), channels),
+      memory_(std::exchange(kept_memory, {})),
+      other_memory_(std::exchange(other_kept_memory, {})) {}
+
+Painter::~Painter() {
+  Keep(std::move(memory_), &kept_memory);
+  Keep(std::move(other_memory_), &other_kept_memory);
+}
 
 void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
   walk_.emplace(from, size_, channels_, kernels_);
@@ -89,8 +108,8 @@ void Painter::Add(const Layer& layer, const int32_t* draws) {
     }
     case LayerKind::kRandomResizedCrop:
     case LayerKind::kResize:
-      AddResize(ResizedCropBox(layer, draws, size),
-                {layer.height, layer.width}, layer.antialias);
+      AddResize(ResizedCropBox(layer, draws, size), {layer.height, layer.width},
+                layer.antialias);
       return;
     case LayerKind::kPolicy:
       AddOutcome(*layer.policy, draws);
@@ -135,7 +154,7 @@ void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
     }
   }
   const Distortion distortion = outcome.distortion.distortion;
-  if (distortion == Distortion::kIdentity) return;
+  if (outcome.distortion.changes_nothing) return;
   if (ReadsOtherPlaces(distortion)) {
     Make();
     walk_->Distort(outcome.distortion, policy.fill());
@@ -152,7 +171,9 @@ void Painter::AddResize(Box box, ImageSize size, bool antialias) {
     if (walk_->Cut(box)) box.y = box.x = 0;
     Make();
   }
-  walk_->Resize(box, size, antialias);
+  const uint8_t* const image = walk_->memory();
+  walk_.emplace(image, walk_->size(), channels_, box, size, antialias,
+                kernels_);
 }
 
 void Painter::Make() {

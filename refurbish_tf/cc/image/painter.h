@@ -15,6 +15,11 @@
 
 namespace refurbish_tf {
 
+struct ImageMemory {
+  std::unique_ptr<uint8_t[]> bytes;
+  int64_t size = 0;
+};
+
 // Not thread-safe.
 class Painter {
  public:
@@ -22,17 +27,13 @@ class Painter {
   // `run` must outlive this.
   Painter(const LayerRun& run, ImageSize size, int64_t channels,
           const PixelKernels& kernels);
+  ~Painter();
 
   // `run.CheckDraws` must accept `draws`; `to` has the size of `run.SizeBehind`
   // and the type of the normalization. The two images must not overlap.
   void Paint(const uint8_t* from, const int32_t* draws, void* to);
 
  private:
-  struct Memory {
-    std::unique_ptr<uint8_t[]> bytes;
-    int64_t size = 0;
-  };
-
   // Adds a step to the walk, or to the next one.
   template <class Step>
   void AddOrMakeFirst(const Step& step);
@@ -53,7 +54,7 @@ class Painter {
   const Pattern pattern_;
   std::optional<Walk> walk_;
   // Images between two walks.
-  Memory memory_, other_memory_;
+  ImageMemory memory_, other_memory_;
   std::unique_ptr<uint8_t[]> long_row_;
 };
 

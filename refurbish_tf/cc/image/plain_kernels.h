@@ -94,8 +94,8 @@ inline void SumRows(const uint8_t* from, int64_t begin, int64_t count,
   }
 }
 
-inline void SumPixels(const float* from, const FloatSpans& spans,
-                      int64_t begin, int64_t pixels, uint8_t* to) {
+inline void SumPixels(const float* from, const FloatSpans& spans, int64_t begin,
+                      int64_t pixels, uint8_t* to) {
   for (int64_t i = begin; i < pixels; ++i) {
     const float* const weights = spans.weights.data() + i * spans.most;
     for (int64_t c = 0; c < 3; ++c) {

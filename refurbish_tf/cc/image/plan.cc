@@ -45,14 +45,13 @@ void Axis::Append(const Strips& old, int64_t begin, int64_t length,
     if (first < end) {
       const bool zeros = strip.step == 0;
       Append(Strip{end - first, strip.from + strip.step * first, strip.step,
-              zeros ? 0 : strip.cutouts | cutouts});
+                   zeros ? 0 : strip.cutouts | cutouts});
     }
     at += strip.length;
   }
 }
 
-void Axis::AppendReversed(const Strips& old, int64_t begin,
-                          int64_t length) {
+void Axis::AppendReversed(const Strips& old, int64_t begin, int64_t length) {
   int64_t at = size_;
   for (auto strip = old.rbegin(); strip != old.rend(); ++strip) {
     at -= strip->length;
@@ -60,7 +59,7 @@ void Axis::AppendReversed(const Strips& old, int64_t begin,
     const int64_t end = std::min(begin + length - at, strip->length);
     if (first < end) {
       Append(Strip{end - first, strip->from + strip->step * (end - 1),
-              -strip->step, strip->cutouts});
+                   -strip->step, strip->cutouts});
     }
   }
 }

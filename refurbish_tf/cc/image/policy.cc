@@ -38,7 +38,7 @@ constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
 };
 
 PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
-                  Arguments& arguments) {
+                        Arguments& arguments) {
   PolicyOutcome outcome;
   outcome.parameter = parameter;
   for (const auto& [known, distortion] : kDistortions) {

@@ -41,14 +41,14 @@ class Policy {
   uint8_t fill() const { return fill_; }
   // 1, and those for random operations.
   int num_draws() const { return num_draws_; }
-  // AutoAugment's second layer: it keeps the sub-policy of the layer before, and
-  // draws a place in it.
+  // AutoAugment's second layer: it keeps the sub-policy of the layer before,
+  // and draws a place in it.
   bool goes_on() const { return goes_on_; }
   int32_t group() const { return group_; }
   const PolicyOutcome& At(int32_t draw) const;
 
-  // Writes `num_draws()` numbers, as TensorFlow's stateless operations draw them
-  // from the seed. `before` is the number of the layer before, or null.
+  // Writes `num_draws()` numbers, as TensorFlow's stateless operations draw
+  // them from the seed. `before` is the number of the layer before, or null.
   void Draw(const std::array<int64_t, 2>& seed, const int32_t* before,
             int32_t* draws) const;
 

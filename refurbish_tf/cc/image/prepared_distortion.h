@@ -43,7 +43,7 @@ struct PreparedDistortion {
   bool changes_nothing = false;
   // For color, contrast and sharpness.
   BlendPlan blend;
-  // For brightness, as in `Stretch`; the multiplier is -1 if there is none.
+  // For brightness, as in `StretchPlan`; the multiplier is -1 if there is none.
   uint16_t whole = 0;
   int32_t multiplier = -1;
   // For rotate.

@@ -141,8 +141,8 @@ Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
       rows_(box.height, window.y, window.height, size.height, antialias),
       columns_(box.width, window.x, window.width, size.width, antialias),
       // Pixels beyond the last are read, with weights of 0.
-      blended_(2 * ((box.width + 2 * columns_.pairs()) * channels +
-                    kWordsBeyond)),
+      blended_(2 *
+               ((box.width + 2 * columns_.pairs()) * channels + kWordsBeyond)),
       sources_(2 * rows_.pairs()),
       weights_(2 * rows_.pairs()) {}
 

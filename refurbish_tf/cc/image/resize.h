@@ -53,8 +53,8 @@ class Resizer {
           const PixelKernels& kernels);
   // Resizes a window in the box, and takes pixels of the box alone.
   Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-          const Box& box, const ResizeWindow& window, ImageSize size, bool antialias,
-          const PixelKernels& kernels);
+          const Box& box, const ResizeWindow& window, ImageSize size,
+          bool antialias, const PixelKernels& kernels);
 
   // Reverses the columns.
   void Mirror() { columns_.Reverse(); }

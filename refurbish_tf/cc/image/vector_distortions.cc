@@ -76,7 +76,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Stretched(__m256i value, __m256i whole,
 }
 
 REFURBISH_TF_AVX2 void StretchBytes(const uint8_t* from, int64_t bytes,
-                                    const Stretch& stretch, uint8_t* to) {
+                                    const StretchPlan& stretch, uint8_t* to) {
   const __m256i zero = _mm256_setzero_si256();
   const Unpacked whole[3] = {Unpacked(stretch.whole),
                              Unpacked(stretch.whole + 32),
@@ -117,8 +117,9 @@ REFURBISH_TF_AVX2 void BlendWith(const By by, const uint8_t* from,
   });
 }
 
-REFURBISH_TF_AVX2 void Blend(const uint8_t* from, int64_t bytes,
-                             const BlendPlan& plan, uint8_t grey, uint8_t* to) {
+REFURBISH_TF_AVX2 void BlendAll(const uint8_t* from, int64_t bytes,
+                                const BlendPlan& plan, uint8_t grey,
+                                uint8_t* to) {
   if (plan.in_words) {
     BlendWith(WordBlend(plan), from, bytes, grey, to);
   } else {
@@ -210,7 +211,7 @@ REFURBISH_TF_AVX2_INLINE inline __m256i Merged(__m256i a, __m256i b,
 }
 
 REFURBISH_TF_AVX2 void LookUpAll(const uint8_t* from, int64_t bytes,
-                                 const ColorTables& tables, uint8_t* to) {
+                                 const ValueTables& tables, uint8_t* to) {
   // Every third byte, from byte 0, 1 and 2 on.
   alignas(32) uint8_t thirds[3][32];
   for (int k = 0; k < 3; ++k) {
@@ -285,22 +286,27 @@ REFURBISH_TF_AVX2 int64_t SumGreys(const uint8_t* from, int64_t bytes) {
   return sum;
 }
 
+DistortionKernels AllKernels() {
+  DistortionKernels kernels = {};
+  kernels.has_arithmetic = true;
+  kernels.mask = Mask;
+  kernels.solarize = Solarize;
+  kernels.stretch = StretchBytes;
+  kernels.blend = BlendAll;
+  kernels.look_up = LookUpAll;
+  kernels.color = Color;
+  kernels.find_extremes = FindExtremes;
+  kernels.sum_greys = SumGreys;
+  SetRows(&kernels);
+  return kernels;
+}
+
 }  // namespace
 }  // namespace distortions
 }  // namespace vectors
 
 const DistortionKernels& VectorDistortions() {
-  // Not a using-directive: the plain functions have the same names.
-  namespace own = vectors::distortions;
-  static const DistortionKernels kKernels = [] {
-    DistortionKernels kernels = {
-        true,           own::Mask,      own::Solarize,     own::StretchBytes,
-        own::Blend,     own::LookUpAll, own::Color,        own::FindExtremes,
-        own::SumGreys,  {},             {},                {},
-        nullptr};
-    SetVectorRows(&kernels);
-    return kernels;
-  }();
+  static const DistortionKernels kKernels = vectors::distortions::AllKernels();
   return kKernels;
 }
 

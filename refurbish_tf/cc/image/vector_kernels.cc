@@ -1,6 +1,5 @@
 // The loops in AVX2. Only these functions are compiled for it; whether the
-// processor has AVX2 and F16C is asked at run time. FMA is off, whatever else
-// is on: it would round once where two operations round twice.
+// processor has AVX2 and F16C is asked at run time.
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 #include "refurbish_tf/cc/image/plain_kernels.h"
@@ -10,9 +9,10 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstring>
 
-#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
+#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 
 namespace refurbish_tf {
 namespace vectors {
@@ -198,10 +198,11 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
 
 // Four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
-REFURBISH_TF_AVX2 void BlendColumns(
-    const std::array<const int16_t*, 2>& from, const int32_t* start,
-    const int16_t* weights, int64_t pairs, int64_t pixels,
-    const std::array<uint8_t*, 2>& to) {
+REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
+                                    const int32_t* start,
+                                    const int16_t* weights, int64_t pairs,
+                                    int64_t pixels,
+                                    const std::array<uint8_t*, 2>& to) {
   constexpr int kShift = kWeightBits + kFractionBits;
   const __m256i half = _mm256_set1_epi32(1 << (kShift - 1));
   // Each value beside the one of the same channel in the next pixel.
@@ -213,22 +214,22 @@ REFURBISH_TF_AVX2 void BlendColumns(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   // A vector is longer than four pixels of three channels.
   const int64_t beyond = channels == 4 ? 0 : 2;
-  const auto sum = [&](int64_t i)
-                       REFURBISH_TF_AVX2 __attribute__((always_inline)) {
-    const int64_t first = int64_t{start[i]} * channels;
-    const int16_t* one = from[0] + first;
-    const int16_t* other = from[1] + first;
-    __m256i sum = half;
-    for (int64_t pair = 0; pair < pairs; ++pair) {
-      const __m256i words = _mm256_inserti128_si256(
-          _mm256_castsi128_si256(Load(one)), Load(other), 1);
-      sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
-                        Pair(weights + 2 * (pair * pixels + i)));
-      one += 2 * channels;
-      other += 2 * channels;
-    }
-    return _mm256_srai_epi32(sum, kShift);
-  };
+  const auto sum = [&](int64_t i) REFURBISH_TF_AVX2
+      __attribute__((always_inline)) {
+        const int64_t first = int64_t{start[i]} * channels;
+        const int16_t* one = from[0] + first;
+        const int16_t* other = from[1] + first;
+        __m256i sum = half;
+        for (int64_t pair = 0; pair < pairs; ++pair) {
+          const __m256i words = _mm256_inserti128_si256(
+              _mm256_castsi128_si256(Load(one)), Load(other), 1);
+          sum = AddProducts(sum, _mm256_shuffle_epi8(words, beside),
+                            Pair(weights + 2 * (pair * pixels + i)));
+          one += 2 * channels;
+          other += 2 * channels;
+        }
+        return _mm256_srai_epi32(sum, kShift);
+      };
   int64_t i = 0;
   for (; i + 4 + beyond <= pixels; i += 4) {
     __m256i bytes =
@@ -249,42 +250,73 @@ void BlendGrayColumns(const std::array<const int16_t*, 2>& from,
 }
 
 REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
-                               const float* weights, int64_t rows,
-                               float* to) {
+                               const float* weights, int64_t rows, float* to) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
     __m256 sum = _mm256_setzero_ps();
     for (int64_t k = 0; k < rows; ++k) {
-      const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
-          _mm_loadl_epi64(
+      const __m256 values =
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(
               reinterpret_cast<const __m128i*>(from + k * count + i))));
-      sum = _mm256_add_ps(sum,
-                          _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
+      sum =
+          _mm256_add_ps(sum, _mm256_mul_ps(_mm256_set1_ps(weights[k]), values));
     }
     _mm256_storeu_ps(to + i, sum);
   }
   plain::SumRows(from, i, count, weights, rows, to);
 }
 
+// `taps` is the number of places that are summed up, or 0: `most`.
+template <int taps>
+REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
+                                          const FloatSpans& spans,
+                                          int64_t pixels, uint8_t* to) {
+  const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
+  const int64_t most = taps == 0 ? spans.most : taps;
+  const float* weights = spans.paired.data();
+  // Not asked for again after each byte that is written.
+  const int32_t* const start = spans.start.data();
+  for (int64_t i = 0; i < pixels; i += 2, weights += 8 * most) {
+    // The last one of an odd number is made twice.
+    const int64_t next = std::min(i + 1, pixels - 1);
+    const float* const first = from + start[i] * 3;
+    const float* const next_first = from + start[next] * 3;
+    __m128 sum = _mm_setzero_ps(), next_sum = sum;
+#pragma GCC unroll 5
+    for (int64_t k = 0; k < most; ++k) {
+      sum = _mm_add_ps(sum, _mm_mul_ps(_mm_loadu_ps(first + 3 * k),
+                                       _mm_loadu_ps(weights + 8 * k)));
+      next_sum =
+          _mm_add_ps(next_sum, _mm_mul_ps(_mm_loadu_ps(next_first + 3 * k),
+                                          _mm_loadu_ps(weights + 8 * k + 4)));
+    }
+    // Truncated behind the clamp, a sum and a half is rounded down.
+    const auto rounded = [&](__m128 value) REFURBISH_TF_AVX2 {
+      return _mm_cvttps_epi32(_mm_min_ps(
+          _mm_max_ps(_mm_add_ps(value, half), _mm_setzero_ps()), highest));
+    };
+    const __m128i words = _mm_packs_epi32(rounded(sum), rounded(next_sum));
+    const uint64_t both = static_cast<uint64_t>(
+        _mm_cvtsi128_si64(_mm_packus_epi16(words, words)));
+    const uint32_t one = static_cast<uint32_t>(both);
+    const uint32_t other = static_cast<uint32_t>(both >> 32);
+    if (i + 2 < pixels) {
+      // A pixel and a byte too many, which the next one overwrites.
+      std::memcpy(to + 3 * i, &one, 4);
+      std::memcpy(to + 3 * i + 3, &other, 4);
+    } else {
+      std::memcpy(to + 3 * i, &one, 3);
+      std::memcpy(to + 3 * next, &other, 3);
+    }
+  }
+}
+
 REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
                                  int64_t pixels, uint8_t* to) {
-  const __m128 highest = _mm_set1_ps(255), half = _mm_set1_ps(0.5f);
-  const float* weights = spans.weights.data();
-  for (int64_t i = 0; i < pixels; ++i, weights += spans.most) {
-    const float* pixel = from + spans.start[i] * 3;
-    __m128 sum = _mm_setzero_ps();
-    for (int64_t k = 0; k < spans.count[i]; ++k, pixel += 3) {
-      sum = _mm_add_ps(
-          sum, _mm_mul_ps(_mm_set1_ps(weights[k]), _mm_loadu_ps(pixel)));
-    }
-    const __m128 rounded = _mm_min_ps(
-        _mm_max_ps(_mm_floor_ps(_mm_add_ps(sum, half)), _mm_setzero_ps()),
-        highest);
-    const __m128i words = _mm_packs_epi32(_mm_cvttps_epi32(rounded),
-                                          _mm_setzero_si128());
-    const int32_t bytes = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
-    // A pixel and a byte too many, which the next one overwrites.
-    std::memcpy(to + 3 * i, &bytes, i + 1 < pixels ? 4 : 3);
+  if (spans.most == 5) {
+    SumPixelsOf<5>(from, spans, pixels, to);
+  } else {
+    SumPixelsOf<0>(from, spans, pixels, to);
   }
 }
 

@@ -232,19 +232,17 @@ REFURBISH_TF_AVX2 void SharpenRow(const RowPlan& plan, int64_t y, int64_t x,
 }
 
 }  // namespace
-}  // namespace distortions
-}  // namespace vectors
 
-void SetVectorRows(DistortionKernels* kernels) {
-  // Not a using-directive: the plain functions have the same names.
-  namespace own = vectors::distortions;
-  kernels->move[3] = kernels->move[4] = own::MoveRow;
-  kernels->move_columns[3] = kernels->move_columns[4] = own::MoveColumns<16>;
-  kernels->turn[3] = own::TurnRow<3>;
-  kernels->turn[4] = own::TurnRow<4>;
-  kernels->sharpen = own::SharpenRow;
+void SetRows(DistortionKernels* kernels) {
+  kernels->move[3] = kernels->move[4] = MoveRow;
+  kernels->move_columns[3] = kernels->move_columns[4] = MoveColumns<16>;
+  kernels->turn[3] = TurnRow<3>;
+  kernels->turn[4] = TurnRow<4>;
+  kernels->sharpen = SharpenRow;
 }
 
+}  // namespace distortions
+}  // namespace vectors
 }  // namespace refurbish_tf
 
 #endif

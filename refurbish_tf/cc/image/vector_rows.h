@@ -4,10 +4,14 @@
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 
 namespace refurbish_tf {
+namespace vectors {
+namespace distortions {
 
 // Only for processors with AVX2.
-void SetVectorRows(DistortionKernels* kernels);
+void SetRows(DistortionKernels* kernels);
 
+}  // namespace distortions
+}  // namespace vectors
 }  // namespace refurbish_tf
 
 #endif  // REFURBISH_TF_CC_IMAGE_VECTOR_ROWS_H_

@@ -10,12 +10,10 @@
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 
-// Only these functions, and lambdas in them, are compiled for AVX2. FMA is
-// off, whatever else is on: it would round once where two operations round
-// twice.
-#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c,no-fma")))
+// Only these functions, and lambdas in them, are compiled for AVX2.
+#define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 #define REFURBISH_TF_AVX2_INLINE \
-  __attribute__((target("avx2,f16c,no-fma"), always_inline))
+  __attribute__((target("avx2,f16c"), always_inline))
 
 namespace refurbish_tf {
 namespace vectors {

@@ -13,9 +13,21 @@ Walk::Walk(const uint8_t* image, ImageSize size, int64_t channels,
       kernels_(kernels),
       plan_(size) {}
 
+Walk::Walk(const uint8_t* image, ImageSize image_size, int64_t channels,
+           const Box& box, ImageSize size, bool antialias,
+           const PixelKernels& kernels)
+    : image_(image),
+      image_size_(image_size),
+      channels_(channels),
+      kernels_(kernels),
+      plan_(size) {
+  resizer_.emplace(image, image_size.width, channels, box, size, antialias,
+                   kernels);
+}
+
 const uint8_t* Walk::memory() const {
-  const bool nothing_to_do = plan_.changes_nothing && !row_step_ &&
-                             !resizer_ && steps_.empty();
+  const bool nothing_to_do =
+      plan_.changes_nothing && !row_step_ && !resizer_ && steps_.empty();
   return nothing_to_do ? image_ : nullptr;
 }
 
@@ -64,12 +76,6 @@ bool Walk::Cut(const Box& box) {
 void Walk::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   row_step_.emplace(distortion, fill, image_, image_size_.height,
                     image_size_.width, static_cast<int>(channels_), kernels_);
-}
-
-void Walk::Resize(const Box& box, ImageSize size, bool antialias) {
-  resizer_.emplace(image_, image_size_.width, channels_, box, size, antialias,
-                   kernels_);
-  plan_ = Plan(size);
 }
 
 void Walk::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
@@ -161,9 +167,9 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
     if (piece.step == 0) continue;
     if (copied_first == nullptr) copied_first = &piece;
     copied_last = &piece;
-    at_one_distance &= piece.step == 1 &&
-                       piece.to - piece.from ==
-                           copied_first->to - copied_first->from;
+    at_one_distance &=
+        piece.step == 1 &&
+        piece.to - piece.from == copied_first->to - copied_first->from;
   }
   if (copied_first != nullptr && at_one_distance) {
     kernels_.copy(from + copied_first->from,
@@ -223,8 +229,7 @@ void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
                 for (const Piece& piece : pieces) {
                   if (piece.step != 0) continue;
                   for (int64_t row = 0; row < rows; ++row) {
-                    Empty(rows_to + row * row_bytes() + piece.to,
-                          piece.length);
+                    Empty(rows_to + row * row_bytes() + piece.to, piece.length);
                   }
                 }
               });

@@ -34,6 +34,11 @@ class Walk {
   Walk(const uint8_t* image, ImageSize size, int64_t channels,
        const PixelKernels& kernels);
 
+  // Begins with a part of the image, resized.
+  Walk(const uint8_t* image, ImageSize image_size, int64_t channels,
+       const Box& box, ImageSize size, bool antialias,
+       const PixelKernels& kernels);
+
   // The image, if there is nothing to do.
   const uint8_t* memory() const;
   // The size of what is made.
@@ -50,9 +55,8 @@ class Walk {
               FillColor color);
   bool Cut(const Box& box);
 
-  // These are the first step. The image must be in memory.
+  // This is the first step. The image must be in memory.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
-  void Resize(const Box& box, ImageSize size, bool antialias);
 
   // Makes rows [begin, begin + count). What is behind them, up to `end`, is
   // overwritten.

@@ -227,8 +227,7 @@ REGISTER_OP("RefurbishTf>ImageMask")
     .Input("image_shape: int32")
     .Output("moved: T")
     .Attr("layers: list(string)")
-    .Attr(
-        "T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
+    .Attr("T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
     .SetShapeFn(MaskShape)
     .Doc(R"doc(
 Moves a mask, or each of a batch, as `ImagePixels` with these draws moves its image.

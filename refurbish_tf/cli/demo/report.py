@@ -86,9 +86,9 @@ def introduction_to_photographs(images, reuse):
   size = experiment.PHOTOGRAPH_SIZE
   return _facts(images.note, {
       "data": images.title,
-      "partial": (f"decode, random resized crop to {size} x {size}, RandAugment, RandAugment (magnitude "
+      "partial": (f"decode a random part, resize to {size} x {size}, RandAugment, RandAugment (magnitude "
                   f"{experiment.MAGNITUDE})"),
-      "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip",
+      "final": f"random crop (padding {experiment.PHOTOGRAPH_PADDING}), random flip, normalise",
       "measured": "the input alone: no model is trained"}, experiment.expected_photograph_seconds(images, reuse))
 
 
@@ -269,7 +269,7 @@ def findings_of_photographs(result):
   gain = lambda row: _gain(standard.input_cpu / row.input_cpu)
   return _wrapped(
       f"{_cpu(standard, best)}: {gain(best)} times less, for {best.kept_bytes / 1e6:,.0f} MB. A cache of the decoded "
-      f"images saves only the decoding: {gain(cached)} times less, for {cached.kept_bytes / 1e6:,.0f} MB. Both together: "
+      f"images saves the decoding alone, in every epoch: {gain(cached)} times less, for {cached.kept_bytes / 1e6:,.0f} MB. Both together: "
       f"{gain(result.rows[-1])} times less, for {result.rows[-1].kept_bytes / 1e6:,.0f} MB.")
 
 

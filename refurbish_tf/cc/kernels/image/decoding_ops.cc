@@ -60,10 +60,10 @@ class OtherImageFileOp : public OpKernel {
     // A BMP file: the headers have 54 bytes, and a row fills 4.
     std::string file(58, '\0');
     file.replace(0, 2, "BM");
-    file[10] = 54;  // Where the pixels begin.
-    file[14] = 40;  // The size of the second header.
+    file[10] = 54;                       // Where the pixels begin.
+    file[14] = 40;                       // The size of the second header.
     file[18] = file[22] = file[26] = 1;  // Width, height, planes.
-    file[28] = 24;  // Bits.
+    file[28] = 24;                       // Bits.
     one_pixel_.scalar<tstring>()() = file;
   }
 
@@ -98,9 +98,8 @@ class DecodeAndCropOp : public OpKernel {
     std::vector<int32_t> draws(run_->num_draws());
     Draw(*run_, *seed, draws.data());
     try {
-      OP_REQUIRES_OK(ctx, IsJpeg(file)
-                              ? MakeOfJpeg(ctx, file, draws.data())
-                              : MakeOfOther(ctx, file, draws.data()));
+      OP_REQUIRES_OK(ctx, IsJpeg(file) ? MakeOfJpeg(ctx, file, draws.data())
+                                       : MakeOfOther(ctx, file, draws.data()));
     } catch (const std::bad_alloc&) {
       OP_REQUIRES_OK(ctx, absl::ResourceExhaustedError(absl::StrCat(
                               "Out of memory for the file of ", whose(), ".")));
@@ -123,10 +122,12 @@ class DecodeAndCropOp : public OpKernel {
     // What `tf.io` takes, too, and at every scale.
     if (header->size.height * header->size.width * header->components >=
         1 << 29) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have fewer than 2^29 values, got a JPEG "
-          "file of ", header->size.height, " x ", header->size.width,
-          " pixels and ", header->components, " channels."));
+      return absl::InvalidArgumentError(
+          absl::StrCat("file of ", whose(),
+                       " must have fewer than 2^29 values, got a JPEG "
+                       "file of ",
+                       header->size.height, " x ", header->size.width,
+                       " pixels and ", header->components, " channels."));
     }
     const Box box = ResizedCropBox(layer(), draws, header->size);
     const ScaledPart part =
@@ -164,9 +165,10 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   absl::Status Damaged(absl::string_view file) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "file of ", whose(), " must be a whole JPEG file, got a damaged one of ",
-        file.size(), " bytes. Leave it out, or mend it."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("file of ", whose(),
+                     " must be a whole JPEG file, got a damaged one of ",
+                     file.size(), " bytes. Leave it out, or mend it."));
   }
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
@@ -174,7 +176,8 @@ class DecodeAndCropOp : public OpKernel {
     if (!IsOtherImage(file)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "file of ", whose(), " must be a JPEG, PNG, GIF or BMP file, got ",
-          file.size(), " bytes that begin with '", absl::CHexEscape(file.substr(0, 8)),
+          file.size(), " bytes that begin with '",
+          absl::CHexEscape(file.substr(0, 8)),
           "'. Leave out what is no image, and decode other formats by a "
           "function of your own."));
     }

@@ -1,12 +1,11 @@
 // The ops of a run of layers: their draws, the pixels, and both in one.
 //
-// Adjacent native layers are one op, which draws int32 numbers from the seed and
-// applies them to the image.
-// Draws and pixels are ops of their own, too, so that draws can be sent to
-// where the pixels are. Image b of a batch has the seed `seed_at(seed, b)`, and
-// a layer of `compose` has `seed_at(., position)` of that, so the draws do not
-// depend on who makes them. A batch is split across the device's threads, an
-// image is not.
+// Adjacent native layers are one op, which draws int32 numbers from the seed
+// and applies them to the image. Draws and pixels are ops of their own, too, so
+// that draws can be sent to where the pixels are. Image b of a batch has the
+// seed `seed_at(seed, b)`, and a layer of `compose` has `seed_at(., position)`
+// of that, so the draws do not depend on who makes them. A batch is split
+// across the device's threads, an image is not.
 #include <algorithm>
 #include <atomic>
 #include <new>
@@ -299,15 +298,18 @@ class MaskOp : public OpKernel {
             (batch == 0 || draws.dim_size(0) == masks.dim_size(0)),
         absl::InvalidArgumentError(absl::StrCat(
             "`masks` must be of shape [height, width] or [height, width, "
-            "channels] for `draws` of shape [", run_->num_draws(),
+            "channels] for `draws` of shape [",
+            run_->num_draws(),
             "], or have one more dimension of the same size in front of both; "
-            "got ", masks.shape().DebugString(), " and ",
-            draws.shape().DebugString(), ".")));
+            "got ",
+            masks.shape().DebugString(), " and ", draws.shape().DebugString(),
+            ".")));
     const ImageSize size = {masks.dim_size(batch), masks.dim_size(batch + 1)};
-    const int dims = static_cast<int>(image_shape.NumElements());
+    const int64_t dims = image_shape.NumElements();
     OP_REQUIRES(
         ctx,
-        dims >= 3 && image_shape.vec<int32_t>()(dims - 3) == size.height &&
+        image_shape.dims() == 1 && dims >= 3 &&
+            image_shape.vec<int32_t>()(dims - 3) == size.height &&
             image_shape.vec<int32_t>()(dims - 2) == size.width,
         absl::InvalidArgumentError(absl::StrCat(
             "Masks must have the height and width of their images, got ",
@@ -316,10 +318,9 @@ class MaskOp : public OpKernel {
     const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
     OP_REQUIRES(ctx, size.height * size.width <= MaskPlaces::kMost,
-                absl::InvalidArgumentError(
-                    absl::StrCat("Masks must have at most ", MaskPlaces::kMost,
-                                 " pixels, got ", size.height, " x ",
-                                 size.width, ".")));
+                absl::InvalidArgumentError(absl::StrCat(
+                    "Masks must have at most ", MaskPlaces::kMost,
+                    " pixels, got ", size.height, " x ", size.width, ".")));
     const int32_t* drawn = draws.flat<int32_t>().data();
     const int64_t count = batch == 1 ? masks.dim_size(0) : 1;
     for (int64_t i = 0; i < count; ++i) {

@@ -1,0 +1,181 @@
+// Runs of layers with policies among them, and masks that follow them.
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/mask.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+
+namespace refurbish_tf {
+namespace {
+
+// Every operation, each with a number of its own.
+const std::vector<std::string> kOperations = {
+    "identity,0",    "auto_contrast,0",  "equalize,0",      "invert,0",        "color,1.72",       "contrast,1.72",
+    "contrast,0.4",  "brightness,1.72",  "sharpness,1.72",  "sharpness,0.3",   "solarize,100",     "posterize,3",
+    "rotate,27",     "rotate,-11",       "shear_x,0.27",    "shear_y,-0.27",   "translate_x,0.4",  "translate_y,-0.3",
+    "random_flip,0", "random_crop,4",    "random_cutout,6", "random_resized_crop,0"};
+constexpr int kFirstRandom = 18;
+
+std::string PolicyText(const std::vector<std::string>& operations, int fill = 128) {
+  std::string names, parameters, edges;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const size_t comma = operations[i].find(',');
+    const char* const separator = i == 0 ? "" : ",";
+    absl::StrAppend(&names, separator, operations[i].substr(0, comma));
+    absl::StrAppend(&parameters, separator, operations[i].substr(comma + 1));
+    absl::StrAppend(&edges, separator, i + 1);
+  }
+  return absl::StrCat("policy position=-1 end=", operations.size(), " group=1 goes_on=0 fill=", fill,
+                      " exact_turns=0 operations=", names, " parameters=", parameters, " edges=", edges);
+}
+
+LayerRun RunOf(const std::vector<std::string>& texts) {
+  absl::StatusOr<LayerRun> run = LayerRun::Parse(texts);
+  EXPECT_TRUE(run.ok()) << run.status();
+  return *std::move(run);
+}
+
+// Exactly as long as it says, for the sanitizer to see what is beyond.
+std::unique_ptr<uint8_t[]> Exactly(const std::vector<uint8_t>& bytes) {
+  std::unique_ptr<uint8_t[]> copy(new uint8_t[bytes.size()]);
+  std::copy(bytes.begin(), bytes.end(), copy.get());
+  return copy;
+}
+
+std::vector<uint8_t> Painted(const LayerRun& run, ImageSize size, const std::vector<uint8_t>& image,
+                             const std::vector<int32_t>& draws, const PixelKernels& kernels) {
+  const std::unique_ptr<uint8_t[]> from = Exactly(image);
+  const ImageSize made = *run.SizeBehind(size);
+  const int64_t bytes = 3 * made.height * made.width;
+  std::unique_ptr<uint8_t[]> to(new uint8_t[bytes]);
+  Painter(run, size, 3, kernels).Paint(from.get(), draws.data(), to.get());
+  return {to.get(), to.get() + bytes};
+}
+
+TEST(PolicyTest, RunsEqualOneLayerAtATime) {
+  std::mt19937_64 random(1);
+  const std::vector<std::string> layers = {
+      PolicyText(kOperations), PolicyText(kOperations), PolicyText(kOperations, 0),
+      "random_crop position=-1 padding=3 reflect=0", "random_crop position=-1 padding=2 reflect=1",
+      "random_flip position=-1", "cutout position=-1 side=5",
+      "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1"};
+  for (int round = 0; round < 400; ++round) {
+    ImageSize size = {static_cast<int64_t>(3 + random() % 40), static_cast<int64_t>(3 + random() % 90)};
+    std::vector<uint8_t> image(3 * size.height * size.width);
+    for (uint8_t& value : image) value = static_cast<uint8_t>(random() % (round % 3 == 0 ? 60 : 256));
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < 2 + random() % 5; ++i) texts.push_back(layers[random() % layers.size()]);
+    const LayerRun run = RunOf(texts);
+    std::vector<int32_t> draws(run.num_draws());
+    Draw(run, ImageSeed(static_cast<int32_t>(random()), round), draws.data());
+    ASSERT_TRUE(run.CheckDraws(draws.data()).ok());
+    const std::vector<uint8_t> plain = Painted(run, size, image, draws, PlainKernels());
+    EXPECT_EQ(plain, Painted(run, size, image, draws, BestKernels())) << round;
+    const int32_t* drawn = draws.data();
+    for (const std::string& text : texts) {
+      const LayerRun one = RunOf({text});
+      image = Painted(one, size, image, {drawn, drawn + one.num_draws()}, PlainKernels());
+      size = *one.SizeBehind(size);
+      drawn += one.num_draws();
+    }
+    ASSERT_EQ(plain, image) << "round " << round;
+  }
+}
+
+TEST(PolicyTest, MasksFollowTheGeometry) {
+  // Without what changes colors, an image tells of each pixel where it comes from.
+  std::mt19937_64 random(2);
+  const std::vector<std::string> geometry(kOperations.begin() + 12, kOperations.begin() + kFirstRandom + 1);
+  const std::vector<std::string> layers = {
+      PolicyText(geometry, 0), PolicyText(geometry, 0), "random_crop position=-1 padding=3 reflect=0",
+      "random_crop position=-1 padding=2 reflect=1", "random_flip position=-1"};
+  for (int round = 0; round < 300; ++round) {
+    const ImageSize size = {static_cast<int64_t>(4 + random() % 20), static_cast<int64_t>(4 + random() % 60)};
+    std::vector<uint8_t> image;
+    std::vector<int32_t> mask;
+    for (int64_t place = 1; place <= size.height * size.width; ++place) {
+      mask.push_back(static_cast<int32_t>(place * 0x10101));
+      for (int c = 0; c < 3; ++c) image.push_back(static_cast<uint8_t>(place >> (8 * c)));
+    }
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < 1 + random() % 4; ++i) texts.push_back(layers[random() % layers.size()]);
+    const LayerRun run = RunOf(texts);
+    std::vector<int32_t> draws(run.num_draws());
+    Draw(run, ImageSeed(round, 3), draws.data());
+    const std::vector<uint8_t> painted = Painted(run, size, image, draws, BestKernels());
+    const MaskPlaces places(run, size, draws.data(), BestKernels());
+    ASSERT_EQ(places.size().height * places.size().width * 3, static_cast<int64_t>(painted.size()));
+    std::vector<int32_t> moved(painted.size() / 3);
+    places.Move(reinterpret_cast<const uint8_t*>(mask.data()), sizeof(int32_t),
+                reinterpret_cast<uint8_t*>(moved.data()));
+    for (size_t i = 0; i < moved.size(); ++i) {
+      const int32_t place = painted[3 * i] + 256 * painted[3 * i + 1] + 65536 * painted[3 * i + 2];
+      ASSERT_EQ(moved[i], place * 0x10101) << "round " << round << ", pixel " << i;
+    }
+  }
+}
+
+TEST(PolicyTest, MasksKeepWhatIsColored) {
+  const LayerRun run = RunOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
+  std::vector<int32_t> draws(run.num_draws());
+  Draw(run, ImageSeed(1, 2), draws.data());
+  const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+  std::vector<uint8_t> moved(mask.size());
+  // Each pixel of three bytes.
+  MaskPlaces(run, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
+  EXPECT_EQ(moved, mask);
+}
+
+TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
+  const LayerRun run = RunOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
+                              "parameters=0,0 edges=3,10",
+                              "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
+                              "parameters=0,0 edges=3,10"});
+  std::vector<int> counts(10);
+  for (int seed = 0; seed < 5000; ++seed) {
+    int32_t draws[2];
+    Draw(run, ImageSeed(seed, 7), draws);
+    ASSERT_EQ(draws[0] / 5, draws[1] / 5);
+    ++counts[draws[0]];
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 500, 120);
+  const Policy& policy = *run.layers()[0].policy;
+  for (int32_t draw = 0; draw < 10; ++draw) {
+    EXPECT_EQ(policy.At(draw).distortion.distortion, draw < 3 ? Distortion::kInvert : Distortion::kIdentity);
+  }
+}
+
+TEST(PolicyTest, RejectsWhatIsNoPolicy) {
+  const std::string good = PolicyText({"invert,0", "identity,0"});
+  EXPECT_TRUE(LayerRun::Parse({good}).ok());
+  const std::vector<std::pair<std::string, std::string>> breaks = {
+      {"edges=1,2", "edges=1"},   {"edges=1,2", "edges=2,1"},  {"edges=1,2", "edges=1,3"}, {"edges=1,2", "edges=1,1"},
+      {"edges=1,2", "edges=-1,2"}, {"invert,", "inverse,"},    {"parameters=0,0", "parameters=0"},
+      {"group=1", "group=3"},     {"end=2", "end=0"},          {"fill=128", "fill=256"},   {"goes_on=0", "goes_on=2"}};
+  for (const auto& [from, to] : breaks) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_FALSE(LayerRun::Parse({text}).ok()) << text;
+  }
+  const LayerRun run = RunOf({good});
+  EXPECT_FALSE(run.CheckChannels(1).ok());
+  EXPECT_FALSE(run.SizeBehind({1, Policy::kMaxSide + 1}).ok());
+  for (const int32_t draw : {-1, 2}) EXPECT_FALSE(run.CheckDraws(&draw).ok()) << draw;
+  const LayerRun crop = RunOf({PolicyText({"random_crop,4"})});
+  for (const int32_t beyond : {-1, 9}) {
+    const int32_t draws[] = {0, 8, beyond};
+    EXPECT_FALSE(crop.CheckDraws(draws).ok()) << beyond;
+  }
+}
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,111 @@
+"""`resize`: the pixels of `tf.image.resize`, for images and batches, and what it refuses."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import cases
+from support import final_reference as reference
+
+# Height and width, before and after: larger, smaller, both, neither; one pixel; sides that end within a vector.
+SIZES = [
+    ((348, 348), (224, 224)), ((500, 333), (224, 150)), ((37, 53), (224, 131)), ((64, 48), (48, 64)), ((9, 17), (9, 17)),
+    ((1, 1), (3, 5)), ((1, 40), (7, 1)), ((40, 1), (1, 7)), ((300, 200), (2, 3)), ((2000, 3), (1, 1)), ((5, 700), (6, 6))]
+
+
+def _noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+
+
+def _difference(one, other):
+  return np.abs(np.asarray(one, int) - np.asarray(other, int)).max()
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("size, to_size", SIZES)
+def test_is_within_one_level_of_tensorflow(size, to_size, antialias):
+  for channels in cases.some([1, 4, 3], 1) if max(size) > 100 else [1, 3, 4]:
+    image = _noise(*size, channels)
+    expected = tf.image.resize(image, to_size, antialias=antialias)
+    made = augment.resize(to_size, antialias)(image)
+    assert made.dtype == tf.uint8 and made.shape == [*to_size, channels]
+    assert _difference(made, np.rint(expected)) <= 1
+
+
+@pytest.mark.parametrize("side", range(1, 34))
+def test_of_every_size(side):
+  """Vectors hold several pixels and two rows; what is left at the end is done one by one."""
+  image = _noise(29, 31, 3)
+  for size in ((side, 20), (20, side)):
+    assert _difference(augment.resize(size)(image), reference.Resize(*size).pixels(image, [])) <= 1
+
+
+def test_to_the_same_size_is_a_copy():
+  for channels in (1, 3, 4):
+    image = _noise(13, 18, channels)
+    for antialias in (False, True):
+      np.testing.assert_array_equal(augment.resize((13, 18), antialias)(image), image)
+
+
+def test_of_batches():
+  images = _noise(5, 20, 30, 3)
+  for size in (11, (40, 7)):
+    made = augment.resize(size)(images)
+    for image, one in zip(images, made):
+      np.testing.assert_array_equal(augment.resize(size)(image), one)
+  assert augment.resize(4)(np.zeros([0, 20, 30, 3], np.uint8)).shape == [0, 4, 4, 3]
+
+
+def test_averages_by_default_unless_told():
+  """White pixels that are not in the middle are part of the mean, or not seen at all."""
+  image = np.zeros([100, 100, 1], np.uint8)
+  image[21:81:10, 21:81:10] = 255
+  assert augment.resize(1)(image).numpy() > 0
+  assert augment.resize(1, antialias=False)(image).numpy() == 0
+
+
+def test_is_joined_with_its_neighbours():
+  layers = [augment.random_crop(3), augment.resize((16, 20)), augment.random_flip(), augment.normalize(0.5, 0.25)]
+  fn = augment.compose(layers)
+  graph = tf.function(lambda image, seed: fn(image, seed=seed), autograph=False).get_concrete_function(
+      tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([2], tf.int32))
+  assert [op.type for op in graph.graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
+  assert graph.structured_outputs.shape == [16, 20, 3]
+  image = _noise(32, 41, 3)
+  by_hand = augment.random_crop(3)(image, augment.seed_at([7, 0], 0))
+  by_hand = augment.random_flip()(layers[1](by_hand), augment.seed_at([7, 0], 2))
+  np.testing.assert_array_equal(fn(image, seed=[7, 0]), layers[3](by_hand))
+
+
+def test_draws_nothing():
+  layer = augment.resize((5, 6))
+  assert layer.draws([7, 0]).shape == [0] and layer.draws([7, 0], 3).shape == [3, 0]
+  image = _noise(9, 9, 3)
+  np.testing.assert_array_equal(layer.pixels(image, np.zeros([0], np.int32)), layer(image))
+  # Layers behind it draw what they draw without it, at the same positions.
+  alone = augment.compose([tf.identity, augment.random_crop(4)])
+  behind = augment.compose([augment.resize(9), augment.random_crop(4)])
+  np.testing.assert_array_equal(alone(image, seed=[7, 0]), behind(image, seed=[7, 0]))
+
+
+def test_in_a_stage():
+  images = _noise(6, 40, 30, 3)
+  train = tf.data.Dataset.from_tensor_slices(images).refurbish(augment.resize((8, 9)), augment.random_flip(), r=2, seed=1)
+  assert train.element_spec == tf.TensorSpec([8, 9, 3], tf.uint8)
+  expected = {image.numpy().tobytes() for image in augment.resize((8, 9))(images)}
+  expected |= {image.numpy()[:, ::-1].tobytes() for image in augment.resize((8, 9))(images)}
+  assert {image.tobytes() for image in train.as_numpy_iterator()} <= expected
+
+
+@pytest.mark.parametrize("arguments, error, said", [
+    ({"size": 0}, ValueError, "size .* 0"), ({"size": (3, 0)}, ValueError, r"size .*\(3, 0\)"),
+    ({"size": 65_536}, ValueError, "size .*65536"), ({"size": 2.0}, TypeError, "size .*2.0"),
+    ({"size": (1, 2, 3)}, TypeError, "size "), ({"size": True}, TypeError, "size "), ({"size": None}, TypeError, "size "),
+    ({"size": 8, "antialias": 1}, TypeError, "antialias .*1"), ({"size": 8, "antialias": "no"}, TypeError, "antialias ")])
+def test_arguments(arguments, error, said):
+  with pytest.raises(error, match=f"^{said.replace(' ', ' of resize ', 1)}"):
+    augment.resize(**arguments)
+
+
+def test_repr():
+  assert repr(augment.resize(224)) == "resize((224, 224), antialias=True)"
