@@ -62,7 +62,7 @@ class TestAligned:
   @pytest.mark.parametrize("layers", [
       [augment.random_crop(5)], [augment.random_crop(16, "reflect")], [augment.random_flip()],
       [augment.random_crop(2), augment.random_flip(), augment.random_crop(3, "reflect"), augment.random_crop(1)],
-      [augment.random_flip(), tf.identity, augment.random_crop(2), augment.random_flip()]], ids=str)
+      [augment.random_flip(), tf.identity, augment.random_crop(2), augment.random_flip()]], ids=range(5))
   def test_to_the_pixel(self, layers):
     for image, mask in EXACT.refurbish(layers, masks=(1,), seed=7).as_numpy_iterator():
       np.testing.assert_array_equal(image, np.repeat(mask, 3, axis=-1))
@@ -112,7 +112,7 @@ class TestAligned:
 
   @pytest.mark.parametrize("layers", [
       [augment.random_resized_crop(30), augment.random_flip()], augment.rand_augment(1, 10) + [augment.normalize()],
-      [augment.normalize()]], ids=str)
+      [augment.normalize()]], ids=range(3))
   def test_of_a_batch_are_those_of_each_image(self, layers):
     fn = augment.compose(layers, masks=("mask", 1))
     seed = {"seed": [7, 0]} if len(layers) > 1 else {}
