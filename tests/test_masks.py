@@ -215,6 +215,22 @@ class TestUnnamed:
       self.traced(image, other)
     self.traced(image, other, masks=())
 
+  @pytest.mark.parametrize("image, other", [
+      ([None, None, 3], [64, 64, 1]), ([64, 64, 3], [None, None, 1]), ([64, 64, 3], [64, None, 1]), (None, [64, 64, 1])])
+  def test_is_an_error_when_it_runs_if_sizes_are_known_only_then(self, image, other):
+    pair = tf.data.Dataset.from_tensors(0).map(lambda _: (
+        tf.ensure_shape(tf.py_function(lambda: IMAGES[0], [], tf.uint8), image),
+        tf.ensure_shape(tf.py_function(lambda: MASKS[0].astype(np.int32), [], tf.int32), other)))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="masks must say what the component 1 is"):
+      list(pair.refurbish([augment.random_flip()], seed=1))
+    list(pair.refurbish([augment.random_flip()], masks=(), seed=1))
+
+  def test_boxes_of_any_number_are_none(self):
+    pair = tf.data.Dataset.from_tensors(0).map(lambda _: (
+        tf.ensure_shape(tf.py_function(lambda: IMAGES[0], [], tf.uint8), [None, None, 3]),
+        tf.ensure_shape(tf.py_function(lambda: np.zeros([5, 4], np.int32), [], tf.int32), [None, 4])))
+    list(pair.refurbish([augment.random_flip()], seed=1))
+
   @pytest.mark.parametrize("image, other", NOT_SEEN)
   def test_is_none_if_it_looks_otherwise(self, image, other):
     self.traced(image, other)
@@ -300,6 +316,8 @@ class TestBadInput:
       (lambda: tf.keras.layers.RandomRotation(0.1).call, "call at position 1"),
       (lambda: functools.partial(tf.image.stateless_random_flip_left_right), "stateless_random_flip_left_right at"),
       (lambda: tf.image.rot90, "rot90 at"),
+      (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip at position 1"),
+      (lambda: augment.decode(8), "random_resized_crop"),
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
       (lambda: augment.random_crop_and_flip_batch(4), "themselves"), (augment.decode_and_crop, "random_resized_crop"),

@@ -182,7 +182,7 @@ def compose_part(layers, start, stop, masks=None):
     return apply(image, rest, None)
 
   function = with_seed if any(taking_seed[start:stop]) else without_seed
-  if len(steps) == 1 and isinstance(steps[0], Run):
+  if len(steps) == 1 and isinstance(steps[0], Run) and steps[0].is_whole:
     function.draws, function.pixels = steps[0].draws, steps[0].pixels
   return function
 

@@ -100,6 +100,8 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
     return _decoded(file, tf.zeros([2], tf.int32), whole, size is not None, "decode")
 
   decode_whole.__name__ = "decode"
+  # For masks: without a size, all pixels stay where they are.
+  decode_whole.keeps_pixels = size is None
   return decode_whole
 
 

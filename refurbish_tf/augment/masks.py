@@ -38,10 +38,16 @@ def check_layer(layer, position):
     layer = layer.func
   owner = type(getattr(layer, "__self__", layer)).__name__
   room = (getattr(layer, "__module__", None) or "").split(".")
+  if getattr(layer, "keeps_pixels", False):
+    return
   if room[:3] == ["refurbish_tf", "augment", "decoding"]:
     way_out = "Use tf.io.decode_jpeg, then random_resized_crop"
   elif room[:2] == ["refurbish_tf", "augment"]:
     way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
+  elif room[0] in ("keras", "tensorflow") and getattr(layer, "layers", None):
+    for each in layer.layers:
+      check_layer(each, position)
+    return
   elif room[0] in ("keras", "tensorflow") and _MOVERS.search(f"{name} {owner}"):
     way_out = "Use a layer of rtf.augment, such as random_flip()"
   else:
@@ -67,6 +73,8 @@ class Following:
     self._element = element
     self._rest = rest
     self._masks = {name: _checked_mask(name, self._component(name)) for name in names or ()}
+    # What may have the size of the image, and is not named: known when it runs.
+    self._maybe_masks = []
     if not _is_file(image):
       self._check_all_are_named(image)
       self._check_sizes(image)
@@ -74,6 +82,8 @@ class Following:
   @_as_it_is
   def through_run(self, run, image, seed):
     """Returns the image behind layers that draw once for the image and its masks."""
+    if self._maybe_masks:
+      image, self._maybe_masks = _checked_to_be_no_masks(image, self._maybe_masks), []
     if not self._masks:
       return run(image, seed)
     image, self._masks = run.with_masks(image, self._masks, seed)
@@ -124,21 +134,29 @@ class Following:
       _check_size(name, mask, image)
 
   def _check_all_are_named(self, image, was_file=False):
-    if self._names is not None or _shape(image).rank not in (3, 4):
+    rank = _shape(image).rank
+    if self._names is not None or rank not in (None, 3, 4):
       return
     # Files are of any size, as far as is known, and so are masks that belong to them.
-    sides = [None, None] if was_file else _sides(image)
+    sides = [None, None] if was_file or rank is None else _sides(image)
     others = dict(enumerate(self._rest, 1))
     if isinstance(self._element, dict):
       others.update((name, value) for name, value in self._element.items() if name != "image")
     for name, value in others.items():
-      for shape in map(_shape, tf.nest.flatten(value)):
-        if shape.rank is not None and shape.as_list()[:len(sides)] == sides:
+      for component in tf.nest.flatten(value):
+        shape = _shape(component)
+        if shape.rank is None or shape.rank < len(sides):
+          continue
+        found = shape.as_list()[:len(sides)]
+        if found == sides and rank is not None:
           quoted = f'"{name}"' if isinstance(name, str) else name
           raise ValueError(
               f"masks must say what the component {name!r} of shape {shape} is, as it has the height and width of the "
               f"image: a mask that is not named does not follow the image. Pass masks=({quoted},) if it is to be "
               "cropped and flipped with the image, else masks=().")
+        if not was_file and None in found + sides and shape[:len(sides)].is_compatible_with(sides) and isinstance(
+            component, tf.Tensor):
+          self._maybe_masks.append((name, component, len(sides)))
 
 
 def _is_file(image):
@@ -185,6 +203,18 @@ def _check_size(name, mask, image):
     raise ValueError(
         f"masks: the component {name!r} must have the height and width of the image, {sides}, got shape {mask.shape}. "
         'Resize one of them in Dataset.map before, a mask with method="nearest".')
+
+
+def _checked_to_be_no_masks(image, components):
+  """Returns the image; when it runs, raises if a component that is not named has its height and width."""
+  checks = []
+  for name, component, number in components:
+    sides = tf.shape(component)[:number]
+    checks.append(tf.debugging.Assert(tf.reduce_any(tf.not_equal(sides, tf.shape(_pixels(image))[:number])), [
+        f"masks must say what the component {name!r} is, as it has the height and width of the image: a mask that is not "
+        "named does not follow the image. Name it if it is to follow the image, else pass masks=(). Got:", sides]))
+  with tf.control_dependencies([check for check in checks if check is not None]):
+    return tf.nest.map_structure(tf.identity, image)
 
 
 def _checked_when_it_runs(name, mask, image):

@@ -117,7 +117,7 @@ class Run:
       image, sub_policy = image
     image = self._checked_image(_of_known_rank(image))
     batch_size = tf.shape(image)[0] if image.shape.rank == 4 else None
-    draws = self.draws(seed if self._takes_seed else [0, 0], batch_size)
+    draws = self._draws(seed if self._takes_seed else [0, 0], batch_size)
     if sub_policy is not None:
       draws = tf.concat([draws[..., :1] + sub_policy[..., tf.newaxis] * self._layers[0].group, draws[..., 1:]], -1)
     moved = {
@@ -126,9 +126,21 @@ class Run:
     image = self.pixels(image, draws)
     return HalfAugmented(image, draws[..., -1] // self._layers[-1].group) if self._hands_on else image, moved
 
+  @property
+  def is_whole(self):
+    """Whether what it draws depends on the seed alone, and what it makes is an image."""
+    return not self._takes_over and not self._hands_on
+
   @tf.autograph.experimental.do_not_convert
   def draws(self, seed: Any, batch_size: Any = None) -> tf.Tensor:
     """Returns the draws for a seed, int32 `[number]`, or `[batch_size, number]` for the images of a batch."""
+    if self._takes_over:
+      raise ValueError(
+          f"draws of {self._whose} go on from those of the first layer of {self._takes_over}. Compose both layers, and "
+          "take the draws of that.")
+    return self._draws(seed, batch_size)
+
+  def _draws(self, seed, batch_size):
     seed = checked_seed(seed, self._whose)
     sizes = [] if batch_size is None else [_checked_batch_size(batch_size, self._whose)]
     return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)

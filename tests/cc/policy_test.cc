@@ -80,6 +80,7 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
     ASSERT_TRUE(run.CheckDraws(draws.data()).ok());
     const std::vector<uint8_t> plain = Painted(run, size, image, draws, PlainKernels());
     EXPECT_EQ(plain, Painted(run, size, image, draws, BestKernels())) << round;
+    if (run.ChangesNothing(draws.data())) ASSERT_EQ(plain, image) << round;
     const int32_t* drawn = draws.data();
     for (const std::string& text : texts) {
       const LayerRun one = RunOf({text});
@@ -89,6 +90,22 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
     }
     ASSERT_EQ(plain, image) << "round " << round;
   }
+}
+
+TEST(PolicyTest, WhatChangesNothingIsKnown) {
+  const LayerRun run = RunOf({"random_flip position=-1", "random_crop position=-1 padding=3 reflect=0",
+                              PolicyText({"identity,0", "invert,0", "color,1", "random_flip,0"})});
+  const std::vector<int32_t> unchanged = {0, 3, 3, 0, 0};
+  EXPECT_TRUE(run.ChangesNothing(unchanged.data()));
+  for (size_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> draws = unchanged;
+    draws[i] = 1;
+    EXPECT_FALSE(run.ChangesNothing(draws.data())) << i;
+  }
+  const std::vector<int32_t> same_color = {0, 3, 3, 2, 0};
+  EXPECT_TRUE(run.ChangesNothing(same_color.data()));
+  const LayerRun cutout = RunOf({"cutout position=-1 side=1"});
+  EXPECT_FALSE(cutout.ChangesNothing(unchanged.data()));
 }
 
 TEST(PolicyTest, MasksFollowTheGeometry) {
@@ -165,6 +182,10 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
     EXPECT_FALSE(LayerRun::Parse({text}).ok()) << text;
+  }
+  for (const char* operation : {"shear_y,1.01", "translate_x,-1.5", "posterize,0", "posterize,9", "solarize,257",
+                                "brightness,-0.1", "color,101", "rotate,361", "invert,1", "random_crop,-1"}) {
+    EXPECT_FALSE(LayerRun::Parse({PolicyText({operation})}).ok()) << operation;
   }
   const LayerRun run = RunOf({good});
   EXPECT_FALSE(run.CheckChannels(1).ok());

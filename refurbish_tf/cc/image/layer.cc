@@ -200,6 +200,21 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
   return size;
 }
 
+bool LayerRun::ChangesNothing(const int32_t* draws) const {
+  if (normalization_.type != ValueType::kUint8) return false;
+  for (const Layer& layer : layers_) {
+    const bool unchanged =
+        layer.kind == LayerKind::kRandomFlip ? draws[0] == 0
+        : layer.kind == LayerKind::kRandomCrop
+            ? draws[0] == layer.padding && draws[1] == layer.padding
+            : layer.kind == LayerKind::kPolicy &&
+                  layer.policy->At(draws[0]).ChangesNothing();
+    if (!unchanged) return false;
+    draws += layer.NumDraws();
+  }
+  return true;
+}
+
 absl::Status LayerRun::CheckDraws(const int32_t* draws) const {
   for (const Layer& layer : layers_) {
     const int num_draws = layer.NumDraws();

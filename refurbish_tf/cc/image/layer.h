@@ -88,6 +88,8 @@ class LayerRun {
   // The size of the output for an image of this size; either side may be
   // unknown.
   absl::StatusOr<ImageSize> SizeBehind(ImageSize size) const;
+  // Whether these draws leave every image as it is.
+  bool ChangesNothing(const int32_t* draws) const;
   // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
   absl::Status CheckDraws(const int32_t* draws) const;
 

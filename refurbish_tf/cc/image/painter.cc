@@ -44,7 +44,7 @@ bool ReadsOtherPlaces(Distortion distortion) {
 // A thread keeps the memory between two walks for its next image. Blocks of
 // this size go back to the system when they are freed, and to get them again
 // takes as long as a walk.
-constexpr int64_t kMostKept = 4 << 20;
+constexpr int64_t kMostKept = 1 << 20;
 thread_local ImageMemory kept_memory, other_kept_memory;
 
 void Keep(ImageMemory memory, ImageMemory* kept) {

@@ -13,22 +13,29 @@ namespace {
 
 constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
 
-constexpr std::pair<absl::string_view, Distortion> kDistortions[] = {
-    {"identity", Distortion::kIdentity},
-    {"auto_contrast", Distortion::kAutoContrast},
-    {"equalize", Distortion::kEqualize},
-    {"invert", Distortion::kInvert},
-    {"color", Distortion::kColor},
-    {"contrast", Distortion::kContrast},
-    {"brightness", Distortion::kBrightness},
-    {"sharpness", Distortion::kSharpness},
-    {"solarize", Distortion::kSolarize},
-    {"posterize", Distortion::kPosterize},
-    {"rotate", Distortion::kRotate},
-    {"shear_x", Distortion::kShearX},
-    {"shear_y", Distortion::kShearY},
-    {"translate_x", Distortion::kTranslateX},
-    {"translate_y", Distortion::kTranslateY},
+struct NamedDistortion {
+  absl::string_view name;
+  Distortion distortion;
+  // What its parameter may be.
+  double lowest, highest;
+};
+
+constexpr NamedDistortion kDistortions[] = {
+    {"identity", Distortion::kIdentity, 0, 0},
+    {"auto_contrast", Distortion::kAutoContrast, 0, 0},
+    {"equalize", Distortion::kEqualize, 0, 0},
+    {"invert", Distortion::kInvert, 0, 0},
+    {"color", Distortion::kColor, 0, 100},
+    {"contrast", Distortion::kContrast, 0, 100},
+    {"brightness", Distortion::kBrightness, 0, 100},
+    {"sharpness", Distortion::kSharpness, 0, 100},
+    {"solarize", Distortion::kSolarize, 0, 256},
+    {"posterize", Distortion::kPosterize, 1, 8},
+    {"rotate", Distortion::kRotate, -360, 360},
+    {"shear_x", Distortion::kShearX, -1, 1},
+    {"shear_y", Distortion::kShearY, -1, 1},
+    {"translate_x", Distortion::kTranslateX, -1, 1},
+    {"translate_y", Distortion::kTranslateY, -1, 1},
 };
 constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
     {"random_flip", RandomOperation::kFlip},
@@ -41,11 +48,16 @@ PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
                         Arguments& arguments) {
   PolicyOutcome outcome;
   outcome.parameter = parameter;
-  for (const auto& [known, distortion] : kDistortions) {
-    if (name == known) {
-      outcome.distortion = PreparedDistortion(distortion, parameter, turn);
-      return outcome;
+  for (const NamedDistortion& known : kDistortions) {
+    if (name != known.name) continue;
+    if (parameter < known.lowest || parameter > known.highest) {
+      arguments.Fail(absl::StrCat("parameters of ", name, " must be from ",
+                                  known.lowest, " to ", known.highest));
+    } else {
+      outcome.distortion =
+          PreparedDistortion(known.distortion, parameter, turn);
     }
+    return outcome;
   }
   for (const auto& [known, random] : kRandomOperations) {
     if (name == known) {

@@ -21,6 +21,9 @@ struct PolicyOutcome {
   RandomOperation random = RandomOperation::kNone;
   double parameter = 0;
 
+  bool ChangesNothing() const {
+    return random == RandomOperation::kNone && distortion.changes_nothing;
+  }
   int NumMoreDraws() const;
   // The numbers that a random operation draws are below this.
   int64_t EndOfMore() const;
@@ -31,8 +34,6 @@ class Policy {
   // The longest side of an image whose places fit into Pillow's 16 fraction
   // bits.
   static constexpr int64_t kMaxSide = 32767;
-  // Four numbers at most: those of a resized crop.
-  static constexpr int kMostMoreDraws = 4;
 
   // Errors are told to `arguments`.
   explicit Policy(Arguments& arguments);
@@ -41,10 +42,6 @@ class Policy {
   uint8_t fill() const { return fill_; }
   // 1, and those for random operations.
   int num_draws() const { return num_draws_; }
-  // AutoAugment's second layer: it keeps the sub-policy of the layer before,
-  // and draws a place in it.
-  bool goes_on() const { return goes_on_; }
-  int32_t group() const { return group_; }
   const PolicyOutcome& At(int32_t draw) const;
 
   // Writes `num_draws()` numbers, as TensorFlow's stateless operations draw
@@ -53,7 +50,10 @@ class Policy {
             int32_t* draws) const;
 
  private:
-  int32_t end_, group_;
+  int32_t end_;
+  // AutoAugment's second layer keeps the sub-policy of the layer before, a
+  // group of numbers, and draws one of it.
+  int32_t group_;
   bool goes_on_;
   uint8_t fill_;
   int num_draws_ = 1;

@@ -1,10 +1,10 @@
 // The ops of `decode_and_crop` and `decode`.
 //
-// JPEG files are decoded here: only the window that is wanted, at the smallest
-// of libjpeg's scales that still has as many pixels as the result, and then
-// resized. Files of other formats come decoded by TensorFlow's op, for which
-// `OtherImageFile` gives it one pixel in place of a JPEG file: control flow
-// would cost more than that.
+// JPEG files are decoded here: only the window that is wanted, at one of
+// libjpeg's scales where it has many more pixels than the result (jpeg.h), and
+// then resized. Files of other formats come decoded by TensorFlow's op, for
+// which `OtherImageFile` gives it one pixel in place of a JPEG file: control
+// flow would cost more than that.
 #include <algorithm>
 #include <limits>
 #include <new>

@@ -8,6 +8,7 @@
 // across the device's threads, an image is not.
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <new>
 #include <optional>
 #include <string>
@@ -43,6 +44,21 @@ void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
     Draw(run, seed.SeedAt(image), draws);
     draws += run.num_draws();
   }
+}
+
+// Calls work(begin, end) for parts of a batch, on the device's threads if that
+// pays. `bytes` are those of an image.
+void ForEachImage(OpKernelContext* ctx, int64_t batch_size, int64_t bytes,
+                  const std::function<void(int64_t, int64_t)>& work) {
+  if (batch_size == 1 || bytes * batch_size < 2 * kBytesForAThread) {
+    work(0, batch_size);
+    return;
+  }
+  const auto* const workers = ctx->device()->tensorflow_cpu_worker_threads();
+  // `Shard` makes shards of a cost of at least 10,000.
+  tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
+                    std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
+                    work);
 }
 
 class SeedAtOp : public OpKernel {
@@ -129,6 +145,12 @@ class ImageOp : public OpKernel {
  protected:
   const LayerRun& run() const { return *run_; }
 
+  // Whether the layers accept the image.
+  bool Passes(const Tensor& image) const {
+    return run_->CheckChannels(image.dim_size(2)).ok() &&
+           run_->SizeBehind({image.dim_size(0), image.dim_size(1)}).ok();
+  }
+
   static absl::Status CheckRank(const Tensor& images) {
     if (images.dims() == 3 || images.dims() == 4) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -178,17 +200,7 @@ class ImageOp : public OpKernel {
         lacks_memory = true;
       }
     };
-    const int64_t bytes = from_bytes + to_bytes;
-    if (batch_size == 1 || bytes * batch_size < 2 * kBytesForAThread) {
-      paint(0, batch_size);
-    } else {
-      const auto* const workers =
-          ctx->device()->tensorflow_cpu_worker_threads();
-      // `Shard` makes shards of a cost of at least 10,000.
-      tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
-                        std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
-                        paint);
-    }
+    ForEachImage(ctx, batch_size, from_bytes + to_bytes, paint);
     OP_REQUIRES(
         ctx, !lacks_memory,
         absl::ResourceExhaustedError(
@@ -259,6 +271,10 @@ class LayersOp : public ImageOp {
     if (images.dims() == 3) {
       Draws draws(run().num_draws());
       Draw(run(), *seed, draws.data());
+      if (Passes(images) && run().ChangesNothing(draws.data())) {
+        ctx->set_output(0, images);
+        return;
+      }
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
       return;
     }
@@ -266,10 +282,15 @@ class LayersOp : public ImageOp {
       Make(ctx, images, [](int64_t) -> const int32_t* { return nullptr; });
       return;
     }
-    Draws draws(images.dim_size(0) * run().num_draws());
-    DrawForBatch(run(), *seed, images.dim_size(0), draws.data());
-    Make(ctx, images, [this, &draws](int64_t image) {
-      return draws.data() + image * run().num_draws();
+    Tensor draws;
+    OP_REQUIRES_OK(
+        ctx, ctx->allocate_temp(
+                 tensorflow::DT_INT32,
+                 TensorShape({images.dim_size(0), run().num_draws()}), &draws));
+    int32_t* const drawn = draws.flat<int32_t>().data();
+    DrawForBatch(run(), *seed, images.dim_size(0), drawn);
+    Make(ctx, images, [this, drawn](int64_t image) {
+      return drawn + image * run().num_draws();
     });
   }
 
@@ -321,7 +342,7 @@ class MaskOp : public OpKernel {
                 absl::InvalidArgumentError(absl::StrCat(
                     "Masks must have at most ", MaskPlaces::kMost,
                     " pixels, got ", size.height, " x ", size.width, ".")));
-    const int32_t* drawn = draws.flat<int32_t>().data();
+    const int32_t* const drawn = draws.flat<int32_t>().data();
     const int64_t count = batch == 1 ? masks.dim_size(0) : 1;
     for (int64_t i = 0; i < count; ++i) {
       OP_REQUIRES_OK(ctx, run_->CheckDraws(drawn + i * run_->num_draws()));
@@ -335,23 +356,25 @@ class MaskOp : public OpKernel {
     const int64_t from_bytes = masks.TotalBytes() / count;
     const int64_t to_bytes = output->TotalBytes() / count;
     const int64_t pixel_bytes = from_bytes / (size.height * size.width);
-    const auto* from =
+    const auto* const from =
         reinterpret_cast<const uint8_t*>(masks.tensor_data().data());
-    auto* to = reinterpret_cast<uint8_t*>(
+    auto* const to = reinterpret_cast<uint8_t*>(
         const_cast<char*>(output->tensor_data().data()));
-    for (int64_t i = 0; i < count; ++i) {
+    std::atomic<bool> lacks_memory{false};
+    const auto move = [&](int64_t begin, int64_t end) {
       try {
-        const MaskPlaces places(*run_, size, drawn, BestKernels());
-        places.Move(from, pixel_bytes, to);
+        for (int64_t i = begin; i < end; ++i) {
+          MaskPlaces(*run_, size, drawn + i * run_->num_draws(), BestKernels())
+              .Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
+        }
       } catch (const std::bad_alloc&) {
-        ctx->SetStatus(absl::ResourceExhaustedError(
-            "Out of memory for a mask. Pass smaller ones."));
-        return;
+        lacks_memory = true;
       }
-      from += from_bytes;
-      to += to_bytes;
-      drawn += run_->num_draws();
-    }
+    };
+    ForEachImage(ctx, count, from_bytes + to_bytes, move);
+    OP_REQUIRES(ctx, !lacks_memory,
+                absl::ResourceExhaustedError(
+                    "Out of memory for a mask. Pass smaller ones."));
   }
 
  private:
