@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace refurbish_tf {
@@ -47,6 +48,8 @@ struct WantedSample {
   uint64_t ticket;
   uint64_t index;
   GenerationRange generations;
+  // Of a sample in transit: where it is in the ring.
+  std::optional<uint64_t> position = std::nullopt;
 };
 
 // Thread-safe. Takes no lock but its own.

@@ -350,6 +350,17 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
   return result;
 }
 
+absl::Status DiskStore::PlanTransit(int64_t /*bytes*/, int64_t /*record_bytes*/) {
+  return absl::OkStatus();
+}
+
+TransitRing* DiskStore::transit() { return nullptr; }
+
+PutResult DiskStore::PutInTransit(uint64_t /*index*/, Generation /*generation*/,
+                                  const iovec* /*parts*/, int /*num_parts*/) {
+  return PutResult::kNoRoom;
+}
+
 bool DiskStore::Remove(uint64_t index, bool evict) {
   const bool was_in_memory = writer_->buffer().Drop(index);
   const uint64_t word = records_->Remove(index, evict);

@@ -29,6 +29,7 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/writer.h"
+#include "refurbish_tf/cc/store/transit/transit_ring.h"
 
 namespace refurbish_tf {
 
@@ -134,6 +135,19 @@ class DiskStore {
   // Extends the index and the claims to `num_samples` samples, as far as there
   // is room, so that no claim or put need do it.
   void MakeRoomFor(uint64_t num_samples);
+
+  // The room of the samples in transit, of `max_bytes()`: so many bytes, and so
+  // many for each record, or -1 if they vary. The rest is for what is kept. 0
+  // bytes: nothing is in transit. To be called by every stage that uses the
+  // store, once it knows; what another one has said before stays. Does I/O.
+  absl::Status PlanTransit(int64_t bytes, int64_t record_bytes);
+  // Null if nothing is in transit.
+  TransitRing* transit();
+  // Puts a sample that is not kept into the ring, for other processes. Does no
+  // I/O and never waits: kNoRoom if too much is still to be written. Releases
+  // its claim when it is there or given up.
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const iovec* parts, int num_parts);
 
   // As those of CacheStore.
   bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);

@@ -1,8 +1,12 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
+#include <algorithm>
+
 #include <fcntl.h>
+#include <unistd.h>
 
 #include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
 namespace {
@@ -15,6 +19,15 @@ constexpr uint64_t kValueBits = 48;
 // A claim expires after this. It is much longer than from a claim until the
 // sample is in the store, even if training is slow to take samples.
 constexpr uint64_t kClaimSeconds = 10;
+
+// A claim, from the highest bit on: generation + 1 (32 bits), whether it was
+// released (1), second (15), turn (8), slot (8).
+constexpr uint64_t kReleased = uint64_t{1} << 31;
+constexpr uint64_t kSeconds = (1 << 15) - 1;
+
+// A claim that says more is damaged: the tags of so many generations could not
+// be told apart.
+constexpr uint64_t kMostAhead = kNumTags / 2;
 
 uint64_t WithChecksum(uint64_t value) {
   return value | uint64_t{Crc32c(&value, sizeof(value))} << kValueBits;
@@ -101,15 +114,18 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
   }
 }
 
-void SharedState::Job::BeginEpoch(uint64_t epoch) { Publish(epoch + 1); }
+void SharedState::Job::BeginEpoch(uint64_t epoch) {
+  NoteHandedOut(0);
+  Publish(epoch + 1);
+}
 
-bool SharedState::Job::IsAlive(int slot) const {
+bool SharedState::IsAlive(const File& file, int slot) const {
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = kJobLocks + slot;
   lock.l_len = 1;
-  return fcntl(file_->fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return fcntl(file.fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool SharedState::Job::OthersAreAlive() const {
@@ -124,28 +140,88 @@ bool SharedState::Job::OthersAreAlive() const {
   return false;
 }
 
+uint64_t SharedState::Job::OwnClaim(Generation generation) const {
+  const uint64_t second = state_->directory_->env().Seconds() & kSeconds;
+  static_assert(kSlots == 1 << 8, "");
+  return (uint64_t{generation} + 1) << 32 | second << 16 | turn_ << 8 |
+         (slot_ < 0 ? kReleased : slot_);
+}
+
+bool SharedState::Job::IsOthers(uint64_t word) const {
+  const int slot = word & 0xff;
+  const uint64_t turn = word >> 8 & 0xff;
+  const uint64_t second = state_->directory_->env().Seconds();
+  const uint64_t age = (second - (word >> 16)) & kSeconds;
+  return (word & kReleased) == 0 && word != 0 && slot != slot_ &&
+         turn == (state_->contents_->turns[slot] & 0xff) &&
+         age < kClaimSeconds && IsAlive(slot);
+}
+
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
   if (slot_ < 0 || !claims_->Has(sample)) return true;
   // If the file was cut, the others no longer see the job.
   if (state_->contents_->jobs[slot_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
   }
-  const uint64_t second = state_->directory_->env().Seconds() & 0xffff;
-  static_assert(kSlots == 1 << 8, "");
-  const uint64_t own = (uint64_t{generation} + 1) << 32 | second << 16 |
-                       turn_ << 8 | slot_;
+  const uint64_t own = OwnClaim(generation);
   uint64_t word = claims_->Load(sample);
   do {
-    const int slot = word & 0xff;
-    const uint64_t turn = word >> 8 & 0xff;
-    const uint64_t age = (second - (word >> 16)) & 0xffff;
-    if (word >> 32 >= uint64_t{generation} + 1 && slot != slot_ &&
-        turn == (state_->contents_->turns[slot] & 0xff) && age < kClaimSeconds &&
-        IsAlive(slot)) {
-      return false;
-    }
+    if (word >> 32 >= uint64_t{generation} + 1 && IsOthers(word)) return false;
   } while (!claims_->CompareExchange(sample, &word, own));
   return true;
+}
+
+std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
+                                                      Generation least,
+                                                      bool also_claimed) {
+  if (!claims_->Has(sample)) return least;
+  uint64_t word = claims_->Load(sample);
+  Generation next;
+  do {
+    if (!also_claimed && IsOthers(word)) return std::nullopt;
+    // One after that which was begun last.
+    const uint64_t after = word >> 32;
+    next = after <= least + kMostAhead && after < kNoGeneration
+               ? std::max<Generation>(after, least)
+               : least;
+  } while (!claims_->CompareExchange(sample, &word, OwnClaim(next)));
+  return next;
+}
+
+void SharedState::Job::NoteBegun(uint64_t sample, Generation generation) {
+  if (!claims_->Has(sample)) return;
+  uint64_t word = claims_->Load(sample);
+  const uint64_t own = OwnClaim(generation) | kReleased;
+  while (word >> 32 <= generation &&
+         !claims_->CompareExchange(sample, &word, own)) {
+  }
+}
+
+void SharedState::Job::NoteHandedOut(uint64_t count) {
+  if (slot_ >= 0) state_->contents_->handed_out[slot_] = count;
+}
+
+void SharedState::Release(Index* claims, uint64_t sample,
+                          Generation generation) {
+  if (!claims->Has(sample)) return;
+  uint64_t word = claims->Load(sample);
+  while (word >> 32 == uint64_t{generation} + 1 && (word & kReleased) == 0 &&
+         !claims->CompareExchange(sample, &word, word | kReleased)) {
+  }
+}
+
+absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
+    const {
+  absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(name_);
+  if (!file.ok()) return file.status();
+  std::vector<LivingJob> jobs;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const uint64_t begun = CheckedValue(contents_->jobs[slot]);
+    if (begun == 0 || !IsAlive(**file, slot)) continue;
+    jobs.push_back({contents_->processes[slot], begun - 1,
+                    contents_->handed_out[slot]});
+  }
+  return jobs;
 }
 
 void SharedState::Job::Publish(uint64_t begun) {

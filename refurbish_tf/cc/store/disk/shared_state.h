@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +29,9 @@ namespace refurbish_tf {
 // epoch, when it is most likely in the store. A job that joins begins in the
 // epoch of the furthest living job, or, if none lives, in the one after the
 // last that was begun.
+//
+// A sample that is not kept has no generation that the schedule wants: its claim
+// says which one was begun last, and who prepares it now, if anybody.
 //
 // Thread-safe.
 class SharedState {
@@ -77,6 +82,18 @@ class SharedState {
     // others do not see it.
     bool Claim(uint64_t sample, Generation generation);
 
+    // Claims the preparation of a sample that is not kept: of `least` or the
+    // generation after the last that was begun, whichever is later. Nothing
+    // while another living job prepares it, unless `also_claimed`.
+    std::optional<Generation> ClaimNext(uint64_t sample, Generation least,
+                                        bool also_claimed);
+    // Notes that a generation was begun, and claims nothing: while the job is
+    // alone.
+    void NoteBegun(uint64_t sample, Generation generation);
+
+    // How many samples of its epoch the job has handed out, for people to see.
+    void NoteHandedOut(uint64_t count);
+
     Job(const Job&) = delete;
     Job& operator=(const Job&) = delete;
 
@@ -87,7 +104,11 @@ class SharedState {
     // later ones.
     void TakeSlot(uint64_t begun);
     void Publish(uint64_t begun);
-    bool IsAlive(int slot) const;
+    bool IsAlive(int slot) const { return state_->IsAlive(*file_, slot); }
+    // What the job writes into the claims.
+    uint64_t OwnClaim(Generation generation) const;
+    // Whether a word says that another living job prepares the sample.
+    bool IsOthers(uint64_t word) const;
 
     SharedState* const state_;
     Index* const claims_;
@@ -100,6 +121,19 @@ class SharedState {
   };
   // This object must outlive the job, and so must `claims`, which all jobs share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
+
+  // The generation of a sample is in the ring, or will never be: whoever has
+  // claimed it prepares it no more.
+  static void Release(Index* claims, uint64_t sample, Generation generation);
+
+  // A living job: its process, the epoch it is in and how much of it it has
+  // handed out.
+  struct LivingJob {
+    int64_t process;
+    uint64_t epoch;
+    uint64_t handed_out;
+  };
+  absl::StatusOr<std::vector<LivingJob>> LivingJobs() const;
 
   // As those of MappedFile. Zeros replace what was cut.
   bool WasCut() const { return file_->WasCut(); }
@@ -120,6 +154,9 @@ class SharedState {
     // How many jobs have had each slot, which tells the claims of a job from
     // those of the one that had its slot before.
     std::atomic<uint64_t> turns[kSlots];
+    // For people to see: of each job its process, and what it has handed out.
+    std::atomic<int64_t> processes[kSlots];
+    std::atomic<uint64_t> handed_out[kSlots];
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
 
@@ -129,6 +166,9 @@ class SharedState {
         name_(std::move(name)),
         file_(std::move(file)),
         contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
+
+  // Whether a job has the slot. `file` is this file, opened once more.
+  bool IsAlive(const File& file, int slot) const;
 
   const Directory* const directory_;
   const std::string name_;
