@@ -64,8 +64,8 @@ bool Epoch::TakeInTransit(Place* place) {
   if (number_begun_ != shared_->num_begun || !shared_->job->OthersAreAlive()) {
     return false;
   }
-  uint32_t taken;
-  Generation generation;
+  uint32_t taken = 0;
+  Generation generation = 0;
   const std::optional<uint64_t> position =
       transit_->Oldest([&](uint32_t index, uint32_t tag) {
         if (index >= schedule_->num_samples() || !NeedsUnkept(index)) {
