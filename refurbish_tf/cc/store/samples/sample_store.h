@@ -92,6 +92,9 @@ class SampleStore {
   // As the store's `Put`, for a sample from a user: checks its types, and gives
   // it the generation of the one it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
+  PutResult PutInTransit(uint64_t, Generation, const Sample&) {
+    return PutResult::kNoRoom;
+  }
 
  private:
   absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
