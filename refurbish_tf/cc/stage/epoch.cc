@@ -308,10 +308,10 @@ void Epoch::StartReads() {
 bool Epoch::Read(Place* place) {
   StartReads();
   Generation found;
-  bool hit;
+  bool hit, foreign;
   {
     Stopwatch wait(&counters_->store_wait_nanos);
-    hit = read_ahead_->Get(place->wanted, &place->sample, &found);
+    hit = read_ahead_->Get(place->wanted, &place->sample, &found, &foreign);
   }
   hit = hit && (Exact() || shared_->generations.Use(*place->index, found));
   absl::MutexLock lock(&mu_);

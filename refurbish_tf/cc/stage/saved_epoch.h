@@ -3,9 +3,10 @@
 // seeds. `RefurbishIterator` adds a format version and whether it has ended. It
 // holds nothing that is under way or in the store: the source is read again.
 // `Stage::Restore` checks it (`CheckSaved`) before it changes anything;
-// `Epoch::Resume` walks the rest of the order. After a restore on a shared store a job uses nothing newer than
-// its schedule wants until it is back where it was (`SharedUse::exact_before`),
-// so that it yields what it had yielded before.
+// `Epoch::Resume` walks the rest of the order. After a restore on a shared
+// store a job uses nothing newer than its schedule wants until it is back where
+// it was (`SharedUse::exact_before`), so that it yields what it had yielded
+// before.
 #ifndef REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 #define REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 

@@ -395,10 +395,12 @@ class ResizedCropBoxOp : public OpKernel {
 
   void Compute(OpKernelContext* ctx) override {
     const Tensor& shape = ctx->input(0);
-    OP_REQUIRES(ctx, shape.dims() == 1 && shape.dim_size(0) == 3,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`shape` must be [height, width, channels], got a tensor of "
-                    "shape ", shape.shape().DebugString(), ".")));
+    OP_REQUIRES(
+        ctx, shape.dims() == 1 && shape.dim_size(0) == 3,
+        absl::InvalidArgumentError(absl::StrCat(
+            "`shape` must be [height, width, channels], got a tensor of "
+            "shape ",
+            shape.shape().DebugString(), ".")));
     const ImageSize size = {shape.vec<int32_t>()(0), shape.vec<int32_t>()(1)};
     OP_REQUIRES(
         ctx, size.height > 0 && size.width > 0,

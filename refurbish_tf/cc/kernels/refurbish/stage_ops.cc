@@ -62,11 +62,10 @@ absl::Status SaveState(OpKernelContext* ctx) {
   const std::shared_ptr<Stage> stage = FindStage(ctx);
   if (stage == nullptr) return NoStage();
   const SavedEpoch saved = stage->Save();
-  ctx->set_output(
-      0, Vector({saved.seed, saved.order_seed,
-                 static_cast<int64_t>(saved.next_epoch), saved.scheduled,
-                 saved.num_samples, saved.num_kept,
-                 static_cast<int64_t>(saved.origin)}));
+  ctx->set_output(0, Vector({saved.seed, saved.order_seed,
+                             static_cast<int64_t>(saved.next_epoch),
+                             saved.scheduled, saved.num_samples, saved.num_kept,
+                             static_cast<int64_t>(saved.origin)}));
   ctx->set_output(1, Tensor(saved.reuse_factor));
   return absl::OkStatus();
 }
