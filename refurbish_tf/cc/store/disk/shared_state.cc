@@ -263,6 +263,7 @@ void SharedState::Job::TakeSlot(uint64_t begun) {
   begun_ = begun;
   if (slot_ >= 0) {
     state_->contents_->turns[slot_] = turn_;
+    state_->contents_->processes[slot_] = getpid();
     state_->contents_->jobs[slot_] = WithChecksum(begun);
   }
 }
