@@ -26,7 +26,8 @@ bool HoldsRecords(const Directory& directory,
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ListOwnFiles(const Directory& directory) {
+absl::StatusOr<std::vector<std::string>> ListOwnFiles(
+    const Directory& directory) {
   absl::StatusOr<std::vector<std::string>> names = directory.List();
   if (!names.ok()) return names;
   for (const std::string& name : *names) {
@@ -71,7 +72,8 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                 ", which says what is in the cache store.")
                  : std::string(contents.status().message());
   if (!may_make) return directory.Unusable(why);
-  const absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(directory);
+  const absl::StatusOr<std::vector<std::string>> names =
+      ListOwnFiles(directory);
   if (!names.ok()) return names.status();
   if (HoldsRecords(directory, *names)) {
     return directory.Unusable(absl::StrCat(

@@ -21,7 +21,8 @@ inline constexpr char kRingWordsFile[] = "ring";
 inline constexpr char kRingRecordsFile[] = "transit";
 
 // The names of the store's files, or an error that names a foreign one.
-absl::StatusOr<std::vector<std::string>> ListOwnFiles(const Directory& directory);
+absl::StatusOr<std::vector<std::string>> ListOwnFiles(
+    const Directory& directory);
 
 // The settings file, which says how the samples were prepared, goes last, when
 // the other deletions are on the disk: otherwise a loss of power could leave
