@@ -284,6 +284,11 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     store = self._store
     place = "memory" if store is None or store.path is None else store.path
     limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+    if stage["num_in_transit"]:
+      # Below 0 if samples vary in size.
+      room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
+      limit += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
+      limit += f", {room} in transit"
     rows = [
         ("epoch", epoch),
         ("order", ", ".join(order)),
