@@ -370,7 +370,7 @@ def test_a_missing_entry_is_named_by_echo(e):
   for key in (*echo_keys(e), *(["buffered_0_message"] if e == rtf.AUTOTUNE else [])):
     damaged = copy.deepcopy(state)
     if key == "buffered_0_message":
-      damaged.values["buffered_0_code"] = np.int64(4)
+      damaged.values["buffered_0_code"] = np.int64(3)
     else:
       del damaged.values[key]
     assert_refused_by_echo(e, dataset, damaged, f"no {key} for the echo stage .*Echo")

@@ -64,6 +64,9 @@ class SampleStore {
   CacheStore<Sample>& store() { return *store_; }
   // Null for a store in memory.
   DiskStore* disk();
+  // As DiskStore's; for a store on disk.
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const Sample& sample);
 
   // The bytes that a sample counts, and that every sample of these types
   // counts, or -1 if they vary.
@@ -92,9 +95,6 @@ class SampleStore {
   // As the store's `Put`, for a sample from a user: checks its types, and gives
   // it the generation of the one it replaces.
   absl::Status Put(uint64_t index, Sample sample) ABSL_LOCKS_EXCLUDED(mu_);
-  PutResult PutInTransit(uint64_t, Generation, const Sample&) {
-    return PutResult::kNoRoom;
-  }
 
  private:
   absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
