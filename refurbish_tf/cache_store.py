@@ -28,7 +28,7 @@ class CacheStoreStats:
     hits: lookups that found their sample.
     misses: lookups that did not, so that the sample had to be prepared.
     evictions: samples that had their last use, were replaced by a newer generation, or were dropped to make room.
-    disk_bytes: bytes that the files of a store on disk take, including those of replaced samples.
+    disk_bytes: bytes that the files of a store on disk take, including those of replaced samples and of the ring.
     segments: the number of log files on disk.
     compactions: log files that this process has emptied because most of their samples had been replaced.
     moved_bytes: bytes that these compactions have moved.
@@ -36,6 +36,8 @@ class CacheStoreStats:
     foreign_hits: hits on samples that another process, running or earlier, has prepared.
     failed_writes: how often the disk was full or could not be written.
     epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.
+    ring_bytes: bytes that the samples in transit between jobs take on disk, see `max_bytes`.
+    transit_bytes_put: bytes that this process has written there, again and again in place.
   """
   entries: int
   bytes: int
@@ -50,6 +52,8 @@ class CacheStoreStats:
   foreign_hits: int = 0
   failed_writes: int = 0
   epochs: int = 0
+  ring_bytes: int = 0
+  transit_bytes_put: int = 0
 
 
 class CacheStore:
@@ -94,7 +98,10 @@ class CacheStore:
     Args:
       path: a directory of a local disk, which may not exist yet. None to keep the samples in memory.
       max_bytes: the most bytes of data it holds, an int, or None for no limit. Beyond it a sample is not kept, and
-        `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much.
+        `refurbish` prepares it in every epoch. On disk, the files may take up to twice as much. There a part of
+        it is for samples in transit, which are not kept and which jobs hand each other: room for 2 % of all samples, or
+        for an eighth of those that fit, up to 256, if that is more; a sixteenth of the bytes if samples vary in size;
+        and all of it if `r` is 1 and the source is read by index. `rtf.describe` says how many these are.
       element_spec: the structure of a sample, of `tf.TypeSpec`s as in `tf.data.Dataset.element_spec`. Only needed to
         trace a `get` in a `tf.function` before the first `put`.
       version: with a `path`, a string of your own for what the samples do not show, such as the data of the

@@ -115,12 +115,14 @@ def refurbish(
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
       time. A store on disk is used again by the next run, and by several processes at once: give them the same
-      functions, `r` and `seed`, and each its own `order_seed`. If another `partial_fn` has prepared what it holds, a
+      functions, `r` and `seed`, and each its own `order_seed`. They prepare together also what `max_bytes` leaves no
+      room for, and none waits for another one. If another `partial_fn` has prepared what it holds, a
       `rtf.PipelineWarning` says so; `CacheStore(path, overwrite=True)` starts with an empty one.
     seed: an int that fixes the order, the eviction and the seeds that the functions get. None takes the seed with which
       a `store` on disk was used before, else one derived from `tf.random.set_seed`, else a random one.
     order_seed: an int that fixes the order in place of `seed`. Jobs that share a store and have different ones need
-      fresh samples at different times, so each finds more samples that the others have prepared.
+      fresh samples at different times, so each finds more samples that the others have prepared. While others are
+      alive, it fixes where the samples come that the store keeps; of the others it depends on what they prepare.
     shuffle_buffer_size: for a source that is read as a stream, how many of its elements the shuffle buffer holds, an
       int; 1 keeps the order of the stream. None is 1,000, at most 256 MB of them. Without effect on a source with
       random access, whose order is uniformly random.
@@ -284,6 +286,11 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     store = self._store
     place = "memory" if store is None or store.path is None else store.path
     limit = "without a limit" if store is None or store.max_bytes is None else f"at most {store.max_bytes:,} bytes"
+    if stage["num_in_transit"]:
+      # Below 0 if samples vary in size.
+      room = f"room for {stage['num_in_transit']:,}" if stage["num_in_transit"] > 0 else "part of the room for those"
+      limit += f"; {num_kept:,} of {num_samples:,} samples kept" if num_kept >= 0 else ""
+      limit += f", {room} in transit"
     rows = [
         ("epoch", epoch),
         ("order", ", ".join(order)),

@@ -1,6 +1,7 @@
 """The README and the guides: their examples run, their links work, and Sphinx gives no warnings."""
 import ast
 import configparser
+import contextlib
 import functools
 import inspect
 import importlib.util
@@ -11,12 +12,14 @@ import subprocess
 import sys
 
 import numpy as np
+import optuna
 import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import cases
+from support.processes import end_of, start_forked
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -34,14 +37,16 @@ SMALLER = {
 }
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
+# It is run as the page says, and not with the other examples.
+PROGRAM = "<!-- a program: "
 
 
 def examples(page):
-  """The Python blocks of a page: first line, code, and whether to run it."""
+  """The Python blocks of a page: first line, code, and what the line before says if it is not to be run with the others."""
   text = page.read_text(encoding="utf-8")
   for block in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
     before = text[:block.start()].rstrip("\n").rpartition("\n")[2]
-    yield text[:block.start()].count("\n") + 1, block[1], not before.startswith(NOT_RUN)
+    yield text[:block.start()].count("\n") + 1, block[1], before if before.startswith((NOT_RUN, PROGRAM)) else None
 
 
 def test_no_address_is_invented():
@@ -132,13 +137,13 @@ def service():
 
 
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
-@pytest.mark.parametrize("page", [page for page in PAGES if any(is_run for _, _, is_run in examples(page))],
+@pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
                          ids=lambda page: page.stem)
 def test_examples_run(page, photographs, few_and_small, final_augmentations, request):
   """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
-  for line, example, is_run in examples(page):
-    if not is_run:
+  for line, example, mark in examples(page):
+    if mark is not None:
       continue
     if SERVICE in example:
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
@@ -154,7 +159,34 @@ def test_examples_run(page, photographs, few_and_small, final_augmentations, req
     next(iter(names["train"]))
 
 
-def test_keras_example_takes_three_statements():
+def run_program(program, number, output):
+  """Runs the text of a program as `python search.py NUMBER` does, in a process of its own."""
+  os.chdir(output.parent)
+  sys.argv = ["search.py", str(number)]
+  with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    exec(compile(program, "search.py", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
+
+
+def test_four_processes_search_hyperparameters(tmp_path):
+  """As the guide says: they share one study and one store."""
+  page = ROOT / "docs" / "search.md"
+  (_, program, mark), = examples(page)
+  assert mark == f"{PROGRAM}search.py -->"
+  assert "for job in 1 2 3 4; do python search.py $job & done; wait" in page.read_text(encoding="utf-8")
+  outputs = [tmp_path / str(job) for job in range(1, 5)]
+  jobs = [start_forked(run_program, program, number, output) for number, output in enumerate(outputs, 1)]
+  assert [end_of(job) for job in jobs] == [0] * 4
+  counts = []
+  for number, output in enumerate(outputs, 1):
+    line = re.fullmatch(rf"job {number}: (\d+) samples prepared, (\d+) from others\n", output.read_text(encoding="utf-8"))
+    counts.append(tuple(map(int, line.groups())))
+    assert sum(counts[-1]) <= 6 * 500
+  # However they were interleaved.
+  assert sum(from_others for _, from_others in counts) > 0
+  storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "search.log")))
+  trials = optuna.load_study(study_name="search", storage=storage).trials
+  assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
+_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
   page = ROOT / "docs" / "photographs.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]
@@ -164,9 +196,9 @@ def test_keras_example_takes_three_statements():
 def test_examples_are_python_and_few_are_not_run():
   not_run = 0
   for page in PAGES:
-    for _, example, is_run in examples(page):
+    for _, example, mark in examples(page):
       ast.parse(example)
-      not_run += not is_run
+      not_run += mark is not None and mark.startswith(NOT_RUN)
   assert not_run <= 3  # Examples that need other hosts, or data sets that TFDS has prepared.
 
 

@@ -44,6 +44,8 @@ def _print(store, settings, verify):
   facts = {
       "samples": f"{stats.entries:,}{_of(settings)}",
       "bytes": f"{_bytes(stats.bytes)} live, {_bytes(stats.disk_bytes)} on disk in {stats.segments} segments"}
+  if stats.ring_bytes:
+    facts["bytes"] += f" and a ring of {_bytes(stats.ring_bytes)} for samples in transit"
   if stats.entries:
     facts["bytes"] += f"; {_bytes(stats.bytes / stats.entries)} a sample"
   facts |= {name: settings[key] for name, key in (

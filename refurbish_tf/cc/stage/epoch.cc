@@ -380,9 +380,6 @@ bool Epoch::Read(Place* place) {
 bool Epoch::HandedOut(std::optional<uint32_t> index) {
   absl::MutexLock lock(&mu_);
   ++num_handed_out_;
-  if (shared_ != nullptr && num_handed_out_ % 64 == 0) {
-    shared_->job->NoteHandedOut(num_handed_out_);
-  }
   if (index.has_value()) NoteYielded(*index);
   if (shared_ != nullptr && num_handed_out_ % kNotedAtOnce == 0) {
     shared_->job->NoteHandedOut(num_handed_out_);

@@ -36,7 +36,6 @@ namespace refurbish_tf {
 struct EpochCounters : Counters {
   Count fresh{this, "fresh"};
   Count cached{this, "cached"};
-  Count from_others{this, "from_others"};
   Count evicted{this, "evicted"};
   Count absent{this, "absent"};
   Count bytes{this, "bytes"};

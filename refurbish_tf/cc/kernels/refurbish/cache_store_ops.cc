@@ -169,7 +169,9 @@ absl::Status StoreStats(OpKernelContext* ctx, SampleStore& store) {
                       {"corrupt", counts.corrupt},
                       {"foreign_hits", counts.foreign_hits},
                       {"failed_writes", counts.failed_writes},
-                      {"epochs", counts.epochs}}});
+                      {"epochs", counts.epochs},
+                      {"ring_bytes", counts.ring_bytes},
+                      {"transit_bytes_put", counts.transit_bytes_put}}});
   return absl::OkStatus();
 }
 
