@@ -62,7 +62,7 @@ TOPICS = (
     Topic("courses", "One at half speed, joins and kills, paced", (
         (simulation.Case("4, one at half speed", (1, 1, 1, 0.5)), SOME_STORES),
         (simulation.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), SOME_STORES),
-        (simulation.Case("4, two are killed", (1,) * 4, RANDOM_PHASES, (NEVER, 1.6, NEVER, 2.7)), SOME_STORES)), 1.15),
+        (simulation.Case("4, two are killed", (1,) * 4, RANDOM_PHASES, (NEVER, 1.6, NEVER, 2.2)), SOME_STORES)), 1.15),
     Topic("short", "Short of CPU", (
         (_together(4), SOME_STORES), (_phases(2), SOME_STORES), (_phases(4), SOME_STORES), (_phases(8), SOME_STORES)),
           1.15, paced=False),
@@ -98,12 +98,12 @@ def measure(quick, only=""):
 
 def cells(quick, topic):
   """The section of a topic."""
-  n, laps = (512, 1) if quick else (10_000, 5)
+  n, laps = (512, 2) if quick else (10_000, 5)
   rows, lines = [], [["", "calls", "simulated", "limit", "reads", "images/s", "wait, ms", "pairs", "simulated",
                       "4 epochs later", "simulated", "beyond", "simulated"]]
   for case, stores in topic.cells:
     for r, share in stores[-1:] if quick else stores:
-      cell = sharing_jobs.Cell(case, r, share, n, laps, STEP / (4 if quick else 1) * topic.paced, WORK * (not topic.paced))
+      cell = sharing_jobs.Cell(case, r, share, n, laps, STEP * topic.paced, WORK * (not topic.paced))
       name = f"{case.name}, r = {r}, {share:g} kept" + ("" if topic.paced else ", short of CPU")
       key = f"{topic.key}_{''.join(c if c.isalnum() else '_' for c in case.name)}_r{r}_{share:g}"
       measured, expected = sharing_jobs.measure(cell), sharing_jobs.simulated(cell)

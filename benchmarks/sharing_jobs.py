@@ -95,8 +95,7 @@ def measure(cell):
     for k in range(number):
       np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
     np.save(path / "progress.npy", np.zeros(1, np.int64))
-    # A job that is to be killed ends so.
-    run(_job, number, cell, path, killed=[k for k in range(number) if math.isfinite(cell.case.stop(k))])
+    run(_job, number, cell, path, killed=[k for k in range(number) if cell.case.stop(k) < cell.case.last_start + cell.laps])
     logs = []
     for k in range(number):
       log = np.load(path / f"job-{k}.npy", mmap_mode="r")
@@ -183,18 +182,14 @@ def _job(k, barrier, cell, path):
     drawn = tf.random.stateless_uniform([cell.work], seed)
     return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
 
-  def make():
-    store = rtf.CacheStore(
-        path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
-    return rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
-        partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
-
-  # One that begins later is not there before.
-  dataset = None if case.start(k) else make()
+  store = rtf.CacheStore(
+      path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
+  dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
+      partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
+  # It joins the others when its first epoch begins.
   barrier.wait()
   while progress[0] < case.start(k) * n:
     time.sleep(0.001)
-  dataset = dataset or make()
   draw, seen, done, pace = random.Random(k), set(), 0, None
   end = (case.last_start + cell.laps) * n
   for epoch in range(len(log)):

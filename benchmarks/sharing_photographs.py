@@ -17,7 +17,7 @@ import refurbish_tf as rtf
 TITLE = "Photographs, r = 1, nothing kept, input-bound"
 JOBS, SIDE, BATCH = 4, 224, 32
 # The ring, in samples: at least twice what all have under way.
-ROOM = 512
+ROOM = 256
 # As often as training ever uses a sample: from the second epoch on all are hits.
 ONLY_HITS = 10**6
 # Ways to run the jobs. All prepare in the first epoch.
@@ -28,19 +28,19 @@ LEAST_OF_BOUND = 0.85
 def section(quick):
   """Images a second with sharing, beside those without and the bound."""
   files, whence = samples.photographs(64 if quick else 1500)
-  epochs = 2 if quick else 4
+  epochs, room = (2, 32) if quick else (4, ROOM)
   rounds, parts = [], {"t_p": [], "t_f": [], "t_store": []}
   written, put = [], []
   with sharing_jobs.directory() as path:
     (path / "files").write_bytes(pickle.dumps(files))
     size = sharing_jobs.record_bytes(tf.zeros([SIDE, SIDE, 3], tf.uint8), path / "record")
     for number in range(common.rounds(quick, 3)):
-      took = {way: _run(path / f"{way}-{number}", path / "files", way, epochs, size)
+      took = {way: _run(path / f"{way}-{number}", path / "files", way, epochs, room * size)
               for way in (APART, IN_MEMORY, ON_DISK, TOGETHER)}
       of_final = took[IN_MEMORY]["later"]["cpu"]
       of_partial = took[APART]["all"]["cpu"] - of_final
       # Of four uses one puts and three get.
-      of_put, of_get = took[ON_DISK]["first"]["cpu"] - took[APART]["all"]["cpu"], took[ON_DISK]["later"]["cpu"] - of_final
+      of_put, of_get = (took[ON_DISK][epoch]["cpu"] - took[IN_MEMORY][epoch]["cpu"] for epoch in ("first", "later"))
       of_store = (of_put + (JOBS - 1) * of_get) / JOBS
       bound = JOBS * (of_partial + of_final) / (of_partial + JOBS * (of_final + of_store))
       gain = took[TOGETHER]["all"]["images"] / took[APART]["all"]["images"]
@@ -55,7 +55,7 @@ def section(quick):
       TITLE,
       f"{whence}. partial_fn is decode_and_crop({SIDE}) and rand_augment(), final_fn random_crop(4), random_flip() and "
       f"normalize(), batches of {BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
-      f"{ROOM} of them; apart: each in memory. t_p and t_f: CPU time of preparing and of finishing, t_store: of a fourth of a "
+      f"{room} of them; apart: each in memory. t_p and t_f: CPU time of preparing and of finishing, t_store: of a fourth of a "
       "put and three fourths of a get, of which each is measured as the difference between stages, by four jobs at once. The "
       "bound is 4 (t_p + t_f) / (t_p + 4 (t_f + t_store)). A limit of 1.176 is 0.85 of it.",
       [common.Row("photographs_together", "Together", "images/s", [took[TOGETHER]["all"]["images"] for took, *_ in rounds]),
@@ -70,9 +70,9 @@ def section(quick):
        common.Row("photographs_put", "Put into the store, by all", "MB an epoch", put)])
 
 
-def _run(path, files, way, epochs, size):
+def _run(path, files, way, epochs, max_bytes):
   path.mkdir()
-  sharing_jobs.run(_job, JOBS, path, files, way, epochs, size)
+  sharing_jobs.run(_job, JOBS, path, files, way, epochs, max_bytes)
   jobs = [json.loads((path / f"{k}.json").read_text()) for k in range(JOBS)]
   return {"jobs": jobs, "first": _rates(jobs, 0, 1), "later": _rates(jobs, 1, epochs), "all": _rates(jobs, 0, epochs)}
 
@@ -90,14 +90,14 @@ def _rates(jobs, first, last):
   return {"images": images / (end - begin) if end > begin else float("nan"), "cpu": cpu}
 
 
-def _job(k, barrier, path, files, way, epochs, size):
+def _job(k, barrier, path, files, way, epochs, max_bytes):
   layers = ([rtf.augment.decode_and_crop(SIDE), *rtf.augment.rand_augment()],
             [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()])
   stores = {
       APART: lambda: None,
       IN_MEMORY: lambda: None,
       ON_DISK: lambda: rtf.CacheStore(path / f"store-{k}"),
-      TOGETHER: lambda: rtf.CacheStore(path / "store", max_bytes=ROOM * size)}
+      TOGETHER: lambda: rtf.CacheStore(path / "store", max_bytes=max_bytes)}
   dataset = tf.data.Dataset.from_tensor_slices(pickle.loads(files.read_bytes())).refurbish(
       *layers, r=ONLY_HITS if way in (IN_MEMORY, ON_DISK) else 1, seed=1, order_seed=k, store=stores[way]()).batch(BATCH)
   barrier.wait()

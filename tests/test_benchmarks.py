@@ -21,7 +21,7 @@ BENCHMARKS = {
     "echo": (5, ["time"]),
     "memory": (9, ["shares"]),
     "overhead": (12, []),
-    "sharing": (3, []),
+    "sharing": (52, []),
     "sources": (12, []),
     "split": (1, []),
     "throughput": (22, ["224", "32"]),
