@@ -22,7 +22,7 @@ def main():
   parser.add_argument("--epochs", type=int, default=31, help="how many of each are counted")
   parser.add_argument("--samples", type=int, default=10_000)
   arguments = parser.parse_args()
-  print(f"CPU time, µs an image of 32x32; {arguments.samples:,} of them, {arguments.epochs} epochs: median (least to greatest)")
+  print(f"CPU time, µs an image of 32x32: median (least to greatest) of {arguments.epochs} epochs of {arguments.samples:,}")
   for r, share in STORES:
     costs = _side_by_side(arguments, r, share)
     for tree, cost in zip(arguments.tree, costs):

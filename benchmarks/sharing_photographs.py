@@ -40,7 +40,8 @@ def section(quick):
       of_final = took[IN_MEMORY]["later"]["cpu"]
       of_partial = took[APART]["all"]["cpu"] - of_final
       # Of four uses one puts and three get.
-      of_put, of_get = (took[ON_DISK][epoch]["cpu"] - took[IN_MEMORY][epoch]["cpu"] for epoch in ("first", "later"))
+      of_put, of_get = (took[ON_DISK][epoch]["cpu"] - took[without][epoch]["cpu"]
+                        for epoch, without in (("first", APART), ("later", IN_MEMORY)))
       of_store = (of_put + (JOBS - 1) * of_get) / JOBS
       bound = JOBS * (of_partial + of_final) / (of_partial + JOBS * (of_final + of_store))
       gain = took[TOGETHER]["all"]["images"] / took[APART]["all"]["images"]
@@ -67,7 +68,7 @@ def section(quick):
                   limit=round(1 / LEAST_OF_BOUND, 3)),
        common.Row("photographs_calls", "Calls of all, over those of one alone", "", calls),
        common.Row("photographs_written", "Written to the device, by all", "MB an epoch", written),
-       common.Row("photographs_put", "Put into the store, by all", "MB an epoch", put)])
+       common.Row("photographs_put", "Records of what all prepared", "MB an epoch", put)])
 
 
 def _run(path, files, way, epochs, max_bytes):
