@@ -13,8 +13,11 @@ class EpochStats:
   """Counts of one epoch of a `refurbish` stage, or of all together.
 
   Attributes:
-    fresh: samples that were prepared, cache misses.
-    cached: samples that were taken from the cache store, cache hits.
+    fresh: samples that this process prepared, cache misses.
+    cached: samples that were taken from the cache store, cache hits. Fresh and cached ones together are the samples of
+      the epoch, also where jobs share a store on disk: what another job has prepared is cached here.
+    from_others: how many of the cached samples another process prepared: a job that runs at the same time, or one
+      that ran before. They were kept in the store, or in transit in it. 0 for a store in memory.
     evicted: samples that the schedule evicted when the epoch began.
     absent: how many of the fresh samples should have been in the store by the schedule. They were not there because an
       earlier epoch was stopped early, because they were removed, or because there was no room.
@@ -25,6 +28,7 @@ class EpochStats:
   """
   fresh: int
   cached: int
+  from_others: int
   evicted: int
   absent: int
   bytes: int

@@ -1,6 +1,7 @@
 """The command `refurbish-tf`: how it starts and ends, and `refurbish-tf store`; test_demo.py has `refurbish-tf demo`."""
 import configparser
 import gc
+import multiprocessing
 import os
 import pathlib
 import re
@@ -15,6 +16,7 @@ import refurbish_tf as rtf
 import refurbish_tf_launcher
 from refurbish_tf._internal import version
 from refurbish_tf.cli import startup
+from support.processes import TIMEOUT, end_of, start_forked
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LAUNCH = "import sys, refurbish_tf_launcher; sys.exit(refurbish_tf_launcher.main())"
@@ -138,6 +140,36 @@ def test_prints_what_is_in_a_store(path, capsys):
     file.write_bytes(content)
   assert startup.main(["store", str(path), "--verify"]) == 1
   assert "99 intact, 1 damaged" in capsys.readouterr().out
+
+
+def hold_a_job(path, count, connection):
+  """Reads one epoch and `count` samples of the next, and then waits for a word."""
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False  # Nothing reads ahead.
+  dataset = tf.data.Dataset.range(640).refurbish(
+      lambda x: x, r=2, seed=3, store=path, num_parallel_calls=None).with_options(options)
+  list(dataset)
+  iterator = iter(dataset)
+  for _ in range(count):
+    next(iterator)
+  connection.send("at work")
+  connection.recv()
+
+
+def test_says_which_jobs_are_alive_and_where(path, capsys):
+  def jobs():
+    assert startup.main(["store", str(path)]) == 0
+    return capsys.readouterr().out.partition("  jobs      ")[2].splitlines()
+
+  here, there = multiprocessing.Pipe()
+  job = start_forked(hold_a_job, str(path), 320, there)
+  try:
+    assert here.poll(TIMEOUT) and here.recv() == "at work"
+    assert jobs() == [f"process {job.pid}: epoch 1, 50 %"]
+  finally:
+    here.send("end")
+    assert end_of(job) == 0
+  assert jobs() == ["none at work"]
 
 
 def test_leaves_a_damaged_store_alone(path, capsys):

@@ -22,7 +22,7 @@ from support.checkpoints import make, restore, save, take
 STAGE = "Refurbish"
 N = 11
 KEYS = ("version", "seed", "order_seed", "reuse_factor", "next_epoch", "ended", "begun", "number", "num_samples", "scheduled",
-        "num_kept", "origin", "yielded", "yielded_since")
+        "num_kept", "origin", "store_id", "ring_head", "yielded", "yielded_since")
 TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32}
 
 
@@ -119,6 +119,7 @@ DAMAGE = [
     # Its generations could not be told from "none".
     ({"number": 2**32 - 1}, "number is 4294967295, but must be"),
     ({"origin": 2**44}, "origin is 17592186044416"),
+    ({"ring_head": -1}, "ring_head is -1, but must be at least 0"),
     ({"origin": 2}, "epoch 1 .*schedule, 2"),
     *(({"num_samples": number}, f"num_samples is {number}") for number in (-7, 0, -1, 2**32)),
     ({"num_kept": N + 1}, "num_kept is 12, but must be at least 0 and at most num_samples, 11"),
@@ -167,13 +168,13 @@ def test_a_missing_entry_is_named(state, key):
 
 def test_a_newer_version_is_refused(state, tmp_path, monkeypatch):
   """As read from a checkpoint on disk."""
-  state.values["version"] = np.int64(3)
+  state.values["version"] = np.int64(4)
   with monkeypatch.context() as patch:
     patch.setattr(gen_dataset_ops, "serialize_iterator", lambda *args, **kwargs: state.serialized())
     path = save(iter(make(n=N, epochs=None)), tmp_path)
-  with pytest.raises(tf.errors.InvalidArgumentError, match="version 3, .*version 2"):
+  with pytest.raises(tf.errors.InvalidArgumentError, match="version 4, .*version 3"):
     restore(make(n=N, epochs=None), path)
-  assert_refused(state, "has version 3")
+  assert_refused(state, "has version 4")
 
 
 def test_a_checkpoint_of_a_pipeline_without_the_stage_is_refused(tmp_path):

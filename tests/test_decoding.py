@@ -1,7 +1,9 @@
 """`decode_and_crop` and `decode`: which part of a file is decoded, at which scale, and what is refused."""
 import collections
+import functools
 import io
 import math
+import pickle
 import resource
 
 import numpy as np
@@ -10,7 +12,6 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf._internal import native
 from support import final_reference as reference
 from support.images import make_seeds
 
@@ -27,9 +28,17 @@ def _file(height, width, channels=3):
   return tf.io.encode_jpeg(tf.constant(image, tf.uint8), quality=95, chroma_downsampling=False)
 
 
+@functools.lru_cache
+def _places(height, width):
+  """A file without losses, in which each pixel is its own number."""
+  numbers = np.arange(height * width, dtype=np.int32).reshape(height, width)
+  return tf.io.encode_png(np.stack([numbers % 256, numbers // 256 % 256, numbers // 65_536], axis=-1).astype(np.uint8))
+
+
 def _window(height, width, seed, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3)):
-  layers = augment.random_resized_crop(1, scale, ratio).described(-1)
-  return native.ops().refurbish_tf_resized_crop_box(shape=[height, width, 3], seed=seed, layers=layers).numpy().tolist()
+  part = augment.decode_and_crop(scale=scale, ratio=ratio)(_places(height, width), seed=seed).numpy().astype(np.int32)
+  top, left = divmod(int(part[0, 0] @ [1, 256, 65_536]), width)
+  return [top, left, *part.shape[:2]]
 
 
 @pytest.mark.parametrize("scale, ratio", [
@@ -214,6 +223,18 @@ class TestOtherFormats:
     assert len(list(stage)) == len(source) >= 5
 
 
+def test_layers_can_be_sent_to_other_processes():
+  file, image = _file(30, 40), tf.zeros([30, 40, 3], tf.uint8)
+  seed = {"seed": [1, 2]}
+  for layer, given, more in [
+      (augment.decode_and_crop(), file, seed), (augment.decode_and_crop((8, 9), scale=(0.5, 1)), file, seed),
+      (augment.decode(), file, {}), (augment.decode(8), file, {}), (augment.random_resized_crop(8), image, seed),
+      (augment.rand_augment()[0], image, seed), (augment.normalize(), image, {})]:
+    sent = pickle.loads(pickle.dumps(layer))
+    np.testing.assert_array_equal(sent(given, **more), layer(given, **more))
+    assert repr(sent) == repr(layer) and sent.__name__ in repr(sent)
+
+
 NOT_WHOLE = {"decode_and_crop": lambda file: augment.decode_and_crop()(file, seed=[1, 2]),
              "decode_and_crop to a size": lambda file: augment.decode_and_crop(8)(file, seed=[1, 2]),
              "decode": augment.decode(), "decode to a size": augment.decode((8, 9))}
@@ -241,7 +262,9 @@ class TestBadFiles:
   def test_damaged_others(self, name, kind):
     file = _formats()[kind]
     for keep in (8, 30, len(file) // 2):
-      with pytest.raises(tf.errors.InvalidArgumentError):
+      match = (f"file of {name.split()[0]} must be a whole {kind.upper()} file, got one of {keep} bytes that TensorFlow "
+               r"cannot decode \(.*\). Leave it out")
+      with pytest.raises(tf.errors.InvalidArgumentError, match=match):
         NOT_WHOLE[name](file[:keep])
 
   def test_any_byte_may_be_another(self, name):

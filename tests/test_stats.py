@@ -177,12 +177,12 @@ def test_printing():
   lines = str(stage.stats).splitlines()
   assert lines[0] == "train"
   assert lines[1].split() == [
-      "epoch", "fresh", "cached", "evicted", "absent", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
+      "epoch", "fresh", "cached", "from_others", "evicted", "absent", "bytes", "fresh_wait", "[s]", "store_wait", "[s]"]
   waits = [f"{epoch.fresh_wait:.2f}" for epoch in (*stage.stats.epochs, stage.stats.total)]
   assert [line.split() for line in lines[2:]] == [
-      ["0", "1,200", "0", "0", "0", "4,800", waits[0], "0.00"],
-      ["1", "600", "600", "600", "0", "4,800", waits[1], "0.00"],
-      ["total", "1,800", "600", "600", "0", "4,800", waits[2], "0.00"]]
+      ["0", "1,200", "0", "0", "0", "0", "4,800", waits[0], "0.00"],
+      ["1", "600", "600", "0", "600", "0", "4,800", waits[1], "0.00"],
+      ["total", "1,800", "600", "0", "600", "0", "4,800", waits[2], "0.00"]]
   assert len({len(line) for line in lines[1:]}) == 1  # In columns.
 
 

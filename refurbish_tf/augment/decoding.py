@@ -62,13 +62,7 @@ def decode_and_crop(
   # Without a size, only the window of the crop is used.
   to_size = 1 if size is None else checked_size(size, "decode_and_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
-
-  @tf.autograph.experimental.do_not_convert
-  def decode_part(file, seed):
-    return _decoded(file, checked_seed(seed, "decode_and_crop"), crop, size is not None, "decode_and_crop")
-
-  decode_part.__name__ = "decode_and_crop"
-  return decode_part
+  return _DrawingDecoder("decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}")
 
 
 def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
@@ -94,25 +88,38 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
     ValueError: `size` is out of range.
   """
   whole = resize(1 if size is None else checked_size(size, "decode"))
+  return _Decoder("decode", whole, size is not None, f"{size}")
+
+
+class _Decoder:
+  """Decodes the part of a file's image that a layer takes, all of it, and resizes it or not."""
+
+  def __init__(self, name, layer, resizes, shown):
+    self.__name__ = name
+    self._texts = layer.described(-1)
+    self._resizes = resizes
+    self._shown = shown
+    # For masks: whether all pixels stay where they are.
+    self.keeps_pixels = not layer.takes_seed and not resizes
+
+  def __repr__(self):
+    return f"{self.__name__}({self._shown})"
 
   @tf.autograph.experimental.do_not_convert
-  def decode_whole(file):
-    return _decoded(file, tf.zeros([2], tf.int32), whole, size is not None, "decode")
+  def __call__(self, file):
+    return self._decoded(file, tf.zeros([2], tf.int32))
 
-  decode_whole.__name__ = "decode"
-  # For masks: without a size, all pixels stay where they are.
-  decode_whole.keeps_pixels = size is None
-  return decode_whole
+  def _decoded(self, file, seed):
+    return native.ops().refurbish_tf_decode_and_crop(
+        file=_checked_file(file, self.__name__), seed=seed, layers=self._texts, resizes=self._resizes)
 
 
-def _decoded(file, seed, layer, resizes, whose):
-  """The part of the file's image that the layer takes, resized or not."""
-  file = _checked_file(file, whose)
-  ops = native.ops()
-  other = tf.raw_ops.DecodeImage(
-      contents=ops.refurbish_tf_other_image_file(file=file), channels=3, dtype=tf.uint8, expand_animations=False)
-  return ops.refurbish_tf_decode_and_crop(
-      file=file, decoded=other, seed=seed, layers=layer.described(-1), resizes=resizes)
+class _DrawingDecoder(_Decoder):
+  """Likewise of a random part."""
+
+  @tf.autograph.experimental.do_not_convert
+  def __call__(self, file, seed):
+    return self._decoded(file, checked_seed(seed, self.__name__))
 
 
 def _checked_file(file, whose):

@@ -26,10 +26,10 @@ class PolicyLayer(DrawingLayer):
     self.hands_on, self.takes_over, self.group = hands_on, takes_over, group
     names, parameters = zip(*outcomes)
     lists = {"operations": names, "parameters": map(repr, parameters), "edges": map(str, edges)}
-    texts = [f"{key}={','.join(values)}" for key, values in lists.items()]
-    super().__init__(
-        name, f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d} {' '.join(texts)}",
-        shown, kind="policy", colors_only=True)
+    texts = [
+        f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d}",
+        *(f"{key}={','.join(values)}" for key, values in lists.items())]
+    super().__init__(name, " ".join(texts), shown, kind="policy", colors_only=True)
 
 
 def distortions_at(level):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import numbers
 from typing import Any
 
+from .native_layers import MOST_LAYERS
 from .policy_layer import PolicyLayer
 from .policy_layer import distortions_at
 
@@ -57,11 +58,13 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
   """
   if isinstance(num_layers, bool) or not isinstance(num_layers, numbers.Integral):
-    raise TypeError(f"num_layers of rand_augment must be a whole number from 1 to 64, got {num_layers!r}. Pass an int, such as 2.")
-  if not 1 <= num_layers <= 64:
+    raise TypeError(
+        f"num_layers of rand_augment must be a whole number from 1 to {MOST_LAYERS}, got {num_layers!r}. Pass an int, "
+        "such as 2.")
+  if not 1 <= num_layers <= MOST_LAYERS:
     raise ValueError(
-        f"num_layers of rand_augment must be a whole number from 1 to 64, got {num_layers!r}. Without layers, leave the "
-        "augmentation out.")
+        f"num_layers of rand_augment must be a whole number from 1 to {MOST_LAYERS}, got {num_layers!r}. Without "
+        "layers, leave the augmentation out.")
   magnitude = _checked_magnitude(magnitude)
   return [_layer(magnitude) for _ in range(num_layers)]
 

@@ -131,7 +131,9 @@ def _add_demo(commands):
 def _add_store(commands):
   parser = commands.add_parser(
       "store", help="print what is in a cache store on disk",
-      description="Prints what is in a cache store on disk and how it was written. Training jobs may use it meanwhile.")
+      description=(
+          "Prints what is in a cache store on disk, how it was written, and which training jobs use it: their processes, "
+          "and where each is in its epoch."))
   parser.add_argument("path", metavar="PATH", type=pathlib.Path, help="the directory of the store")
   parser.add_argument(
       "--verify", action="store_true",

@@ -1,4 +1,4 @@
-"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk."""
+"""The command `refurbish-tf store PATH`: prints the contents of a cache store on disk, and which jobs use it."""
 import pathlib
 import textwrap
 
@@ -49,14 +49,24 @@ def _print(store, settings, verify):
   facts |= {name: settings[key] for name, key in (
       ("structure", "element_spec" if "element_spec" in settings else "samples"), ("r", "r"), ("eviction", "eviction"),
       ("seed", "seed"), ("layers", "layers"), ("version", "version")) if settings.get(key)}
+  facts["jobs"] = "\n".join(_jobs(store, settings)) or "none at work"
   damaged = 0
   if verify:
     right, damaged = store.verify()
     facts["verified"] = f"{right:,} intact, {damaged:,} damaged and now absent"
   print(f"cache store {store.path}")
   for name, fact in facts.items():
-    print(textwrap.fill(fact, 80, initial_indent=f"  {name:10}", subsequent_indent=" " * 12))
+    lines = [part for line in fact.splitlines() for part in textwrap.wrap(line, 68)]
+    print(textwrap.indent("\n".join(lines), " " * 12).replace(" " * 12, f"  {name:10}", 1))
   return damaged
+
+
+def _jobs(store, settings):
+  """A line for each living job: its process, its epoch of the schedule, and how much of it was handed out."""
+  total = int(settings.get("num_samples", 0))
+  for job in native.rows(native.ops().refurbish_tf_cache_store_jobs(store=store.path)):
+    done = f"{job['handed_out'] / total:.0%}".replace("%", " %") if total else f"{job['handed_out']:,} samples"
+    yield f"process {job['process']}: epoch {job['epoch']}, {done}"
 
 
 def _of(settings):

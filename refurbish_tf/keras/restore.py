@@ -59,10 +59,10 @@ class RestoreDataset(StepCallback):
     save_freq: "epoch", to save when an epoch begins, or the number of batches after which to save, an int.
 
   Raises:
-    ValueError: `save_freq` is neither; when `fit` begins, the backup is damaged, of a newer version of this package, of
-      more epochs than asked for, or of a fit with another number of batches in an epoch or in an execution; at the
-      first step, it is of another model or optimizer, or of a pipeline with another number of `refurbish` stages, or
-      the model is not built. The model is then left unchanged.
+    ValueError: `save_freq` is neither; `backup_dir` is, or lies in, a file; when `fit` begins, the backup is damaged, of
+      a newer version of this package, of more epochs than asked for, or of a fit with another number of batches in an
+      epoch or in an execution; at the first step, it is of another model or optimizer, or of a pipeline with another
+      number of `refurbish` stages, or the model is not built. The model is then left unchanged.
     TypeError: `backup_dir` is not a path.
     RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has other internals than the
       known ones; when `fit` begins, there are two `RestoreDataset`; at its first step, it reads through a distribution
@@ -89,7 +89,13 @@ class RestoreDataset(StepCallback):
         raise ValueError(f'save_freq must be "epoch" or a number of batches of at least 1, got {save_freq!r}.')
       checks.check_whole_number("save_freq", save_freq, 1)
     # Absolute, as the program may change its working directory.
-    self._backup = backup.Backup(pathlib.Path(backup_dir).absolute())
+    directory = pathlib.Path(backup_dir).absolute()
+    present = next(path for path in (directory, *directory.parents) if os.path.exists(path))
+    if not present.is_dir():
+      raise ValueError(
+          f"backup_dir must be a directory, or a path for a new one, got {backup_dir!r}, where {present} is a file. "
+          "Pass another path, or remove the file.")
+    self._backup = backup.Backup(directory)
     self._save_freq = save_freq
 
   def on_train_begin(self, logs=None):

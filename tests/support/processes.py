@@ -30,17 +30,26 @@ def killed_at_the_end():
       process.communicate()
 
 
-def run_forked(function, *args):
-  """Runs a function in a forked process, which needs no import of TensorFlow. Returns the exit status."""
+def start_forked(function, *args):
+  """Starts a function in a forked process, which needs no import of TensorFlow."""
   context = multiprocessing.get_context("forkserver")
   context.set_forkserver_preload(["refurbish_tf", "keras"])
   process = context.Process(target=function, args=args)
   process.start()
+  return process
+
+
+def end_of(process):
+  """Waits for a forked process. Returns its exit status."""
   process.join(TIMEOUT)
   ended = not process.is_alive()
   process.kill()
   assert ended
   return process.exitcode
+
+
+def run_forked(function, *args):
+  return end_of(start_forked(function, *args))
 
 
 def write_files(tmp_path_factory):

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "refurbish_tf/cc/image/bicubic.h"
 #include "refurbish_tf/cc/image/resize.h"
@@ -179,16 +178,19 @@ void Painter::AddResize(Box box, ImageSize size, bool antialias) {
 void Painter::Make() {
   if (walk_->memory() != nullptr) return;
   const ImageSize size = walk_->size();
-  const int64_t bytes = size.height * walk_->row_bytes();
-  uint8_t* const made = Fresh(bytes);
-  const int64_t row_bytes = walk_->row_bytes();
-  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
-  for (int64_t row = 0; row < size.height; row += at_once) {
-    walk_->Rows(row, std::min(at_once, size.height - row),
-                made + row * row_bytes, made + bytes);
-  }
+  uint8_t* const made = Fresh(size.height * walk_->row_bytes());
+  MakeRows(made);
   std::swap(memory_, other_memory_);
   walk_.emplace(made, size, channels_, kernels_);
+}
+
+void Painter::MakeRows(uint8_t* to) {
+  const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
+  const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
+  for (int64_t row = 0; row < height; row += at_once) {
+    walk_->Rows(row, std::min(at_once, height - row), to + row * row_bytes,
+                to + height * row_bytes);
+  }
 }
 
 // `other_memory_` is that of the image before the present one.
@@ -202,30 +204,26 @@ uint8_t* Painter::Fresh(int64_t bytes) {
 }
 
 void Painter::Finish(void* to) {
-  const bool converts = run_.normalization().type != ValueType::kUint8;
-  const ImageSize size = walk_->size();
-  const int64_t row_bytes = walk_->row_bytes();
-  const int64_t bytes = size.height * row_bytes;
-  if (const uint8_t* image = walk_->memory(); converts && image != nullptr) {
-    Convert(image, bytes, to);
+  if (run_.normalization().type == ValueType::kUint8) {
+    MakeRows(static_cast<uint8_t*>(to));
+    return;
+  }
+  const int64_t height = walk_->size().height, row_bytes = walk_->row_bytes();
+  if (const uint8_t* image = walk_->memory(); image != nullptr) {
+    Convert(image, height * row_bytes, to);
     return;
   }
   uint8_t band[Walk::kBand];
   uint8_t* rows = band;
-  if (converts && row_bytes > Walk::kBand) {
+  if (row_bytes > Walk::kBand) {
     if (long_row_ == nullptr) long_row_.reset(new uint8_t[row_bytes]);
     rows = long_row_.get();
   }
   const int64_t at_once = std::max<int64_t>(1, Walk::kBand / row_bytes);
-  uint8_t* const to_bytes = static_cast<uint8_t*>(to);
-  for (int64_t row = 0; row < size.height; row += at_once) {
-    const int64_t count = std::min(at_once, size.height - row);
-    if (converts) {
-      walk_->Rows(row, count, rows, rows + count * row_bytes);
-      to = Convert(rows, count * row_bytes, to);
-    } else {
-      walk_->Rows(row, count, to_bytes + row * row_bytes, to_bytes + bytes);
-    }
+  for (int64_t row = 0; row < height; row += at_once) {
+    const int64_t count = std::min(at_once, height - row);
+    walk_->Rows(row, count, rows, rows + count * row_bytes);
+    to = Convert(rows, count * row_bytes, to);
   }
 }
 

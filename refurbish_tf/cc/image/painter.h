@@ -42,6 +42,8 @@ class Painter {
   void AddResize(Box box, ImageSize size, bool antialias);
   // Makes the image, so that the walk begins with it.
   void Make();
+  // Makes all rows of the walk, a band at a time.
+  void MakeRows(uint8_t* to);
   // Memory for an image that does not hold the present one.
   uint8_t* Fresh(int64_t bytes);
   void Finish(void* to);

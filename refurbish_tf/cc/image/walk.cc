@@ -31,11 +31,18 @@ const uint8_t* Walk::memory() const {
   return nothing_to_do ? image_ : nullptr;
 }
 
-bool Walk::Add(const PixelStep& step) {
-  if (step.changes_nothing()) return true;
+void Walk::Add(const PixelStep& step) {
+  if (step.changes_nothing()) return;
   PixelSteps& steps = plan_.has_empty ? steps_behind_ : steps_;
   if (steps.empty() || !steps.back().Compose(step)) steps.push_back(step);
-  return true;
+}
+
+void Walk::Flip() {
+  if (resizer_) {
+    resizer_->Mirror();
+  } else {
+    plan_.Flip();
+  }
 }
 
 bool Walk::Takes(FillColor color) {
@@ -48,15 +55,6 @@ bool Walk::Takes(FillColor color) {
 bool Walk::Shift(int64_t y, int64_t x, bool reflects, FillColor color) {
   if (!Takes(color)) return false;
   plan_.Shift(y, x, reflects);
-  return true;
-}
-
-bool Walk::Flip() {
-  if (resizer_) {
-    resizer_->Mirror();
-  } else {
-    plan_.Flip();
-  }
   return true;
 }
 

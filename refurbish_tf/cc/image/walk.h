@@ -45,12 +45,14 @@ class Walk {
   ImageSize size() const { return plan_.size(); }
   int64_t row_bytes() const { return plan_.columns.size() * channels_; }
 
+  // These are always one more step of this walk.
+  void Add(const PixelStep& step);
+  void Flip();
+
   // Each returns false, and adds nothing, if that is not one more step of this
   // walk: then the image must be made first. So must it be for all that follow
   // and read other places than their own.
-  bool Add(const PixelStep& step);
   bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
-  bool Flip();
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color);
   bool Cut(const Box& box);

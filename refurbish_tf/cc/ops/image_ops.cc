@@ -133,26 +133,10 @@ absl::Status MaskShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status ResizedCropBoxShape(InferenceContext* c) {
-  ShapeHandle shape;
-  TF_RETURN_IF_ERROR(c->Merge(c->input(0), c->Vector(3), &shape));
-  TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
-  c->set_output(0, c->Vector(4));
-  return absl::OkStatus();
-}
-
-absl::Status OtherImageFileShape(InferenceContext* c) {
-  ShapeHandle scalar;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &scalar));
-  c->set_output(0, scalar);
-  return absl::OkStatus();
-}
-
 absl::Status DecodeAndCropShape(InferenceContext* c) {
   ShapeHandle merged;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &merged));
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 3, &merged));
-  TF_RETURN_IF_ERROR(SeedIsPair(c, 2));
+  TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   bool resizes;
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
   ImageSize size = {LayerRun::kUnknown, LayerRun::kUnknown};
@@ -238,31 +222,8 @@ masks: [height, width] or [height, width, channels]; in a batch [batch, ...].
 image_shape: the shape of the image, or of the batch of images.
 )doc");
 
-REGISTER_OP("RefurbishTf>ResizedCropBox")
-    .Input("shape: int32")
-    .Input("seed: Tseed")
-    .Output("box: int32")
-    .Attr("layers: list(string)")
-    .Attr("Tseed: {int32, int64}")
-    .SetShapeFn(ResizedCropBoxShape)
-    .Doc(R"doc(
-The box that a random resized crop takes from an image: [top, left, height, width].
-
-shape: the image's, [height, width, channels].
-layers: the random resized crop, alone.
-)doc");
-
-REGISTER_OP("RefurbishTf>OtherImageFile")
-    .Input("file: string")
-    .Output("other: string")
-    .SetShapeFn(OtherImageFileShape)
-    .Doc(
-        "The bytes of a file that is a PNG, a GIF or a BMP; else those of a "
-        "BMP of one pixel, which costs nothing to decode.");
-
 REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Input("file: string")
-    .Input("decoded: uint8")
     .Input("seed: Tseed")
     .Output("image: uint8")
     .Attr("layers: list(string)")
@@ -272,8 +233,8 @@ REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Doc(R"doc(
 Decodes a part of an image file, and resizes it.
 
-decoded: what `OtherImageFile` of the file holds, decoded whole; used unless the file is
-a JPEG, of which only the part is decoded, and smaller where that is enough.
+Of a JPEG only the part is decoded, and smaller where that is enough.
+
 layers: one random resized crop, or a resize, which takes the whole image.
 resizes: false to take only the part of the layer, at its full size.
 )doc");

@@ -309,5 +309,15 @@ REGISTER_OP("RefurbishTf>CacheStoreStats")
     .SetShapeFn(NamedRowsShape)
     .Doc("The fields of refurbish_tf.CacheStoreStats by name, in one row.");
 
+REGISTER_OP("RefurbishTf>CacheStoreJobs")
+    .Input("store: string")
+    .Output("names: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn(NamedRowsShape)
+    .Doc(
+        "The living jobs on a store on disk, a row per job: its process, its "
+        "epoch, and how many samples of it were handed out.");
+
 }  // namespace
 }  // namespace refurbish_tf

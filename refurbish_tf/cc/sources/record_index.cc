@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace refurbish_tf {
@@ -71,9 +72,13 @@ absl::Status ChangedMeanwhile(const std::string& path) {
 
 // For a file that cannot be opened: the paths that were given are wrong.
 absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
+  // Not every file system names it.
+  const std::string what = absl::StrContains(status.message(), path)
+                               ? std::string(status.message())
+                               : absl::StrCat(path, ": ", status.message());
   if (absl::IsUnimplemented(status)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", status.message(),
+        absl::StrCat(what,
                      ". Give paths of this machine, or of a file system that "
                      "TensorFlow knows, such as gs://. Download files from a "
                      "web server first, as with tf.keras.utils.get_file."));
@@ -83,7 +88,7 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
     return status;
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(path, ": ", status.message(),
+      absl::StrCat(what,
                    ". Give paths of files that exist and can be read; expand "
                    "patterns with tf.io.gfile.glob."));
 }

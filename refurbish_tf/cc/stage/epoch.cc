@@ -17,6 +17,8 @@ constexpr size_t kMostYieldedSince = 1024;
 constexpr int64_t kMostTakenBytes = 16 << 20;
 constexpr int64_t kLeastTakenBytes = 64;
 constexpr int64_t kMostReading = 256;
+// Few, as what is in transit may be gone if it is not read soon.
+constexpr int64_t kMostTransitReading = 32;
 
 // How many places are decided at once for a store in memory, unless they hold
 // more bytes than this.
@@ -27,6 +29,9 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
+// How many samples are handed out between two notes for people to see.
+constexpr uint32_t kNotedAtOnce = 64;
+
 // No generation of an epoch is the one that stands for "none" in a store.
 static_assert(kMaxEpochs <= kNoGeneration);
 
@@ -36,7 +41,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
              std::optional<EpochSchedule> schedule,
              std::shared_ptr<const Schedule> owner, bool random_access,
              std::shared_ptr<SampleStore> store,
-             std::shared_ptr<SharedUse> shared,
+             std::shared_ptr<SharedUse> shared, const TransitRing* ring,
              std::shared_ptr<EpochCounters> counters,
              std::shared_ptr<void> alive)
     : number_(number),
@@ -46,6 +51,8 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
       random_access_(random_access && schedule_.has_value()),
       store_(std::move(store)),
       shared_(std::move(shared)),
+      ring_(ring),
+      number_begun_(shared_ == nullptr ? 0 : shared_->num_begun.load()),
       counters_(std::move(counters)),
       alive_(std::move(alive)),
       read_ahead_(store_->store().MakeReadAhead()) {
@@ -55,6 +62,9 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
     requested_.resize(schedule_->num_samples());
     served_.resize(schedule_->num_samples());
     yielded_.resize((schedule_->num_samples() + 7) / 8);
+  }
+  if (ring_ != nullptr) {
+    transit_.emplace(ring_, shared_->take_from, 0, schedule_->num_samples());
   }
 }
 
@@ -89,6 +99,9 @@ void Epoch::Resume(const SavedEpoch& saved) {
   if (!schedule_.has_value()) return;
   const uint32_t num_samples = schedule_->num_samples();
   first_position_ = next_position_ = num_yielded;
+  if (ring_ != nullptr) {
+    transit_.emplace(ring_, shared_->take_from, num_yielded, num_samples);
+  }
   rest_.reserve(num_samples - num_yielded);
   uint32_t passed = 0;
   for (uint32_t position = num_yielded; position < num_samples; ++position) {
@@ -152,20 +165,32 @@ bool Epoch::ToKeep(uint32_t index) const {
 }
 
 bool Epoch::ClaimedByOther(uint32_t index) {
-  // What is not kept is of no use to others.
+  // Of what is not kept others have other generations.
   return shared_ != nullptr && schedule_->Kept(index) &&
          !shared_->job->Claim(index, Wanted(index).least);
 }
 
 void Epoch::Ask(uint32_t index) {
   requested_[index] = true;
+  if (Unkept(index)) {
+    BeginUnkept(index, /*also_claimed=*/true);
+    return;
+  }
   if (Exact()) return;
   // Another iterator may use it meanwhile.
   Generation least;
   do {
     least = Wanted(index).least;
   } while (!shared_->generations.Use(index, least));
-  if (least != GenerationOf(index)) other_generations_[index] = least;
+  NoteGeneration(index, least);
+}
+
+void Epoch::NoteGeneration(uint32_t index, Generation generation) {
+  if (generation != GenerationOf(index)) {
+    other_generations_[index] = generation;
+  } else {
+    other_generations_.erase(index);
+  }
 }
 
 int64_t Epoch::num_samples() const {
@@ -224,7 +249,7 @@ void Epoch::Decide() {
     const bool enough = to_read_.size() >= room ||
                         decided_.size() >= kMostDecidedToRead;
     if (!decided_.empty() && enough) break;
-    DecideOne(At(next_position_++));
+    DecideNext();
   }
   WantReads();
 }
@@ -249,6 +274,24 @@ void Epoch::DecideFromMemory() {
       if (decided_.size() > before) bytes += SampleBytes(decided_.back().sample);
     }
   }
+}
+
+void Epoch::DecideNext() {
+  if (num_places_again_ > 0) {
+    --num_places_again_;
+    return DecideUnkept();
+  }
+  const Slot slot = At(next_position_++);
+  Unkept(slot.index) ? DecideUnkept() : DecideOne(slot);
+}
+
+void Epoch::WillRead(uint32_t index, GenerationRange wanted,
+                     std::optional<uint64_t> position, Place* place) {
+  place->index = index;
+  place->from = Place::From::kReading;
+  place->wanted = {next_ticket_++, index, wanted, position};
+  to_read_.push_back(place->wanted);
+  ++num_reading_;
 }
 
 void Epoch::DecideOne(const Slot& slot) {
@@ -276,11 +319,7 @@ bool Epoch::TakeStored(uint32_t index, Place* place) {
   if (read_ahead_ != nullptr) {
     served_[index] = store.Contains(index, wanted);
     if (!served_[index]) return false;
-    place->index = index;
-    place->from = Place::From::kReading;
-    place->wanted = {next_ticket_++, index, wanted};
-    to_read_.push_back(place->wanted);
-    ++num_reading_;
+    WillRead(index, wanted, /*position=*/std::nullopt, place);
     return true;
   }
   Generation found;
@@ -307,25 +346,47 @@ void Epoch::StartReads() {
 
 bool Epoch::Read(Place* place) {
   StartReads();
+  const uint32_t index = *place->index;
+  const bool in_transit = place->wanted.position.has_value();
   Generation found;
   bool hit;
   {
     Stopwatch wait(&counters_->store_wait_nanos);
-    hit = read_ahead_->Get(place->wanted, &place->sample, &found);
+    hit = read_ahead_->Get(place->wanted, &place->sample, &found,
+                           &place->from_others);
   }
-  hit = hit && (Exact() || shared_->generations.Use(*place->index, found));
+  if (hit && in_transit) {
+    hit = shared_->generations.UseOnce(index, found);
+  } else if (hit && !Exact()) {
+    hit = shared_->generations.Use(index, found);
+  }
   absl::MutexLock lock(&mu_);
   --num_reading_;
+  num_transit_reading_ -= in_transit;
   changed_.SignalAll();
-  // It stays marked as served, so that a stream does not yield it as well.
-  if (!hit) deferred_.push_back(*place->index);
-  return hit;
+  if (hit) return true;
+  if (in_transit && next_position_ < schedule_->num_samples() &&
+      (random_access_ || index >= stream_position_)) {
+    served_[index] = false;
+    transit_->GiveBack(index);
+    ++num_places_again_;
+  } else {
+    // It stays marked as served, so that a stream does not yield it as well.
+    deferred_.push_back(index);
+  }
+  return false;
 }
 
 bool Epoch::HandedOut(std::optional<uint32_t> index) {
   absl::MutexLock lock(&mu_);
   ++num_handed_out_;
+  if (shared_ != nullptr && num_handed_out_ % 64 == 0) {
+    shared_->job->NoteHandedOut(num_handed_out_);
+  }
   if (index.has_value()) NoteYielded(*index);
+  if (shared_ != nullptr && num_handed_out_ % kNotedAtOnce == 0) {
+    shared_->job->NoteHandedOut(num_handed_out_);
+  }
   return schedule_.has_value() && num_handed_out_ == schedule_->num_samples();
 }
 
@@ -353,7 +414,8 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
     if (OrderIsWalked()) {
       return absl::OutOfRangeError("No more samples to prepare.");
     }
-    if (taken_bytes_ > kMostTakenBytes || num_reading_ > kMostReading) {
+    if (taken_bytes_ > kMostTakenBytes || num_reading_ > kMostReading ||
+        num_transit_reading_ > kMostTransitReading) {
       if (AskingAhead::OnThisThread()) {
         return absl::UnavailableError("Too much was taken ahead.");
       }
@@ -361,7 +423,7 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
       continue;
     }
     const size_t before = decided_.size();
-    DecideOne(At(next_position_++));
+    DecideNext();
     WantReads();
     if (decided_.size() == before) continue;
     Place& ahead = decided_.back();
@@ -395,6 +457,7 @@ Epoch::Advance Epoch::AdvanceStream() {
     if (!requested_[index] && !served_[index] && !OrderIsWalked() &&
         !IsStored(index) && !ClaimedByOther(index)) {
       Ask(index);
+      num_unkept_ahead_ += Unkept(index);
     }
     if (requested_[index]) {
       advance.wanted = true;

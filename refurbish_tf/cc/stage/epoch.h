@@ -26,7 +26,9 @@
 #include "refurbish_tf/cc/schedule/schedule.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
+#include "refurbish_tf/cc/stage/transit_order.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
+#include "refurbish_tf/cc/store/transit/transit_ring.h"
 
 namespace refurbish_tf {
 
@@ -34,8 +36,10 @@ namespace refurbish_tf {
 struct EpochCounters : Counters {
   Count fresh{this, "fresh"};
   Count cached{this, "cached"};
+  Count from_others{this, "from_others"};
   Count evicted{this, "evicted"};
   Count absent{this, "absent"};
+  Count from_others{this, "from_others"};
   Count bytes{this, "bytes"};
   Count fresh_wait_nanos{this, "fresh_wait_nanos"};
   Count store_wait_nanos{this, "store_wait_nanos"};
@@ -54,6 +58,7 @@ struct Place {
   Sample sample;
   WantedSample wanted;  // Of `kReading`.
   int64_t bytes = 0;  // Counted as taken ahead.
+  bool from_others = false;  // Another process prepared it.
   bool absent = false;     // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
 };
@@ -75,10 +80,14 @@ struct Place {
 // its own order.
 //
 // Some samples are deferred to the end of the order: one that was in the store
-// when the stream passed over it and is gone; on a shared store, one that
-// another job is preparing, as it is most likely in the store by then; one
+// when the stream passed over it and is gone; on a shared store, one to keep
+// that another job is preparing, as it is most likely in the store by then; one
 // whose record on disk is gone or damaged. The source is read again for those
 // that are still not stored.
+//
+// At a place whose sample is not kept, while other jobs are at work on the
+// store, comes another one that is not kept, by the rule of `TransitOrder`.
+// Each of them still comes once.
 //
 // In memory, a sample leaves the store at its last use: memory falls to
 // N·(1 - 1/r) samples, and `map` may work in place.
@@ -90,12 +99,14 @@ class Epoch {
   // `schedule` is empty while the number of samples is unknown: then every
   // sample is prepared, in the order in which they come. `owner` keeps alive
   // what `schedule` refers to, and is null if every sample is prepared.
-  // `random_access`: whether the source has it. `alive` tells the stage that
-  // the epoch still exists.
+  // `random_access`: whether the source has it. `ring`: what other jobs and
+  // this one hand each other, or null. `alive` tells the stage that the epoch
+  // still exists.
   Epoch(uint64_t number, uint64_t seed, std::optional<EpochSchedule> schedule,
         std::shared_ptr<const Schedule> owner, bool random_access,
         std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
-        std::shared_ptr<EpochCounters> counters, std::shared_ptr<void> alive);
+        const TransitRing* ring, std::shared_ptr<EpochCounters> counters,
+        std::shared_ptr<void> alive);
 
   // Continues where a checkpoint was saved. To be called before anything else.
   // What was not yielded keeps its place in the order if that is still to come.
@@ -116,6 +127,8 @@ class Epoch {
   Generation PreparedGeneration(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
   // Whether to keep the prepared sample: to use it again, or for other jobs.
   bool ToKeep(uint32_t index) const;
+  // Whether to put it into the ring, for other jobs, as it is not kept.
+  bool ToShare(uint32_t index) const;
   // Whether the schedule was known when the epoch began. Otherwise every sample
   // is prepared.
   bool scheduled() const { return owner_ != nullptr; }
@@ -193,8 +206,29 @@ class Epoch {
   // disk busy.
   void Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Decides the next place of the order.
+  void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds no place if the sample is deferred.
   void DecideOne(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The place of a sample that is not kept, while there is a ring.
+  void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool TakeInTransit(Place* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether it is of those that may be in transit, ...
+  bool Unkept(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return transit_.has_value() && !schedule_->Kept(index);
+  }
+  // ... and has not come yet, nor been asked for.
+  bool NeedsUnkept(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return Unkept(index) && !requested_[index] && !served_[index];
+  }
+  // Claims such a sample and decides its generation. False if another job is
+  // preparing it, unless `also_claimed`.
+  bool BeginUnkept(uint32_t index, bool also_claimed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Notes a place to be read.
+  void WillRead(uint32_t index, GenerationRange wanted,
+                std::optional<uint64_t> position, Place* place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes the sample from the store, or notes that it is to be read.
   bool TakeStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -205,8 +239,11 @@ class Epoch {
   }
   // Whether another job is about to put the sample into the store.
   bool ClaimedByOther(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Marks the sample as wanted from the source.
+  // Marks the sample as wanted from the source, in the generation that is to be
+  // prepared.
   void Ask(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteGeneration(uint32_t index, Generation generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Slot At(uint32_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return resumed_ ? rest_[position - first_position_]
                     : schedule_->At(position);
@@ -220,6 +257,8 @@ class Epoch {
   const bool random_access_;
   const std::shared_ptr<SampleStore> store_;
   const std::shared_ptr<SharedUse> shared_;  // Null on a store of our own.
+  const TransitRing* const ring_;
+  const uint64_t number_begun_;  // `num_begun` when it began.
   const std::shared_ptr<EpochCounters> counters_;
   const std::shared_ptr<void> alive_;
   // Null if reading takes no time: for a store in memory.
@@ -248,6 +287,7 @@ class Epoch {
   // Reads to be noted together, and how many have not ended.
   std::vector<WantedSample> to_read_ ABSL_GUARDED_BY(mu_);
   int64_t num_reading_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_transit_reading_ ABSL_GUARDED_BY(mu_) = 0;  // Of these.
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   // By sample: whether it is wanted from the source.
   std::vector<bool> requested_ ABSL_GUARDED_BY(mu_);
@@ -264,6 +304,14 @@ class Epoch {
   int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
   bool arrivals_ended_ ABSL_GUARDED_BY(mu_) = false;
+  // Null if every sample is kept, or none can be handed to others.
+  std::optional<TransitOrder> transit_ ABSL_GUARDED_BY(mu_);
+  // How many samples in transit were gone when they were to be read: so many
+  // places are to be decided again.
+  uint32_t num_places_again_ ABSL_GUARDED_BY(mu_) = 0;
+  // Stream: how many samples that are not kept it has asked for before their
+  // places were decided.
+  uint32_t num_unkept_ahead_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
   // Deferred, and still not in the store at the end of the order: the source is
   // read again for these. Then how many of them have no place yet.

@@ -48,6 +48,10 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
           ", but must be at least 0 and below ", kMaxEpochs);
     }
   }
+  if (saved.ring_head < 0) {
+    return DamagedCheckpoint("refurbish", "its ring_head is ", saved.ring_head,
+                             ", but must be at least 0");
+  }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
       (saved.num_samples <= 0 ||
        saved.num_samples > MostSamples())) {

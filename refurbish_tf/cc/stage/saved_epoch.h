@@ -3,9 +3,11 @@
 // seeds. `RefurbishIterator` adds a format version and whether it has ended. It
 // holds nothing that is under way or in the store: the source is read again.
 // `Stage::Restore` checks it (`CheckSaved`) before it changes anything;
-// `Epoch::Resume` walks the rest of the order. After a restore on a shared store a job uses nothing newer than
-// its schedule wants until it is back where it was (`SharedUse::exact_before`),
-// so that it yields what it had yielded before.
+// `Epoch::Resume` walks the rest of the order. After a restore on a shared
+// store a job uses nothing newer than its schedule wants until it is back where
+// it was (`SharedUse::exact_before`), so that it yields what it had yielded
+// before. Of what is in transit there it takes nothing that was put before
+// `ring_head`, as it may have used that.
 #ifndef REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 #define REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 
@@ -41,6 +43,10 @@ struct SavedEpoch {
   bool scheduled = false;
   int64_t num_kept = 0;  // With a schedule only.
   uint64_t origin = 0;   // Likewise.
+  // Of a store on disk its id, and one after the last position of its ring that
+  // the job may have used. 0 elsewhere.
+  int64_t store_id = 0;
+  int64_t ring_head = 0;
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.

@@ -24,6 +24,21 @@ bool UsedGenerations::Use(uint32_t index, Generation used) {
   return true;
 }
 
+Generation UsedGenerations::NextUnused(uint32_t index) const {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size() || uses_[index].count == 0) return 0;
+  return uses_[index].generation + 1;
+}
+
+bool UsedGenerations::UseOnce(uint32_t index, Generation used) {
+  absl::MutexLock lock(&mu_);
+  if (index >= uses_.size()) uses_.resize(index + 1);
+  Uses& uses = uses_[index];
+  if (uses.count > 0 && used <= uses.generation) return false;
+  uses = {used, most_uses_};
+  return true;
+}
+
 void UsedGenerations::Clear() {
   absl::MutexLock lock(&mu_);
   uses_.clear();

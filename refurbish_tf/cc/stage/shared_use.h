@@ -34,6 +34,12 @@ class UsedGenerations {
       ABSL_LOCKS_EXCLUDED(mu_);
   // Counts a use. False if that generation was used up or passed meanwhile.
   bool Use(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // The same for a sample that is not kept, of which each generation is used
+  // once: the least that may be used; a use.
+  Generation NextUnused(uint32_t index) const ABSL_LOCKS_EXCLUDED(mu_);
+  bool UseOnce(uint32_t index, Generation used) ABSL_LOCKS_EXCLUDED(mu_);
+
   // Forgets all uses.
   void Clear() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -56,6 +62,12 @@ struct SharedUse {
   // After a restore: before this epoch only what the schedule wants is used,
   // and nothing newer, so that what was yielded before is yielded again.
   std::atomic<uint64_t> exact_before{0};
+  // Likewise nothing in transit is taken from before this position: the job may
+  // have used it.
+  std::atomic<uint64_t> take_from{0};
+  // How many epochs were begun. Only the last one takes what is in transit: the
+  // generations of two at once would overtake each other.
+  std::atomic<uint64_t> num_begun{0};
 };
 
 }  // namespace refurbish_tf

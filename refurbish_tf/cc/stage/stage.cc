@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/stage/agreed_settings.h"
+#include "refurbish_tf/cc/stage/store_room.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 #include "tensorflow/core/platform/logging.h"
@@ -17,6 +18,12 @@ namespace {
 // How long the beginning and the end of an epoch wait for a process that writes
 // the settings. (Building a stage waits longer.)
 constexpr std::chrono::milliseconds kPatienceOfAStep(500);
+
+RoomOptions RoomOf(const StageOptions& options, SampleStore& store) {
+  return {options.schedule,      options.num_samples,
+          options.sample_bytes,  store.store().max_bytes(),
+          options.random_access, store.disk() != nullptr};
+}
 
 }  // namespace
 
@@ -93,13 +100,18 @@ absl::Status Stage::Configure(const StageOptions& options,
     absl::Status there = store->CheckDirectory();
     if (!there.ok()) return there;
   }
-  std::shared_ptr<const Schedule> schedule = MakeSchedule(options, max_bytes);
+  std::shared_ptr<const Schedule> schedule = MakeSchedule(options, *store);
   if (store->disk() != nullptr) {
     auto agreed =
         AgreeWithStore(*store, options.schedule, options.num_samples, shards,
                        std::move(schedule), std::chrono::minutes(1));
     if (!agreed.ok()) return agreed.status();
     schedule = *std::move(agreed);
+    std::optional<uint32_t> num_kept;
+    if (schedule != nullptr) num_kept = schedule->capacity();
+    absl::Status planned = store->disk()->PlanTransit(
+        TransitBytes(RoomOf(options, *store), num_kept), options.sample_bytes);
+    if (!planned.ok()) return planned;
   }
   absl::MutexLock lock(&mu_);
   // By another thread meanwhile.
@@ -113,18 +125,22 @@ absl::Status Stage::Configure(const StageOptions& options,
 }
 
 std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
-                                                    int64_t max_bytes) {
-  const bool limited = max_bytes != kUnlimited;
-  if (options.num_samples == kUnknownSamples ||
-      (limited && options.sample_bytes < 0)) {
-    return nullptr;
-  }
-  uint32_t capacity = options.num_samples;
-  if (limited && options.sample_bytes > 0) {
-    capacity = std::min(options.num_samples, max_bytes / options.sample_bytes);
+                                                    SampleStore& store) {
+  const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
+  if (!num_kept.has_value()) return nullptr;
+  const int64_t max_bytes = store.store().max_bytes();
+  if (store.disk() != nullptr && max_bytes != kUnlimited &&
+      options.sample_bytes > 0) {
+    // What others have agreed on stays, if it fits.
+    std::shared_ptr<const Schedule> earlier =
+        AgreedSchedule(store.disk()->settings(), options.schedule);
+    if (earlier != nullptr && earlier->num_samples() == options.num_samples &&
+        earlier->capacity() <= max_bytes / options.sample_bytes) {
+      return earlier;
+    }
   }
   return std::make_shared<Schedule>(options.schedule, options.num_samples,
-                                    capacity);
+                                    *num_kept);
 }
 
 std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
@@ -244,6 +260,7 @@ void Stage::CountBytes() const {
 Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
   if (shared_ != nullptr) {
     shared_->job->BeginEpoch(number);
+    ++shared_->num_begun;
     if (schedule_ != nullptr) {
       store_->disk()->records().SetRanks([schedule = schedule_](uint64_t index) {
         return index < schedule->num_samples() ? schedule->Rank(index)
@@ -276,10 +293,16 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   if (parts.shared != nullptr && order.has_value()) {
     parts.store->disk()->MakeRoomFor(order->num_samples());
   }
+  const TransitRing* ring = nullptr;
+  if (parts.shared != nullptr && parts.schedule != nullptr &&
+      parts.schedule->capacity() < parts.schedule->num_samples() &&
+      parts.options.schedule.shuffle == Shuffle::kCacheAware) {
+    ring = parts.store->disk()->transit();
+  }
   return std::make_shared<Epoch>(
       parts.number, parts.options.schedule.seed, std::move(order),
       std::move(parts.schedule), parts.options.random_access,
-      std::move(parts.store), std::move(parts.shared),
+      std::move(parts.store), std::move(parts.shared), ring,
       std::move(parts.counters), std::move(parts.alive));
 }
 
@@ -388,6 +411,8 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
         store.Remove(index);
         store.Put(index, generation, sample);
       }
+    } else if (epoch.ToShare(index)) {
+      sample_store->PutInTransit(index, generation, sample);
     }
   } else if (schedule != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
@@ -430,8 +455,15 @@ NamedNumbers Stage::Describe() const {
   const ScheduleOptions& schedule = options_.schedule;
   const int64_t num_kept =
       schedule_ == nullptr ? kUnknownSamples : schedule_->capacity();
+  int64_t num_in_transit = 0;
+  if (store_->disk() != nullptr && store_->disk()->transit() != nullptr) {
+    num_in_transit = options_.sample_bytes < 0
+                         ? kUnknownSamples
+                         : store_->disk()->transit()->slots();
+  }
   return {{"num_samples", options_.num_samples},
           {"num_kept", num_kept},
+          {"num_in_transit", num_in_transit},
           {"random_access", options_.random_access},
           {"seed", static_cast<int64_t>(schedule.seed)},
           {"order_seed", static_cast<int64_t>(schedule.order_seed.value_or(0))},

@@ -137,7 +137,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null while the schedule cannot be known.
   static std::shared_ptr<const Schedule> MakeSchedule(
-      const StageOptions& options, int64_t max_bytes);
+      const StageOptions& options, SampleStore& store);
   // Does nothing if there is one.
   void TakeSchedule(std::shared_ptr<const Schedule> schedule)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/stage/stage.h"
+#include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
 
@@ -15,6 +16,12 @@ SavedEpoch Stage::Save() const {
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
   saved.reuse_factor = options_.schedule.reuse_factor;
   saved.next_epoch = next_epoch_;
+  if (store_ != nullptr && store_->disk() != nullptr) {
+    saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
+    // What was handed out was put before, so it lies before the head.
+    const TransitRing* const ring = store_->disk()->transit();
+    if (ring != nullptr) saved.ring_head = static_cast<int64_t>(ring->head());
+  }
   if (schedule_ != nullptr) {
     saved.scheduled = true;
     saved.num_samples = schedule_->num_samples();
@@ -60,7 +67,7 @@ void Stage::TakeSeeds(const SavedEpoch& saved) {
   options_.schedule.order_seed = order_seed;
   store_->store().Clear();
   fitting_.Clear();
-  schedule_ = MakeSchedule(options_, store_->store().max_bytes());
+  schedule_ = MakeSchedule(options_, *store_);
 }
 
 absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
@@ -112,6 +119,10 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
       shared_->exact_before =
           std::max<uint64_t>(shared_->exact_before, next_epoch_);
       shared_->generations.Clear();
+      // In another store there is nothing that the job has used.
+      const auto id =
+          static_cast<int64_t>(store_->disk()->records().store_id());
+      shared_->take_from = saved.store_id == id ? saved.ring_head : 0;
     }
     next_epoch_ = saved.next_epoch;
     end_error_ = absl::OkStatus();

@@ -113,8 +113,9 @@ class CacheStore {
     // Begins the queued reads. To be called with no lock held.
     virtual void Start() = 0;
     // As the store's `Get`, once for each wanted sample, in any order.
+    // `*foreign`: whether another process has written it, if that is known.
     virtual bool Get(const WantedSample& wanted, Sample* sample,
-                     Generation* found) = 0;
+                     Generation* found, bool* foreign) = 0;
   };
   // Null if a read takes no I/O. The store must outlive it.
   virtual std::unique_ptr<ReadAhead> MakeReadAhead() { return nullptr; }

@@ -129,6 +129,10 @@ MUTANTS = [
            JPEG),
     Mutant("a scale with fewer pixels than the result has", "refurbish_tf/cc/image/jpeg.cc", "{4, 4}, {2, 2}}", "{4, 3}, {2, 2}}",
            JPEG),
+    Mutant("a PNG that cannot be decoded is told of in TensorFlow's words alone",
+           "refurbish_tf/cc/kernels/image/decoding_ops.cc", "DecodeOther(ctx, &decoded); !status.ok()) {\n",
+           "DecodeOther(ctx, &decoded); !status.ok()) {\n      return status;\n",
+           "tests/test_decoding.py::TestBadFiles::test_damaged_others"),
     Mutant("a JPEG file may declare any size", "refurbish_tf/cc/kernels/image/decoding_ops.cc", "1 << 29", "int64_t{1} << 62",
            "tests/test_decoding.py::TestBadFiles::test_a_huge_declared_size_is_refused_at_once"),
 ]

@@ -17,7 +17,7 @@ MUTANTS = [
            "if (bytes > max_bytes_ - stats_.bytes) return", "if (stats_.bytes > max_bytes_) return",
            "tests/test_guarantees.py::test_max_bytes_of_samples_of_different_size"),
     Mutant("the limit on disk is not looked at before writing", BUFFER,
-           "    if (max_bytes_ != kUnlimited &&\n", "    if (max_bytes_ == 0 &&\n", DISK),
+           "    if (max_bytes != kUnlimited &&\n", "    if (max_bytes == 0 &&\n", DISK),
     Mutant("an older generation replaces a newer one in memory", "refurbish_tf/cc/store/memory_store.h",
            "      if (entry.generation() > generation) return PutResult::kNewerKept;\n", "", MEMORY),
     Mutant("an older generation replaces a newer one on disk", STORE,

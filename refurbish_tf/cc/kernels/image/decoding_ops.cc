@@ -1,12 +1,13 @@
-// The ops of `decode_and_crop` and `decode`.
+// The op of `decode_and_crop` and `decode`.
 //
 // JPEG files are decoded here: only the window that is wanted, at one of
 // libjpeg's scales where it has many more pixels than the result (jpeg.h), and
-// then resized. Files of other formats come decoded by TensorFlow's op, for
-// which `OtherImageFile` gives it one pixel in place of a JPEG file: control
-// flow would cost more than that.
+// then resized. Files of other formats are decoded whole by the kernel of
+// TensorFlow's `DecodeImage`, which is called here: as an op before this one it
+// would decode JPEG files, too, and its errors would not say what to do.
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/jpeg.h"
 #include "refurbish_tf/cc/image/layer.h"
@@ -24,6 +26,7 @@
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/node_def_builder.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/lib/jpeg/jpeg_mem.h"
@@ -37,10 +40,12 @@ bool IsJpeg(absl::string_view file) {
   return absl::StartsWith(file, "\xff\xd8\xff");
 }
 
-// Of the other formats that `image_folder` lists.
-bool IsOtherImage(absl::string_view file) {
-  return absl::StartsWith(file, "\x89PNG\r\n\x1a\n") ||
-         absl::StartsWith(file, "GIF8") || absl::StartsWith(file, "BM");
+// Of the others that `image_folder` lists; empty if it is none.
+absl::string_view OtherFormat(absl::string_view file) {
+  if (absl::StartsWith(file, "\x89PNG\r\n\x1a\n")) return "PNG";
+  if (absl::StartsWith(file, "GIF8")) return "GIF";
+  if (absl::StartsWith(file, "BM")) return "BMP";
+  return "";
 }
 
 absl::Status FileOf(const Tensor& tensor, absl::string_view* file) {
@@ -53,30 +58,6 @@ absl::Status FileOf(const Tensor& tensor, absl::string_view* file) {
   return absl::OkStatus();
 }
 
-class OtherImageFileOp : public OpKernel {
- public:
-  explicit OtherImageFileOp(OpKernelConstruction* ctx)
-      : OpKernel(ctx), one_pixel_(DT_STRING, TensorShape({})) {
-    // A BMP file: the headers have 54 bytes, and a row fills 4.
-    std::string file(58, '\0');
-    file.replace(0, 2, "BM");
-    file[10] = 54;                       // Where the pixels begin.
-    file[14] = 40;                       // The size of the second header.
-    file[18] = file[22] = file[26] = 1;  // Width, height, planes.
-    file[28] = 24;                       // Bits.
-    one_pixel_.scalar<tstring>()() = file;
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    absl::string_view file;
-    OP_REQUIRES_OK(ctx, FileOf(ctx->input(0), &file));
-    ctx->set_output(0, IsOtherImage(file) ? ctx->input(0) : one_pixel_);
-  }
-
- private:
-  Tensor one_pixel_;
-};
-
 class DecodeAndCropOp : public OpKernel {
  public:
   explicit DecodeAndCropOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
@@ -88,13 +69,25 @@ class DecodeAndCropOp : public OpKernel {
                      layer().kind == LayerKind::kResize),
                 absl::InvalidArgumentError(
                     "`layers` must be one random resized crop, or a resize."));
+    NodeDef node;
+    OP_REQUIRES_OK(ctx, tensorflow::NodeDefBuilder("decode", "DecodeImage")
+                            .Input("contents", 0, DT_STRING)
+                            .Attr("channels", kNumColors)
+                            .Attr("dtype", tensorflow::DT_UINT8)
+                            .Attr("expand_animations", false)
+                            .Finalize(&node));
+    absl::Status status;
+    others_ = tensorflow::CreateOpKernel(tensorflow::DEVICE_CPU, ctx->device(),
+                                         ctx->device()->GetAllocator({}), node,
+                                         ctx->graph_def_version(), &status);
+    OP_REQUIRES_OK(ctx, status);
   }
 
   void Compute(OpKernelContext* ctx) override {
     absl::string_view file;
     OP_REQUIRES_OK(ctx, FileOf(ctx->input(0), &file));
     std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(2), &seed));
+    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(run_->num_draws());
     Draw(*run_, *seed, draws.data());
     try {
@@ -173,7 +166,8 @@ class DecodeAndCropOp : public OpKernel {
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
                            const int32_t* draws) const {
-    if (!IsOtherImage(file)) {
+    const absl::string_view format = OtherFormat(file);
+    if (format.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "file of ", whose(), " must be a JPEG, PNG, GIF or BMP file, got ",
           file.size(), " bytes that begin with '",
@@ -181,7 +175,15 @@ class DecodeAndCropOp : public OpKernel {
           "'. Leave out what is no image, and decode other formats by a "
           "function of your own."));
     }
-    const Tensor& decoded = ctx->input(1);
+    Tensor decoded;
+    if (absl::Status status = DecodeOther(ctx, &decoded); !status.ok()) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat("file of ", whose(), " must be a whole ", format,
+                       " file, got one of ", file.size(),
+                       " bytes that TensorFlow cannot decode (",
+                       status.message(), "). Leave it out, or mend it."));
+    }
     if (decoded.dims() != 3 || decoded.dim_size(2) != kNumColors ||
         decoded.NumElements() == 0) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -209,6 +211,21 @@ class DecodeAndCropOp : public OpKernel {
     return absl::OkStatus();
   }
 
+  absl::Status DecodeOther(OpKernelContext* ctx, Tensor* decoded) const {
+    Tensor file = ctx->input(0);
+    const tensorflow::TensorValue input(&file);
+    const tensorflow::AllocatorAttributes attributes;
+    OpKernelContext::Params params;
+    params.op_kernel = others_.get();
+    params.device = ctx->device();
+    params.inputs = absl::MakeConstSpan(&input, 1);
+    params.output_attr_array = &attributes;
+    OpKernelContext called(&params);
+    others_->Compute(&called);
+    if (called.status().ok()) *decoded = *called.mutable_output(0);
+    return called.status();
+  }
+
   absl::Status Resize(OpKernelContext* ctx, const uint8_t* image, int64_t width,
                       const Box& box, const ResizeWindow& window) const {
     Tensor* output;
@@ -222,10 +239,9 @@ class DecodeAndCropOp : public OpKernel {
 
   std::optional<LayerRun> run_;
   bool resizes_ = false;
+  std::unique_ptr<OpKernel> others_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>OtherImageFile").Device(DEVICE_CPU),
-                        OtherImageFileOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>DecodeAndCrop").Device(DEVICE_CPU),
                         DecodeAndCropOp);
 

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +20,6 @@
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
-#include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -47,18 +45,27 @@ void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
 }
 
 // Calls work(begin, end) for parts of a batch, on the device's threads if that
-// pays. `bytes` are those of an image.
-void ForEachImage(OpKernelContext* ctx, int64_t batch_size, int64_t bytes,
+// pays. `bytes` are those of an image. Returns whether memory was lacking.
+bool ForEachImage(OpKernelContext* ctx, int64_t batch_size, int64_t bytes,
                   const std::function<void(int64_t, int64_t)>& work) {
+  std::atomic<bool> lacks_memory{false};
+  const auto part = [&](int64_t begin, int64_t end) {
+    try {
+      work(begin, end);
+    } catch (const std::bad_alloc&) {
+      lacks_memory = true;
+    }
+  };
   if (batch_size == 1 || bytes * batch_size < 2 * kBytesForAThread) {
-    work(0, batch_size);
-    return;
+    part(0, batch_size);
+    return lacks_memory;
   }
   const auto* const workers = ctx->device()->tensorflow_cpu_worker_threads();
   // `Shard` makes shards of a cost of at least 10,000.
   tensorflow::Shard(workers->num_threads, workers->workers, batch_size,
                     std::max<int64_t>(1, bytes * 10000 / kBytesForAThread),
-                    work);
+                    part);
+  return lacks_memory;
 }
 
 class SeedAtOp : public OpKernel {
@@ -145,12 +152,6 @@ class ImageOp : public OpKernel {
  protected:
   const LayerRun& run() const { return *run_; }
 
-  // Whether the layers accept the image.
-  bool Passes(const Tensor& image) const {
-    return run_->CheckChannels(image.dim_size(2)).ok() &&
-           run_->SizeBehind({image.dim_size(0), image.dim_size(1)}).ok();
-  }
-
   static absl::Status CheckRank(const Tensor& images) {
     if (images.dims() == 3 || images.dims() == 4) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -172,6 +173,10 @@ class ImageOp : public OpKernel {
     OP_REQUIRES_OK(ctx, run_->CheckChannels(channels));
     const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
+    if (batch_size == 1 && run_->ChangesNothing(draws_of(0))) {
+      ctx->set_output(0, images);
+      return;
+    }
     Tensor* output;
     if (made->height == size.height && made->width == size.width) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
@@ -186,23 +191,17 @@ class ImageOp : public OpKernel {
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t from_bytes = images.TotalBytes() / batch_size;
     const int64_t to_bytes = output->TotalBytes() / batch_size;
-    // An image between two layers may be larger than the first and the last
-    // one.
-    std::atomic<bool> lacks_memory{false};
     const auto paint = [&](int64_t begin, int64_t end) {
-      try {
-        Painter painter(*run_, size, channels, BestKernels());
-        for (int64_t image = begin; image < end; ++image) {
-          painter.Paint(from + image * from_bytes, draws_of(image),
-                        to + image * to_bytes);
-        }
-      } catch (const std::bad_alloc&) {
-        lacks_memory = true;
+      Painter painter(*run_, size, channels, BestKernels());
+      for (int64_t image = begin; image < end; ++image) {
+        painter.Paint(from + image * from_bytes, draws_of(image),
+                      to + image * to_bytes);
       }
     };
-    ForEachImage(ctx, batch_size, from_bytes + to_bytes, paint);
+    // An image between two layers may be larger than the first and the last
+    // one.
     OP_REQUIRES(
-        ctx, !lacks_memory,
+        ctx, !ForEachImage(ctx, batch_size, from_bytes + to_bytes, paint),
         absl::ResourceExhaustedError(
             "Out of memory for an image between two layers. Pass smaller "
             "images, or smaller sizes to the layers."));
@@ -271,10 +270,6 @@ class LayersOp : public ImageOp {
     if (images.dims() == 3) {
       Draws draws(run().num_draws());
       Draw(run(), *seed, draws.data());
-      if (Passes(images) && run().ChangesNothing(draws.data())) {
-        ctx->set_output(0, images);
-        return;
-      }
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
       return;
     }
@@ -360,63 +355,15 @@ class MaskOp : public OpKernel {
         reinterpret_cast<const uint8_t*>(masks.tensor_data().data());
     auto* const to = reinterpret_cast<uint8_t*>(
         const_cast<char*>(output->tensor_data().data()));
-    std::atomic<bool> lacks_memory{false};
     const auto move = [&](int64_t begin, int64_t end) {
-      try {
-        for (int64_t i = begin; i < end; ++i) {
-          MaskPlaces(*run_, size, drawn + i * run_->num_draws(), BestKernels())
-              .Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
-        }
-      } catch (const std::bad_alloc&) {
-        lacks_memory = true;
+      for (int64_t i = begin; i < end; ++i) {
+        MaskPlaces(*run_, size, drawn + i * run_->num_draws(), BestKernels())
+            .Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
       }
     };
-    ForEachImage(ctx, count, from_bytes + to_bytes, move);
-    OP_REQUIRES(ctx, !lacks_memory,
+    OP_REQUIRES(ctx, !ForEachImage(ctx, count, from_bytes + to_bytes, move),
                 absl::ResourceExhaustedError(
                     "Out of memory for a mask. Pass smaller ones."));
-  }
-
- private:
-  std::optional<LayerRun> run_;
-};
-
-// The box that a random resized crop takes from an image of a given size.
-class ResizedCropBoxOp : public OpKernel {
- public:
-  explicit ResizedCropBoxOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
-    OP_REQUIRES(ctx,
-                run_->layers().size() == 1 &&
-                    run_->layers()[0].kind == LayerKind::kRandomResizedCrop,
-                absl::InvalidArgumentError(
-                    "`layers` must be one random resized crop."));
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    const Tensor& shape = ctx->input(0);
-    OP_REQUIRES(ctx, shape.dims() == 1 && shape.dim_size(0) == 3,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "`shape` must be [height, width, channels], got a tensor of "
-                    "shape ", shape.shape().DebugString(), ".")));
-    const ImageSize size = {shape.vec<int32_t>()(0), shape.vec<int32_t>()(1)};
-    OP_REQUIRES(
-        ctx, size.height > 0 && size.width > 0,
-        absl::InvalidArgumentError(absl::StrCat(
-            "`shape` must have a height and a width of at least 1, got ",
-            size.height, " x ", size.width, ".")));
-    std::optional<ImageSeed> seed;
-    OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
-    std::vector<int32_t> draws(run_->num_draws());
-    Draw(*run_, *seed, draws.data());
-    const Box box = ResizedCropBox(run_->layers()[0], draws.data(), size);
-    Tensor* output;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({4}), &output));
-    auto values = output->vec<int32_t>();
-    values(0) = box.y;
-    values(1) = box.x;
-    values(2) = box.height;
-    values(3) = box.width;
   }
 
  private:
@@ -433,8 +380,6 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageLayers").Device(DEVICE_CPU),
                         LayersOp);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageMask").Device(DEVICE_CPU),
                         MaskOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ResizedCropBox").Device(DEVICE_CPU),
-                        ResizedCropBoxOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
@@ -213,6 +214,21 @@ absl::Status VerifyStore(OpKernelContext* ctx, SampleStore& store) {
   return absl::OkStatus();
 }
 
+absl::Status LivingJobs(OpKernelContext* ctx, SampleStore& store) {
+  TF_RETURN_IF_ERROR(CheckOnDisk(store));
+  absl::StatusOr<std::vector<SharedState::LivingJob>> jobs =
+      store.disk()->state().LivingJobs();
+  TF_RETURN_IF_ERROR(jobs.status());
+  std::vector<NamedNumbers> rows;
+  for (const SharedState::LivingJob& job : *jobs) {
+    rows.push_back({{"process", job.process},
+                    {"epoch", static_cast<int64_t>(job.epoch)},
+                    {"handed_out", static_cast<int64_t>(job.handed_out)}});
+  }
+  SetNamedRows(ctx, rows);
+  return absl::OkStatus();
+}
+
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU),
                         FunctionOp<MakeHandle>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU),
@@ -232,6 +248,8 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU),
                         StoreOp<ClearStore>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU),
                         StoreOp<StoreStats>);
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreJobs").Device(DEVICE_CPU),
+                        StoreOp<LivingJobs>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -11,7 +11,7 @@ namespace refurbish_tf {
 namespace {
 
 // Raised when older packages cannot read what is saved now.
-constexpr int64_t kCheckpointVersion = 2;
+constexpr int64_t kCheckpointVersion = 3;
 constexpr char kVersion[] = "version";
 
 // Calls `field(key, &value)` for all else that a checkpoint holds.
@@ -28,6 +28,8 @@ absl::Status ForEachField(SavedEpoch* saved, bool* ended, const Field& field) {
   TF_RETURN_IF_ERROR(field("scheduled", &saved->scheduled));
   TF_RETURN_IF_ERROR(field("num_kept", &saved->num_kept));
   TF_RETURN_IF_ERROR(field("origin", &saved->origin));
+  TF_RETURN_IF_ERROR(field("store_id", &saved->store_id));
+  TF_RETURN_IF_ERROR(field("ring_head", &saved->ring_head));
   TF_RETURN_IF_ERROR(field("yielded", &saved->yielded));
   return field("yielded_since", &saved->yielded_since);
 }
@@ -135,6 +137,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (!sample.status.ok()) return sample.status;
   ++(sample.fresh ? counters.fresh : counters.cached);
   if (sample.place.absent) ++counters.absent;
+  if (sample.place.from_others) ++counters.from_others;
   *out_tensors = std::move(sample.tensors);
   // Now, and not when the end is asked for: a consumer that knows the number of
   // elements, as Keras does, never asks.
@@ -175,6 +178,8 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
     saved.order_seed = stage.order_seed;
     saved.reuse_factor = stage.reuse_factor;
     saved.next_epoch = stage.next_epoch;
+    saved.store_id = stage.store_id;
+    saved.ring_head = stage.ring_head;
   }
   const auto write = [&](const char* key, const auto* value) {
     if constexpr (std::is_integral_v<std::decay_t<decltype(*value)>>) {

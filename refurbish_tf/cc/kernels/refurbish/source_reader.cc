@@ -34,8 +34,8 @@ absl::Status SourceReader::Begin(IteratorContext* ctx) {
   if (epoch_->random_access()) {
     // Made once: copying a context takes as long as reading a small element.
     IteratorContext::Params mapped(ctx);
-    mapped.index_mapper = [epoch = epoch_, first = num_lost_](size_t n) {
-      return epoch->Request(first + n);
+    mapped.index_mapper = [epoch = epoch_](size_t n) {
+      return epoch->Request(n);
     };
     mapped_.emplace(std::move(mapped));
   }
@@ -47,7 +47,6 @@ absl::Status SourceReader::BeginAnew(IteratorContext* ctx) {
   input_.reset();
   // Also after an error of the old one, so that it comes once.
   epoch_->ReadAnew();
-  num_lost_ = 0;
   buffer_.clear();
   buffer_bytes_ = 0;
   stream_ended_ = false;
@@ -69,11 +68,15 @@ absl::Status SourceReader::ReadToEnd(IteratorContext* ctx) {
 absl::Status SourceReader::Read(IteratorContext* ctx,
                                 std::vector<Tensor>* tensors,
                                 std::optional<uint32_t>* index) {
-  absl::Status status = input_ == nullptr ? Begin(ctx) : absl::OkStatus();
-  if (!status.ok()) {
-    ++num_lost_;
-    index->reset();
-    return status;
+  absl::Status status;
+  if (input_ == nullptr) {
+    status = failed_.ok() ? Begin(ctx) : failed_;
+    if (!status.ok()) {
+      // Not tried again: a later claim would get the sample of this one.
+      if (epoch_->random_access()) failed_ = status;
+      index->reset();
+      return status;
+    }
   }
   if (!epoch_->random_access()) return ReadShuffled(ctx, tensors, index);
   // Claims, requests and reads come in the same order, so this is `*index`.

@@ -92,16 +92,14 @@ class SourceReader {
   std::optional<IteratorContext> mapped_;
   // Null until a sample has to be prepared.
   std::unique_ptr<IteratorBase> input_;
-  // Samples that were claimed before the source could be opened: their errors
-  // have been handed out, so they are not requested again.
-  size_t num_lost_ = 0;
   std::vector<Element> buffer_;
   int64_t buffer_bytes_ = 0;
   bool stream_ended_ = false;
   // Of the stream's next element, and of the sample that was read last.
   bool position_known_ = true;
   bool index_known_ = true;
-  // The error of a stream that ended too early or too late.
+  // The error of a stream that ended too early or too late, or of a source with
+  // random access that cannot be opened.
   absl::Status failed_;
 };
 

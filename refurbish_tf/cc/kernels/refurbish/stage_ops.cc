@@ -56,17 +56,17 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
 }
 
 // What `Stage::Save` returns, as numbers.
-constexpr int64_t kStateSize = 7;
+constexpr int64_t kStateSize = 9;
 
 absl::Status SaveState(OpKernelContext* ctx) {
   const std::shared_ptr<Stage> stage = FindStage(ctx);
   if (stage == nullptr) return NoStage();
   const SavedEpoch saved = stage->Save();
-  ctx->set_output(
-      0, Vector({saved.seed, saved.order_seed,
-                 static_cast<int64_t>(saved.next_epoch), saved.scheduled,
-                 saved.num_samples, saved.num_kept,
-                 static_cast<int64_t>(saved.origin)}));
+  ctx->set_output(0, Vector({saved.seed, saved.order_seed,
+                             static_cast<int64_t>(saved.next_epoch),
+                             saved.scheduled, saved.num_samples, saved.num_kept,
+                             static_cast<int64_t>(saved.origin), saved.store_id,
+                             saved.ring_head}));
   ctx->set_output(1, Tensor(saved.reuse_factor));
   return absl::OkStatus();
 }
@@ -96,6 +96,8 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   saved.num_samples = values(4);
   saved.num_kept = values(5);
   saved.origin = values(6);
+  saved.store_id = values(7);
+  saved.ring_head = values(8);
   saved.reuse_factor = reuse_factor.scalar<double>()();
   return stage->Restore(saved).status();
 }

@@ -23,9 +23,17 @@ constexpr char kIndexFile[] = "index";
 constexpr char kClaimsFile[] = "claims";
 constexpr char kStateFile[] = "state";
 
+// The bytes of a payload.
+size_t BytesOf(const iovec* parts, int num_parts) {
+  size_t bytes = 0;
+  for (int i = 0; i < num_parts; ++i) bytes += parts[i].iov_len;
+  return bytes;
+}
+
 bool IsOwnName(const std::string& name) {
   return name == kLockFile || name == kIndexFile || name == kClaimsFile ||
-         name == kStateFile || name == SettingsFile::kName ||
+         name == kStateFile || name == TransitRing::kWordsFile ||
+         name == TransitRing::kRecordsFile || name == SettingsFile::kName ||
          SettingsFile::IsTemporaryName(name) || Segments::IsSegmentName(name);
 }
 
@@ -198,6 +206,7 @@ DiskStore::~DiskStore() {
   if (writer_ == nullptr || !writer_->buffer().IsForked()) return;
   // The threads that their destructors would join are the parent's.
   writer_.release();
+  ring_.release();
   records_.release();
 }
 
@@ -238,12 +247,14 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   }
   // A process that died may have left the counts wrong.
   if (alone) records_->Recount();
+  ring_ = std::make_unique<TransitRing>(&directory, &records_->state());
   writer_ = std::make_unique<Writer>(
-      &directory, records_.get(), claims_.get(),
+      &directory, records_.get(), claims_.get(), ring_.get(),
       Writer::Options{max_bytes_, options.small_segment, options.large_segment,
                       options.write_buffer,
                       std::chrono::milliseconds(options.write_delay_ms),
                       std::chrono::milliseconds(options.look_after_ms)});
+  LimitKept();
   return writer_->Start();
 }
 
@@ -276,12 +287,13 @@ void DiskStore::MakeRoomFor(uint64_t num_samples) {
 }
 
 bool DiskStore::Get(uint64_t index, GenerationRange wanted,
-                    RecordBuffer* record) {
+                    RecordBuffer* record, bool* foreign) {
   if (writer_->buffer().Get(index, wanted, record)) {
     ++records_->counts().hits;
+    *foreign = false;
     return true;
   }
-  if (records_->Get(index, wanted, record)) return true;
+  if (records_->Get(index, wanted, record, foreign)) return true;
   ++records_->counts().misses;
   return false;
 }
@@ -305,19 +317,8 @@ Generation DiskStore::StoredGeneration(uint64_t index) const {
 
 PutResult DiskStore::Put(uint64_t index, Generation generation,
                          const iovec* parts, int num_parts) {
-  size_t payload = 0;
-  for (int i = 0; i < num_parts; ++i) payload += parts[i].iov_len;
-  const size_t record_size = sizeof(RecordHeader) + payload;
-  if (index >= Index::kMaxSamples || generation == kNoGeneration ||
-      record_size > kMaxRecord) {
-    refused_warning_.Say(
-        directory(),
-        absl::StrCat("sample ", index, " of ", payload,
-                     " bytes cannot be kept: its index must be below ",
-                     Index::kMaxSamples, " and its record at most ", kMaxRecord,
-                     " bytes. Such samples are prepared afresh each time."));
-    return PutResult::kFailed;
-  }
+  const size_t payload = BytesOf(parts, num_parts);
+  if (!CanStore(index, generation, payload)) return PutResult::kFailed;
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
     if (stored > generation) return PutResult::kNewerKept;
@@ -329,8 +330,37 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
     writer_->WriteFailed(reserved, 1);
     return PutResult::kFailed;
   }
-  RecordBuffer record(RecordSpace(record_size));
+  RecordBuffer record =
+      MakeRecord(index, generation, parts, num_parts, payload);
   if (record.data() == nullptr) return PutResult::kFailed;
+  const PutResult result = writer_->buffer().Put(
+      index, generation, sizeof(RecordHeader) + payload, std::move(record));
+  // What it was to replace is of an older generation.
+  if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
+  return result;
+}
+
+bool DiskStore::CanStore(uint64_t index, Generation generation,
+                         size_t payload) {
+  if (index < Index::kMaxSamples && generation != kNoGeneration &&
+      payload <= kMaxRecord - sizeof(RecordHeader)) {
+    return true;
+  }
+  refused_warning_.Say(
+      directory(),
+      absl::StrCat("sample ", index, " of ", payload,
+                   " bytes cannot be kept: its index must be below ",
+                   Index::kMaxSamples, " and its record at most ", kMaxRecord,
+                   " bytes. Such samples are prepared afresh each time."));
+  return false;
+}
+
+RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
+                                   const iovec* parts, int num_parts,
+                                   size_t payload) {
+  const size_t record_size = sizeof(RecordHeader) + payload;
+  RecordBuffer record(RecordSpace(record_size));
+  if (record.data() == nullptr) return record;
   uint32_t crc = 0;
   char* to = record.data() + sizeof(RecordHeader);
   for (int i = 0; i < num_parts; ++i) {
@@ -343,22 +373,50 @@ PutResult DiskStore::Put(uint64_t index, Generation generation,
                                                generation, payload, crc);
   std::memcpy(record.data(), &header, sizeof(header));
   std::memset(to, 0, record.size() - record_size);
-  const PutResult result = writer_->buffer().Put(index, generation, record_size,
-                                                 std::move(record));
-  // What it was to replace is of an older generation.
-  if (result == PutResult::kNoRoom) Remove(index, /*evict=*/true);
-  return result;
+  return record;
 }
 
-absl::Status DiskStore::PlanTransit(int64_t /*bytes*/, int64_t /*record_bytes*/) {
-  return absl::OkStatus();
+absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
+  // What is kept by an earlier agreement stays.
+  if (max_bytes_ != kUnlimited) {
+    bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
+  }
+  if (bytes <= 0) return absl::OkStatus();
+  absl::Status planned = ring_->Plan(bytes, record_bytes);
+  LimitKept();
+  if (Places::IsFull(planned) || absl::IsUnavailable(planned)) {
+    no_ring_warning_.Say(
+        directory(), absl::StrCat(planned.message(),
+                                  ". So this job takes no samples from others "
+                                  "that are not kept, nor gives them any."));
+    return absl::OkStatus();
+  }
+  return planned;
 }
 
-TransitRing* DiskStore::transit() { return nullptr; }
+void DiskStore::LimitKept() {
+  if (max_bytes_ == kUnlimited) return;
+  writer_->buffer().Limit(
+      std::max(max_bytes_ - ring_->bytes(),
+               std::min(max_bytes_, records_->state().bytes())));
+}
 
-PutResult DiskStore::PutInTransit(uint64_t /*index*/, Generation /*generation*/,
-                                  const iovec* /*parts*/, int /*num_parts*/) {
-  return PutResult::kNoRoom;
+PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
+                                  const iovec* parts, int num_parts) {
+  TransitPuts& puts = writer_->transit();
+  const size_t payload = BytesOf(parts, num_parts);
+  if (writer_->buffer().IsForked() || !CanStore(index, generation, payload)) {
+    puts.Release(index, generation);
+    return PutResult::kFailed;
+  }
+  return puts.Put(
+      index, generation, RecordSpace(sizeof(RecordHeader) + payload),
+      [&] { return MakeRecord(index, generation, parts, num_parts, payload); });
+}
+
+void DiskStore::Flush() {
+  writer_->buffer().Flush();
+  if (!writer_->buffer().IsForked()) writer_->transit().Flush();
 }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
@@ -375,6 +433,7 @@ bool DiskStore::Remove(uint64_t index, bool evict) {
 
 void DiskStore::Clear() {
   writer_->buffer().DropAll();
+  ring_->Clear();
   Flush();  // None of it is written any more.
   records_->index().ForEach([this](uint64_t index, uint64_t) {
     records_->Remove(index, /*evict=*/false);
@@ -416,11 +475,13 @@ DiskStore::Counts DiskStore::Stats() const {
   Counts counts;
   counts.store = StoreStats();
   const Segments::Usage usage = segments_.TotalUsage();
-  counts.disk_bytes = usage.disk_bytes;
+  counts.ring_bytes = ring_->DiskBytes();
+  counts.disk_bytes = usage.disk_bytes + counts.ring_bytes;
   counts.segments = usage.segments;
   counts.compactions = writer_->compaction().emptied();
   counts.bytes_moved = writer_->compaction().bytes_moved();
   counts.failed_writes = writer_->failed_writes();
+  counts.transit_bytes_put = writer_->transit().bytes_put();
   const Records::Counts& of_records = records_->counts();
   counts.bytes_put = of_records.bytes_put;
   counts.corrupt = of_records.corrupt;

@@ -64,6 +64,8 @@ struct DiskStoreOptions {
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
 //   small-N, large-N   records (Segments).
+//   ring      a word for each slot of the ring of samples in transit, and
+//   transit   their records (TransitRing); only if a ring is planned.
 //   lock      all processes that have the store open hold it shared, one that
 //             makes it exclusively; single bytes: the owners of segments.
 //
@@ -76,10 +78,10 @@ struct DiskStoreOptions {
 // torn, corrupt, of another sample or of an earlier store counts as absent.
 //
 // A large sample has no file of its own: to open and close it would cost two
-// more system calls a read, and a punched hole frees its space as exactly. There
-// is no compression: LZ4 shrinks augmented photographs to 0.7, but decompressing
-// (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes more CPU time than the read, and
-// CPU time is what is scarce.
+// more system calls a read, and a punched hole frees its space as exactly.
+// There is no compression: LZ4 shrinks augmented photographs to 0.7, but
+// decompressing (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes more CPU time than
+// the read, and CPU time is what is scarce.
 //
 // Thread-safe. No lock is held over I/O, and only opening the store and adding
 // settings wait for another process. A child made by fork() may get what is
@@ -91,11 +93,13 @@ class DiskStore {
  public:
   struct Counts {
     CacheStoreStats store;     // Live entries and bytes of all processes.
-    int64_t disk_bytes = 0;    // Of all segments.
+    int64_t disk_bytes = 0;    // Of all segments and the ring.
     int64_t segments = 0;
     int64_t compactions = 0;   // Segments emptied by this process.
     int64_t bytes_put = 0;     // By this process, ...
     int64_t bytes_moved = 0;   // ... and moved in compactions.
+    int64_t transit_bytes_put = 0;  // Into the ring, by this process.
+    int64_t ring_bytes = 0;
     int64_t corrupt = 0;       // Records that failed their check.
     int64_t foreign_hits = 0;  // On records that others have written.
     int64_t failed_writes = 0;
@@ -142,7 +146,7 @@ class DiskStore {
   // store, once it knows; what another one has said before stays. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes);
   // Null if nothing is in transit.
-  TransitRing* transit();
+  TransitRing* transit() { return ring_->IsOpen() ? ring_.get() : nullptr; }
   // Puts a sample that is not kept into the ring, for other processes. Does no
   // I/O and never waits: kNoRoom if too much is still to be written. Releases
   // its claim when it is there or given up.
@@ -150,7 +154,13 @@ class DiskStore {
                          const iovec* parts, int num_parts);
 
   // As those of CacheStore.
-  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
+  // `*foreign`: whether another process has written it.
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
+           bool* foreign);
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) {
+    bool foreign;
+    return Get(index, wanted, record, &foreign);
+  }
   bool Contains(uint64_t index, GenerationRange wanted);
   Generation StoredGeneration(uint64_t index) const;
   // `parts` are the payload. A stored record is in memory at first, and is lost
@@ -172,7 +182,7 @@ class DiskStore {
   void Discard(uint64_t index, Generation generation);
 
   // Writes what is still in memory, for other processes to see.
-  void Flush() { writer_->buffer().Flush(); }
+  void Flush();
 
   // Deletes or empties segments, as the writer does from time to time.
   void Compact() { writer_->Compact(/*all=*/false); }
@@ -194,6 +204,14 @@ class DiskStore {
   // open.
   absl::Status OpenFiles(DiskStoreOptions options, bool alone);
 
+  // Whether there can be a record of a payload of so many bytes. Else says so,
+  // once.
+  bool CanStore(uint64_t index, Generation generation, size_t payload);
+  RecordBuffer MakeRecord(uint64_t index, Generation generation,
+                          const iovec* parts, int num_parts, size_t payload);
+  // Leaves the room of the ring to it.
+  void LimitKept();
+
   const int64_t max_bytes_;
   const int reads_in_flight_;
   const std::unique_ptr<Directory> directory_;
@@ -201,7 +219,9 @@ class DiskStore {
   Segments segments_;
   std::unique_ptr<Index> claims_;
   std::unique_ptr<Records> records_;
+  std::unique_ptr<TransitRing> ring_;
   Warning refused_warning_;
+  Warning no_ring_warning_;
 
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);

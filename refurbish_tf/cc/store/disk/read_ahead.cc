@@ -79,10 +79,7 @@ std::vector<DiskReadAhead::Entry*> DiskReadAhead::TakeWanted() {
     wanted_.pop_front();
     if (found == entries_.end()) continue;
     Entry* const entry = found->second.get();
-    entry->word = store_->records().Locate(entry->wanted.index,
-                                           entry->wanted.generations);
-    entry->read.size = DecodeLocation(entry->word).size;
-    if (entry->word == 0 || bytes_ > kMostBytes) {
+    if (!Locate(entry) || bytes_ > kMostBytes) {
       entries_.erase(found);
       continue;
     }
@@ -93,16 +90,33 @@ std::vector<DiskReadAhead::Entry*> DiskReadAhead::TakeWanted() {
   return batch;
 }
 
-bool DiskReadAhead::Open(Entry* entry) {
+bool DiskReadAhead::Locate(Entry* entry) const {
+  const WantedSample& wanted = entry->wanted;
+  if (wanted.position.has_value()) {
+    if (store_->transit() == nullptr) return false;
+    const TransitRing::Entry there = store_->transit()->At(*wanted.position);
+    entry->read.offset = there.offset;
+    entry->read.size = there.size;
+    return there.state == TransitRing::Entry::State::kThere &&
+           there.index == wanted.index;
+  }
+  entry->word = store_->records().Locate(wanted.index, wanted.generations);
   const Location location = DecodeLocation(entry->word);
+  entry->read.offset = location.offset;
+  entry->read.size = location.size;
+  return entry->word != 0;
+}
+
+bool DiskReadAhead::Open(Entry* entry) {
   absl::StatusOr<std::shared_ptr<File>> file =
-      store_->records().segments().OpenToRead(location, /*anew=*/false,
-                                              &entry->foreign);
-  entry->buffer = RecordBuffer(location.size);
+      entry->wanted.position.has_value()
+          ? store_->transit()->records()
+          : store_->records().segments().OpenToRead(
+                DecodeLocation(entry->word), /*anew=*/false, &entry->foreign);
+  entry->buffer = RecordBuffer(entry->read.size);
   if (!file.ok() || entry->buffer.data() == nullptr) return false;
   entry->file = *std::move(file);
   entry->read.fd = entry->file->fd();
-  entry->read.offset = location.offset;
   entry->read.data = entry->buffer.data();
   return true;
 }
@@ -115,7 +129,30 @@ std::unique_ptr<DiskReadAhead::Entry> DiskReadAhead::Remove(
   return entry;
 }
 
-bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
+bool DiskReadAhead::GetInTransit(const WantedSample& wanted,
+                                 std::unique_ptr<Entry> entry,
+                                 RecordBuffer* record) {
+  Records& records = store_->records();
+  if (entry == nullptr) {
+    entry = std::make_unique<Entry>();
+    entry->wanted = wanted;
+    if (!Locate(entry.get()) || !Open(entry.get())) return false;
+    Read* const read = &entry->read;
+    records.read_queue().Start(&read, 1);
+  }
+  const int64_t bytes = records.read_queue().Wait(&entry->read);
+  // A miss if another record has taken its place since, or is taking it.
+  const bool hit =
+      bytes >= 0 &&
+      entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
+      wanted.generations.Contains(entry->buffer.header().generation) &&
+      store_->transit()->Holds(*wanted.position);
+  if (hit) *record = std::move(entry->buffer);
+  return hit;
+}
+
+bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
+                        bool* foreign) {
   Records& records = store_->records();
   std::unique_ptr<Entry> entry;
   {
@@ -133,8 +170,15 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
       if (entry->state == State::kWanted) entry = nullptr;
     }
   }
+  if (wanted.position.has_value()) {
+    *foreign = true;
+    const bool hit = GetInTransit(wanted, std::move(entry), record);
+    ++(hit ? records.counts().hits : records.counts().misses);
+    records.counts().foreign_hits += hit;
+    return hit;
+  }
   if (entry == nullptr) {
-    return store_->Get(wanted.index, wanted.generations, record);
+    return store_->Get(wanted.index, wanted.generations, record, foreign);
   }
   const int64_t bytes = records.read_queue().Wait(&entry->read);
   // A miss if the record has been removed since.
@@ -142,10 +186,13 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record) {
       bytes >= 0 && records.index().Load(wanted.index) == entry->word &&
       entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
       wanted.generations.Contains(entry->buffer.header().generation);
-  if (!hit) return store_->Get(wanted.index, wanted.generations, record);
+  if (!hit) {
+    return store_->Get(wanted.index, wanted.generations, record, foreign);
+  }
+  *foreign = entry->foreign;
   *record = std::move(entry->buffer);
   ++records.counts().hits;
-  records.counts().foreign_hits += entry->foreign;
+  records.counts().foreign_hits += *foreign;
   return true;
 }
 

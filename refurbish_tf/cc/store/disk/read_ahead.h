@@ -40,9 +40,13 @@ class DiskReadAhead {
   // copies from the page cache: to be called with no lock held.
   void Start() ABSL_LOCKS_EXCLUDED(mu_);
   // As `DiskStore::Get`, once for each wanted sample, in any order. If its read
-  // has not begun, reads it now.
-  bool Get(const WantedSample& wanted, RecordBuffer* record)
+  // has not begun, reads it now. Of a sample in transit a miss is final.
+  bool Get(const WantedSample& wanted, RecordBuffer* record, bool* foreign)
       ABSL_LOCKS_EXCLUDED(mu_);
+  bool Get(const WantedSample& wanted, RecordBuffer* record) {
+    bool foreign;
+    return Get(wanted, record, &foreign);
+  }
 
  private:
   enum class State { kWanted, kStarting, kStarted };
@@ -50,7 +54,7 @@ class DiskReadAhead {
     WantedSample wanted;
     State state = State::kWanted;  // Guarded by `mu_`.
     // While it is starting, only the thread that starts it looks at the rest.
-    uint64_t word = 0;
+    uint64_t word = 0;  // In the index.
     bool foreign = false;
     std::shared_ptr<File> file;
     RecordBuffer buffer;
@@ -60,6 +64,10 @@ class DiskReadAhead {
 
   // Takes the next few queued samples that can be read.
   std::vector<Entry*> TakeWanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Finds where the record of an entry is. False if it is not there.
+  bool Locate(Entry* entry) const;
+  bool GetInTransit(const WantedSample& wanted, std::unique_ptr<Entry> entry,
+                    RecordBuffer* record);
   // Opens the file of an entry. False if it cannot be read.
   bool Open(Entry* entry);
   std::unique_ptr<Entry> Remove(Entries::iterator position)

@@ -33,17 +33,17 @@ uint64_t Records::Locate(uint64_t index, GenerationRange wanted) const {
   return word != 0 && MayBeWanted(TagOfWord(word), wanted) ? word : 0;
 }
 
-bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record) {
+bool Records::Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
+                  bool* foreign) {
   uint64_t word = Locate(index, wanted);
   for (int attempt = 0; word != 0 && attempt < kReadAttempts; ++attempt) {
-    bool foreign;
     const ReadResult result =
-        Read(index, word, /*anew=*/attempt > 0, record, &foreign);
+        Read(index, word, /*anew=*/attempt > 0, record, foreign);
     if (result == ReadResult::kNotNow) return false;
     if (result == ReadResult::kRight) {
       if (wanted.Contains(record->header().generation)) {
         ++counts_.hits;
-        counts_.foreign_hits += foreign;
+        counts_.foreign_hits += *foreign;
         return true;
       }
       // So old that its tag looks like a newer one's: nobody wants it.

@@ -66,7 +66,9 @@ class Records {
   uint64_t Locate(uint64_t index, GenerationRange wanted) const;
 
   // As CacheStore's, for what is on the disk. Counts hits, but no misses.
-  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record);
+  // `*foreign`: whether another process has written it.
+  bool Get(uint64_t index, GenerationRange wanted, RecordBuffer* record,
+           bool* foreign);
 
   enum class ReadResult {
     kRight,

@@ -70,6 +70,34 @@ int64_t SharedState::epochs() const {
   return CheckedValue(contents_->next_epoch.load());
 }
 
+uint64_t SharedState::ring_head() const {
+  return CheckedValue(contents_->ring_head.load());
+}
+
+uint64_t SharedState::ring_geometry() const {
+  return CheckedValue(contents_->ring_geometry.load());
+}
+
+bool SharedState::ExchangeRingHead(uint64_t* expected, uint64_t desired) {
+  return Exchange(&contents_->ring_head, expected, desired);
+}
+
+bool SharedState::ExchangeRingGeometry(uint64_t* expected, uint64_t desired) {
+  return Exchange(&contents_->ring_geometry, expected, desired);
+}
+
+bool SharedState::Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
+                           uint64_t desired) {
+  uint64_t old = word->load();
+  directory_->env().BeforeSharedWrite();
+  if (CheckedValue(old) == *expected &&
+      word->compare_exchange_strong(old, WithChecksum(desired))) {
+    return true;
+  }
+  *expected = CheckedValue(old);
+  return false;
+}
+
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
   // Opened once more: locks belong to an open file description.
@@ -184,6 +212,7 @@ std::optional<Generation> SharedState::Job::ClaimNext(uint64_t sample,
     next = after <= least + kMostAhead && after < kNoGeneration
                ? std::max<Generation>(after, least)
                : least;
+    state_->directory_->env().BeforeSharedWrite();
   } while (!claims_->CompareExchange(sample, &word, OwnClaim(next)));
   return next;
 }
@@ -192,8 +221,9 @@ void SharedState::Job::NoteBegun(uint64_t sample, Generation generation) {
   if (!claims_->Has(sample)) return;
   uint64_t word = claims_->Load(sample);
   const uint64_t own = OwnClaim(generation) | kReleased;
-  while (word >> 32 <= generation &&
-         !claims_->CompareExchange(sample, &word, own)) {
+  while (word >> 32 <= generation) {
+    state_->directory_->env().BeforeSharedWrite();
+    if (claims_->CompareExchange(sample, &word, own)) return;
   }
 }
 
@@ -233,6 +263,7 @@ void SharedState::Job::TakeSlot(uint64_t begun) {
   begun_ = begun;
   if (slot_ >= 0) {
     state_->contents_->turns[slot_] = turn_;
+    state_->contents_->processes[slot_] = getpid();
     state_->contents_->jobs[slot_] = WithChecksum(begun);
   }
 }

@@ -122,6 +122,15 @@ class SharedState {
   // This object must outlive the job, and so must `claims`, which all jobs share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
+  // Of the ring of samples in transit (TransitRing): its head, and its geometry
+  // as a number; 0 if it was not set or is damaged.
+  uint64_t ring_head() const;
+  uint64_t ring_geometry() const;
+  // Sets it to `desired`, below 2^48, if it is `*expected`; else sets
+  // `*expected` to what it is.
+  bool ExchangeRingHead(uint64_t* expected, uint64_t desired);
+  bool ExchangeRingGeometry(uint64_t* expected, uint64_t desired);
+
   // The generation of a sample is in the ring, or will never be: whoever has
   // claimed it prepares it no more.
   static void Release(Index* claims, uint64_t sample, Generation generation);
@@ -157,6 +166,9 @@ class SharedState {
     // For people to see: of each job its process, and what it has handed out.
     std::atomic<int64_t> processes[kSlots];
     std::atomic<uint64_t> handed_out[kSlots];
+    // Each with a checksum.
+    std::atomic<uint64_t> ring_head;
+    std::atomic<uint64_t> ring_geometry;
   };
   static_assert(std::atomic<uint64_t>::is_always_lock_free, "");
 
@@ -166,6 +178,10 @@ class SharedState {
         name_(std::move(name)),
         file_(std::move(file)),
         contents_(reinterpret_cast<Contents*>(file_->Find(0))) {}
+
+  // As `ExchangeRingHead`.
+  bool Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
+                uint64_t desired);
 
   // Whether a job has the slot. `file` is this file, opened once more.
   bool IsAlive(const File& file, int slot) const;

@@ -47,6 +47,9 @@ class StoreEnv {
   virtual void Unlock(int fd, uint64_t byte);
   // A monotonic clock.
   virtual uint64_t Seconds();
+  // Called before each write to memory that processes share, on the way of a
+  // sample in transit and of its claim: where tests stop or kill a process.
+  virtual void BeforeSharedWrite() {}
 };
 
 // Extends a file that was opened with O_APPEND to at least `size` bytes by

@@ -32,8 +32,9 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
       if (stored > generation) return PutResult::kNewerKept;
     }
     const int64_t replaced = ReplacedSpace(index);
-    if (max_bytes_ != kUnlimited &&
-        records_->state().bytes() + new_bytes_ - replaced + space > max_bytes_) {
+    const int64_t max_bytes = max_bytes_;
+    if (max_bytes != kUnlimited &&
+        records_->state().bytes() + new_bytes_ - replaced + space > max_bytes) {
       return PutResult::kNoRoom;
     }
     auto entry = std::make_unique<Entry>();

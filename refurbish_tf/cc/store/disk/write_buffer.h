@@ -1,6 +1,7 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
 #define REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -72,6 +73,14 @@ class WriteBuffer {
   bool Drop(uint64_t index) ABSL_LOCKS_EXCLUDED(mu_);
   void DropAll() ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Lowers the limit on what is kept. What is stored already stays.
+  void Limit(int64_t max_bytes) {
+    int64_t old = max_bytes_;
+    while (max_bytes < old &&
+           !max_bytes_.compare_exchange_weak(old, max_bytes)) {
+    }
+  }
+
   // Live entries and bytes, on the disk and in memory.
   std::pair<int64_t, int64_t> Live() const ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -110,7 +119,7 @@ class WriteBuffer {
   void Forget(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Records* const records_;
-  const int64_t max_bytes_;
+  std::atomic<int64_t> max_bytes_;
   const size_t enough_;
   const std::chrono::milliseconds delay_;
   const std::function<void()> wake_;

@@ -16,17 +16,20 @@ using Clock = std::chrono::steady_clock;
 }  // namespace
 
 Writer::Writer(const Directory* directory, Records* records, Index* claims,
-               const Options& options)
+               TransitRing* ring, const Options& options)
     : directory_(directory),
       records_(records),
       claims_(claims),
+      ring_(ring),
       write_buffer_(options.write_buffer),
       look_after_(options.look_after),
       places_(records, &directory->env(), options.small_segment,
               options.large_segment),
       compaction_(records, &places_),
       buffer_(records, options.max_bytes, options.write_buffer,
-              options.write_delay, [this] { Wake(); }) {}
+              options.write_delay, [this] { Wake(); }),
+      transit_(ring, claims, &directory->env(), options.write_buffer,
+               options.write_delay, [this] { Wake(); }) {}
 
 absl::Status Writer::Start() {
   try {
@@ -76,7 +79,7 @@ bool Writer::Await(Clock::time_point until) {
   while (!stopping_ && asked_ == answered_) {
     woken_ = false;
     lock.unlock();
-    const Clock::time_point due = std::min(buffer_.DueAt(), until);
+    const Clock::time_point due = std::min(DueAt(), until);
     const bool now = due <= Clock::now() || compaction_.IsDue();
     lock.lock();
     if (now) break;
@@ -94,6 +97,7 @@ void Writer::Run() {
     stopping_ = true;
   }
   buffer_.Close();
+  transit_.Close();
   compacted_.notify_all();
 }
 
@@ -101,7 +105,7 @@ void Writer::WriteUntilTheEnd() {
   Clock::time_point look_at = Clock::now() + look_after_;
   while (Await(look_at)) {
     MendFiles();
-    if (buffer_.DueAt() <= Clock::now()) WriteBatch();
+    if (DueAt() <= Clock::now()) WriteBatch();
     uint64_t asked, answered;
     bool all;
     {
@@ -135,8 +139,7 @@ void Writer::RunCompaction() {
     // What is put meanwhile is written, too, but half as fast as records are
     // moved: otherwise the run might not end.
     const int64_t moved = compaction_.bytes_moved();
-    if (moved - written_at >= 2 * batch_bytes &&
-        buffer_.DueAt() <= Clock::now()) {
+    if (moved - written_at >= 2 * batch_bytes && DueAt() <= Clock::now()) {
       const int64_t before = records_->counts().bytes_put;
       WriteBatch();
       batch_bytes = records_->counts().bytes_put - before;
@@ -147,6 +150,12 @@ void Writer::RunCompaction() {
 }
 
 void Writer::WriteBatch() {
+  WriteBatchOfKept();
+  const auto [num_failed, failed] = transit_.WriteBatch();
+  if (num_failed > 0) WriteFailed(failed, num_failed);
+}
+
+void Writer::WriteBatchOfKept() {
   const WriteBuffer::Batch& batch = buffer_.TakeBatch();
   if (batch.empty()) return;
   places_.TryToAppend();
@@ -256,11 +265,15 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
 void Writer::MendFiles() {
   Index& index = records_->index();
   SharedState& state = records_->state();
-  if (!index.WasCut() && !state.WasCut() && !claims_->WasCut()) return;
+  if (!index.WasCut() && !state.WasCut() && !claims_->WasCut() &&
+      !ring_->WasCut()) {
+    return;
+  }
   const int64_t before = state.entries();
   absl::Status mended = index.Mend();
   if (mended.ok()) mended = state.Mend();
   if (mended.ok()) mended = claims_->Mend();
+  if (mended.ok()) mended = ring_->Mend();
   if (!mended.ok()) return WriteFailed(mended, 1);
   records_->Recount();
   SayLost(before - state.entries());

@@ -1,6 +1,7 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_WRITER_H_
 #define REFURBISH_TF_CC_STORE_DISK_WRITER_H_
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +19,8 @@
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/warning.h"
 #include "refurbish_tf/cc/store/disk/write_buffer.h"
+#include "refurbish_tf/cc/store/transit/transit_puts.h"
+#include "refurbish_tf/cc/store/transit/transit_ring.h"
 
 namespace refurbish_tf {
 
@@ -36,13 +39,14 @@ class Writer {
   };
 
   Writer(const Directory* directory, Records* records, Index* claims,
-         const Options& options);
+         TransitRing* ring, const Options& options);
   // Writes what is still in memory.
   ~Writer();
   // Starts the thread. Fails if the system has none.
   absl::Status Start();
 
   WriteBuffer& buffer() { return buffer_; }
+  TransitPuts& transit() { return transit_; }
   const Compaction& compaction() const { return compaction_; }
   int64_t failed_writes() const { return failed_writes_; }
 
@@ -66,7 +70,12 @@ class Writer {
       ABSL_LOCKS_EXCLUDED(mu_);
   bool IsStopping() const ABSL_LOCKS_EXCLUDED(mu_);
 
+  // When the next batch is due.
+  std::chrono::steady_clock::time_point DueAt() const {
+    return std::min(buffer_.DueAt(), transit_.DueAt());
+  }
   void WriteBatch();
+  void WriteBatchOfKept();
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes small records with one call. If it fails, adds them to `left`.
   void WriteTogether(const Entries& entries, uint64_t space, Entries* left);
@@ -83,11 +92,13 @@ class Writer {
   const Directory* const directory_;
   Records* const records_;
   Index* const claims_;
+  TransitRing* const ring_;
   const uint64_t write_buffer_;
   const std::chrono::milliseconds look_after_;
   Places places_;
   Compaction compaction_;
   WriteBuffer buffer_;
+  TransitPuts transit_;
   Warning lost_warning_;
   Warning failure_warning_;
   Warning gone_warning_;

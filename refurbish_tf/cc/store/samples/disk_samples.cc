@@ -27,11 +27,15 @@ class DiskSamples::SamplesAhead : public ReadAhead {
     ahead_.Want(wanted);
   }
   void Start() override { ahead_.Start(); }
-  bool Get(const WantedSample& wanted, Sample* sample,
-           Generation* found) override {
+  bool Get(const WantedSample& wanted, Sample* sample, Generation* found,
+           bool* foreign) override {
     RecordBuffer record;
-    return ahead_.Get(wanted, &record) &&
-           Decode(disk_, std::move(record), sample, found);
+    if (!ahead_.Get(wanted, &record, foreign)) return false;
+    if (!wanted.position.has_value()) {
+      return Decode(disk_, std::move(record), sample, found);
+    }
+    *found = record.header().generation;
+    return DecodeSample(std::move(record), sample);
   }
 
  private:
@@ -53,6 +57,14 @@ PutResult DiskSamples::Put(uint64_t index, Generation generation,
   if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
   return disk_->Put(index, generation, encoded.parts().data(),
                     encoded.parts().size());
+}
+
+PutResult DiskSamples::PutInTransit(uint64_t index, Generation generation,
+                                    const Sample& sample) {
+  EncodedSample encoded;
+  if (!EncodedSample::Encode(sample, &encoded).ok()) return PutResult::kFailed;
+  return disk_->PutInTransit(index, generation, encoded.parts().data(),
+                             encoded.parts().size());
 }
 
 std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {

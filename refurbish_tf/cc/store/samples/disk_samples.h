@@ -33,6 +33,8 @@ class DiskSamples : public CacheStore<Sample> {
     return disk_->StoredGeneration(index);
   }
   PutResult Put(uint64_t index, Generation generation, Sample sample) override;
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const Sample& sample);
   std::vector<uint64_t> Indices() const override { return disk_->Indices(); }
   bool Evict(uint64_t index) override { return disk_->Remove(index, true); }
   bool Remove(uint64_t index) override { return disk_->Remove(index, false); }

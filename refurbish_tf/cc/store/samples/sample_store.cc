@@ -173,6 +173,11 @@ DiskStore* SampleStore::disk() {
   return disk_samples_ == nullptr ? nullptr : &disk_samples_->disk();
 }
 
+PutResult SampleStore::PutInTransit(uint64_t index, Generation generation,
+                                    const Sample& sample) {
+  return disk_samples_->PutInTransit(index, generation, sample);
+}
+
 int64_t SampleStore::Bytes(const Sample& sample) const {
   if (disk_samples_ == nullptr) return SampleBytes(sample);
   EncodedSample encoded;

@@ -64,6 +64,9 @@ class SampleStore {
   CacheStore<Sample>& store() { return *store_; }
   // Null for a store in memory.
   DiskStore* disk();
+  // As DiskStore's; for a store on disk.
+  PutResult PutInTransit(uint64_t index, Generation generation,
+                         const Sample& sample);
 
   // The bytes that a sample counts, and that every sample of these types
   // counts, or -1 if they vary.

@@ -1,16 +1,15 @@
 #ifndef REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_RING_H_
 #define REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_RING_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
-#include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
 namespace refurbish_tf {
@@ -20,21 +19,44 @@ namespace refurbish_tf {
 //
 // A position is a number that only grows; the head is one after the last that
 // was taken. The entry of a position lies in slot `position % slots()`, where
-// that of `position + slots()` replaces it. Each slot has a word, in a file that
-// all map, and a unit of the file of records. A record takes one or more units
-// side by side, and with them as many positions; its word is in the first.
+// that of `position + slots()` replaces it. Each slot has a word, in a file
+// that all map, and a unit of the file of records. A record takes one or more
+// units side by side, and with them as many positions; its word is in the
+// first. One that would cross the end of the ring begins at the next round.
 //
 // Who puts a record advances the head, marks its word as pending, which clears
 // the one before, and later writes the record and publishes the word. So it may
 // die at any moment: a pending word stays until it is replaced. Who reads a
 // record believes it only if its checksum, its index and its generation are
-// right and its position was not taken again meanwhile.
+// right and its position was not taken again meanwhile. That alone makes it
+// safe to write in place: who was stopped before a write and goes on when the
+// ring has come round destroys a record of others, which is then a miss.
+//
+// If the state is damaged or cut the head may begin again at 0: whoever has
+// come further goes back to it.
 //
 // Thread-safe, without a lock.
 class TransitRing {
  public:
+  static constexpr char kWordsFile[] = "ring";
+  static constexpr char kRecordsFile[] = "transit";
+
+  // Both must outlive it.
+  TransitRing(const Directory* directory, SharedState* state)
+      : directory_(directory), state_(state) {}
+  ~TransitRing() { delete files_.load(); }
+
+  // Opens the files of a ring of so many bytes, and of so many for each record,
+  // or -1 if they vary: then the first one that is put decides on the unit.
+  // What another process has said before stays.
+  absl::Status Plan(int64_t bytes, int64_t record_bytes);
+  bool IsOpen() const { return files() != nullptr; }
+  // Those of all records, as agreed; or as planned here until they are.
+  int64_t bytes() const;
+  int64_t DiskBytes() const;
+
   // One after the last position that was taken.
-  uint64_t head() const;
+  uint64_t head() const { return state_->ring_head(); }
   // How many positions it has room for. 0 while that is not known: then nothing
   // was ever put.
   uint64_t slots() const;
@@ -48,10 +70,80 @@ class TransitRing {
     };
     State state = State::kGone;
     uint32_t index = 0;
-    uint32_t tag = 0;       // Of the generation: `NearestGeneration`.
-    uint64_t next = 0;      // The position behind it; above the one asked for.
+    uint32_t tag = 0;   // Of the generation: `NearestGeneration`.
+    uint64_t next = 0;  // The position behind it; above the one asked for.
+    // Of its record, in the file of records.
+    uint64_t offset = 0;
+    uint64_t size = 0;
   };
   Entry At(uint64_t position) const;
+
+  // Whether the position was taken, and not again since.
+  bool Holds(uint64_t position) const;
+
+  const std::shared_ptr<File>& records() const { return files()->records; }
+
+  // For who puts --------------------------------------------------------------
+
+  struct Place {
+    uint64_t position;
+    uint64_t geometry;
+    uint64_t offset;
+    uint64_t slot;
+    uint64_t word;  // Of the pending record.
+  };
+  // Takes positions for a record of `space` bytes, and marks it as pending.
+  // Nothing if it is too large for the ring. Does no I/O, except that with
+  // records that vary it extends the file of words, once in 65,536.
+  std::optional<Place> Take(uint32_t index, Generation generation,
+                            uint64_t space);
+  // Whether the place is still the record's own, to be written.
+  bool IsOwn(const Place& place) const {
+    return state_->ring_geometry() == place.geometry && Holds(place.position);
+  }
+  // The record was written, or could not be.
+  void Publish(const Place& place) { Replace(place, place.word | kPublished); }
+  void Drop(const Place& place) { Replace(place, 0); }
+
+  // Nothing that was put before is there any more.
+  void Clear();
+
+  // As those of MappedFile.
+  bool WasCut() const { return IsOpen() && files()->words->WasCut(); }
+  absl::Status Mend() {
+    return IsOpen() ? files()->words->Mend() : absl::OkStatus();
+  }
+
+ private:
+  static constexpr uint64_t kPublished = 1;
+
+  // How the file of records is divided, and as a number: bytes / 64 of a unit
+  // (21 bits), slots (27).
+  struct Geometry {
+    uint64_t unit;
+    uint64_t slots;
+    static Geometry Of(uint64_t number);
+    uint64_t number() const;
+    // How many side by side a record can take.
+    uint64_t MostUnits() const;
+  };
+  struct Files {
+    int64_t bytes;
+    int64_t record_bytes;
+    std::unique_ptr<Index> words;
+    std::shared_ptr<File> records;
+  };
+
+  const Files* files() const { return files_.load(std::memory_order_acquire); }
+  Geometry geometry() const { return Geometry::Of(state_->ring_geometry()); }
+  // The geometry; if none is agreed yet, for a first record of `space` bytes.
+  Geometry Agree(const Files& files, uint64_t space);
+  void Replace(const Place& place, uint64_t word);
+
+  const Directory* const directory_;
+  SharedState* const state_;
+  // Set once.
+  std::atomic<const Files*> files_{nullptr};
 };
 
 }  // namespace refurbish_tf

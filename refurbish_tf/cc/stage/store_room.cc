@@ -1,0 +1,68 @@
+#include "refurbish_tf/cc/stage/store_room.h"
+
+#include <algorithm>
+
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+namespace {
+
+// The ring has a fiftieth of all samples. It must have more than all jobs have
+// under way: room for this many if the store has eight times as much, ...
+constexpr int64_t kSamplesOfRing = 50;
+constexpr int64_t kUnderWay = 256;
+constexpr int64_t kRoomOfUnderWay = 8;
+// ... and below this it is of no use.
+constexpr int64_t kLeastInTransit = 8;
+
+// Where it is unknown how many fit, it has this part of the bytes.
+constexpr int64_t kBytesOfRing = 16;
+
+bool MayShare(const RoomOptions& options) {
+  return options.on_disk && options.max_bytes != kUnlimited &&
+         options.schedule.eviction == Eviction::kBalanced;
+}
+
+// Whether only other jobs could use what the store holds.
+bool KeepsNone(const RoomOptions& options) {
+  return MayShare(options) && options.schedule.reuse_factor == 1 &&
+         options.random_access;
+}
+
+}  // namespace
+
+std::optional<uint32_t> NumKept(const RoomOptions& options) {
+  const int64_t num_samples = options.num_samples;
+  if (num_samples < 0) return std::nullopt;
+  if (options.max_bytes == kUnlimited || options.sample_bytes == 0) {
+    return num_samples;
+  }
+  if (options.sample_bytes < 0) {
+    return KeepsNone(options) ? std::optional<uint32_t>(0) : std::nullopt;
+  }
+  const int64_t room = options.max_bytes / options.sample_bytes;
+  if (room >= num_samples) return num_samples;
+  if (KeepsNone(options)) return 0;
+  if (!MayShare(options)) return room;
+  const int64_t in_transit = std::min(
+      room, std::max((num_samples + kSamplesOfRing - 1) / kSamplesOfRing,
+                     std::min(kUnderWay, room / kRoomOfUnderWay)));
+  return in_transit < kLeastInTransit ? room : room - in_transit;
+}
+
+int64_t TransitBytes(const RoomOptions& options,
+                     std::optional<uint32_t> num_kept) {
+  if (!MayShare(options)) return 0;
+  if (num_kept.has_value() && *num_kept == options.num_samples) return 0;
+  if (KeepsNone(options) && num_kept == 0) return options.max_bytes;
+  // With r = 1 a stream keeps what fits for others.
+  if (!num_kept.has_value() || options.sample_bytes < 0) {
+    return options.schedule.reuse_factor == 1
+               ? 0
+               : options.max_bytes / kBytesOfRing;
+  }
+  const int64_t left = options.max_bytes - *num_kept * options.sample_bytes;
+  return left < kLeastInTransit * options.sample_bytes ? 0 : left;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,36 @@
+// How the room of a limited cache store is divided between the samples that are
+// kept and those in transit from one job to another.
+#ifndef REFURBISH_TF_CC_STAGE_STORE_ROOM_H_
+#define REFURBISH_TF_CC_STAGE_STORE_ROOM_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "refurbish_tf/cc/schedule/schedule.h"
+
+namespace refurbish_tf {
+
+// What the room depends on, the same for all jobs on a store.
+struct RoomOptions {
+  ScheduleOptions schedule;
+  int64_t num_samples;   // Below 0 while unknown.
+  int64_t sample_bytes;  // That one takes in the store; below 0 if they vary.
+  int64_t max_bytes;     // Of the store, or kUnlimited.
+  bool random_access;    // Of the source.
+  bool on_disk;          // Only there it is shared.
+};
+
+// How many samples are kept, if that can be known before they are prepared: all
+// if they fit. Else a fiftieth of all samples, or if that is more as many as
+// jobs may have under way, have their room in the ring. With r = 1 keeping is of
+// no use to the job itself, so all room is for others; but not those of a
+// stream, which cannot choose what it prepares.
+std::optional<uint32_t> NumKept(const RoomOptions& options);
+
+// The bytes of the ring if `num_kept` samples are kept, or if that is unknown.
+int64_t TransitBytes(const RoomOptions& options,
+                     std::optional<uint32_t> num_kept);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_STORE_ROOM_H_

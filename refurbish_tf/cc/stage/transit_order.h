@@ -1,0 +1,130 @@
+// What comes at a place of an epoch's order whose sample is not kept, while other
+// jobs are at work on the same store.
+//
+// The rule: the oldest sample in transit that the epoch still needs and of
+// whose generation the job has made no use; where there is none, the next
+// sample of the job's own order that no other job is preparing. Nobody waits,
+// and no job knows what another one needs. OneAccess (Kakaraparthi et al.,
+// HotCloud 2019) prepares for jobs in step; here each has an order and a pace of
+// its own, and they still prepare about what one would. While the job is alone
+// this is its own order.
+#ifndef REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
+#define REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/store/transit/transit_ring.h"
+
+namespace refurbish_tf {
+
+// Of one epoch. Not thread-safe.
+class TransitOrder {
+ public:
+  // Takes nothing from before position `from` of the ring. Its own order begins
+  // at place `first` of `num_places`.
+  TransitOrder(const TransitRing* ring, uint64_t from, uint32_t first,
+               uint32_t num_places)
+      : ring_(*ring),
+        from_(from),
+        cursor_(from),
+        place_(first),
+        num_places_(num_places) {}
+
+  // The oldest entry of the ring for which `usable(index, tag)`. An entry that
+  // was not usable is not looked at again in this epoch.
+  template <class Usable>
+  std::optional<uint64_t> Oldest(const Usable& usable) {
+    const uint64_t head = ring_.head();
+    // If the file was cut the head starts over.
+    if (cursor_ > head) cursor_ = std::max(head, from_);
+    // The oldest eighth may be replaced before it is read.
+    const uint64_t kept = ring_.slots() - ring_.slots() / 8;
+    const uint64_t first = head > kept ? head - kept : 0;
+    for (size_t n = pending_.size(); n > 0; --n) {
+      const uint64_t position = pending_.front();
+      pending_.pop_front();
+      if (position < first) continue;
+      const TransitRing::Entry entry = ring_.At(position);
+      if (IsUsable(entry, position, usable)) return position;
+    }
+    cursor_ = std::max(cursor_, first);
+    while (cursor_ < head) {
+      const uint64_t position = cursor_;
+      const TransitRing::Entry entry = ring_.At(position);
+      cursor_ = entry.next;
+      if (IsUsable(entry, position, usable)) return position;
+    }
+    return std::nullopt;
+  }
+
+  // The next sample of the job's own order, `at(place)`, that is `needed(index)`
+  // and that `claim(index, also_claimed)` claims. At the end of the order also
+  // what others have claimed. None only if none is needed.
+  template <class At, class Needed, class Claim>
+  std::optional<uint32_t> NextOwn(const At& at, const Needed& needed,
+                                  const Claim& claim) {
+    const auto again = [&](size_t most, bool also_claimed) {
+      std::optional<uint32_t> found;
+      for (size_t n = std::min(most, passed_over_.size()); n > 0 && !found; --n) {
+        const uint32_t index = passed_over_.front();
+        passed_over_.pop_front();
+        if (!needed(index)) continue;
+        if (claim(index, also_claimed)) {
+          found = index;
+        } else {
+          passed_over_.push_back(index);
+        }
+      }
+      return found;
+    };
+    if (const auto found = again(kMostAgain, false)) return found;
+    while (place_ < num_places_) {
+      const uint32_t index = at(place_++).index;
+      if (!needed(index)) continue;
+      if (claim(index, false)) return index;
+      passed_over_.push_back(index);
+    }
+    const auto free = again(passed_over_.size(), false);
+    return free ? free : again(passed_over_.size(), true);
+  }
+
+  // What was found in the ring was gone when it was read: it is needed again.
+  void GiveBack(uint32_t index) { passed_over_.push_front(index); }
+
+ private:
+  // How many of those that others had claimed are asked for again each time: to
+  // see whether a job lives takes a system call.
+  static constexpr size_t kMostAgain = 2;
+
+  template <class Usable>
+  bool IsUsable(const TransitRing::Entry& entry, uint64_t position,
+                const Usable& usable) {
+    // It may be there the next time.
+    if (entry.state == TransitRing::Entry::State::kPending) {
+      pending_.push_back(position);
+    }
+    return entry.state == TransitRing::Entry::State::kThere &&
+           usable(entry.index, entry.tag);
+  }
+
+  const TransitRing& ring_;
+  const uint64_t from_;
+  // Every position before it has been looked at, ...
+  uint64_t cursor_;
+  // ... and these were pending.
+  std::deque<uint64_t> pending_;
+  // Every place before it has been looked at, ...
+  uint32_t place_;
+  const uint32_t num_places_;
+  // ... and these samples were others' or are needed again.
+  std::deque<uint32_t> passed_over_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_

@@ -1,0 +1,155 @@
+#include "refurbish_tf/cc/store/transit/transit_puts.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <sys/uio.h>
+
+#include "refurbish_tf/cc/store/disk/shared_state.h"
+
+namespace refurbish_tf {
+
+using Clock = std::chrono::steady_clock;
+
+bool TransitPuts::Reserve(uint64_t space) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (closed_ || (records_ >= kLeastRecords && bytes_ + space > kMostBytes)) {
+    return false;
+  }
+  ++records_;
+  bytes_ += space;
+  return true;
+}
+
+PutResult TransitPuts::Put(uint32_t index, Generation generation,
+                           uint64_t space,
+                           const std::function<RecordBuffer()>& make) {
+  if (!ring_->IsOpen() || !Reserve(space)) {
+    Release(index, generation);
+    return PutResult::kNoRoom;
+  }
+  Entry entry{index, generation, {}, make()};
+  std::optional<TransitRing::Place> place;
+  if (entry.record.data() != nullptr) {
+    place = ring_->Take(index, generation, space);
+  }
+  if (!place.has_value()) {
+    Release(index, generation);
+    std::lock_guard<std::mutex> lock(mu_);
+    Unreserve(1, space);
+    return PutResult::kNoRoom;
+  }
+  entry.place = *place;
+  bool wake;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (filling_.empty()) filling_since_ = Clock::now();
+    const bool was_enough = filling_bytes_ >= enough_;
+    wake = filling_.empty();
+    filling_bytes_ += space;
+    wake |= !was_enough && filling_bytes_ >= enough_;
+    filling_.push_back(std::move(entry));
+    ++put_;
+  }
+  if (wake) wake_();
+  return PutResult::kStored;
+}
+
+void TransitPuts::Release(uint32_t index, Generation generation) {
+  env_->BeforeSharedWrite();
+  SharedState::Release(claims_, index, generation);
+}
+
+void TransitPuts::Flush() {
+  std::unique_lock<std::mutex> lock(mu_);
+  const uint64_t to = put_;
+  flush_to_ = to;
+  lock.unlock();
+  wake_();
+  lock.lock();
+  while (done_ < to && !closed_) written_.wait(lock);
+}
+
+Clock::time_point TransitPuts::DueAt() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (filling_.empty()) return Clock::time_point::max();
+  if (filling_bytes_ >= enough_ || flush_to_ > done_) {
+    return Clock::time_point::min();
+  }
+  return filling_since_ + delay_;
+}
+
+std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
+  Entries batch;
+  size_t bytes;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    batch.swap(filling_);
+    bytes = std::exchange(filling_bytes_, 0);
+  }
+  if (batch.empty()) return {0, absl::OkStatus()};
+  std::sort(batch.begin(), batch.end(), [](const Entry& a, const Entry& b) {
+    return a.place.offset < b.place.offset;
+  });
+  std::pair<int64_t, absl::Status> failed = {0, absl::OkStatus()};
+  const Entry* const end = batch.data() + batch.size();
+  bool together = true;
+  for (const Entry* first = batch.data(); first < end;) {
+    // Others may have been faster by a whole round.
+    if (!ring_->IsOwn(first->place)) {
+      Finish(*first++, /*written=*/false);
+      continue;
+    }
+    const Entry* next = first + 1;
+    while (together && next < end && ring_->IsOwn(next->place) &&
+           next->place.offset ==
+               next[-1].place.offset + next[-1].record.size()) {
+      ++next;
+    }
+    absl::Status written = Write(first, next);
+    if (!written.ok() && next - first > 1) {
+      // Some may fit.
+      together = false;
+      next = first + 1;
+      written = Write(first, next);
+    }
+    for (; first < next; ++first) Finish(*first, written.ok());
+    if (!written.ok()) failed = {failed.first + 1, std::move(written)};
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    done_ += batch.size();
+    Unreserve(batch.size(), bytes);
+  }
+  written_.notify_all();
+  return failed;
+}
+
+absl::Status TransitPuts::Write(const Entry* begin, const Entry* end) {
+  std::vector<iovec> parts;
+  for (const Entry* entry = begin; entry < end; ++entry) {
+    parts.push_back({entry->record.data(), entry->record.size()});
+  }
+  return env_->Write(ring_->records()->fd(), begin->place.offset,
+                     std::move(parts));
+}
+
+void TransitPuts::Finish(const Entry& entry, bool written) {
+  if (written) {
+    ring_->Publish(entry.place);
+    bytes_put_ += entry.record.size();
+  } else {
+    ring_->Drop(entry.place);
+  }
+  Release(entry.index, entry.generation);
+}
+
+void TransitPuts::Close() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    closed_ = true;
+  }
+  written_.notify_all();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,195 @@
+#include "refurbish_tf/cc/store/transit/transit_ring.h"
+
+#include <algorithm>
+
+#include <fcntl.h>
+
+#include "refurbish_tf/cc/store/disk/record.h"
+
+namespace refurbish_tf {
+namespace {
+
+// A word, from the highest bit on: tag (15 bits), index (28), units (15), lap
+// (5), published (1). The lap tells an entry from those that were in its slot
+// before, should whoever took the position have died before it was marked.
+constexpr int kLapBits = 5;
+constexpr int kUnitsBits = 15;
+constexpr int kIndexBits = 28;
+static_assert(Index::kMaxSamples == uint64_t{1} << kIndexBits, "");
+
+constexpr int kSlotsBits = 27;
+constexpr uint64_t kMostSlots = (uint64_t{1} << kSlotsBits) - 1;
+static_assert(kMostSlots < Index::kMaxSamples, "");
+static_assert(kMaxRecord / kSmallUnit < uint64_t{1} << 21, "");
+
+// A head beyond it is damaged.
+constexpr uint64_t kMostHead = uint64_t{1} << 47;
+
+// A small ring of records that vary has one in each slot.
+constexpr uint64_t kUnitsOfFirst = 4;
+constexpr uint64_t kLeastOfFirst = 8;
+
+// The share of the ring that a record can take.
+constexpr uint64_t kShares = 8;
+
+constexpr uint64_t Low(uint64_t word, int bits) {
+  return word & ((uint64_t{1} << bits) - 1);
+}
+
+uint64_t Lap(uint64_t position, uint64_t slots) {
+  return Low(position / slots, kLapBits);
+}
+
+}  // namespace
+
+TransitRing::Geometry TransitRing::Geometry::Of(uint64_t number) {
+  const Geometry geometry = {(number >> kSlotsBits) * kSmallUnit,
+                             Low(number, kSlotsBits)};
+  return geometry.unit == 0 || geometry.slots == 0 ? Geometry{0, 0} : geometry;
+}
+
+uint64_t TransitRing::Geometry::number() const {
+  return unit / kSmallUnit << kSlotsBits | slots;
+}
+
+uint64_t TransitRing::Geometry::MostUnits() const {
+  return std::clamp<uint64_t>(slots / kShares, 1, (1 << kUnitsBits) - 1);
+}
+
+absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes) {
+  if (IsOpen()) return absl::OkStatus();
+  auto files = std::make_unique<Files>();
+  files->bytes = bytes;
+  files->record_bytes = record_bytes;
+  absl::StatusOr<std::unique_ptr<Index>> words =
+      Index::Open(directory_, kWordsFile);
+  if (!words.ok()) return words.status();
+  files->words = *std::move(words);
+  absl::StatusOr<std::shared_ptr<File>> records =
+      directory_->OpenFile(kRecordsFile, O_CREAT);
+  if (!records.ok()) return records.status();
+  files->records = *std::move(records);
+  const Geometry agreed =
+      record_bytes > 0 ? Agree(*files, record_bytes) : geometry();
+  absl::Status reserved = files->words->ReserveFirst(agreed.slots);
+  if (!reserved.ok()) return reserved;
+  // Unless another thread was faster.
+  const Files* none = nullptr;
+  if (files_.compare_exchange_strong(none, files.get())) files.release();
+  return absl::OkStatus();
+}
+
+int64_t TransitRing::bytes() const {
+  const Geometry agreed = geometry();
+  if (agreed.slots > 0) return agreed.unit * agreed.slots;
+  return IsOpen() ? files()->bytes : 0;
+}
+
+int64_t TransitRing::DiskBytes() const {
+  return IsOpen() ? directory_->DiskBytes(kRecordsFile) : 0;
+}
+
+uint64_t TransitRing::slots() const { return geometry().slots; }
+
+TransitRing::Geometry TransitRing::Agree(const Files& files, uint64_t space) {
+  uint64_t number = state_->ring_geometry();
+  while (Geometry::Of(number).slots == 0) {
+    const auto bytes = static_cast<uint64_t>(files.bytes);
+    uint64_t unit = space;
+    if (files.record_bytes > 0) {
+      unit = RecordSpace(files.record_bytes);
+    } else if (bytes >= kLeastOfFirst * space) {
+      const uint64_t whole = space < kLargeRecord ? kSmallUnit : kLargeUnit;
+      const uint64_t part = kUnitsOfFirst * whole;
+      unit = (space + part - 1) / part * whole;
+    }
+    const Geometry own = {unit, std::min(bytes / unit, kMostSlots)};
+    if (own.slots == 0) return own;
+    if (state_->ExchangeRingGeometry(&number, own.number())) return own;
+  }
+  return Geometry::Of(number);
+}
+
+bool TransitRing::Holds(uint64_t position) const {
+  const uint64_t now = head();
+  return position < now && now - position <= slots();
+}
+
+TransitRing::Entry TransitRing::At(uint64_t position) const {
+  Entry entry;
+  entry.next = position + 1;
+  const Files* const files = this->files();
+  const Geometry geometry = this->geometry();
+  const uint64_t now = head();
+  if (files == nullptr || position >= now) return entry;
+  if (now - position > geometry.slots) {
+    entry.next = now - geometry.slots;
+    return entry;
+  }
+  const uint64_t slot = position % geometry.slots;
+  uint64_t word = files->words->Load(slot);
+  const bool published = word & kPublished;
+  word >>= 1;
+  const uint64_t lap = Low(word, kLapBits);
+  word >>= kLapBits;
+  const uint64_t units = Low(word, kUnitsBits);
+  word >>= kUnitsBits;
+  // Else it was never marked, or is damaged.
+  if (lap != Lap(position, geometry.slots) || units == 0 ||
+      units > geometry.MostUnits() || slot + units > geometry.slots) {
+    return entry;
+  }
+  entry.state = published ? Entry::State::kThere : Entry::State::kPending;
+  entry.index = Low(word, kIndexBits);
+  entry.tag = word >> kIndexBits;
+  entry.next = position + units;
+  entry.offset = slot * geometry.unit;
+  entry.size = units * geometry.unit;
+  return entry;
+}
+
+std::optional<TransitRing::Place> TransitRing::Take(uint32_t index,
+                                                    Generation generation,
+                                                    uint64_t space) {
+  const Files* const files = this->files();
+  const Geometry geometry = Agree(*files, space);
+  if (geometry.slots == 0) return std::nullopt;
+  const uint64_t units = (space + geometry.unit - 1) / geometry.unit;
+  if (units > geometry.MostUnits()) return std::nullopt;
+  uint64_t before = head();
+  Place place;
+  place.geometry = geometry.number();
+  do {
+    place.position = before < kMostHead ? before : 0;
+    place.slot = place.position % geometry.slots;
+    if (place.slot + units > geometry.slots) {
+      place.position += geometry.slots - place.slot;
+      place.slot = 0;
+    }
+  } while (!state_->ExchangeRingHead(&before, place.position + units));
+  place.offset = place.slot * geometry.unit;
+  place.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
+               units << 6 | Lap(place.position, geometry.slots) << 1;
+  if (!files->words->Reserve(place.slot).ok()) return std::nullopt;
+  uint64_t word = files->words->Load(place.slot);
+  do {
+    // Another one has come round meanwhile: its word stays.
+    if (!IsOwn(place)) return std::nullopt;
+    directory_->env().BeforeSharedWrite();
+  } while (!files->words->CompareExchange(place.slot, &word, place.word));
+  return place;
+}
+
+void TransitRing::Replace(const Place& place, uint64_t word) {
+  uint64_t pending = place.word;
+  directory_->env().BeforeSharedWrite();
+  files()->words->CompareExchange(place.slot, &pending, word);
+}
+
+void TransitRing::Clear() {
+  uint64_t before = head();
+  while (!state_->ExchangeRingHead(&before, before + slots())) {
+  }
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,270 @@
+"""Jobs hand each other the samples that their store does not keep: each has the guarantees of a single job.
+
+Jobs of one process take turns. How much they save is in test_sharing.py.
+"""
+import collections
+import gc
+import math
+import pathlib
+import random
+import re
+import time
+
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases, schedule
+from support.checkpoints import restore, save, take
+from support.stores import drop, new_path
+
+SEED = 5
+# What a record of this size takes in a store: its header, and three words for the sample.
+RECORD = 128
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  return tmp_path_factory.mktemp("stores")
+
+
+class Job:
+  """A stage whose samples can be checked: each has its index and the seed of its generation."""
+
+  def __init__(self, path, n, r, order_seed, max_bytes, *, random_access=True, parallel=None, **options):
+    self.n, self.r = n, r
+    self.uses = collections.Counter()
+    # A stream of known length, in the order of its elements: others would wait for what is in a shuffle buffer.
+    source = tf.data.Dataset.range(n)
+    if not random_access:
+      source = source.filter(lambda index: True).apply(tf.data.experimental.assert_cardinality(n))
+
+    def partial_fn(index, seed):
+      return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+    def final_fn(sample, seed):
+      return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+    self.dataset = source.refurbish(
+        partial_fn, final_fn, r, seed=SEED, order_seed=order_seed, num_parallel_calls=parallel, shuffle_buffer_size=1,
+        store=rtf.CacheStore(path, max_bytes=max_bytes), **options)
+
+  def epoch(self):
+    """Yields after each element, so that the others get their turn. Checks the epoch."""
+    seen, final_seeds = [], set()
+    for element in self.dataset:
+      index, *seeds = element.numpy().tolist()
+      partial_seed, final_seed = seeds[:2], tuple(seeds[2:])
+      seen.append(index)
+      final_seeds.add(final_seed)
+      assert tuple(partial_seed) in generations(index), f"wrong contents of sample {index}"
+      self.uses[index, *partial_seed] += 1
+      assert self.uses[index, *partial_seed] <= math.ceil(self.r)  # G2, for each job.
+      yield index
+    assert sorted(seen) == list(range(self.n))  # G1.
+    assert len(final_seeds) == self.n
+
+  def epochs(self, number):
+    for _ in range(number):
+      yield from self.epoch()
+
+  @property
+  def stats(self):
+    stage, = rtf.stats(self.dataset)
+    return stage.total
+
+
+_generations = {}
+
+
+def generations(index, most=80):
+  """The seeds that partial_fn may have been given for the sample."""
+  if index not in _generations:
+    _generations[index] = {
+        tuple(np.array(schedule.stateless_seed(SEED, schedule.PARTIAL_FN, generation, index), np.uint32).astype(np.int32).tolist())
+        for generation in range(most)}
+  return _generations[index]
+
+
+def written():
+  """Waits until the store's thread has written what was put: 10 ms."""
+  time.sleep(0.02)
+
+
+def run(jobs, chance, between=None):
+  """Runs generators side by side, in turns of some elements."""
+  jobs = list(jobs)
+  while jobs:
+    job = chance.choice(jobs)
+    for _ in range(chance.randrange(1, 40)):
+      if next(job, StopIteration) is StopIteration:
+        jobs.remove(job)
+        break
+    if between is not None:
+      between()
+
+
+@pytest.mark.parametrize("r", [1, 2.5])
+@pytest.mark.parametrize("random_access", [True, False])
+def test_a_sample_of_another_job_is_used_once(root, r, random_access):
+  path, n = new_path(root), 200
+  jobs = [Job(path, n, r, seed, n // 2 * RECORD, random_access=random_access) for seed in range(2)]
+  first, second = (job.epochs(2) for job in jobs)
+  next(first), next(second)
+  for _ in range(n // 2):
+    next(first)
+  written()
+  before = jobs[1].stats.fresh
+  for _ in range(20):
+    next(second)
+  # What the first has put is taken before anything is prepared. (What was being read ahead is not.)
+  assert jobs[1].stats.from_others > 0 and jobs[1].stats.fresh - before < 20
+  run([first, second], random.Random(1))
+  for job in jobs:
+    assert job.stats.fresh + job.stats.cached == 2 * n
+    drop(job)
+
+
+def test_a_job_alone_is_as_if_there_were_no_ring(root):
+  """Its order, content and generations, also on a ring in which others have left something."""
+  n, r, path = 100, 2, new_path(root)
+  others = [Job(path, n, r, seed, 70 * RECORD) for seed in (1, 2)]
+  run([job.epoch() for job in others], random.Random(0))
+  num_kept = num_kept_by(others[0])
+  assert num_kept < 70 and sum(job.stats.from_others for job in others) > 0
+  while others:
+    drop(others.pop())
+  gc.collect()
+  alone = Job(path, n, r, 3, 70 * RECORD)
+  memory = Job(None, n, r, 3, num_kept * 3 * 8)
+  # The store's next epoch is the second.
+  expected = [elements(memory) for _ in range(5)][1:]
+  assert [elements(alone) for _ in range(4)] == expected
+  assert alone.stats.fresh >= memory.stats.fresh - n
+  drop(alone)
+
+
+def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
+  n, r, path = 100, 2, new_path(root)
+  job = Job(path, n, r, 3, 70 * RECORD)
+  iterator = iter(job.dataset.repeat())
+  take(iterator, n + n // 3)
+  saved = save(iterator, tmp_path)
+  expected = take(iterator, 2 * n)
+  del iterator
+  drop(job)
+  gc.collect()
+  again = Job(path, n, r, 3, 70 * RECORD)
+  assert take(restore(again.dataset.repeat(), saved), 2 * n) == expected
+  drop(again)
+
+
+@pytest.mark.parametrize("same_store", [True, False])
+def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, same_store):
+  """And nothing that is not kept is used again that was used before the checkpoint."""
+  n, r, path = 200, 2, new_path(root)
+  job, other = (Job(path, n, r, seed, 100 * RECORD) for seed in (3, 4))
+  beside = other.epochs(6)
+  next(beside)
+  iterator = iter(job.dataset.repeat())
+  before = []
+  for step in range(n + n // 2):
+    before += take(iterator, 1)
+    if step % 3 != 0:
+      next(beside)
+    if step % 40 == 0:
+      written()
+  assert job.stats.from_others > 20
+  saved = save(iterator, tmp_path)
+  del iterator
+  drop(job)
+  gc.collect()
+  if not same_store:
+    path = new_path(root)
+    other = Job(path, n, r, 4, 100 * RECORD)
+    beside = other.epochs(6)
+    next(beside)
+  again = Job(path, n, r, 3, 100 * RECORD)
+  iterator = restore(again.dataset.repeat(), saved)
+  rest = []
+  for _ in range(n // 2 + n):
+    rest += take(iterator, 1)
+    next(beside)
+  done = {index for index, *_ in before[n:]}
+  assert sorted(index for index, *_ in rest[:n // 2]) == sorted(set(range(n)) - done)
+  assert sorted(index for index, *_ in rest[n // 2:]) == list(range(n))
+  if same_store:
+    uses = collections.Counter(tuple(element[:3]) for element in before + rest)
+    assert max(uses.values()) <= r
+    # What is used twice is kept: r is 2, and of the others each generation is used once.
+    assert len({index for (index, *_), times in uses.items() if times > 1}) <= num_kept_by(again)
+  drop(again)
+  drop(other)
+
+
+def elements(job):
+  return [tuple(element.numpy().tolist()) for element in job.dataset]
+
+
+def num_kept_by(job):
+  """As `describe` says."""
+  return int(re.search(r"([\d,]+) of [\d,]+ samples kept", rtf.describe(job.dataset))[1].replace(",", ""))
+
+
+# What others do to the files while the jobs run.
+FILES = ("ring", "transit", "claims", "state", "index")
+
+
+def attack(path, chance):
+  file = pathlib.Path(path) / chance.choice(FILES)
+  if not file.exists():
+    return
+  size = file.stat().st_size
+  with open(file, "r+b") as opened:
+    if chance.random() < 0.2:
+      opened.truncate(chance.randrange(size + 1))
+      return
+    for _ in range(chance.choice([1, 10, 200])):
+      # Near the beginning, where something is.
+      opened.seek(chance.randrange(min(size, chance.choice([64, 4096, 2**20])) or 1))
+      opened.write(chance.randbytes(chance.choice([1, 8, 64])))
+
+
+@hypothesis.settings(max_examples=cases.examples(12), deadline=None, derandomize=True)
+@hypothesis.given(st.randoms(use_true_random=False), st.booleans())
+def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
+  """G1, G2, G9 with limits, joins, kills, restores and attacks drawn at random. (A restore beside attacks may use a sample
+  again: what says which ones were used may be lost.)"""
+  n, r, path = chance.choice([30, 120, 250]), chance.choice([1, 1.5, 2, 3]), new_path(root)
+  options = {
+      "max_bytes": chance.choice([None, *(round(n * share) * RECORD for share in (0.05, 0.3, 0.7))]),
+      "random_access": chance.random() < 0.7, "parallel": chance.choice([None, 2])}
+  jobs = {}
+
+  def join():
+    order_seed = chance.randrange(1000)
+    job = Job(path, n, r, order_seed, **options)
+    jobs[job] = job.epochs(chance.randrange(1, 4))
+
+  join()
+  for _ in range(60):
+    if len(jobs) < 4 and (not jobs or chance.random() < 0.2):
+      join()
+    job = chance.choice(list(jobs))
+    if chance.random() < 0.05:
+      jobs.pop(job).close()
+      drop(job)  # In the middle of an epoch.
+      continue
+    for _ in range(chance.randrange(1, n)):
+      if next(jobs[job], StopIteration) is StopIteration:
+        del jobs[job]
+        drop(job)
+        break
+    if attacked and chance.random() < 0.2:
+      attack(path, chance)
+  for job, turn in jobs.items():
+    turn.close()
+    drop(job)
