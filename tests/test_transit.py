@@ -128,15 +128,15 @@ def test_a_sample_of_another_job_is_used_once(root, r, random_access):
 
 def test_a_job_alone_is_as_if_there_were_no_ring(root):
   """Its order, content and generations, also on a ring in which others have left something."""
-  n, r, path = 100, 2, new_path(root)
-  others = [Job(path, n, r, seed, 70 * RECORD) for seed in (1, 2)]
+  n, r, path = 300, 2, new_path(root)
+  others = [Job(path, n, r, seed, 200 * RECORD) for seed in (1, 2)]
   run([job.epoch() for job in others], random.Random(0))
   num_kept = num_kept_by(others[0])
-  assert num_kept < 70 and sum(job.stats.from_others for job in others) > 0
+  assert num_kept < 200 and sum(job.stats.from_others for job in others) > 0
   while others:
     drop(others.pop())
   gc.collect()
-  alone = Job(path, n, r, 3, 70 * RECORD)
+  alone = Job(path, n, r, 3, 200 * RECORD)
   memory = Job(None, n, r, 3, num_kept * 3 * 8)
   # The store's next epoch is the second.
   expected = [elements(memory) for _ in range(5)][1:]
