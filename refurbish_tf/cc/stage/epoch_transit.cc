@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "refurbish_tf/cc/stage/epoch.h"
+#include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
 
