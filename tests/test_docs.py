@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 import numpy as np
-import optuna
 import pytest
 import tensorflow as tf
 
@@ -169,6 +168,7 @@ def run_program(program, number, output):
 
 def test_four_processes_search_hyperparameters(tmp_path):
   """As the guide says: they share one study and one store."""
+  import optuna  # pylint: disable=import-outside-toplevel  # Of this test alone.
   page = ROOT / "docs" / "search.md"
   (_, program, mark), = examples(page)
   assert mark == f"{PROGRAM}search.py -->"
