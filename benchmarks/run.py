@@ -12,7 +12,8 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common", "samples", "augment_peers")
+SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_photographs", "sharing_simulation",
+          "sharing_alone")
 
 
 def main():
@@ -20,7 +21,7 @@ def main():
   parser = argparse.ArgumentParser(
       description="Measures side by side with a baseline and compares the quotient with its bar.",
       epilog="benchmarks:\n" + "\n".join(f"  {name:<12} {_summary(name)}" for name in names) +
-      f"\n  {'all':<12} One after the other, each in a process of its own: about an hour."
+      f"\n  {'all':<12} One after the other, each in a process of its own: two to three hours."
       "\n\nThe exit status is 0 when everything ran, also when a bar was missed; the last lines of the output say which.",
       formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
@@ -30,7 +31,11 @@ def main():
       help="the picture of the bars; others get a suffix; default: NAME.png in the current directory")
   parser.add_argument(
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
+  parser.add_argument(
+      "--only", default="", metavar="WORDS", help="with sharing, which takes long: the sections with these words in their title")
   arguments = parser.parse_args()
+  if arguments.only and arguments.name != "sharing":
+    parser.error("--only is for sharing; the others measure all of their sections")
   if arguments.name == "all":
     if arguments.json or arguments.png:
       parser.error("--json and --png name the files of one benchmark; with all they are NAME.json and NAME.png here")
@@ -48,7 +53,8 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  for section in benchmark.measure(arguments.quick):
+  chosen = {"only": arguments.only} if arguments.only else {}
+  for section in benchmark.measure(arguments.quick, **chosen):
     report.add(section)
     print(f"\n{section}", flush=True)
   print(f"\n{report.verdict()}")

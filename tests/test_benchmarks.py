@@ -21,7 +21,7 @@ BENCHMARKS = {
     "echo": (5, ["time"]),
     "memory": (9, ["shares"]),
     "overhead": (12, []),
-    "sharing": (3, []),
+    "sharing": (52, []),
     "sources": (12, []),
     "split": (1, []),
     "throughput": (22, ["224", "32"]),
@@ -54,7 +54,9 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 
 def test_all_are_known_here():
-  assert {path.stem for path in RUN.parent.glob("*.py")} - {"run", "common", "samples", "augment_peers", "peers"} == set(BENCHMARKS)
+  shared = {"run", "common", "samples", "augment_peers", *(f"sharing_{part}" for part in (
+      "jobs", "photographs", "simulation", "alone"))}
+  assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 
 @cases.only_exhaustive

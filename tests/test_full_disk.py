@@ -51,8 +51,8 @@ def trained(store, size):
 def test_prepares_what_a_limit_of_the_same_size_would_have_prepared(small_disk, tmp_path, capfd, size):
   """Within 5 % in each epoch, except the one in which the disk fills up."""
   room = int(KEPT * N * size)
-  # An eighth of it is for what is in transit.
-  expected = trained(rtf.CacheStore(tmp_path / "limited", max_bytes=room * 8 // 7), size)
+  # A quarter of it is for what is in transit.
+  expected = trained(rtf.CacheStore(tmp_path / "limited", max_bytes=room * 4 // 3), size)
   capfd.readouterr()
   got = trained(small_disk(room + FILES) / "store", size)
   assert capfd.readouterr().err.count("No space left on device") == 1

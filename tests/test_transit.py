@@ -110,18 +110,16 @@ def run(jobs, chance, between=None):
 @pytest.mark.parametrize("r", [1, 2.5])
 @pytest.mark.parametrize("random_access", [True, False])
 def test_a_sample_of_another_job_is_used_once(root, r, random_access):
-  path, n = new_path(root), 200
+  path, n = new_path(root), 600
   jobs = [Job(path, n, r, seed, n // 2 * RECORD, random_access=random_access) for seed in range(2)]
   first, second = (job.epochs(2) for job in jobs)
   next(first), next(second)
   for _ in range(n // 2):
     next(first)
   written()
-  before = jobs[1].stats.fresh
-  for _ in range(20):
+  for _ in range(n // 4):
     next(second)
-  # What the first has put is taken before anything is prepared. (What was being read ahead is not.)
-  assert jobs[1].stats.from_others > 0 and jobs[1].stats.fresh - before < 20
+  assert jobs[1].stats.from_others > 20
   run([first, second], random.Random(1))
   for job in jobs:
     assert job.stats.fresh + job.stats.cached == 2 * n
@@ -165,8 +163,8 @@ def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
 @pytest.mark.parametrize("same_store", [True, False])
 def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, same_store):
   """And nothing that is not kept is used again that was used before the checkpoint."""
-  n, r, path = 200, 2, new_path(root)
-  job, other = (Job(path, n, r, seed, 100 * RECORD) for seed in (3, 4))
+  n, r, path = 400, 2, new_path(root)
+  job, other = (Job(path, n, r, seed, n // 2 * RECORD) for seed in (3, 4))
   beside = other.epochs(6)
   next(beside)
   iterator = iter(job.dataset.repeat())
@@ -184,10 +182,10 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
   gc.collect()
   if not same_store:
     path = new_path(root)
-    other = Job(path, n, r, 4, 100 * RECORD)
+    other = Job(path, n, r, 4, n // 2 * RECORD)
     beside = other.epochs(6)
     next(beside)
-  again = Job(path, n, r, 3, 100 * RECORD)
+  again = Job(path, n, r, 3, n // 2 * RECORD)
   iterator = restore(again.dataset.repeat(), saved)
   rest = []
   for _ in range(n // 2 + n):

@@ -2,8 +2,11 @@
 
 #include <csignal>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "gtest/gtest.h"
@@ -55,6 +58,90 @@ TEST_F(SharedStateTest, OnlyOneOfTheLivingClaimsASample) {
   // Nobody knows of what there is no room for.
   EXPECT_TRUE(second->Claim(200'000, 0));
   EXPECT_TRUE(JoinState(*state)->Claim(200'000, 0));
+}
+
+TEST_F(SharedStateTest, OfWhatIsNotKeptEachPreparesANewGeneration) {
+  auto state = OpenState();
+  auto same_file = OpenState();
+  auto first = JoinState(*state);
+  auto second = JoinState(*same_file);
+  // Nobody knows of what there is no room for.
+  EXPECT_EQ(first->ClaimNext(100'000, 3, false), 3);
+  EXPECT_EQ(second->ClaimNext(100'000, 3, false), 3);
+  EXPECT_EQ(first->ClaimNext(7, 3, false), 3);
+  EXPECT_EQ(second->ClaimNext(7, 9, false), std::nullopt);
+  EXPECT_EQ(second->ClaimNext(7, 3, true), 4);
+  EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
+  // Of another generation than was claimed last.
+  SharedState::Release(claims_.get(), 7, 3);
+  EXPECT_EQ(first->ClaimNext(7, 3, false), std::nullopt);
+  SharedState::Release(claims_.get(), 7, 4);
+  EXPECT_EQ(first->ClaimNext(7, 3, false), 5);
+  EXPECT_EQ(first->ClaimNext(7, 3, false), 6);  // Its own.
+  EXPECT_EQ(first->ClaimNext(8, 2, false), 2);
+  first.reset();
+  EXPECT_EQ(second->ClaimNext(7, 3, false), 7);  // The dead claim nothing.
+  EXPECT_EQ(second->ClaimNext(8, 9, false), 9);
+  // So far ahead is none.
+  uint64_t word = 0;
+  ASSERT_TRUE(claims_->CompareExchange(9, &word, uint64_t{1} << 63 | uint64_t{1} << 31));
+  EXPECT_EQ(second->ClaimNext(9, 5, false), 5);
+}
+
+TEST_F(SharedStateTest, WhatWasBegunAloneIsClaimedByNobody) {
+  auto state = OpenState();
+  auto first = JoinState(*state);
+  auto second = JoinState(*state);
+  first->NoteBegun(100'000, 3);  // No room: no matter.
+  first->NoteBegun(7, 3);
+  EXPECT_EQ(second->ClaimNext(7, 1, false), 4);
+  first->NoteBegun(7, 2);  // An older one.
+  EXPECT_EQ(first->ClaimNext(7, 1, false), std::nullopt);
+  first->NoteBegun(7, 6);
+  EXPECT_EQ(second->ClaimNext(7, 1, false), 7);
+}
+
+TEST_F(SharedStateTest, WhoLivesAndWhere) {
+  auto state = OpenState();
+  EXPECT_TRUE(state->LivingJobs()->empty());
+  auto first = JoinState(*state);
+  EXPECT_TRUE(state->LivingJobs()->empty());
+  first->BeginFirstEpoch();
+  first->BeginEpoch(3);
+  first->NoteHandedOut(42);
+  auto second = JoinState(*state);
+  second->BeginFirstEpoch();
+  const auto jobs = *OpenState()->LivingJobs();
+  ASSERT_EQ(jobs.size(), 2);
+  EXPECT_EQ(jobs[0].process, getpid());
+  EXPECT_EQ(jobs[0].epoch, 3);
+  EXPECT_EQ(jobs[0].handed_out, 42);
+  EXPECT_EQ(jobs[1].epoch, 3);
+  EXPECT_EQ(jobs[1].handed_out, 0);
+  first->BeginEpoch(4);
+  EXPECT_EQ((*state->LivingJobs())[0].handed_out, 0);
+  first.reset();
+  EXPECT_EQ(state->LivingJobs()->size(), 1);
+}
+
+TEST_F(SharedStateTest, ADamagedHeadOfTheRingBeginsAgain) {
+  auto state = OpenState();
+  uint64_t head = 0;
+  EXPECT_TRUE(state->ExchangeRingHead(&head, 5));
+  EXPECT_FALSE(state->ExchangeRingHead(&head, 6));
+  EXPECT_EQ(head, 5);
+  EXPECT_TRUE(state->ExchangeRingHead(&head, 9));
+  EXPECT_EQ(state->ring_head(), 9);
+  EXPECT_EQ(state->ring_geometry(), 0);
+  std::string bytes = ReadFile(directory_ + "/state");
+  const int fd = open((directory_ + "/state").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(pwrite(fd, "!", 1, bytes.size() - 16), 1);
+  close(fd);
+  EXPECT_EQ(state->ring_head(), 0);
+  EXPECT_FALSE(state->ExchangeRingHead(&head, 10));
+  EXPECT_EQ(head, 0);
+  EXPECT_TRUE(state->ExchangeRingHead(&head, 1));
+  EXPECT_EQ(state->ring_head(), 1);
 }
 
 TEST_F(SharedStateTest, AJobKnowsWhetherItIsAlone) {

@@ -2,9 +2,13 @@
 #ifndef REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
 
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +18,68 @@
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
+#include "refurbish_tf/cc/store/disk/read_queue.h"
+#include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
 #include "tests/cc/disk_store_testing.h"
 
 namespace refurbish_tf {
+
+// Reads before which something happens.
+class HookedReads : public ReadQueue {
+ public:
+  explicit HookedReads(const std::function<void()>* before) : before_(before) {}
+  void Start(Read* const* reads, size_t count) override {
+    const std::function<void()> before = *before_;
+    if (before != nullptr) before();
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override { return queue_->Wait(read); }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_ = ReadQueue::Create(8);
+  const std::function<void()>* const before_;
+};
+
+// A disk on which the file of records is slow or full.
+class RingEnv : public StoreEnv {
+ public:
+  absl::StatusOr<int> Open(int directory, const std::string& name, int flags) override {
+    if (full && name == "ring") return absl::ResourceExhaustedError("No space left");
+    const absl::StatusOr<int> fd = StoreEnv::Open(directory, name, flags);
+    if (name == "transit" && fd.ok()) records_ = *fd;
+    return fd;
+  }
+  absl::Status Write(int fd, uint64_t offset, std::vector<iovec> parts) override {
+    if (fd != records_) return StoreEnv::Write(fd, offset, std::move(parts));
+    std::unique_lock<std::mutex> lock(mu_);
+    while (held_) go_on_.wait(lock);
+    ++writes;
+    int64_t bytes = 0;
+    for (const iovec& part : parts) bytes += part.iov_len;
+    if (fits >= 0 && bytes > fits) return absl::ResourceExhaustedError("No space left");
+    if (fits >= 0) fits -= bytes;
+    return StoreEnv::Write(fd, offset, std::move(parts));
+  }
+  // Whether writes wait.
+  void Hold(bool hold) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      held_ = hold;
+    }
+    go_on_.notify_all();
+  }
+
+  std::atomic<bool> full{false};
+  std::atomic<int> writes{0};
+  std::atomic<int64_t> fits{-1};  // Bytes that can still be written.
+
+ private:
+  std::atomic<int> records_{-1};
+  std::mutex mu_;
+  std::condition_variable go_on_;
+  bool held_ = false;
+};
 
 class TransitTest : public StoreDirectoryTest {
  protected:

@@ -38,7 +38,6 @@ struct EpochCounters : Counters {
   Count cached{this, "cached"};
   Count evicted{this, "evicted"};
   Count absent{this, "absent"};
-  Count from_others{this, "from_others"};
   Count bytes{this, "bytes"};
   Count fresh_wait_nanos{this, "fresh_wait_nanos"};
   Count store_wait_nanos{this, "store_wait_nanos"};

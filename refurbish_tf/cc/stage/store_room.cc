@@ -8,10 +8,10 @@ namespace refurbish_tf {
 namespace {
 
 // The ring has a fiftieth of all samples. It must have more than all jobs have
-// under way: room for this many if the store has eight times as much, ...
+// under way: room for this many if the store has four times as much, ...
 constexpr int64_t kSamplesOfRing = 50;
 constexpr int64_t kUnderWay = 256;
-constexpr int64_t kRoomOfUnderWay = 8;
+constexpr int64_t kRoomOfUnderWay = 4;
 // ... and below this it is of no use.
 constexpr int64_t kLeastInTransit = 8;
 

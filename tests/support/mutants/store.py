@@ -57,7 +57,7 @@ MUTANTS = [
            "  if (status.ok()) status = env.Sync((*file)->fd());\n", "", POWER),
     Mutant("settings have their name on the disk some time later", "refurbish_tf/cc/store/disk/settings_file.cc",
            "  if (status.ok()) return directory_->Sync();", "  if (status.ok()) return status;", POWER),
-    Mutant("samples outlive what says how they were prepared", STORE,
+    Mutant("samples outlive what says how they were prepared", "refurbish_tf/cc/store/disk/store_files.cc",
            "  absl::Status synced = directory.Sync();\n", "  absl::Status synced;\n", POWER),
     Mutant("a record of the store that was here before is taken", "refurbish_tf/cc/store/disk/record.cc",
            "header.store_id == store_id && ", "(header.store_id == store_id || true) && ", POWER),

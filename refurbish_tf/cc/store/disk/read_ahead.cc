@@ -141,12 +141,11 @@ bool DiskReadAhead::GetInTransit(const WantedSample& wanted,
     records.read_queue().Start(&read, 1);
   }
   const int64_t bytes = records.read_queue().Wait(&entry->read);
-  // A miss if another record has taken its place since, or is taking it.
+  // A miss if another record had taken its place, or was taking it.
   const bool hit =
       bytes >= 0 &&
       entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
-      wanted.generations.Contains(entry->buffer.header().generation) &&
-      store_->transit()->Holds(*wanted.position);
+      wanted.generations.Contains(entry->buffer.header().generation);
   if (hit) *record = std::move(entry->buffer);
   return hit;
 }

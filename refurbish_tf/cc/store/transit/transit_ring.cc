@@ -5,6 +5,7 @@
 #include <fcntl.h>
 
 #include "refurbish_tf/cc/store/disk/record.h"
+#include "refurbish_tf/cc/store/disk/store_files.h"
 
 namespace refurbish_tf {
 namespace {
@@ -62,11 +63,11 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes) {
   files->bytes = bytes;
   files->record_bytes = record_bytes;
   absl::StatusOr<std::unique_ptr<Index>> words =
-      Index::Open(directory_, kWordsFile);
+      Index::Open(directory_, kRingWordsFile);
   if (!words.ok()) return words.status();
   files->words = *std::move(words);
   absl::StatusOr<std::shared_ptr<File>> records =
-      directory_->OpenFile(kRecordsFile, O_CREAT);
+      directory_->OpenFile(kRingRecordsFile, O_CREAT);
   if (!records.ok()) return records.status();
   files->records = *std::move(records);
   const Geometry agreed =
@@ -86,7 +87,7 @@ int64_t TransitRing::bytes() const {
 }
 
 int64_t TransitRing::DiskBytes() const {
-  return IsOpen() ? directory_->DiskBytes(kRecordsFile) : 0;
+  return IsOpen() ? directory_->DiskBytes(kRingRecordsFile) : 0;
 }
 
 uint64_t TransitRing::slots() const { return geometry().slots; }

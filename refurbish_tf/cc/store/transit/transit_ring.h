@@ -38,9 +38,6 @@ namespace refurbish_tf {
 // Thread-safe, without a lock.
 class TransitRing {
  public:
-  static constexpr char kWordsFile[] = "ring";
-  static constexpr char kRecordsFile[] = "transit";
-
   // Both must outlive it.
   TransitRing(const Directory* directory, SharedState* state)
       : directory_(directory), state_(state) {}

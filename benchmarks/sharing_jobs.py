@@ -1,0 +1,260 @@
+"""Jobs that share a cache store, as processes that record what they use, for `sharing`."""
+import contextlib
+import dataclasses
+import math
+import multiprocessing
+import os
+import pathlib
+import random
+import shutil
+import signal
+import tempfile
+import time
+
+import numpy as np
+import sharing_simulation as simulation
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+BATCH = simulation.BATCH
+# Longer than any cell takes.
+PATIENCE = 900
+# The least share of the samples that a ring has room for. With r = 1 all room is the ring, and it is at least twice what
+# jobs have under way, which matters where the samples are few.
+RING, LEAST_ROOM = 0.02, 128
+# What a job records of each sample that it is handed.
+COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """A case with a store, for real.
+
+  Attributes:
+    case: a `simulation.Case`.
+    r: the reuse factor.
+    share: of the samples that the store keeps, or has room for in transit with r = 1, beside the room of the ring.
+    n: the number of samples.
+    laps: for how long all run, in epochs of the first job.
+    step: seconds that a batch takes at speed 1, as an accelerator would, or 0: input-bound.
+    work: how many random numbers partial_fn draws.
+  """
+  case: simulation.Case
+  r: int
+  share: float
+  n: int
+  laps: int
+  step: float
+  work: int = 0
+
+  @property
+  def room(self):
+    """For how many records: those that are kept and the ring."""
+    kept = round(self.share * self.n)
+    if kept >= self.n:
+      return self.n
+    room = kept + math.ceil(RING * self.n)
+    while room - _ring(room, self.n) < kept:
+      room += 1
+    return max(room, LEAST_ROOM) if self.r == 1 else room
+
+  @property
+  def kept(self):
+    """Of them, those that are kept."""
+    if self.room >= self.n:
+      return self.n
+    return 0 if self.r == 1 else self.room - _ring(self.room, self.n)
+
+
+def _ring(room, n):
+  """How much of the room is for transit, as the store has it where something is kept."""
+  return min(room, max(math.ceil(RING * n), min(256, room // 8)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured(simulation.Figures):
+  """Of a cell.
+
+  Attributes:
+    reads: elements read from the source, as `calls`.
+    images_per_second: handed to all jobs, while all run.
+    longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
+  """
+  reads: float
+  images_per_second: float
+  longest_wait: float
+
+
+def measure(cell):
+  """Runs the jobs of a cell. Returns `Measured`."""
+  with directory() as path:
+    number = len(cell.case.speeds)
+    # A sparse file each, with room for a job that is three times as fast as the first.
+    rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
+    for k in range(number):
+      np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
+    np.save(path / "progress.npy", np.zeros(1, np.int64))
+    run(_job, number, cell, path, killed=[k for k in range(number) if cell.case.stop(k) < cell.case.last_start + cell.laps])
+    logs = []
+    for k in range(number):
+      log = np.load(path / f"job-{k}.npy", mmap_mode="r")
+      logs.append(dict(zip(COLUMNS, np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
+  return _figures(cell, logs)
+
+
+def simulated(cell):
+  """The simulation's `Figures` for it. A step of a job that is not paced is a fourth of the preparation of a sample."""
+  if cell.kept == cell.n:
+    ring = max(2, cell.n // 50) if cell.r > 1 else cell.n
+  else:
+    ring = cell.room - cell.kept
+  return simulation.simulate(cell.case, cell.n, laps=cell.laps, kept=cell.kept if cell.r > 1 else 0, r=cell.r, ring=ring,
+                             cost=0 if cell.step else 4)
+
+
+@contextlib.contextmanager
+def directory():
+  """A path that is deleted at the end."""
+  path = pathlib.Path(tempfile.mkdtemp(prefix="refurbish-sharing-"))
+  try:
+    yield path
+  finally:
+    shutil.rmtree(path)
+
+
+def run(function, number, *arguments, killed=()):
+  """Runs `function(k, barrier, *arguments)` in `number` new processes, which wait for each other at the barrier.
+
+  Raises:
+    RuntimeError: one failed, or hangs, or one of `killed` was not.
+  """
+  # Processes are forked from a server that has only imported the package, which takes seconds.
+  context = multiprocessing.get_context("forkserver")
+  context.set_forkserver_preload(["refurbish_tf"])
+  barrier = context.Barrier(number, timeout=PATIENCE)
+  processes = [context.Process(target=function, args=(k, barrier, *arguments), daemon=True) for k in range(number)]
+  for process in processes:
+    process.start()
+  deadline = time.monotonic() + PATIENCE
+  try:
+    for process in processes:
+      process.join(max(0, deadline - time.monotonic()))
+    ended = [process.exitcode for process in processes]
+    if ended != [-signal.SIGKILL if k in killed else 0 for k in range(number)]:
+      raise RuntimeError(f"The jobs ended with {ended} (None: not within {PATIENCE} seconds).")
+  finally:
+    for process in processes:
+      process.kill()
+
+
+class _Source:
+  """Elements that say who has read them: index, job, and for the how manieth time the job read one."""
+
+  def __init__(self, n, job):
+    self._n, self._job = n, job
+    self.reads = 0
+
+  def __len__(self):
+    return self._n
+
+  def __getitem__(self, index):
+    self.reads += 1
+    return np.array([index, self._job, self.reads])
+
+
+def record_bytes(sample, path):
+  """What a sample takes in a store on disk."""
+  store = rtf.CacheStore(path)
+  store.put(0, sample)
+  return store.stats().bytes
+
+
+def _job(k, barrier, cell, path):
+  case, n = cell.case, cell.n
+  log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
+  progress = np.lib.format.open_memmap(path / "progress.npy", "r+")
+  source = _Source(n, k)
+
+  def partial_fn(element, seed):
+    if not cell.work:
+      return element
+    drawn = tf.random.stateless_uniform([cell.work], seed)
+    return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
+
+  store = rtf.CacheStore(
+      path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
+  dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
+      partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
+  # It joins the others when its first epoch begins.
+  barrier.wait()
+  while progress[0] < case.start(k) * n:
+    time.sleep(0.001)
+  draw, seen, done, pace = random.Random(k), set(), 0, None
+  end = (case.last_start + cell.laps) * n
+  for epoch in range(len(log)):
+    iterator, first = iter(dataset), True
+    while progress[0] < end and done + BATCH <= len(log):
+      asked = time.monotonic_ns()
+      batch = next(iterator, None)
+      if batch is None:
+        break
+      now = time.monotonic_ns()
+      index, job, serial = batch.numpy().T
+      own = [j == k and s not in seen for j, s in zip(job.tolist(), serial.tolist())]
+      seen.update(serial[own].tolist())
+      rows = np.empty([len(index), len(COLUMNS)], np.int64)
+      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch)):
+        rows[:, column] = values
+      log[done:done + len(index)] = rows
+      if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
+        pace = case.pace(k, draw)
+      done, first = done + len(index), False
+      if k == 0:
+        progress[0] = done
+      if progress[0] >= case.stop(k) * n:
+        os.kill(os.getpid(), signal.SIGKILL)
+      if cell.step:
+        time.sleep(cell.step / pace)
+    else:
+      break
+
+
+def _figures(cell, logs):
+  n, case = cell.n, cell.case
+  firsts = [log["when"][0] for log in logs]
+  begin = max(firsts) if case.starts else min(firsts)
+  end = logs[0]["when"][-1]
+  joined = [int(np.searchsorted(logs[0]["when"], first)) // n for first in firsts]
+  own, reads, used, alone, beyond, orders = 0, 0, [], [], [], []
+  for log, epoch in zip(logs, joined):
+    within = (begin <= log["when"]) & (log["when"] <= end)
+    expected = _alone(cell, log["epoch"] + (epoch if case.starts else 0))
+    own += log["own"][within].sum()
+    used.append(within.sum())
+    alone.append(expected[within].sum())
+    before = np.flatnonzero(log["when"] < begin)
+    reads += log["reads"][within].max(initial=0) - (log["reads"][before[-1]] if len(before) else 0)
+    beyond.append(simulation.most_beyond(log["own"], expected))
+    epochs = [log["index"][log["epoch"] == e] for e in range(log["epoch"][-1] + 1)]
+    for order in epochs:
+      if len(set(order.tolist())) != len(order) or (order is not epochs[-1] and len(order) != n):
+        raise RuntimeError("An epoch was not whole.")
+    orders.append([order for order in epochs if len(order) == n])
+  by_fastest = alone[int(np.argmax(used))]
+  return Measured(
+      calls=float(own / by_fastest), reads=float(reads / by_fastest), beyond=max(beyond),
+      pairs=simulation.pairs_again(orders, 1), pairs_later=simulation.pairs_again(orders, 4),
+      images_per_second=float(sum(used) / (1e-9 * (end - begin))),
+      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
+
+
+def _alone(cell, epochs):
+  """For each step of these epochs, one after the other, whether the job would prepare alone: evenly spread."""
+  n, expected = cell.n, np.zeros(len(epochs), int)
+  for epoch in np.unique(epochs):
+    places = np.flatnonzero(epochs == epoch)
+    fresh = n if epoch == 0 else n - cell.kept + cell.kept / cell.r
+    until = np.floor(np.arange(len(places) + 1) * fresh / n)
+    expected[places] = np.diff(until)
+  return expected

@@ -1,0 +1,96 @@
+#include "refurbish_tf/cc/store/disk/store_files.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/entropy.h"
+#include "refurbish_tf/cc/store/disk/segments.h"
+
+namespace refurbish_tf {
+namespace {
+
+bool IsOwnName(const std::string& name) {
+  return name == kLockFile || name == kIndexFile || name == kClaimsFile ||
+         name == kStateFile || name == kRingWordsFile ||
+         name == kRingRecordsFile || name == SettingsFile::kName ||
+         SettingsFile::IsTemporaryName(name) || Segments::IsSegmentName(name);
+}
+
+bool HoldsRecords(const Directory& directory,
+                  const std::vector<std::string>& names) {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return Segments::IsSegmentName(name) && directory.FileBytes(name) > 0;
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListOwnFiles(
+    const Directory& directory) {
+  absl::StatusOr<std::vector<std::string>> names = directory.List();
+  if (!names.ok()) return names;
+  for (const std::string& name : *names) {
+    if (!IsOwnName(name)) {
+      return directory.Unusable(
+          absl::StrCat("it holds ", name,
+                       ", which is not a file of a cache store. Nothing was "
+                       "changed. Give an empty or new directory."));
+    }
+    absl::Status checked = directory.CheckFile(name);
+    if (!checked.ok()) return checked;
+  }
+  return names;
+}
+
+absl::Status DeleteFiles(const Directory& directory,
+                         const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (name == kLockFile || name == SettingsFile::kName) continue;
+    absl::Status deleted = directory.Delete(name);
+    if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
+  }
+  absl::Status synced = directory.Sync();
+  if (!synced.ok()) return synced;
+  absl::Status deleted = directory.Delete(SettingsFile::kName);
+  return absl::IsNotFound(deleted) ? absl::OkStatus() : deleted;
+}
+
+absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
+                                                 bool may_make) {
+  const SettingsFile file(&directory);
+  absl::StatusOr<StoreContents> contents = file.Read();
+  // Other errors stay: a newer format, a planted file, a failed read.
+  if (!absl::IsNotFound(contents.status()) &&
+      !absl::IsDataLoss(contents.status())) {
+    return contents;
+  }
+  const bool is_missing = absl::IsNotFound(contents.status());
+  const std::string why =
+      is_missing ? absl::StrCat("There is no file ", directory.path(), "/",
+                                SettingsFile::kName,
+                                ", which says what is in the cache store.")
+                 : std::string(contents.status().message());
+  if (!may_make) return directory.Unusable(why);
+  const absl::StatusOr<std::vector<std::string>> names =
+      ListOwnFiles(directory);
+  if (!names.ok()) return names.status();
+  if (HoldsRecords(directory, *names)) {
+    return directory.Unusable(absl::StrCat(
+        why,
+        " So it is not known how its samples were prepared. Nothing was "
+        "changed. Put the file back, start with an empty store by "
+        "overwrite=True, or give another directory."));
+  }
+  if (!is_missing) {
+    std::fprintf(stderr, "refurbish_tf: %s: %s The cache store starts empty.\n",
+                 directory.path().c_str(), why.c_str());
+  }
+  absl::Status made = DeleteFiles(directory, *names);
+  contents = StoreContents{NewNumber(), {}};
+  if (made.ok()) made = file.Write(*contents);
+  if (!made.ok()) return made;
+  return contents;
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,40 @@
+// The files of a cache store on disk as a whole: which are its own, and how a
+// store begins anew. `DiskStore` says what each is for.
+#ifndef REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_
+#define REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "refurbish_tf/cc/store/disk/directory.h"
+#include "refurbish_tf/cc/store/disk/settings_file.h"
+
+namespace refurbish_tf {
+
+inline constexpr char kLockFile[] = "lock";
+inline constexpr char kIndexFile[] = "index";
+inline constexpr char kClaimsFile[] = "claims";
+inline constexpr char kStateFile[] = "state";
+inline constexpr char kRingWordsFile[] = "ring";
+inline constexpr char kRingRecordsFile[] = "transit";
+
+// The names of the store's files, or an error that names a foreign one.
+absl::StatusOr<std::vector<std::string>> ListOwnFiles(
+    const Directory& directory);
+
+// The settings file, which says how the samples were prepared, goes last, when
+// the other deletions are on the disk: otherwise a loss of power could leave
+// samples of unknown origin.
+absl::Status DeleteFiles(const Directory& directory,
+                         const std::vector<std::string>& names);
+
+// Reads the settings file. If it is missing or damaged a new store begins,
+// unless there are records to lose.
+absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
+                                                 bool may_make);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_

@@ -1,0 +1,81 @@
+"""Samples in transit: the ring that jobs hand each other what they do not keep by."""
+from support.mutants import Mutant
+
+RING_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_ring_test]"
+ATTACK = "tests/test_cc.py::test_cc[address_undefined-transit_attack_test]"
+STATE_TEST = "tests/test_cc.py::test_cc[address_undefined-shared_state_test]"
+RING = "refurbish_tf/cc/store/transit/transit_ring.cc"
+PUTS = "refurbish_tf/cc/store/transit/transit_puts.cc"
+STORE = "refurbish_tf/cc/store/disk/disk_store.cc"
+AHEAD = "refurbish_tf/cc/store/disk/read_ahead.cc"
+STATE = "refurbish_tf/cc/store/disk/shared_state.cc"
+
+MUTANTS = [
+    # The ring.
+    Mutant("a record crosses the end of the ring", RING, "    if (place.slot + units > geometry.slots) {",
+           "    if (units == 0) {", RING_TEST),
+    Mutant("a record takes most of the ring", RING, "  if (units > geometry.MostUnits()) return std::nullopt;\n", "",
+           RING_TEST),
+    Mutant("an entry outlives its place", RING, "position < now && now - position <= slots();",
+           "position < now && slots() > 0;", RING_TEST),
+    Mutant("what is being written is there", RING, "published ? Entry::State::kThere : Entry::State::kPending",
+           "published || true ? Entry::State::kThere : Entry::State::kPending", RING_TEST),
+    Mutant("the entry of another lap is there", RING, "  if (lap != Lap(position, geometry.slots) || units == 0 ||",
+           "  if (units == 0 ||", RING_TEST),
+    Mutant("who comes late marks the place of another", RING, "    if (!IsOwn(place)) return std::nullopt;\n", "",
+           ATTACK),
+    Mutant("a damaged word reaches beyond the ring", RING,
+           "units > geometry.MostUnits() || slot + units > geometry.slots) {", "false) {", RING_TEST),
+    Mutant("what was cleared is still there", RING, "state_->ExchangeRingHead(&before, before + slots())",
+           "state_->ExchangeRingHead(&before, before)", RING_TEST),
+    Mutant("a second plan replaces the first", RING, "  while (Geometry::Of(number).slots == 0) {", "  while (true) {",
+           RING_TEST),
+    Mutant("a small ring of many sizes takes nothing", RING, "bytes >= kLeastOfFirst * space", "bytes >= space",
+           RING_TEST),
+    # Puts.
+    Mutant("who comes late writes", PUTS, "    if (!ring_->IsOwn(first->place)) {", "    if (first == nullptr) {",
+           RING_TEST),
+    Mutant("a put in transit is not bounded", PUTS, "bytes_ + space > kMostBytes", "bytes_ + space == 0", RING_TEST),
+    Mutant("large records are never put", PUTS, "(records_ >= kLeastRecords && ", "(", RING_TEST),
+    Mutant("one that fails takes its neighbours along", PUTS, "    if (!written.ok() && next - first > 1) {",
+           "    if (!written.ok() && next < first) {", RING_TEST),
+    Mutant("what could not be written is there", PUTS, "    ring_->Drop(entry.place);\n",
+           "    ring_->Publish(entry.place);\n", RING_TEST),
+    Mutant("what is refused stays claimed", PUTS,
+           "  if (!ring_->IsOpen() || !Reserve(space)) {\n    Release(index, generation);\n",
+           "  if (!ring_->IsOpen() || !Reserve(space)) {\n", RING_TEST),
+    Mutant("what is there stays claimed", PUTS, "  Release(entry.index, entry.generation);\n", "", RING_TEST),
+    Mutant("a flush leaves what is in transit", STORE, "writer_->transit().Flush();", "writer_->transit().DueAt();",
+           RING_TEST),
+    # Room.
+    Mutant("what is kept takes the room of the ring", "refurbish_tf/cc/store/disk/write_buffer.h",
+           "!max_bytes_.compare_exchange_weak(old, max_bytes)", "old < max_bytes", RING_TEST),
+    Mutant("the ring takes the room of what is kept", STORE,
+           "    bytes = std::min(bytes, max_bytes_ - records_->state().bytes());\n", "", RING_TEST),
+    Mutant("the limit is forgotten when the store is opened again", STORE, "  LimitKept();\n  return writer_->Start();",
+           "  return writer_->Start();", RING_TEST),
+    # Reads.
+    Mutant("an entry that was replaced is taken", AHEAD, " &&\n      store_->transit()->Holds(*wanted.position);", ";",
+           RING_TEST),
+    Mutant("another generation is taken from the ring", AHEAD,
+           "      wanted.generations.Contains(entry->buffer.header().generation) &&\n      store_", "      store_",
+           RING_TEST),
+    Mutant("a record in transit is not checked", AHEAD,
+           "      bytes >= 0 &&\n      entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&\n",
+           "      bytes >= 64 &&\n", ATTACK),
+    Mutant("what another has written is not foreign", AHEAD, "  *foreign = entry->foreign;\n", "  *foreign = false;\n",
+           RING_TEST),
+    # Claims.
+    Mutant("a generation is prepared twice", STATE, "? std::max<Generation>(after, least)", "? least", STATE_TEST),
+    Mutant("what others prepare is prepared as well", STATE,
+           "    if (!also_claimed && IsOthers(word)) return std::nullopt;\n", "", STATE_TEST),
+    Mutant("a damaged claim skips generations", STATE, "after <= least + kMostAhead && after", "after", STATE_TEST),
+    Mutant("another generation is released", STATE, "word >> 32 == uint64_t{generation} + 1 && (word", "(word",
+           STATE_TEST),
+    Mutant("what was begun alone is claimed", STATE, "OwnClaim(generation) | kReleased;", "OwnClaim(generation);",
+           STATE_TEST),
+    Mutant("an older generation is noted", STATE, "  while (word >> 32 <= generation) {", "  while (true) {",
+           STATE_TEST),
+    Mutant("a damaged head stops the ring", STATE, "  if (CheckedValue(old) == *expected &&",
+           "  if (old == WithChecksum(*expected) &&", STATE_TEST),
+]

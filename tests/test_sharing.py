@@ -1,0 +1,84 @@
+"""Jobs on one store prepare together, whatever it holds: each sample about once, for all of them."""
+import dataclasses
+
+import pytest
+from support.stores import new_path
+import tensorflow as tf
+
+import refurbish_tf as rtf
+
+N, LAPS = 1000, 3
+# Samples that a job takes in one turn: what it has under way.
+TURN = 8
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+  return tmp_path_factory.mktemp("stores")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """Jobs of these speeds that begin at these rounds, on a store with room for so many samples, of which it keeps some."""
+  speeds: tuple
+  starts: tuple
+  r: float
+  room: int
+  kept: int
+  limit: float
+
+
+# Of room for 285 samples 35 are the ring, an eighth; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
+# those of one.
+CELLS = {
+    "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
+    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=285, kept=250, limit=1.1),
+    "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=285, kept=0, limit=1.2),
+}
+
+
+class Job:
+
+  def __init__(self, store, r, number):
+    self.dataset = tf.data.Dataset.range(N).refurbish(
+        lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None)
+    self.used = []  # In its epoch.
+    self.iterator = None
+
+  def turn(self):
+    """Takes the next samples. Checks at the end of an epoch that it was whole."""
+    if self.iterator is None:
+      self.iterator = iter(self.dataset.batch(TURN))
+    self.used += next(self.iterator).numpy().tolist()
+    if len(self.used) == N:
+      assert sorted(self.used) == list(range(N))
+      assert next(self.iterator, None) is None
+      self.used, self.iterator = [], None
+
+  @property
+  def calls(self):
+    stage, = rtf.stats(self.dataset)
+    return stage.total.fresh
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_each_sample_is_prepared_about_once_for_all(root, name):
+  cell = CELLS[name]
+  probe = rtf.CacheStore(new_path(root))
+  probe.put(0, tf.constant(0, tf.int64))
+  store = rtf.CacheStore(new_path(root), max_bytes=cell.room * probe.stats().bytes)
+  jobs = [Job(store, cell.r, number) for number in range(len(cell.speeds))]
+  rounds, begin = N // TURN, max(cell.starts)
+  before = 0
+  for now in range(begin + LAPS * rounds):
+    if now == begin:
+      before = sum(job.calls for job in jobs)
+    for job, speed, start in zip(jobs, cell.speeds, cell.starts):
+      if now >= start and int((now - start + 1) * speed) > int((now - start) * speed):
+        job.turn()
+    store.verify()  # Writes what was put, for others to see.
+  calls = sum(job.calls for job in jobs) - before
+  # What the fastest would make alone: all in its first epoch.
+  first = N - begin * TURN
+  alone = first + (LAPS * N - first) * (1 - cell.kept / N * (1 - 1 / cell.r))
+  assert 0.95 * alone <= calls <= cell.limit * alone
