@@ -278,7 +278,7 @@ def test_description(tmp_path):
 
 
 @pytest.mark.parametrize("r, sizes, expected", [
-    (2, 1, "; 263 of 1,000 samples kept, room for 37 in transit"), (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
+    (2, 1, "; 225 of 1,000 samples kept, room for 75 in transit"), (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
     (2, 2, ", part of the room for those in transit")])
 def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
   """What of a store's limit is for those that jobs hand each other."""

@@ -36,6 +36,7 @@ namespace refurbish_tf {
 struct EpochCounters : Counters {
   Count fresh{this, "fresh"};
   Count cached{this, "cached"};
+  Count from_others{this, "from_others"};
   Count evicted{this, "evicted"};
   Count absent{this, "absent"};
   Count bytes{this, "bytes"};
