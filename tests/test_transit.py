@@ -231,7 +231,7 @@ def attack(path, chance):
       opened.write(chance.randbytes(chance.choice([1, 8, 64])))
 
 
-@hypothesis.settings(max_examples=cases.examples(12), deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=cases.examples(4), deadline=None, derandomize=True)
 @hypothesis.given(st.randoms(use_true_random=False), st.booleans())
 def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
   """G1, G2, G9 with limits, joins, kills, restores and attacks drawn at random. (A restore beside attacks may use a sample
@@ -248,7 +248,7 @@ def test_jobs_keep_the_guarantees_whatever_happens(root, chance, attacked):
     jobs[job] = job.epochs(chance.randrange(1, 4))
 
   join()
-  for _ in range(60):
+  for _ in range(40):
     if len(jobs) < 4 and (not jobs or chance.random() < 0.2):
       join()
     job = chance.choice(list(jobs))
