@@ -48,8 +48,7 @@ void Epoch::DecideUnkept() {
         [this](uint32_t position) { return At(position); },
         [this](uint32_t index) { return NeedsUnkept(index); },
         [this](uint32_t index, bool also_claimed) {
-          // A stream passes each by only once.
-          return BeginUnkept(index, also_claimed || !random_access_);
+          return BeginUnkept(index, also_claimed);
         });
     if (!own.has_value()) return;  // Never: a place for each is left.
     requested_[*own] = true;
