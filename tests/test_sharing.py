@@ -28,11 +28,11 @@ class Cell:
   limit: float
 
 
-# Of room for 285 samples 35 are the ring, an eighth; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
+# Of room for 333 samples 83 are the ring, a fourth; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
 # those of one.
 CELLS = {
     "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
-    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=285, kept=250, limit=1.1),
+    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
     "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=285, kept=0, limit=1.2),
 }
 
