@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 import numpy as np
-import optuna
 import pytest
 import tensorflow as tf
 
@@ -169,6 +168,7 @@ def run_program(program, number, output):
 
 def test_four_processes_search_hyperparameters(tmp_path):
   """As the guide says: they share one study and one store."""
+  import optuna  # pylint: disable=import-outside-toplevel  # Of this test alone.
   page = ROOT / "docs" / "search.md"
   (_, program, mark), = examples(page)
   assert mark == f"{PROGRAM}search.py -->"
@@ -186,7 +186,9 @@ def test_four_processes_search_hyperparameters(tmp_path):
   storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "search.log")))
   trials = optuna.load_study(study_name="search", storage=storage).trials
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
-_three_statements():
+
+
+def test_keras_example_takes_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
   page = ROOT / "docs" / "photographs.md"
   example, = [example for _, example, _ in examples(page) if "train_ds" in example]

@@ -10,7 +10,6 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import native
 from support import cases
 
 
@@ -278,17 +277,15 @@ def test_description(tmp_path):
     assert f"  fresh   {expected}" in rtf.describe(stream.refurbish(lambda x: x, shuffle_buffer_size=size)).splitlines()
 
 
-@pytest.mark.parametrize("found, expected", [
-    ({"num_kept": 2244, "num_in_transit": 256}, "; 2,244 of 10,000 samples kept, room for 256 in transit"),
-    ({"num_kept": 0, "num_in_transit": 2500}, "; 0 of 10,000 samples kept, room for 2,500 in transit"),
-    ({"num_kept": -1, "num_in_transit": -1}, ", part of the room for those in transit"),
-    ({"num_kept": 2500, "num_in_transit": 0}, "")])
-def test_description_of_samples_in_transit(tmp_path, monkeypatch, found, expected):
+@pytest.mark.parametrize("r, sizes, expected", [
+    (2, 1, "; 225 of 1,000 samples kept, room for 75 in transit"), (1, 1, "; 0 of 1,000 samples kept, room for 300 in transit"),
+    (2, 2, ", part of the room for those in transit")])
+def test_description_of_samples_in_transit(tmp_path, r, sizes, expected):
   """What of a store's limit is for those that jobs hand each other."""
-  stage = tf.data.Dataset.range(10_000).refurbish(lambda x: x, store=rtf.CacheStore(tmp_path / "store", max_bytes=400_000))
-  rows = native.rows
-  monkeypatch.setattr(native, "rows", lambda output: [row | found for row in rows(output)])
-  assert f"  store   {tmp_path / 'store'}, at most 400,000 bytes{expected}" in rtf.describe(stage).splitlines()
+  record = 128  # Of a number.
+  store = rtf.CacheStore(tmp_path / "store", max_bytes=300 * record)
+  stage = tf.data.Dataset.range(1000).refurbish(lambda x: x if sizes == 1 else tf.range(x % 2), r=r, store=store)
+  assert f"  store   {tmp_path / 'store'}, at most 38,400 bytes{expected}" in rtf.describe(stage).splitlines()
 
 
 def test_description_of_what_is_behind():

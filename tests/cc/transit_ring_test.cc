@@ -262,6 +262,7 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   EXPECT_EQ(store->transit(), nullptr);
   // What was said first stays.
   EXPECT_TRUE(store->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  ASSERT_NE(store->transit(), nullptr);
   EXPECT_EQ(store->transit()->slots(), 10);
 }
 

@@ -49,4 +49,10 @@ MUTANTS = [
            "  if (*shards_ == shards) return absl::OkStatus();\n  const auto name",
            "  if (shards_.has_value()) return absl::OkStatus();\n  const auto name",
            "tests/test_distribution.py::test_shares_cannot_have_one_process"),
+    Mutant("a job does not say how far it is", "refurbish_tf/cc/stage/epoch.cc",
+           "shared_->job->NoteHandedOut(num_handed_out_)", "shared_->job->NoteHandedOut(0)",
+           "tests/test_cli.py::test_says_which_jobs_are_alive_and_where"),
+    Mutant("a job does not name its process", "refurbish_tf/cc/store/disk/shared_state.cc",
+           "    state_->contents_->processes[slot_] = getpid();\n", "",
+           "tests/test_cli.py::test_says_which_jobs_are_alive_and_where"),
 ]
