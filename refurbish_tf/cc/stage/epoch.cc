@@ -28,6 +28,8 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // How many places may be decided only to keep the disk busy. Few, as what is
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
+// And of them to prepare, while others are waiting for what is in transit.
+constexpr int kMostPreparedAhead = 4;
 
 // How many samples are handed out between two notes for people to see.
 constexpr uint32_t kNotedAtOnce = 64;
@@ -247,11 +249,19 @@ void Epoch::Decide() {
   const size_t room = read_ahead_->Room();
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
-                        decided_.size() >= kMostDecidedToRead;
+                        decided_.size() >= kMostDecidedToRead ||
+                        PreparesForOthers();
     if (!decided_.empty() && enough) break;
     DecideNext();
   }
   WantReads();
+}
+
+bool Epoch::PreparesForOthers() const {
+  if (ring_ == nullptr || !shared_->job->OthersAreAlive()) return false;
+  return std::count_if(decided_.begin(), decided_.end(), [](const Place& p) {
+           return p.from == Place::From::kSource;
+         }) >= kMostPreparedAhead;
 }
 
 void Epoch::DecideFromMemory() {
