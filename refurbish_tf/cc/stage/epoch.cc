@@ -28,8 +28,6 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // How many places may be decided only to keep the disk busy. Few, as what is
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
-// And of them to prepare, while others are waiting for what is in transit.
-constexpr int kMostPreparedAhead = 4;
 
 // How many samples are handed out between two notes for people to see.
 constexpr uint32_t kNotedAtOnce = 64;
@@ -250,18 +248,11 @@ void Epoch::Decide() {
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
                         decided_.size() >= kMostDecidedToRead ||
-                        PreparesForOthers();
+                        HasEnoughToPrepare();
     if (!decided_.empty() && enough) break;
     DecideNext();
   }
   WantReads();
-}
-
-bool Epoch::PreparesForOthers() const {
-  if (ring_ == nullptr || !shared_->job->OthersAreAlive()) return false;
-  return std::count_if(decided_.begin(), decided_.end(), [](const Place& p) {
-           return p.from == Place::From::kSource;
-         }) >= kMostPreparedAhead;
 }
 
 void Epoch::DecideFromMemory() {
