@@ -26,17 +26,15 @@ RoomOptions RoomFor(int64_t samples, double reuse_factor = 3) {
 int64_t Transit(const RoomOptions& options) { return TransitBytes(options, NumKept(options)); }
 
 TEST(StoreRoomTest, WhereAllFitAllAreKept) {
-  for (const double r : {1.0, 3.0}) {
-    RoomOptions options = RoomFor(10'000, r);
-    EXPECT_EQ(NumKept(options), Kept(10'000));
-    EXPECT_EQ(Transit(options), 0);
-    options.max_bytes = kUnlimited;
-    EXPECT_EQ(NumKept(options), Kept(10'000));
-    EXPECT_EQ(Transit(options), 0);
-    options.sample_bytes = -1;
-    EXPECT_EQ(NumKept(options), Kept(10'000));
-    EXPECT_EQ(Transit(options), 0);
-  }
+  RoomOptions options = RoomFor(10'000);
+  EXPECT_EQ(NumKept(options), Kept(10'000));
+  EXPECT_EQ(Transit(options), 0);
+  options.max_bytes = kUnlimited;
+  EXPECT_EQ(NumKept(options), Kept(10'000));
+  EXPECT_EQ(Transit(options), 0);
+  options.sample_bytes = -1;
+  EXPECT_EQ(NumKept(options), Kept(10'000));
+  EXPECT_EQ(Transit(options), 0);
 }
 
 TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
@@ -59,6 +57,15 @@ TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
 TEST(StoreRoomTest, WithoutReuseAllRoomIsForOthers) {
   EXPECT_EQ(NumKept(RoomFor(5'000, 1)), Kept(0));
   EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
+  RoomOptions unlimited = RoomFor(20'000, 1);
+  EXPECT_EQ(NumKept(unlimited), Kept(0));
+  EXPECT_EQ(Transit(unlimited), 1'000'000);  // For all, and no more.
+  unlimited.max_bytes = kUnlimited;
+  EXPECT_EQ(NumKept(unlimited), Kept(0));
+  EXPECT_EQ(Transit(unlimited), 1'000'000);
+  unlimited.sample_bytes = -1;  // It is unknown how large the ring would be.
+  EXPECT_EQ(NumKept(unlimited), Kept(10'000));
+  EXPECT_EQ(Transit(unlimited), 0);
   RoomOptions stream = RoomFor(5'000, 1);
   stream.random_access = false;
   EXPECT_EQ(NumKept(stream), Kept(5'000 - 256));
@@ -81,6 +88,9 @@ TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
   EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'990), 1'000);
   EXPECT_EQ(TransitBytes(RoomFor(5'000), 5'000), 0);
   EXPECT_EQ(TransitBytes(RoomFor(5'000, 1), 4'000), 100'000);
+  RoomOptions unlimited = RoomFor(5'000);
+  unlimited.max_bytes = kUnlimited;
+  EXPECT_EQ(TransitBytes(unlimited, 4'000), 600'000);
 }
 
 TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {

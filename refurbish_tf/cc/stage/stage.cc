@@ -128,14 +128,13 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
                                                     SampleStore& store) {
   const std::optional<uint32_t> num_kept = NumKept(RoomOf(options, store));
   if (!num_kept.has_value()) return nullptr;
-  const int64_t max_bytes = store.store().max_bytes();
-  if (store.disk() != nullptr && max_bytes != kUnlimited &&
-      options.sample_bytes > 0) {
+  if (store.disk() != nullptr && options.sample_bytes > 0) {
     // What others have agreed on stays, if it fits.
     std::shared_ptr<const Schedule> earlier =
         AgreedSchedule(store.disk()->settings(), options.schedule);
     if (earlier != nullptr && earlier->num_samples() == options.num_samples &&
-        earlier->capacity() <= max_bytes / options.sample_bytes) {
+        earlier->capacity() <=
+            store.store().max_bytes() / options.sample_bytes) {
       return earlier;
     }
   }

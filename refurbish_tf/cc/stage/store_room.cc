@@ -19,14 +19,15 @@ constexpr int64_t kLeastInTransit = 8;
 constexpr int64_t kBytesOfRing = 16;
 
 bool MayShare(const RoomOptions& options) {
-  return options.on_disk && options.max_bytes != kUnlimited &&
-         options.schedule.eviction == Eviction::kBalanced;
+  return options.on_disk && options.schedule.eviction == Eviction::kBalanced;
 }
 
-// Whether only other jobs could use what the store holds.
+// Whether only other jobs could use what the store holds. (Of a ring without a
+// limit it must be known how large it is.)
 bool KeepsNone(const RoomOptions& options) {
   return MayShare(options) && options.schedule.reuse_factor == 1 &&
-         options.random_access;
+         options.random_access &&
+         (options.max_bytes != kUnlimited || options.sample_bytes > 0);
 }
 
 }  // namespace
@@ -34,15 +35,13 @@ bool KeepsNone(const RoomOptions& options) {
 std::optional<uint32_t> NumKept(const RoomOptions& options) {
   const int64_t num_samples = options.num_samples;
   if (num_samples < 0) return std::nullopt;
+  if (KeepsNone(options)) return 0;
   if (options.max_bytes == kUnlimited || options.sample_bytes == 0) {
     return num_samples;
   }
-  if (options.sample_bytes < 0) {
-    return KeepsNone(options) ? std::optional<uint32_t>(0) : std::nullopt;
-  }
+  if (options.sample_bytes < 0) return std::nullopt;
   const int64_t room = options.max_bytes / options.sample_bytes;
   if (room >= num_samples) return num_samples;
-  if (KeepsNone(options)) return 0;
   if (!MayShare(options)) return room;
   const int64_t in_transit = std::min(
       room, std::max((num_samples + kSamplesOfRing - 1) / kSamplesOfRing,
@@ -53,16 +52,19 @@ std::optional<uint32_t> NumKept(const RoomOptions& options) {
 int64_t TransitBytes(const RoomOptions& options,
                      std::optional<uint32_t> num_kept) {
   if (!MayShare(options)) return 0;
-  if (num_kept.has_value() && *num_kept == options.num_samples) return 0;
-  if (KeepsNone(options) && num_kept == 0) return options.max_bytes;
-  // With r = 1 a stream keeps what fits for others.
   if (!num_kept.has_value() || options.sample_bytes < 0) {
+    if (options.max_bytes == kUnlimited) return 0;
+    if (KeepsNone(options)) return options.max_bytes;
+    // With r = 1 a stream keeps what fits for others.
     return options.schedule.reuse_factor == 1
                ? 0
                : options.max_bytes / kBytesOfRing;
   }
-  const int64_t left = options.max_bytes - *num_kept * options.sample_bytes;
-  return left < kLeastInTransit * options.sample_bytes ? 0 : left;
+  // More than all that are not kept is of no use.
+  const int64_t bytes = options.sample_bytes;
+  const int64_t left = std::min(options.max_bytes - *num_kept * bytes,
+                                (options.num_samples - *num_kept) * bytes);
+  return left < kLeastInTransit * bytes ? 0 : left;
 }
 
 }  // namespace refurbish_tf

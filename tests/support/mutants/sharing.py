@@ -59,7 +59,7 @@ MUTANTS = [
            "constexpr int64_t kUnderWay = 0;", ROOM_TEST),
     Mutant("the ring takes room where all fit", ROOM, "  if (room >= num_samples) return num_samples;\n", "", ROOM_TEST),
     Mutant("with r = 1 samples are kept", ROOM, "  if (KeepsNone(options)) return 0;\n", "", ROOM_TEST),
-    Mutant("a stream with r = 1 keeps nothing", ROOM, " &&\n         options.random_access;", ";", ROOM_TEST),
-    Mutant("a full store is given a ring", ROOM, "  return left < kLeastInTransit * options.sample_bytes ? 0 : left;",
+    Mutant("a stream with r = 1 keeps nothing", ROOM, "         options.random_access &&\n", "", ROOM_TEST),
+    Mutant("a full store is given a ring", ROOM, "  return left < kLeastInTransit * bytes ? 0 : left;",
            "  return left;", ROOM_TEST),
 ]
