@@ -62,9 +62,9 @@ class Cell:
   @property
   def kept(self):
     """Of them, those that are kept."""
-    if self.room >= self.n:
-      return self.n
-    return 0 if self.r == 1 else self.room - _ring(self.room, self.n)
+    if self.r == 1:
+      return 0
+    return self.n if self.room >= self.n else self.room - _ring(self.room, self.n)
 
 
 def _ring(room, n):
