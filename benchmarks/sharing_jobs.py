@@ -69,7 +69,7 @@ class Cell:
 
 def _ring(room, n):
   """How much of the room is for transit, as the store has it where something is kept."""
-  return min(room, max(math.ceil(RING * n), min(256, room // 8)))
+  return min(room, max(math.ceil(RING * n), min(256, room // 4)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 N, LAPS = 1000, 3
-# Samples that a job takes in one turn. They are so large that it has only some 16 more under way.
-TURN, WORDS = 8, 8192
+# Samples that a job takes in one turn: what it has under way.
+TURN = 8
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,12 @@ class Cell:
   limit: float
 
 
-# Of room for 512 samples 128 are the ring, a quarter; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
-# those of one. A job that begins an epoch finds nothing that it has not used, so it prepares what it has under way: with so
-# few samples that is some percent.
+# Of room for 333 samples 83 are the ring, a fourth; with r = 1 all are. Without the ring the calls of 4 jobs are 3 to 4 times
+# those of one.
 CELLS = {
-    "together": Cell((1,) * 4, (0,) * 4, r=1, room=300, kept=0, limit=1.05),
-    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=512, kept=384, limit=1.15),
-    "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=300, kept=0, limit=1.2),
+    "together": Cell((1,) * 4, (0,) * 4, r=1, room=64, kept=0, limit=1.05),
+    "half an epoch apart": Cell((1,) * 2, (0, N // 2 // TURN), r=2, room=333, kept=250, limit=1.1),
+    "unequal speeds": Cell((1, 1, 0.9, 0.7), (0,) * 4, r=1, room=285, kept=0, limit=1.2),
 }
 
 
@@ -42,8 +41,7 @@ class Job:
 
   def __init__(self, store, r, number):
     self.dataset = tf.data.Dataset.range(N).refurbish(
-        lambda index: tf.fill([WORDS], index), lambda sample: sample[0], r=r, seed=5, order_seed=number, store=store,
-        num_parallel_calls=None)
+        lambda index: index, r=r, seed=5, order_seed=number, store=store, num_parallel_calls=None)
     self.used = []  # In its epoch.
     self.iterator = None
 
@@ -67,7 +65,7 @@ class Job:
 def test_each_sample_is_prepared_about_once_for_all(root, name):
   cell = CELLS[name]
   probe = rtf.CacheStore(new_path(root))
-  probe.put(0, tf.zeros([WORDS], tf.int64))
+  probe.put(0, tf.constant(0, tf.int64))
   store = rtf.CacheStore(new_path(root), max_bytes=cell.room * probe.stats().bytes)
   jobs = [Job(store, cell.r, number) for number in range(len(cell.speeds))]
   rounds, begin = N // TURN, max(cell.starts)

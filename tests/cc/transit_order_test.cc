@@ -113,7 +113,7 @@ TEST_F(TransitOrderTest, NothingIsTakenThatWasPutBeforeACheckpoint) {
   TransitOrder ahead(store->transit(), head + 5, 0, 0);
   EXPECT_EQ(OldestIndex(*store, ahead), -1);
   for (uint32_t index = 3; index < 8; ++index) PutNow(*store, index, 0);
-  EXPECT_EQ(OldestIndex(*store, ahead), 6);
+  EXPECT_EQ(OldestIndex(*store, ahead), 7);
 }
 
 TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {

@@ -76,7 +76,7 @@ TEST_F(TransitRingTest, ANewRecordTakesThePlaceOfTheOldest) {
 
 // What lies in the way --------------------------------------------------------
 
-TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsAMiss) {
+TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsNeverWrong) {
   for (const bool written : {true, false}) {
     std::filesystem::remove_all(directory_);
     DiskStoreOptions late;
@@ -99,7 +99,8 @@ TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsAMiss) {
       put(8);
       put(9);
     };
-    EXPECT_EQ(Get(*store, 1, 1), "absent");
+    // Its bytes are there until they are overwritten.
+    EXPECT_EQ(Get(*store, 1, 1), written ? "absent" : Content(1, 1, 3'000));
     EXPECT_EQ(Get(*store, 2, 2), Content(2, 1, 3'000));
     // When it has been read, and not been got.
     DiskReadAhead ahead(store.get());
@@ -108,12 +109,15 @@ TEST_F(TransitRingTest, AnEntryThatIsReplacedBeforeItIsReadOrMeanwhileIsAMiss) {
     put(10);
     RecordBuffer record;
     bool foreign = false;
-    EXPECT_FALSE(ahead.Get({1, 2, kAny, 2}, &record, &foreign));
+    const bool hit = ahead.Get({1, 2, kAny, 2}, &record, &foreign);
+    if (hit) {
+      EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(2, 1, 3'000));
+    }
     EXPECT_TRUE(ahead.Get({0, 3, kAny, 3}, &record, &foreign));
     EXPECT_TRUE(foreign);
     EXPECT_EQ(store->Stats().corrupt, 0);
-    EXPECT_EQ(store->Stats().store.misses, 2);
-    EXPECT_EQ(store->Stats().store.hits, 2);
+    EXPECT_EQ(store->Stats().store.misses, written + !hit);
+    EXPECT_EQ(store->Stats().store.hits, 4 - written - !hit);
   }
 }
 
@@ -377,7 +381,8 @@ TEST_F(TransitRingTest, ClearTakesAllAndVerifyAndOthersNothing) {
   ahead.Want({{0, 4, kAny, 4}});
   ahead.Start();
   two->Clear();
-  EXPECT_EQ(Get(ahead, 4, 4), "absent");
+  const std::string read = Get(ahead, 4, 4);
+  EXPECT_TRUE(read == "absent" || read == Content(4, 1, 3'000));  // It was read in time, or not.
   EXPECT_TRUE(Walk(*one).empty());
   EXPECT_GE(one->transit()->head(), 5 + 8);
   PutInTransit(*two, 7, 1, Content(7, 1, 3'000));

@@ -247,7 +247,8 @@ void Epoch::Decide() {
   const size_t room = read_ahead_->Room();
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
-                        decided_.size() >= kMostDecidedToRead;
+                        decided_.size() >= kMostDecidedToRead ||
+                        HasEnoughToPrepare();
     if (!decided_.empty() && enough) break;
     DecideNext();
   }

@@ -8,6 +8,13 @@
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
+namespace {
+
+// How many places may be decided whose samples are to be prepared, while others
+// may put these samples into the ring before their turn comes.
+constexpr int64_t kMostToPrepare = 4;
+
+}  // namespace
 
 bool Epoch::ToShare(uint32_t index) const {
   return ring_ != nullptr && !schedule_->Kept(index) &&
@@ -48,8 +55,7 @@ void Epoch::DecideUnkept() {
         [this](uint32_t position) { return At(position); },
         [this](uint32_t index) { return NeedsUnkept(index); },
         [this](uint32_t index, bool also_claimed) {
-          // A stream passes each by only once.
-          return BeginUnkept(index, also_claimed || !random_access_);
+          return BeginUnkept(index, also_claimed);
         });
     if (!own.has_value()) return;  // Never: a place for each is left.
     requested_[*own] = true;
@@ -59,6 +65,16 @@ void Epoch::DecideUnkept() {
     }
   }
   decided_.push_back(std::move(place));
+}
+
+bool Epoch::HasEnoughToPrepare() const {
+  if (ring_ == nullptr) return false;
+  const auto is_to_prepare = [](const Place& place) {
+    return place.from == Place::From::kSource;
+  };
+  return std::count_if(decided_.begin(), decided_.end(), is_to_prepare) >=
+             kMostToPrepare &&
+         shared_->job->OthersAreAlive();
 }
 
 bool Epoch::TakeInTransit(Place* place) {

@@ -19,7 +19,7 @@ namespace refurbish_tf {
 namespace {
 
 // The bytes of a payload.
-size_t BytesOf(const iovec* parts, int num_parts) {
+size_t PayloadOf(const iovec* parts, int num_parts) {
   size_t bytes = 0;
   for (int i = 0; i < num_parts; ++i) bytes += parts[i].iov_len;
   return bytes;
@@ -227,7 +227,7 @@ Generation DiskStore::StoredGeneration(uint64_t index) const {
 
 PutResult DiskStore::Put(uint64_t index, Generation generation,
                          const iovec* parts, int num_parts) {
-  const size_t payload = BytesOf(parts, num_parts);
+  const size_t payload = PayloadOf(parts, num_parts);
   if (!CanStore(index, generation, payload)) return PutResult::kFailed;
   if (const uint64_t word = records_->index().Load(index); word != 0) {
     const Generation stored = NearestGeneration(TagOfWord(word), generation);
@@ -314,7 +314,7 @@ void DiskStore::LimitKept() {
 PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
                                   const iovec* parts, int num_parts) {
   TransitPuts& puts = writer_->transit();
-  const size_t payload = BytesOf(parts, num_parts);
+  const size_t payload = PayloadOf(parts, num_parts);
   if (writer_->buffer().IsForked() || !CanStore(index, generation, payload)) {
     puts.Release(index, generation);
     return PutResult::kFailed;

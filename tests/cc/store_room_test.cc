@@ -1,0 +1,98 @@
+// How the room of a store is divided between what is kept and what is in transit.
+#include "refurbish_tf/cc/stage/store_room.h"
+
+#include <optional>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/store/cache_store.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Kept = std::optional<uint32_t>;
+
+// Of 10,000 samples of 100 bytes, with room for so many.
+RoomOptions RoomFor(int64_t samples, double reuse_factor = 3) {
+  RoomOptions options{};
+  options.schedule.reuse_factor = reuse_factor;
+  options.num_samples = 10'000;
+  options.sample_bytes = 100;
+  options.max_bytes = samples * 100;
+  options.random_access = true;
+  options.on_disk = true;
+  return options;
+}
+
+int64_t Transit(const RoomOptions& options) { return TransitBytes(options, NumKept(options)); }
+
+TEST(StoreRoomTest, WhereAllFitAllAreKept) {
+  for (const double r : {1.0, 3.0}) {
+    RoomOptions options = RoomFor(10'000, r);
+    EXPECT_EQ(NumKept(options), Kept(10'000));
+    EXPECT_EQ(Transit(options), 0);
+    options.max_bytes = kUnlimited;
+    EXPECT_EQ(NumKept(options), Kept(10'000));
+    EXPECT_EQ(Transit(options), 0);
+    options.sample_bytes = -1;
+    EXPECT_EQ(NumKept(options), Kept(10'000));
+    EXPECT_EQ(Transit(options), 0);
+  }
+}
+
+TEST(StoreRoomTest, TheRingHasAFiftiethOfAllAndAtLeastWhatIsUnderWay) {
+  EXPECT_EQ(NumKept(RoomFor(5'000)), Kept(5'000 - 256));
+  EXPECT_EQ(Transit(RoomFor(5'000)), 25'600);
+  EXPECT_EQ(NumKept(RoomFor(400)), Kept(200));  // A fiftieth.
+  EXPECT_EQ(NumKept(RoomFor(200)), Kept(0));    // There is no more room than that.
+  EXPECT_EQ(Transit(RoomFor(200)), 20'000);
+  RoomOptions many = RoomFor(500'000);
+  many.num_samples = 1'000'000;
+  EXPECT_EQ(NumKept(many), Kept(480'000));
+  RoomOptions few = RoomFor(100);
+  few.num_samples = 200;
+  EXPECT_EQ(NumKept(few), Kept(75));  // A quarter of the room.
+  few.max_bytes = 2'000;
+  EXPECT_EQ(NumKept(few), Kept(20));  // Too few to be of use.
+  EXPECT_EQ(Transit(few), 0);
+}
+
+TEST(StoreRoomTest, WithoutReuseAllRoomIsForOthers) {
+  EXPECT_EQ(NumKept(RoomFor(5'000, 1)), Kept(0));
+  EXPECT_EQ(Transit(RoomFor(5'000, 1)), 500'000);
+  RoomOptions stream = RoomFor(5'000, 1);
+  stream.random_access = false;
+  EXPECT_EQ(NumKept(stream), Kept(5'000 - 256));
+  stream.num_samples = -1;
+  EXPECT_EQ(NumKept(stream), std::nullopt);
+  EXPECT_EQ(Transit(stream), 0);
+}
+
+TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
+  RoomOptions options = RoomFor(5'000);
+  options.sample_bytes = -1;
+  EXPECT_EQ(NumKept(options), std::nullopt);
+  EXPECT_EQ(Transit(options), 500'000 / 16);
+  options.schedule.reuse_factor = 1;
+  EXPECT_EQ(NumKept(options), Kept(0));
+  EXPECT_EQ(Transit(options), 500'000);
+}
+
+TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
+  EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'990), 1'000);
+  EXPECT_EQ(TransitBytes(RoomFor(5'000), 5'000), 0);
+  EXPECT_EQ(TransitBytes(RoomFor(5'000, 1), 4'000), 100'000);
+}
+
+TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {
+  RoomOptions memory = RoomFor(5'000);
+  memory.on_disk = false;
+  EXPECT_EQ(NumKept(memory), Kept(5'000));
+  EXPECT_EQ(Transit(memory), 0);
+  RoomOptions naive = RoomFor(5'000);
+  naive.schedule.eviction = Eviction::kReferenceCount;
+  EXPECT_EQ(NumKept(naive), Kept(5'000));
+  EXPECT_EQ(Transit(naive), 0);
+}
+
+}  // namespace
+}  // namespace refurbish_tf

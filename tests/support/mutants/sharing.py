@@ -1,0 +1,65 @@
+"""The rule by which jobs take what is in transit, and what a stage makes of it."""
+from support.mutants import Mutant
+
+ORDER_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_order_test]"
+ROOM_TEST = "tests/test_cc.py::test_cc[address_undefined-store_room_test]"
+TESTS = "tests/test_transit.py::"
+CELLS = "tests/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"
+ORDER = "refurbish_tf/cc/stage/transit_order.h"
+UNKEPT = "refurbish_tf/cc/stage/epoch_transit.cc"
+EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+STAGE = "refurbish_tf/cc/stage/stage.cc"
+RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
+ROOM = "refurbish_tf/cc/stage/store_room.cc"
+
+MUTANTS = [
+    # What is taken.
+    Mutant("what is about to be replaced is taken", ORDER, "ring_.slots() - ring_.slots() / 8;", "ring_.slots();", ORDER_TEST),
+    Mutant("what is being written is passed over for good", ORDER, "      pending_.push_back(position);\n", "", ORDER_TEST),
+    Mutant("what was used before a checkpoint is taken", ORDER, "        cursor_(from),", "        cursor_(0),", ORDER_TEST),
+    Mutant("a ring that is behind a checkpoint is taken from", ORDER, "cursor_ = std::max(head, from_);", "cursor_ = head;",
+           ORDER_TEST),
+    Mutant("a used generation is taken", UNKEPT, "        return generation >= least;\n", "        return true;\n",
+           CELLS + "[half an epoch apart]"),
+    Mutant("what has come already is taken", UNKEPT, "index >= schedule_->num_samples() || !NeedsUnkept(index)",
+           "index >= schedule_->num_samples()", CELLS + "[together]"),
+    Mutant("a job alone takes what others have left", UNKEPT,
+           "  if (number_begun_ != shared_->num_begun || !shared_->job->OthersAreAlive()) {",
+           "  if (number_begun_ != shared_->num_begun) {", TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
+    Mutant("the older of two epochs takes", UNKEPT,
+           "  if (number_begun_ != shared_->num_begun || !shared_->job->OthersAreAlive()) {",
+           "  if (!shared_->job->OthersAreAlive()) {", TESTS + "test_the_older_of_two_epochs_of_a_stage_takes_nothing"),
+    Mutant("nothing is taken", UNKEPT, "  if (!position.has_value()) return false;", "  return false;", CELLS),
+    # What is prepared.
+    Mutant("what others prepare is not passed over", ORDER, "      if (claim(index, false)) return index;",
+           "      if (claim(index, true)) return index;", ORDER_TEST),
+    Mutant("what others prepare is left out at the end", ORDER, "return free ? free : again(passed_over_.size(), true);",
+           "return free;", ORDER_TEST),
+    Mutant("what was gone is forgotten", ORDER, "passed_over_.push_front(index);", "(void)index;", ORDER_TEST),
+    Mutant("the place of what was gone is forgotten", EPOCH, "    ++num_places_again_;\n", "",
+           TESTS + "test_what_is_gone_when_it_is_read_is_prepared"),
+    Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return uses_[index].generation + 1;",
+           "  return uses_[index].generation;", CELLS + "[together]"),
+    Mutant("alone it prepares other generations", UNKEPT, "  const bool alone = !job.OthersAreAlive();",
+           "  const bool alone = false;", TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),
+    # What is put.
+    Mutant("nothing is put", STAGE, "      sample_store->PutInTransit(index, generation, sample);", "      (void)generation;",
+           CELLS),
+    Mutant("a job alone puts", UNKEPT, "  return ring_ != nullptr && !schedule_->Kept(index) &&\n         shared_->job->OthersAreAlive();",
+           "  return ring_ != nullptr && !schedule_->Kept(index);", TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
+    # Restart.
+    Mutant("after a restore the ring is taken from its beginning", RESTORE,
+           "saved.store_id == id ? saved.ring_head : 0;", "0;",
+           TESTS + "test_after_a_restore_beside_others_the_rest_is_the_same_set[True]"),
+    Mutant("after a restore another store is refused", RESTORE,
+           "saved.store_id == id ? saved.ring_head : 0;", "saved.ring_head;",
+           TESTS + "test_after_a_restore_beside_others_the_rest_is_the_same_set[False]"),
+    # Room.
+    Mutant("the ring has no room for what is under way", ROOM, "constexpr int64_t kUnderWay = 256;",
+           "constexpr int64_t kUnderWay = 0;", ROOM_TEST),
+    Mutant("the ring takes room where all fit", ROOM, "  if (room >= num_samples) return num_samples;\n", "", ROOM_TEST),
+    Mutant("with r = 1 samples are kept", ROOM, "  if (KeepsNone(options)) return 0;\n", "", ROOM_TEST),
+    Mutant("a stream with r = 1 keeps nothing", ROOM, " &&\n         options.random_access;", ";", ROOM_TEST),
+    Mutant("a full store is given a ring", ROOM, "  return left < kLeastInTransit * options.sample_bytes ? 0 : left;",
+           "  return left;", ROOM_TEST),
+]
