@@ -39,8 +39,10 @@ class Job:
     self.uses = collections.Counter()
     # A stream of known length, in the order of its elements: others would wait for what is in a shuffle buffer.
     source = tf.data.Dataset.range(n)
+    if random_access is not True:
+      source = source.filter(lambda index: True)
     if not random_access:
-      source = source.filter(lambda index: True).apply(tf.data.experimental.assert_cardinality(n))
+      source = source.apply(tf.data.experimental.assert_cardinality(n))
 
     def partial_fn(index, seed):
       return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
@@ -129,6 +131,36 @@ def test_a_sample_of_another_job_is_used_once(root, r, random_access):
   for job in jobs:
     assert job.stats.fresh + job.stats.cached == 2 * n
     drop(job)
+
+
+def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
+  """Of a stream of unknown length, whose first pass follows no schedule."""
+  path, n, r = new_path(root), 300, 2
+  job, other = (Job(path, n, r, seed, n // 2 * RECORD, random_access="unknown") for seed in range(2))
+  collections.deque(job.epoch(), maxlen=0)
+  beside, turns = other.epochs(3), job.epochs(2)
+  for step in range(3 * n):
+    next(beside, None)
+    if step > n // 2:
+      next(turns, None)
+    if step % 20 == 0:
+      written()
+  assert job.stats.from_others > 0
+  assert len({index for (index, *_), times in job.uses.items() if times > 1}) <= num_kept_by(job)
+  drop(job)
+  drop(other)
+
+
+def test_a_stream_passes_over_nothing_that_is_not_kept(root):
+  """Also if the store has it all the same."""
+  path, n = new_path(root), 120
+  job = Job(path, n, 2, 1, n // 2 * RECORD, random_access=False)
+  store = rtf.CacheStore(path, max_bytes=n // 2 * RECORD)
+  for index in range(n // 4):
+    first, second = schedule.stateless_seed(SEED, schedule.PARTIAL_FN, 0, index)
+    store.put(index, tf.constant(np.array([index, first, second], np.uint32).astype(np.int32).astype(np.int64)))
+  assert len(set(job.epoch())) == n
+  drop(job)
 
 
 def test_a_job_alone_is_as_if_there_were_no_ring(root):

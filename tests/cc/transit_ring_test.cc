@@ -264,10 +264,24 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   store = Open(std::move(again));
   EXPECT_EQ(Put(*store, 20, 0, Content(20, 0, 3'000)), PutResult::kNoRoom);
   EXPECT_EQ(store->transit(), nullptr);
-  // What was said first stays.
-  EXPECT_TRUE(store->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
-  ASSERT_NE(store->transit(), nullptr);
-  EXPECT_EQ(store->transit()->slots(), 10);
+  auto other = Open();
+  // What was said first stays while others use it, ...
+  EXPECT_TRUE(other->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  ASSERT_NE(other->transit(), nullptr);
+  EXPECT_EQ(other->transit()->slots(), 10);
+  // ... but a run with other room than an earlier one has its own.
+  for (const int64_t records : {5, 8}) {
+    other = nullptr;
+    store = nullptr;
+    store = OpenRing(records, 3'000);
+    EXPECT_EQ(store->transit()->slots(), records);
+    EXPECT_EQ(store->Stats().ring_bytes, 0);
+    for (int64_t i = 0; i < 20; ++i) PutInTransit(*store, i, records, Content(i, records, 3'000));
+    store->Flush();
+    EXPECT_EQ(Walk(*store).size(), records);
+    EXPECT_EQ(store->Stats().ring_bytes, records * Space(3'000));
+    EXPECT_EQ(Open()->Stats().ring_bytes, records * Space(3'000));
+  }
 }
 
 TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {

@@ -447,13 +447,17 @@ Epoch::Advance Epoch::AdvanceStream() {
     if (advance.pass_over == kMaxPassOver) return advance;
     advance.wanted = true;
     advance.index = static_cast<uint32_t>(stream_position_++);
+    // Another job may have agreed on the schedule already, and hand it to us.
+    if (shared_ != nullptr) shared_->generations.Use(advance.index, number_);
     return advance;
   }
   while (stream_position_ < stream_length_ &&
          advance.pass_over < kMaxPassOver) {
     const uint32_t index = static_cast<uint32_t>(stream_position_++);
+    // What is not kept comes from here or from the ring, whatever else the
+    // store holds: an earlier first pass may have left it there.
     if (!requested_[index] && !served_[index] && !OrderIsWalked() &&
-        !IsStored(index) && !ClaimedByOther(index)) {
+        (Unkept(index) || (!IsStored(index) && !ClaimedByOther(index)))) {
       Ask(index);
       num_unkept_ahead_ += Unkept(index);
     }

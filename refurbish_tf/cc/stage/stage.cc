@@ -75,7 +75,7 @@ absl::Status Stage::Configure(const StageOptions& options,
         "A partially augmented sample takes ", options.sample_bytes,
         " bytes, more than max_bytes=", max_bytes,
         " of the CacheStore, so no sample would fit. Raise max_bytes to hold "
-        "many samples, or use r=1, which keeps none."));
+        "many samples, or use r=1 without a store, which keeps none."));
   }
   if (store->disk() != nullptr) {
     if (options.num_samples > static_cast<int64_t>(Index::kMaxSamples)) {
@@ -398,8 +398,8 @@ absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
     return absl::InvalidArgumentError(absl::StrCat(
         "The partially augmented sample ", index, " takes ", bytes,
         " bytes, more than max_bytes=", store.max_bytes(),
-        " of the CacheStore. Raise max_bytes to hold many samples, or use r=1, "
-        "which keeps none."));
+        " of the CacheStore. Raise max_bytes to hold many samples, or use r=1 "
+        "without a store, which keeps none."));
   }
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {

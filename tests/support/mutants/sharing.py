@@ -62,4 +62,10 @@ MUTANTS = [
     Mutant("a stream with r = 1 keeps nothing", ROOM, "         options.random_access &&\n", "", ROOM_TEST),
     Mutant("a full store is given a ring", ROOM, "  return left < kLeastInTransit * bytes ? 0 : left;",
            "  return left;", ROOM_TEST),
+    Mutant("a first pass of unknown length is not counted", "refurbish_tf/cc/stage/epoch.cc",
+           "    if (shared_ != nullptr) shared_->generations.Use(advance.index, number_);\n", "",
+           "tests/test_transit.py::test_what_a_first_pass_has_used_is_not_taken_from_the_ring"),
+    Mutant("a stream passes over what is not kept", "refurbish_tf/cc/stage/epoch.cc",
+           "(Unkept(index) || (!IsStored(index) && !ClaimedByOther(index)))", "!IsStored(index) && !ClaimedByOther(index)",
+           "tests/test_transit.py::test_a_stream_passes_over_nothing_that_is_not_kept"),
 ]

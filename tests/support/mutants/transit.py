@@ -54,6 +54,11 @@ MUTANTS = [
            "    bytes = std::min(bytes, max_bytes_ - records_->state().bytes());\n", "", RING_TEST),
     Mutant("the limit is forgotten when the store is opened again", STORE, "  LimitKept();\n  return writer_->Start();",
            "  return writer_->Start();", RING_TEST),
+    Mutant("a run with less room has the ring of an earlier one", RING, "  if (anew && earlier.slots > 0 &&",
+           "  if (anew && earlier.slots > 0 && bytes < 0 &&", RING_TEST),
+    Mutant("the ring of a store that is only looked at takes no space", RING,
+           "  return directory_->DiskBytes(kRingRecordsFile);", "  return IsOpen() ? directory_->DiskBytes(kRingRecordsFile) : 0;",
+           RING_TEST),
     # Reads.
     Mutant("another generation is taken from the ring", AHEAD,
            " &&\n      wanted.generations.Contains(entry->buffer.header().generation);\n  if (hit) *record", ";\n  if (hit) *record",

@@ -157,6 +157,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   }
   // A process that died may have left the counts wrong.
   if (alone) records_->Recount();
+  opened_alone_ = alone;
   ring_ = std::make_unique<TransitRing>(&directory, &records_->state());
   writer_ = std::make_unique<Writer>(
       &directory, records_.get(), claims_.get(), ring_.get(),
@@ -292,7 +293,7 @@ absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
   if (bytes <= 0) return absl::OkStatus();
-  absl::Status planned = ring_->Plan(bytes, record_bytes);
+  absl::Status planned = ring_->Plan(bytes, record_bytes, opened_alone_);
   LimitKept();
   if (Places::IsFull(planned) || absl::IsUnavailable(planned)) {
     no_ring_warning_.Say(

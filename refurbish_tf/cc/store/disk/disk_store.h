@@ -143,7 +143,8 @@ class DiskStore {
   // The room of the samples in transit, of `max_bytes()`: so many bytes, and so
   // many for each record, or -1 if they vary. The rest is for what is kept. 0
   // bytes: nothing is in transit. To be called by every stage that uses the
-  // store, once it knows; what another one has said before stays. Does I/O.
+  // store, once it knows; what another one has said before stays, but not what
+  // an earlier run has, if nobody else has the store open. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes);
   // Null if nothing is in transit.
   TransitRing* transit() { return ring_->IsOpen() ? ring_.get() : nullptr; }
@@ -220,6 +221,7 @@ class DiskStore {
   std::unique_ptr<Index> claims_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<TransitRing> ring_;
+  bool opened_alone_ = false;
   Warning refused_warning_;
   Warning no_ring_warning_;
 

@@ -57,7 +57,7 @@ uint64_t TransitRing::Geometry::MostUnits() const {
   return std::clamp<uint64_t>(slots / kShares, 1, (1 << kUnitsBits) - 1);
 }
 
-absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes) {
+absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes, bool anew) {
   if (IsOpen()) return absl::OkStatus();
   auto files = std::make_unique<Files>();
   files->bytes = bytes;
@@ -70,6 +70,14 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes) {
       directory_->OpenFile(kRingRecordsFile, O_CREAT);
   if (!records.ok()) return records.status();
   files->records = *std::move(records);
+  uint64_t number = state_->ring_geometry();
+  const Geometry earlier = Geometry::Of(number);
+  if (anew && earlier.slots > 0 &&
+      earlier.slots != std::min(bytes / earlier.unit, kMostSlots) &&
+      state_->ExchangeRingGeometry(&number, 0)) {
+    // What lies there is where nobody looks for it.
+    (void)directory_->env().Truncate(files->records->fd(), 0);
+  }
   const Geometry agreed =
       record_bytes > 0 ? Agree(*files, record_bytes) : geometry();
   absl::Status reserved = files->words->ReserveFirst(agreed.slots);
@@ -87,7 +95,7 @@ int64_t TransitRing::bytes() const {
 }
 
 int64_t TransitRing::DiskBytes() const {
-  return IsOpen() ? directory_->DiskBytes(kRingRecordsFile) : 0;
+  return directory_->DiskBytes(kRingRecordsFile);
 }
 
 uint64_t TransitRing::slots() const { return geometry().slots; }

@@ -28,9 +28,9 @@ namespace refurbish_tf {
 // the one before, and later writes the record and publishes the word. So it may
 // die at any moment: a pending word stays until it is replaced. Who reads a
 // record believes it only if its checksum, its index and its generation are
-// right and its position was not taken again meanwhile. That alone makes it
-// safe to write in place: who was stopped before a write and goes on when the
-// ring has come round destroys a record of others, which is then a miss.
+// right. That alone makes it safe to write in place: who was stopped before a
+// write and goes on when the ring has come round destroys a record of others,
+// which is then a miss.
 //
 // If the state is damaged or cut the head may begin again at 0: whoever has
 // come further goes back to it.
@@ -46,10 +46,12 @@ class TransitRing {
   // Opens the files of a ring of so many bytes, and of so many for each record,
   // or -1 if they vary: then the first one that is put decides on the unit.
   // What another process has said before stays.
-  absl::Status Plan(int64_t bytes, int64_t record_bytes);
+  // `anew`: nobody else had the store open, so that only an earlier run has.
+  absl::Status Plan(int64_t bytes, int64_t record_bytes, bool anew);
   bool IsOpen() const { return files() != nullptr; }
   // Those of all records, as agreed; or as planned here until they are.
   int64_t bytes() const;
+  // Of the file of records, whether it is open here or not.
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
