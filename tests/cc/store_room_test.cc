@@ -102,6 +102,10 @@ TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {
   naive.schedule.eviction = Eviction::kReferenceCount;
   EXPECT_EQ(NumKept(naive), Kept(5'000));
   EXPECT_EQ(Transit(naive), 0);
+  RoomOptions uniform = RoomFor(5'000, 1);
+  uniform.schedule.shuffle = Shuffle::kUniform;
+  EXPECT_EQ(NumKept(uniform), Kept(5'000));
+  EXPECT_EQ(Transit(uniform), 0);
 }
 
 }  // namespace

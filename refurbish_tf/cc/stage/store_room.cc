@@ -19,7 +19,8 @@ constexpr int64_t kLeastInTransit = 8;
 constexpr int64_t kBytesOfRing = 16;
 
 bool MayShare(const RoomOptions& options) {
-  return options.on_disk && options.schedule.eviction == Eviction::kBalanced;
+  return options.on_disk && options.schedule.eviction == Eviction::kBalanced &&
+         options.schedule.shuffle == Shuffle::kCacheAware;
 }
 
 // Whether only other jobs could use what the store holds. (Of a ring without a
