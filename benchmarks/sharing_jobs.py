@@ -21,8 +21,8 @@ BATCH = simulation.BATCH
 # Longer than any cell takes.
 PATIENCE = 900
 # The least share of the samples that a ring has room for. With r = 1 all room is the ring, and it is at least twice what
-# jobs have under way, which matters where the samples are few.
-RING, LEAST_ROOM = 0.02, 128
+# jobs have under way: jobs short of CPU wait some 50 ms for a processor, while others go on.
+RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it is handed.
 COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
 
@@ -57,7 +57,7 @@ class Cell:
     room = kept + math.ceil(RING * self.n)
     while room - _ring(room, self.n) < kept:
       room += 1
-    return max(room, LEAST_ROOM) if self.r == 1 else room
+    return max(room, ROOM_OF_A_JOB * len(self.case.speeds)) if self.r == 1 else room
 
   @property
   def kept(self):
