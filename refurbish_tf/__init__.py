@@ -31,6 +31,8 @@ from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import echo
+from refurbish_tf.loaders.jax_loader import jax_loader
+from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import EpochStats
@@ -40,7 +42,8 @@ from refurbish_tf.stats import stats
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
     "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",
-    "diversity", "echo", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats"]
+    "diversity", "echo", "jax_loader", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats",
+    "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.refurbish = _as_method(refurbish)

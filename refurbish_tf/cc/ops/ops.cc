@@ -168,6 +168,21 @@ REGISTER_OP("RefurbishTf>AugmentDataset")
     .SetShapeFn(ScalarShape)
     .Doc("Applies `f` to each element, on the stage's own workers.");
 
+REGISTER_OP("RefurbishTf>HandOverDataset")
+    .Input("input_dataset: variant")
+    .Output("handle: variant")
+    .Attr("buffer_size: int >= 0")
+    .Attr("num_ahead: int >= 0")
+    .Attr("exclusive: bool")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetShapeFn(ScalarShape)
+    .Doc(
+        "Elements for another framework: their memory is aligned and, if "
+        "`exclusive`, not shared. Reads `buffer_size` elements ahead. A "
+        "checkpoint is of the element before the last `num_ahead` ones.");
+
 REGISTER_OP("RefurbishTf>DataSourceDataset")
     .Input("num_elements: int64")
     .Output("handle: variant")

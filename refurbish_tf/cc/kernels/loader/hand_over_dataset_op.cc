@@ -1,0 +1,409 @@
+// The end of a pipeline whose elements go to another framework.
+//
+// If `exclusive`, no one else has an element's memory: what the pipeline shares
+// (slices, constants, elements of a cache, repetitions) is copied, so that the
+// user may write into it. Memory is aligned in any case, or copied.
+//
+// The user may have been handed all but the last `num_ahead` elements, which
+// are on their way to a device. A checkpoint is of what the user has:
+// - With `buffer_size`, this reads ahead by itself, in place of a `prefetch`,
+//   and saves the input after each element. Such a snapshot holds nothing that
+//   was read ahead, and shares its tensors with the input. It is cheap where
+//   the input buffers nothing, which the caller must know.
+// - Else it holds the elements that are on their way, and what the input's
+//   `prefetch` and the like have buffered.
+// - A symbolic checkpoint is the input's, from before these elements were read.
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/op_requires.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kHandOverType[] = "HandOver";
+constexpr char kBufferSize[] = "buffer_size";
+constexpr char kNumAhead[] = "num_ahead";
+constexpr char kExclusive[] = "exclusive";
+constexpr char kNumOnTheirWay[] = "num_on_their_way";
+constexpr char kOnTheirWay[] = "on_their_way";
+
+// As XLA needs it, and TensorFlow's allocators give it.
+constexpr uintptr_t kAlignment = 64;
+
+absl::Status Copy(IteratorContext* ctx, Tensor* tensor) {
+  Tensor copy(ctx->allocator({}), tensor->dtype(), tensor->shape());
+  if (tensor->TotalBytes() > 0) {
+    if (!copy.IsInitialized()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("No memory for a copy of a component of ",
+                       tensor->TotalBytes(), " bytes."));
+    }
+    std::memcpy(copy.data(), tensor->data(), tensor->TotalBytes());
+  }
+  *tensor = std::move(copy);
+  return absl::OkStatus();
+}
+
+absl::Status Own(IteratorContext* ctx, bool exclusive,
+                 std::vector<Tensor>* element) {
+  for (Tensor& tensor : *element) {
+    if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) continue;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(tensor.data()) % kAlignment == 0;
+    if (aligned && (!exclusive || tensor.RefCountIsOne())) continue;
+    TF_RETURN_IF_ERROR(Copy(ctx, &tensor));
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+void LeaveLast(int64_t number, std::deque<T>* queue) {
+  while (static_cast<int64_t>(queue->size()) > number) queue->pop_front();
+}
+
+struct ReadPiece : OrderedWorkers::Piece {
+  Result result;
+  // The input's, after the element.
+  std::optional<MemoryCheckpoint> snapshot;
+};
+
+// Reads the input ahead.
+class ReadWork : public OrderedWorkers::Work {
+ public:
+  // `ctx` is the input's. The arguments must outlive this object.
+  ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
+      : input_(*input), ctx_(*ctx), exclusive_(exclusive) {}
+
+  // For one thread at a time, which reads no element meanwhile.
+  MemoryCheckpoint Snapshot() {
+    MemoryCheckpoint snapshot(ids_);
+    SerializationContext::Params params;
+    SerializationContext ctx(std::move(params));
+    // An input that cannot be saved can be read all the same.
+    snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
+    return snapshot;
+  }
+
+  OrderedWorkers::Claimed Claim(
+      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
+    if (input_ended_) return OrderedWorkers::Claimed::kEnd;
+    *piece = std::make_unique<ReadPiece>();
+    return OrderedWorkers::Claimed::kFetch;
+  }
+
+  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+    auto& read = static_cast<ReadPiece&>(*piece);
+    bool end = input_ended_;
+    if (!end) {
+      read.result.status = input_.GetNext(&ctx_, &read.result.element, &end);
+    }
+    if (end && read.result.status.ok()) {
+      input_ended_ = true;
+      return OrderedWorkers::Outcome::kDropped;
+    }
+    if (read.result.status.ok()) {
+      read.result.status = Own(&ctx_, exclusive_, &read.result.element);
+    }
+    read.snapshot.emplace(Snapshot());
+    return OrderedWorkers::Outcome::kDone;
+  }
+
+  OrderedWorkers::Outcome Run(OrderedWorkers::Piece*) override {
+    return OrderedWorkers::Outcome::kDone;
+  }
+
+  // `buffer_size` is the limit.
+  int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
+
+ private:
+  IteratorBase& input_;
+  IteratorContext& ctx_;
+  const bool exclusive_;
+  const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
+      std::make_shared<MemoryCheckpoint::IdRegistry>();
+  std::atomic<bool> input_ended_{false};
+};
+
+class HandOverDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  explicit HandOverDatasetOp(OpKernelConstruction* ctx)
+      : UnaryDatasetOpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kBufferSize, &buffer_size_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kNumAhead, &num_ahead_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kExclusive, &exclusive_));
+    OP_REQUIRES(ctx, num_ahead_ == 0 || !exclusive_,
+                absl::InvalidArgumentError(
+                    "What is on its way to a device is not the user's."));
+  }
+
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override;
+
+ private:
+  class Dataset;
+
+  int64_t buffer_size_;
+  int64_t num_ahead_;
+  bool exclusive_;
+};
+
+class HandOverDatasetOp::Dataset : public UnaryDataset {
+ public:
+  Dataset(OpKernelContext* ctx, const DatasetBase* input, int64_t buffer_size,
+          int64_t num_ahead, bool exclusive)
+      : UnaryDataset(ctx, input, kHandOverType),
+        buffer_size_(buffer_size),
+        num_ahead_(num_ahead),
+        exclusive_(exclusive) {}
+
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    return input_->Cardinality(options);
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override {
+    Node* input = nullptr;
+    TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
+    AttrValue buffer_size, num_ahead, exclusive;
+    b->BuildAttrValue(buffer_size_, &buffer_size);
+    b->BuildAttrValue(num_ahead_, &num_ahead);
+    b->BuildAttrValue(exclusive_, &exclusive);
+    return b->AddDataset(this, {input},
+                         {{kBufferSize, buffer_size},
+                          {kNumAhead, num_ahead},
+                          {kExclusive, exclusive}},
+                         output);
+  }
+
+ private:
+  class Iterator;
+
+  const int64_t buffer_size_;
+  const int64_t num_ahead_;
+  const bool exclusive_;
+};
+
+// Lock order: `mu_` before the workers' locks.
+class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+ public:
+  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+
+  // The input is destroyed first: it has registered callbacks with the
+  // cancellation manager of `workers_`.
+  ~Iterator() override {
+    workers_.Cancel();
+    workers_.Stop();
+    input_.reset();
+  }
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+    IteratorContext input_ctx = InputContext(ctx);
+    TF_RETURN_IF_ERROR(
+        dataset()->input_->MakeIterator(&input_ctx, this, prefix(), &input_));
+    ctx->MergeCheckpoint(input_ctx.checkpoint());
+    return absl::OkStatus();
+  }
+
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    *end_of_sequence = false;
+    if (ctx->symbolic_checkpoint()) {
+      return GetNextSymbolic(ctx, out_tensors, end_of_sequence);
+    }
+    Result next;
+    if (!restored_.empty()) {
+      next = std::move(restored_.front());
+      restored_.pop_front();
+    } else if (dataset()->buffer_size_ > 0) {
+      return GetNextRead(ctx, out_tensors, end_of_sequence);
+    } else {
+      IteratorContext input_ctx = InputContext(ctx);
+      next.status = input_->GetNext(&input_ctx, &next.element, end_of_sequence);
+      if (*end_of_sequence) {
+        on_their_way_.clear();
+        return next.status;
+      }
+    }
+    if (next.status.ok()) {
+      next.status = Own(ctx, dataset()->exclusive_, &next.element);
+    }
+    if (dataset()->num_ahead_ > 0) on_their_way_.push_back(next);
+    LeaveLast(dataset()->num_ahead_, &on_their_way_);
+    *out_tensors = std::move(next.element);
+    return next.status;
+  }
+
+ protected:
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
+  }
+
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
+    absl::MutexLock lock(&mu_);
+    int64_t number = 0;
+    if (workers_.get() != nullptr) {
+      TF_RETURN_IF_ERROR(snapshots_.front().Save(writer));
+    } else {
+      TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
+      for (const auto* results : {&on_their_way_, &restored_}) {
+        for (const Result& result : *results) {
+          TF_RETURN_IF_ERROR(SaveResult(writer, prefix(),
+                                        absl::StrCat(kOnTheirWay, "_", number++),
+                                        result));
+        }
+      }
+    }
+    return writer->WriteScalar(prefix(), kNumOnTheirWay, number);
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (ctx->symbolic_checkpoint()) return RestoreInput(ctx, reader, input_);
+    // Everything is checked before anything is changed.
+    const CheckpointReader saved("hand-over", prefix(), ctx, reader);
+    int64_t number = 0;
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kNumOnTheirWay, 0, 1, &number));
+    std::deque<Result> restored(number);
+    for (int64_t i = 0; i < number; ++i) {
+      TF_RETURN_IF_ERROR(saved.ReadResult(
+          absl::StrCat(kOnTheirWay, "_", i), dataset()->output_dtypes(),
+          dataset()->output_shapes(), &restored[i]));
+    }
+    workers_.Stop();
+    TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
+    restored_ = std::move(restored);
+    on_their_way_.clear();
+    return absl::OkStatus();
+  }
+
+ private:
+  IteratorContext InputContext(IteratorContext* ctx) {
+    IteratorContext::Params params(ctx);
+    params.cancellation_manager = workers_.cancellation_manager();
+    return IteratorContext(std::move(params));
+  }
+
+  absl::Status GetNextSymbolic(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    IteratorContext input_ctx = InputContext(ctx);
+    absl::Status status =
+        input_->GetNext(&input_ctx, out_tensors, end_of_sequence);
+    snapshots_.push_back(std::move(*input_ctx.checkpoint()));
+    while (static_cast<int64_t>(snapshots_.size()) > dataset()->num_ahead_) {
+      ctx->MergeCheckpoint(&snapshots_.front());
+      snapshots_.pop_front();
+    }
+    if (!status.ok() || *end_of_sequence) return status;
+    return Own(ctx, dataset()->exclusive_, out_tensors);
+  }
+
+  absl::Status GetNextRead(IteratorContext* ctx,
+                           std::vector<Tensor>* out_tensors,
+                           bool* end_of_sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (workers_.get() == nullptr) Run(ctx);
+    std::unique_ptr<OrderedWorkers::Piece> piece;
+    int64_t waited_nanos;
+    RecordStop(ctx);
+    const OrderedWorkers::Next next =
+        workers_.get()->GetNext(&piece, &waited_nanos);
+    RecordStart(ctx);
+    if (next == OrderedWorkers::Next::kEnd) {
+      // The user has all that was yielded.
+      LeaveLast(1, &snapshots_);
+      *end_of_sequence = true;
+      return absl::OkStatus();
+    }
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
+    }
+    auto& read = static_cast<ReadPiece&>(*piece);
+    snapshots_.push_back(*std::move(read.snapshot));
+    LeaveLast(dataset()->num_ahead_ + 1, &snapshots_);
+    *out_tensors = std::move(read.result.element);
+    return read.result.status;
+  }
+
+  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    input_ctx_.emplace(InputContext(ctx));
+    work_.emplace(input_.get(), &*input_ctx_, dataset()->exclusive_);
+    snapshots_.clear();
+    snapshots_.push_back(work_->Snapshot());
+    OrderedWorkers::Options options;
+    options.max_pieces = dataset()->buffer_size_;
+    workers_.Start(options, &*work_, ctx, nullptr);
+  }
+
+  absl::Mutex mu_;
+  // Not guarded by `mu_`: the workers read it, too, one at a time.
+  std::unique_ptr<IteratorBase> input_;
+  // Elements from a checkpoint, which are yielded first.
+  std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
+  // The last `num_ahead` elements, if a checkpoint is to hold them.
+  std::deque<Result> on_their_way_ ABSL_GUARDED_BY(mu_);
+  // With `buffer_size`: the input after the last `num_ahead` elements, and,
+  // first, before them. In symbolic checkpoints: what these elements change.
+  std::deque<MemoryCheckpoint> snapshots_ ABSL_GUARDED_BY(mu_);
+  // Set when the first element is read ahead.
+  std::optional<IteratorContext> input_ctx_;
+  std::optional<ReadWork> work_ ABSL_GUARDED_BY(mu_);
+  // They use all of the above. Started and stopped with `mu_` held.
+  IteratorWorkers workers_;
+};
+
+std::unique_ptr<IteratorBase> HandOverDatasetOp::Dataset::MakeIteratorInternal(
+    const std::string& prefix) const {
+  return std::make_unique<Iterator>(
+      Iterator::Params{this, IteratorPrefix(prefix)});
+}
+
+void HandOverDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                                    DatasetBase** output) {
+  *output = new Dataset(ctx, input, buffer_size_, num_ahead_, exclusive_);
+}
+
+REGISTER_KERNEL_BUILDER(Name("RefurbishTf>HandOverDataset").Device(DEVICE_CPU),
+                        HandOverDatasetOp);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,1 @@
+"""Loaders: pipelines of `tf.data` for PyTorch and JAX."""

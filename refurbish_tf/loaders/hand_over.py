@@ -1,0 +1,107 @@
+"""The end of a pipeline that goes to another framework."""
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.framework import none_tensor
+from tensorflow.python.util import nest
+
+from refurbish_tf import stats
+from refurbish_tf._internal import mistakes
+from refurbish_tf._internal import native
+
+# In place of `prefetch(AUTOTUNE)`: one batch to hand out, and one that is being made.
+_AUTOTUNED_BUFFER = 2
+# Datasets that hold no elements: to save them takes some microseconds, and waits for nothing. Below a refurbish stage
+# anything may stand, as its checkpoint has nothing of the source.
+_HOLDS_NOTHING = frozenset({
+    "_BatchDataset", "_ConcatenateDataset", "_EchoDataset", "_FilterDataset", "_MapDataset", "_OptionsDataset",
+    "_PaddedBatchDataset", "_RandomDataset", "_RangeDataset", "_RepeatDataset", "_ShardDataset", "_SkipDataset",
+    "_TakeDataset", "_TensorDataset", "_TensorSliceDataset", "_UnbatchDataset", "_ZipDataset"})
+
+_told_of_gpu = False
+
+
+class HandOverDataset(dataset_ops.UnaryUnchangedStructureDataset):
+  """The elements of a dataset, with memory that can be handed over. Its checkpoint is of what has been handed out."""
+
+  def __init__(self, input_dataset, buffer_size, num_ahead, exclusive):
+    self._input_dataset = input_dataset
+    self._name = None
+    variant = native.ops().refurbish_tf_hand_over_dataset(
+        input_dataset._variant_tensor, buffer_size=buffer_size, num_ahead=num_ahead, exclusive=exclusive,  # pylint: disable=protected-access
+        **self._common_args)
+    super().__init__(input_dataset, variant)
+
+
+def pipeline(function, dataset, allowed, num_ahead, exclusive):
+  """`dataset` with its end.
+
+  Args:
+    function: the name of the loader, for messages.
+    dataset: what the user has given.
+    allowed: the dtypes that the other framework can take.
+    num_ahead: how many elements are on their way to a device, and not handed out.
+    exclusive: whether the user may write into the elements.
+
+  Raises:
+    TypeError: `dataset` is no dataset, or yields what cannot be handed over.
+    ValueError: it is infinite.
+    RuntimeError: a `tf.function` is being traced.
+  """
+  stats.datasets(function, dataset)
+  _check_elements(function, dataset.element_spec, allowed)
+  if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+    raise ValueError(
+        f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
+        "number, and iterate over the loader once for each epoch.")
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False  # It would read ahead behind this end.
+  buffer_size = 0
+  if not dataset.options().experimental_symbolic_checkpoint:
+    upstream, prefetched = _without_prefetch(dataset)
+    if _holds_nothing(upstream):
+      buffer_size = max(prefetched, num_ahead)
+      dataset = upstream.with_options(dataset.options())
+  return HandOverDataset(dataset, buffer_size, num_ahead, exclusive).with_options(options)
+
+
+def tell_of_gpu(function):
+  """Warns, once in a process, if TensorFlow sees a GPU, which it would fill when it first uses it."""
+  global _told_of_gpu  # pylint: disable=global-statement
+  if not _told_of_gpu and tf.config.get_visible_devices("GPU"):
+    _told_of_gpu = True
+    mistakes.warn(
+        f"{function} loads to an accelerator, and TensorFlow can see a GPU: it will take nearly all of its memory. Call "
+        'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before anything else of TensorFlow.')
+
+
+def _check_elements(function, element_spec, allowed):
+  for path, spec in nest.flatten_with_joined_string_paths(element_spec):
+    if isinstance(spec, none_tensor.NoneTensorSpec):
+      continue
+    name = f"component {path}" if path else "what the dataset yields"
+    if not isinstance(spec, tf.TensorSpec):
+      raise TypeError(
+          f"{function} hands over dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it "
+          "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out.")
+    if spec.dtype not in allowed:
+      way_out = "Decode it, or leave it out, with .map" if spec.dtype == tf.string else "Cast it, or leave it out, with .map"
+      raise TypeError(
+          f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out}. Allowed are "
+          f"{', '.join(dtype.name for dtype in allowed)}.")
+
+
+def _without_prefetch(dataset):
+  """What is upstream of the `prefetch` at the end, and how many elements that reads ahead."""
+  upstream, most = dataset, 0
+  while type(upstream).__name__ in ("_OptionsDataset", "_PrefetchDataset"):
+    if type(upstream).__name__ == "_PrefetchDataset":
+      size = int(tf.get_static_value(upstream._buffer_size))  # pylint: disable=protected-access
+      most = max(most, _AUTOTUNED_BUFFER if size == tf.data.AUTOTUNE else size)
+    upstream, = upstream._inputs()  # pylint: disable=protected-access
+  return upstream, most
+
+
+def _holds_nothing(dataset):
+  if hasattr(dataset, "refurbish_stage"):
+    return True
+  return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))  # pylint: disable=protected-access

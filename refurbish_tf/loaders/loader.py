@@ -1,0 +1,185 @@
+"""What `torch_loader` and `jax_loader` share: epochs, and their state."""
+from __future__ import annotations
+
+import collections
+from typing import Any, Dict, Iterator
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import none_tensor
+
+from refurbish_tf import stats
+from refurbish_tf.loaders import hand_over
+from refurbish_tf.loaders import state as states
+
+
+class Loader:
+  """Batches of a `tf.data` pipeline for another framework. Made by `rtf.torch_loader` and `rtf.jax_loader`.
+
+  `iter` gives the batches of the next epoch, `len` their number where it is known. `state_dict` and `load_state_dict`
+  are those of a checkpoint.
+  """
+
+  def __init__(self, function, dataset, mover):
+    """Makes a loader.
+
+    Args:
+      function: the name of the function that makes it, for messages.
+      dataset: a `tf.data.Dataset`.
+      mover: moves tensors. `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of
+        them, `state(array)` a uint8 array as the framework has it. `dtypes`, `num_ahead` and `exclusive` are those of
+        `hand_over.pipeline`.
+    """
+    self._function = function
+    self._mover = mover
+    self._pipeline = hand_over.pipeline(function, dataset, mover.dtypes, mover.num_ahead, mover.exclusive)
+    self._stages = [each for each in stats.datasets(function, dataset) if hasattr(each, "saved_state")]
+    self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
+    self._epoch = None  # The newest one.
+    self._restored = None  # An iterator for the next epoch to be read.
+    self._num_loads = 0
+
+  def __len__(self) -> int:
+    return len(self._pipeline)
+
+  def __iter__(self) -> Iterator[Any]:
+    self._epoch = _Epoch(self)
+    return self._epoch
+
+  def state_dict(self) -> Dict[str, Any]:
+    """The position behind the last batch that was handed out, whatever is read ahead.
+
+    Returns:
+      `{"state": array}`: a vector of uint8, a `torch.Tensor` or a `numpy.ndarray`. Its length is a power of two, at
+      least 65,536 and for N samples about N / 4, the same at each position. It holds no samples but those that stages
+      behind `refurbish` have buffered: docs/torch_jax.md says which do.
+
+    Raises:
+      tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
+        numbers without a seed or reads a Python generator.
+    """
+    iterator = self._restored
+    if iterator is None and self._epoch is not None:
+      iterator = self._epoch.position()
+    try:
+      state = states.of(self._stages, iterator, self._described)
+    except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
+      raise type(error)(
+          error.node_def, error.op,
+          f"{self._function} cannot save the pipeline: {error.message} Draw random numbers with a seed "
+          "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run "
+          "draws other numbers: options.experimental_external_state_policy = "
+          "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+    return {"state": self._mover.state(state)}
+
+  def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+    """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
+
+    An iterator that has been read before ends with an error when it is read again.
+
+    Args:
+      state_dict: what `state_dict()` has returned, of a loader of the same pipeline in this or another process, for
+        any device.
+
+    Raises:
+      ValueError: it is damaged, of another pipeline, or of a newer version.
+      TypeError: it is not what `state_dict()` returns.
+      tf.errors.OpError: the pipeline does not fit. In any case the loader is unchanged.
+    """
+    stages, parts = states.read(self._function, self._as_array(state_dict), self._described)
+    before = [stage.saved_state() for stage in self._stages]
+    try:
+      # Stages before the iterator, whose word on them counts.
+      for stage, saved in zip(self._stages, stages):
+        stage.restore_state(saved)
+      restored = None
+      if parts is not None:
+        restored = iter(self._pipeline)
+        states.restore(restored, parts)
+    except Exception:
+      for stage, saved in zip(self._stages, before):
+        stage.restore_state(saved)
+      raise
+    self._restored = restored
+    self._epoch = None
+    self._num_loads += 1
+
+  def _as_array(self, state_dict):
+    state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
+    if hasattr(state, "cpu"):
+      state = state.cpu()  # Of PyTorch, perhaps on a device.
+    try:
+      array = None if state is None else np.asarray(state)
+    except (TypeError, ValueError, RuntimeError):
+      array = None
+    if array is None or array.dtype != np.uint8 or array.ndim != 1:
+      raise TypeError(
+          f'{self._function}: load_state_dict takes what state_dict() has returned, {{"state": a vector of uint8}}, got '
+          f"{_described_state(state_dict)}.")
+    return array
+
+
+class _Epoch:
+  """The batches of an epoch, or of its rest. The pipeline is started by the first `next`."""
+
+  def __init__(self, loader):
+    self._loader = loader
+    self._mover = loader._mover
+    self._iterator = None
+    self._read_to_end = False
+    self._ended = False
+    self._on_their_way = collections.deque()
+
+  def __iter__(self):
+    return self
+
+  def __next__(self):
+    # pylint: disable=protected-access
+    if self._ended:
+      raise StopIteration
+    if self._iterator is None:
+      self._begin()
+    if self._num_loads != self._loader._num_loads:
+      raise RuntimeError(
+          f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
+          "iter() again.")
+    while not self._read_to_end and len(self._on_their_way) <= self._mover.num_ahead:
+      self._read()
+    if not self._on_their_way:
+      self._ended = True
+      raise StopIteration
+    begun, error = self._on_their_way.popleft()
+    if error is not None:
+      raise error
+    tensors = iter(self._mover.finish(begun))
+    return tf.nest.map_structure(
+        lambda spec: None if isinstance(spec, none_tensor.NoneTensorSpec) else next(tensors),
+        self._loader._pipeline.element_spec)
+
+  def position(self):
+    """The iterator, if the epoch has begun and not ended."""
+    return None if self._ended else self._iterator
+
+  def _begin(self):
+    # pylint: disable=protected-access
+    self._num_loads = self._loader._num_loads
+    self._iterator, self._loader._restored = self._loader._restored, None
+    if self._iterator is None:
+      self._iterator = iter(self._loader._pipeline)
+
+  def _read(self):
+    """Reads a batch, or the error that comes in its place, or the end."""
+    try:
+      tensors = [tensor for tensor in tf.nest.flatten(next(self._iterator)) if tensor is not None]
+    except StopIteration:
+      self._read_to_end = True
+    except tf.errors.OpError as error:
+      self._on_their_way.append((None, error))
+    else:
+      self._on_their_way.append((self._mover.begin(tensors), None))
+
+
+def _described_state(state_dict):
+  if not isinstance(state_dict, collections.abc.Mapping):
+    return type(state_dict).__name__
+  return "{" + ", ".join(f"{key!r}: {type(value).__name__}" for key, value in state_dict.items()) + "}"

@@ -1,0 +1,82 @@
+"""The state of a loader, as bytes: the state of each `refurbish` stage, and, in mid-epoch, of the iterator."""
+import json
+import zlib
+
+import numpy as np
+import tensorflow as tf
+
+_MAGIC = b"rtf loader state"
+_FORMAT = 1  # Raise it for a change that an older package cannot read.
+_LEAST_BYTES = 1 << 16
+
+
+def of(stages, iterator, described):
+  """The state as a vector of uint8.
+
+  Its length is a power of two that, for a pipeline, does not depend on the position: some libraries restore arrays
+  only into arrays of the same shape.
+
+  Args:
+    stages: the refurbish stages.
+    iterator: the iterator, or None between two epochs.
+    described: what must be equal where the state is loaded, for JSON.
+  """
+  parts = [] if iterator is None else _saved(iterator)
+  # After the iterator, which may be reading ahead: a stage that is missing from its state has ended and stays put.
+  saved = [stage.saved_state() for stage in stages]
+  header = json.dumps({
+      "format": _FORMAT, "described": described, "stages": saved, "iterator": None if iterator is None else list(map(len, parts))})
+  body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
+  content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
+  # A bit for each sample is most of it.
+  samples = sum(max(0, stage["state"][4]) for stage in saved)
+  state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
+  state[:len(content)] = np.frombuffer(content, np.uint8)
+  return state
+
+
+def read(function, state, described):
+  """The state of the stages, and of the iterator or None.
+
+  Raises:
+    ValueError: it is damaged, or of another pipeline or of a newer version.
+  """
+  content = state.tobytes()
+  size = len(_MAGIC) + 12
+  body = content[size:size + int.from_bytes(content[size - 12:size - 4], "little")]
+  if content[:len(_MAGIC)] != _MAGIC or zlib.crc32(body).to_bytes(4, "little") != content[size - 4:size]:
+    raise ValueError(
+        f'{function}: "state" is damaged, or not what state_dict() has returned. Load another checkpoint, or leave out '
+        "load_state_dict() to start over.")
+  begin = 8 + int.from_bytes(body[:8], "little")
+  header = json.loads(body[8:begin])
+  if header["format"] > _FORMAT:
+    raise ValueError(
+        f"{function}: the state has format {header['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the "
+        "one that saved it.")
+  if header["described"] != described:
+    raise ValueError(
+        f"{function}: the state is of another pipeline, with {header['described']}, but this one has {described}. Build the "
+        "same pipeline.")
+  if header["iterator"] is None:
+    return header["stages"], None
+  parts = []
+  for length in header["iterator"]:
+    parts.append(body[begin:begin + length])
+    begin += length
+  return header["stages"], parts
+
+
+def restore(iterator, parts):
+  saved = tf.stack([tf.io.parse_tensor(part, tf.variant) for part in parts])
+  iterator._restore_from_tensors({"_STATE": saved})  # pylint: disable=protected-access
+
+
+def _saved(iterator):
+  saved = iterator._serialize_to_tensors()["_STATE"]  # pylint: disable=protected-access
+  # One by one, as a message of more than 2 GiB cannot be made.
+  return [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(saved)]
+
+
+def _power_of_two(least):
+  return 1 << (least - 1).bit_length()
