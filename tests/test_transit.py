@@ -215,6 +215,7 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
       written()
   assert job.stats.from_others > 20
   saved = save(iterator, tmp_path)
+  put_before = rtf.CacheStore(path).stats().transit_bytes_put
   del iterator
   drop(job)
   gc.collect()
@@ -226,9 +227,15 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
   again = Job(path, n, r, 3, n // 2 * RECORD)
   iterator = restore(again.dataset.repeat(), saved)
   rest = []
-  for _ in range(n - 10 + n):
+  for step in range(n - 10 + n):
     rest += take(iterator, 1)
     next(beside)
+    if step % 40 == 0:
+      written()
+    if step == n // 3 and not same_store:
+      # The other ring's head says nothing of this one, which has not come so far.
+      assert again.stats.from_others > 20
+      assert rtf.CacheStore(path).stats().transit_bytes_put < put_before
   assert again.stats.from_others > 20
   done = {index for index, *_ in before[n:]}
   assert sorted(index for index, *_ in rest[:n - 10]) == sorted(set(range(n)) - done)

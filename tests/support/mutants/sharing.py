@@ -39,7 +39,9 @@ MUTANTS = [
     Mutant("the place of what was gone is forgotten", EPOCH, "    ++num_places_again_;\n", "",
            TESTS + "test_what_is_gone_when_it_is_read_is_prepared"),
     Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return uses_[index].generation + 1;",
-           "  return uses_[index].generation;", CELLS + "[together]"),
+           "  return uses_[index].generation;", ORDER_TEST),
+    Mutant("a generation is used again", "refurbish_tf/cc/stage/shared_use.cc", "  if (uses.count > 0 && used <= uses.generation) return false;\n",
+           "", ORDER_TEST),
     Mutant("alone it prepares other generations", UNKEPT, "  const bool alone = !job.OthersAreAlive();",
            "  const bool alone = false;", TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),
     # What is put.
