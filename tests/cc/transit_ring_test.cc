@@ -459,9 +459,10 @@ TEST_F(TransitRingTest, AllAtOnce) {
         for (const Found& there : Walk(store)) {
           DiskReadAhead ahead(&store);
           RecordBuffer record;
+          bool foreign;
           // What has come into its place since is of another generation.
           const GenerationRange wanted = {there.tag, there.tag};
-          if (!ahead.Get({0, there.index, wanted, there.position}, &record)) continue;
+          if (!ahead.Get({0, there.index, wanted, there.position}, &record, &foreign)) continue;
           EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(there.index, there.tag, 1'000));
         }
       }
