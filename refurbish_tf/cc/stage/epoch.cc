@@ -29,6 +29,10 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
+// How many places may be decided whose samples are to be prepared, while others
+// may put these samples into the ring before their turn comes.
+constexpr size_t kMostToPrepare = 4;
+
 // How many samples are handed out between two notes for people to see.
 constexpr uint32_t kNotedAtOnce = 64;
 
@@ -173,7 +177,7 @@ bool Epoch::ClaimedByOther(uint32_t index) {
 void Epoch::Ask(uint32_t index) {
   requested_[index] = true;
   if (Unkept(index)) {
-    BeginUnkept(index, /*also_claimed=*/true);
+    BeginUnkept(index, /*also_claimed=*/true, !shared_->job->OthersAreAlive());
     return;
   }
   if (Exact()) return;
@@ -213,6 +217,7 @@ Epoch::Step Epoch::Next(Place* place) {
   if (!decided_.empty()) {
     *place = std::move(decided_.front());
     decided_.pop_front();
+    num_to_prepare_ -= place->from == Place::From::kSource;
     taken_bytes_ -= place->bytes;
     if (place->bytes > 0) changed_.SignalAll();
     return Step::kPlace;
@@ -248,7 +253,7 @@ void Epoch::Decide() {
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
                         decided_.size() >= kMostDecidedToRead ||
-                        HasEnoughToPrepare();
+                        (with_others_ && num_to_prepare_ >= kMostToPrepare);
     if (!decided_.empty() && enough) break;
     DecideNext();
   }
@@ -311,6 +316,11 @@ void Epoch::DecideOne(const Slot& slot) {
     requests_.push_back(slot.index);
   }
   place.absent = place.from == Place::From::kSource && !slot.fresh;
+  AddPlace(std::move(place));
+}
+
+void Epoch::AddPlace(Place place) {
+  num_to_prepare_ += place.from == Place::From::kSource;
   decided_.push_back(std::move(place));
 }
 
