@@ -28,6 +28,8 @@ MUTANTS = [
            TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
     Mutant("the older of two epochs takes", UNKEPT, "  if (number_begun_ != shared_->num_begun) return false;\n", "",
            TESTS + "test_the_older_of_two_epochs_of_a_stage_takes_nothing"),
+    Mutant("the baseline takes part", STAGE, "      MayShare(RoomOf(parts.options, *parts.store))) {", "      true) {",
+           TESTS + "test_a_job_with_a_uniform_shuffle_takes_no_part"),
     Mutant("nothing is taken", UNKEPT, "  if (!position.has_value()) return false;", "  return false;", CELLS),
     # What is prepared.
     Mutant("what others prepare is not passed over", ORDER, "      if (claim(index, false)) return index;",
