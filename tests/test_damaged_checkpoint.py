@@ -21,8 +21,8 @@ from support.checkpoints import make, restore, save, take
 
 STAGE = "Refurbish"
 N = 11
-KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin", "store_id",
-        "ring_head", "reuse_factor", "begun", "number", "yielded", "yielded_since")
+KEYS = ("version", "ended", "seed", "order_seed", "next_epoch", "scheduled", "num_samples", "num_kept", "origin",
+        "store_id", "ring_head", "reuse_factor", "begun", "number", "yielded", "yielded_since")
 TYPES = {"reuse_factor": tf.float64, "yielded": tf.uint8, "yielded_since": tf.uint32}
 
 
