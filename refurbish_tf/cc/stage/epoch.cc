@@ -29,10 +29,6 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
-// How many places may be decided whose samples are to be prepared, while others
-// may put these samples into the ring before their turn comes.
-constexpr size_t kMostToPrepare = 4;
-
 // How many samples are handed out between two notes for people to see.
 constexpr uint32_t kNotedAtOnce = 64;
 
@@ -253,7 +249,7 @@ void Epoch::Decide() {
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
                         decided_.size() >= kMostDecidedToRead ||
-                        (with_others_ && num_to_prepare_ >= kMostToPrepare);
+                        HasEnoughToPrepare();
     if (!decided_.empty() && enough) break;
     DecideNext();
   }

@@ -204,6 +204,7 @@ class Epoch {
   // Decides as many of the next places as it takes to have one, or to keep the
   // disk busy.
   void Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasEnoughToPrepare() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

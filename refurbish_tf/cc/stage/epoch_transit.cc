@@ -8,6 +8,13 @@
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
+namespace {
+
+// How many places may be decided whose samples are to be prepared, while others
+// may put these samples into the ring before their turn comes.
+constexpr size_t kMostToPrepare = 4;
+
+}  // namespace
 
 bool Epoch::ToShare(uint32_t index) const {
   return ring_ != nullptr && !schedule_->Kept(index) &&
@@ -59,6 +66,10 @@ void Epoch::DecideUnkept() {
     }
   }
   AddPlace(std::move(place));
+}
+
+bool Epoch::HasEnoughToPrepare() const {
+  return with_others_ && num_to_prepare_ >= kMostToPrepare;
 }
 
 bool Epoch::TakeInTransit(Place* place) {
