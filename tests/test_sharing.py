@@ -82,3 +82,5 @@ def test_each_sample_is_prepared_about_once_for_all(root, name):
   first = N - begin * TURN
   alone = first + (LAPS * N - first) * (1 - cell.kept / N * (1 - 1 / cell.r))
   assert 0.95 * alone <= calls <= cell.limit * alone
+  # Nothing was read that could not be used.
+  assert store.stats().hits == sum(rtf.stats(job.dataset)[0].total.cached for job in jobs)

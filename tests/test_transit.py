@@ -182,6 +182,23 @@ def test_a_job_alone_is_as_if_there_were_no_ring(root):
   drop(alone)
 
 
+def test_a_job_with_a_uniform_shuffle_takes_no_part(root):
+  """Also where it took over what others have agreed on."""
+  path, n = new_path(root), 300
+  other = Job(path, n, 2, 1, n // 2 * RECORD)
+  beside = other.epoch()
+  next(beside)
+  job = Job(path, n, 2, 2, n // 2 * RECORD, shuffle="uniform")
+  assert num_kept_by(job) == num_kept_by(other) < n // 2
+  store = rtf.CacheStore(path)
+  for turn, takes_part in (job.epoch(), False), (beside, True):
+    collections.deque(turn, maxlen=0)
+    store.verify()  # Writes what was put.
+    assert (store.stats().transit_bytes_put > 0) == takes_part
+  drop(job)
+  drop(other)
+
+
 def test_after_a_restore_a_job_alone_goes_on_bit_for_bit(root, tmp_path):
   n, r, path = 100, 2, new_path(root)
   job = Job(path, n, r, 3, 70 * RECORD)
@@ -215,6 +232,7 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
       written()
   assert job.stats.from_others > 20
   saved = save(iterator, tmp_path)
+  put_before = rtf.CacheStore(path).stats().transit_bytes_put
   del iterator
   drop(job)
   gc.collect()
@@ -226,9 +244,15 @@ def test_after_a_restore_beside_others_the_rest_is_the_same_set(root, tmp_path, 
   again = Job(path, n, r, 3, n // 2 * RECORD)
   iterator = restore(again.dataset.repeat(), saved)
   rest = []
-  for _ in range(n - 10 + n):
+  for step in range(n - 10 + n):
     rest += take(iterator, 1)
     next(beside)
+    if step % 40 == 0:
+      written()
+    if step == n // 3 and not same_store:
+      # The other ring's head says nothing of this one, which has not come so far.
+      assert again.stats.from_others > 20
+      assert rtf.CacheStore(path).stats().transit_bytes_put < put_before
   assert again.stats.from_others > 20
   done = {index for index, *_ in before[n:]}
   assert sorted(index for index, *_ in rest[:n - 10]) == sorted(set(range(n)) - done)

@@ -192,7 +192,8 @@ class User {
           break;
         }
         for (const WantedSample& wanted : wanted_) {
-          if (ahead_->Get(wanted, &record)) {
+          bool foreign;
+          if (ahead_->Get(wanted, &record, &foreign)) {
             EXPECT_TRUE(IsRight(record, wanted.index)) << wanted.index;
           }
         }

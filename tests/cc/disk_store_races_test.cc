@@ -44,22 +44,6 @@ class FaultyReadQueue : public ReadQueue {
   const std::atomic<bool>* const failing_;
 };
 
-// Reads before which something happens.
-class HookedReadQueue : public ReadQueue {
- public:
-  explicit HookedReadQueue(const std::function<void()>* before) : queue_(ReadQueue::Create(8)), before_(before) {}
-  void Start(Read* const* reads, size_t count) override {
-    const std::function<void()> before = *before_;
-    if (before != nullptr) before();
-    queue_->Start(reads, count);
-  }
-  int64_t Wait(Read* read) override { return queue_->Wait(read); }
-
- private:
-  const std::unique_ptr<ReadQueue> queue_;
-  const std::function<void()>* const before_;
-};
-
 // A system in which something happens, once, before a write or before a file is
 // locked: what another process may do at that moment.
 class HookedEnv : public StoreEnv {
@@ -98,7 +82,7 @@ TEST_F(DiskStoreTest, ASampleReplacedWhileItIsReadIsReadAgain) {
     auto other = Open();
     std::function<void()> before_read;
     DiskStoreOptions options;
-    options.read_queue = std::make_unique<HookedReadQueue>(&before_read);
+    options.read_queue = std::make_unique<HookedReads>(&before_read);
     auto store = Open(std::move(options));
     Put(*other, 1, 1, Content(1, 1, size));
     other->Flush();
@@ -130,7 +114,7 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   std::function<void()> before_read = [&] { ++reads; };
   DiskStoreOptions options;
   options.env = &env;
-  options.read_queue = std::make_unique<HookedReadQueue>(&before_read);
+  options.read_queue = std::make_unique<HookedReads>(&before_read);
   auto store = Open(std::move(options));
   DiskReadAhead ahead(store.get());
   const size_t room = ahead.Room();
@@ -161,7 +145,8 @@ TEST_F(DiskStoreTest, WhatIsWantedIsNotTouchedUntilItIsStarted) {
   before_read = nullptr;
   for (uint64_t i = 0; i < 20; ++i) {
     RecordBuffer record;
-    ASSERT_TRUE(ahead.Get({i, i, AtLeast(1)}, &record));
+    bool foreign;
+    ASSERT_TRUE(ahead.Get({i, i, AtLeast(1)}, &record, &foreign));
     EXPECT_EQ(std::string(record.payload(), record.payload_size()), Content(i, 1, 3'000));
   }
   EXPECT_EQ(ahead.Room(), room);
@@ -243,8 +228,9 @@ TEST_F(DiskStoreTest, WhatCannotBeReadIsAbsentAndMayBePutAgain) {
   failing = true;
   testing::internal::CaptureStderr();
   RecordBuffer record;
-  EXPECT_FALSE(ahead.Get({0, 0, AtLeast(1)}, &record));
-  EXPECT_FALSE(ahead.Get({1, 1, AtLeast(1)}, &record));
+  bool foreign;
+  EXPECT_FALSE(ahead.Get({0, 0, AtLeast(1)}, &record, &foreign));
+  EXPECT_FALSE(ahead.Get({1, 1, AtLeast(1)}, &record, &foreign));
   for (uint64_t i = 2; i < 10; ++i) EXPECT_EQ(Get(*store, i), "absent");
   const std::string warnings = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warnings.begin(), warnings.end(), '\n'), 1) << warnings;
@@ -371,7 +357,8 @@ TEST_F(DiskStoreTest, ReadersWritersAndCompactionTogether) {
         ahead.Start();
         for (const auto& sample : wanted) {
           RecordBuffer record;
-          if (sample.ticket % 5 != 0 && ahead.Get(sample, &record)) {
+          bool foreign;
+          if (sample.ticket % 5 != 0 && ahead.Get(sample, &record, &foreign)) {
             check(sample.index, record);
           }
         }

@@ -111,7 +111,8 @@ TEST_F(DiskStoreTest, ReadAheadGetsWhatGetGets) {
     if (i == 100) store->Remove(101, false);
     if (i == 200) Put(*store, 201, 5, "newest");
     RecordBuffer record;
-    const bool hit = ahead.Get({i, i, AtLeast(1)}, &record);
+    bool foreign;
+    const bool hit = ahead.Get({i, i, AtLeast(1)}, &record, &foreign);
     const std::string content = hit ? std::string(record.payload(), record.payload_size()) : "absent";
     EXPECT_EQ(content, i == 3               ? "newer, in memory"
                        : i == 5 || i == 101 ? "absent"

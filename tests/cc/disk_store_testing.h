@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -22,6 +23,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
+#include "refurbish_tf/cc/store/disk/read_queue.h"
 
 namespace refurbish_tf {
 
@@ -89,6 +91,22 @@ class Quiet {
 
  private:
   const int stderr_;
+};
+
+// Reads before which something happens.
+class HookedReads : public ReadQueue {
+ public:
+  explicit HookedReads(const std::function<void()>* before) : before_(before) {}
+  void Start(Read* const* reads, size_t count) override {
+    const std::function<void()> before = *before_;
+    if (before != nullptr) before();
+    queue_->Start(reads, count);
+  }
+  int64_t Wait(Read* read) override { return queue_->Wait(read); }
+
+ private:
+  const std::unique_ptr<ReadQueue> queue_ = ReadQueue::Create(8);
+  const std::function<void()>* const before_;
 };
 
 class StoreDirectoryTest : public testing::Test {

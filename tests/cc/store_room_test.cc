@@ -86,6 +86,7 @@ TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
 
 TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
   EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'990), 1'000);
+  EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'996), 0);  // Too few to be of use.
   EXPECT_EQ(TransitBytes(RoomFor(5'000), 5'000), 0);
   EXPECT_EQ(TransitBytes(RoomFor(5'000, 1), 4'000), 100'000);
   RoomOptions unlimited = RoomFor(5'000);

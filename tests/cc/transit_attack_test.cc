@@ -189,9 +189,10 @@ TEST_F(TransitAttackTest, FilesThatAreDamagedAndCut) {
       for (const Found& there : Walk(store)) {
         DiskReadAhead ahead(&store);
         RecordBuffer record;
+        bool foreign;
         if (below(2) == 0) ahead.Want({{0, there.index, kAny, there.position}});
         ahead.Start();
-        if (!ahead.Get({0, there.index, kAny, there.position}, &record)) continue;
+        if (!ahead.Get({0, there.index, kAny, there.position}, &record, &foreign)) continue;
         ++got;
         ASSERT_EQ(std::string(record.payload(), record.payload_size()),
                   Content(there.index, record.header().generation, record.payload_size()));

@@ -13,6 +13,7 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/schedule/random.h"
+#include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "tests/cc/disk_store_testing.h"
 
@@ -140,6 +141,25 @@ TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
   EXPECT_EQ(next(), Own(3));
   EXPECT_EQ(next(), Own(4));
   EXPECT_EQ(next(), std::nullopt);
+}
+
+TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
+  UsedGenerations used(/*reuse_factor=*/3);
+  EXPECT_EQ(used.NextUnused(7), 0);
+  EXPECT_TRUE(used.UseOnce(7, 2));
+  EXPECT_EQ(used.NextUnused(7), 3);
+  EXPECT_FALSE(used.UseOnce(7, 2));
+  EXPECT_FALSE(used.UseOnce(7, 1));
+  EXPECT_EQ(used.NextUnused(7), 3);
+  EXPECT_TRUE(used.UseOnce(7, 3));
+  EXPECT_EQ(used.NextUnused(7), 4);
+  EXPECT_EQ(used.NextUnused(6), 0);
+  // Nor is one used again that was used as that of a kept sample.
+  EXPECT_TRUE(used.Use(8, 1));
+  EXPECT_EQ(used.NextUnused(8), 2);
+  EXPECT_FALSE(used.UseOnce(8, 1));
+  used.Clear();
+  EXPECT_EQ(used.NextUnused(7), 0);
 }
 
 // A job that keeps nothing.

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,28 +17,11 @@
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"
-#include "refurbish_tf/cc/store/disk/read_queue.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
 #include "tests/cc/disk_store_testing.h"
 
 namespace refurbish_tf {
-
-// Reads before which something happens.
-class HookedReads : public ReadQueue {
- public:
-  explicit HookedReads(const std::function<void()>* before) : before_(before) {}
-  void Start(Read* const* reads, size_t count) override {
-    const std::function<void()> before = *before_;
-    if (before != nullptr) before();
-    queue_->Start(reads, count);
-  }
-  int64_t Wait(Read* read) override { return queue_->Wait(read); }
-
- private:
-  const std::unique_ptr<ReadQueue> queue_ = ReadQueue::Create(8);
-  const std::function<void()>* const before_;
-};
 
 // A disk on which the file of records is slow or full.
 class RingEnv : public StoreEnv {
@@ -127,7 +109,8 @@ class TransitTest : public StoreDirectoryTest {
   }
   static std::string Get(DiskReadAhead& ahead, uint64_t position, uint64_t index, GenerationRange wanted = kAny) {
     RecordBuffer record;
-    if (!ahead.Get({0, index, wanted, position}, &record)) return "absent";
+    bool foreign;
+    if (!ahead.Get({0, index, wanted, position}, &record, &foreign)) return "absent";
     return {record.payload(), record.payload_size()};
   }
 };

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <initializer_list>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,7 +22,7 @@ class FunctionOp : public OpKernel {
   }
 };
 
-inline Tensor Vector(std::initializer_list<int64_t> values) {
+inline Tensor Vector(const std::vector<int64_t>& values) {
   Tensor tensor(DT_INT64, TensorShape({static_cast<int64_t>(values.size())}));
   std::copy(values.begin(), values.end(), tensor.vec<int64_t>().data());
   return tensor;

@@ -173,7 +173,7 @@ bool Epoch::ClaimedByOther(uint32_t index) {
 void Epoch::Ask(uint32_t index) {
   requested_[index] = true;
   if (Unkept(index)) {
-    BeginUnkept(index, /*also_claimed=*/true);
+    BeginUnkept(index, /*also_claimed=*/true, !shared_->job->OthersAreAlive());
     return;
   }
   if (Exact()) return;
@@ -213,6 +213,7 @@ Epoch::Step Epoch::Next(Place* place) {
   if (!decided_.empty()) {
     *place = std::move(decided_.front());
     decided_.pop_front();
+    num_to_prepare_ -= place->from == Place::From::kSource;
     taken_bytes_ -= place->bytes;
     if (place->bytes > 0) changed_.SignalAll();
     return Step::kPlace;
@@ -311,6 +312,11 @@ void Epoch::DecideOne(const Slot& slot) {
     requests_.push_back(slot.index);
   }
   place.absent = place.from == Place::From::kSource && !slot.fresh;
+  AddPlace(std::move(place));
+}
+
+void Epoch::AddPlace(Place place) {
+  num_to_prepare_ += place.from == Place::From::kSource;
   decided_.push_back(std::move(place));
 }
 

@@ -208,6 +208,7 @@ class Epoch {
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds no place if the sample is deferred.
   void DecideOne(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The place of a sample that is not kept, while there is a ring.
@@ -222,8 +223,8 @@ class Epoch {
     return Unkept(index) && !requested_[index] && !served_[index];
   }
   // Claims such a sample and decides its generation. False if another job is
-  // preparing it, unless `also_claimed`.
-  bool BeginUnkept(uint32_t index, bool also_claimed)
+  // preparing it, unless `also_claimed`. `alone`: no other job is at work.
+  bool BeginUnkept(uint32_t index, bool also_claimed, bool alone)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes a place to be read.
   void WillRead(uint32_t index, GenerationRange wanted,
@@ -283,6 +284,7 @@ class Epoch {
   uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
   // Decided and not yet claimed, and the bytes that were taken ahead.
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
+  size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;  // Of these.
   int64_t taken_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // Reads to be noted together, and how many have not ended.
   std::vector<WantedSample> to_read_ ABSL_GUARDED_BY(mu_);
@@ -306,6 +308,9 @@ class Epoch {
   bool arrivals_ended_ ABSL_GUARDED_BY(mu_) = false;
   // Null if every sample is kept, or none can be handed to others.
   std::optional<TransitOrder> transit_ ABSL_GUARDED_BY(mu_);
+  // Whether other jobs were at work when a place was last decided whose sample
+  // is not kept.
+  bool with_others_ ABSL_GUARDED_BY(mu_) = false;
   // How many samples in transit were gone when they were to be read: so many
   // places are to be decided again.
   uint32_t num_places_again_ ABSL_GUARDED_BY(mu_) = 0;

@@ -12,7 +12,7 @@ namespace {
 
 // How many places may be decided whose samples are to be prepared, while others
 // may put these samples into the ring before their turn comes.
-constexpr int64_t kMostToPrepare = 4;
+constexpr size_t kMostToPrepare = 4;
 
 }  // namespace
 
@@ -21,10 +21,9 @@ bool Epoch::ToShare(uint32_t index) const {
          shared_->job->OthersAreAlive();
 }
 
-bool Epoch::BeginUnkept(uint32_t index, bool also_claimed) {
+bool Epoch::BeginUnkept(uint32_t index, bool also_claimed, bool alone) {
   UsedGenerations& used = shared_->generations;
   SharedState::Job& job = *shared_->job;
-  const bool alone = !job.OthersAreAlive();
   // After a restore a job that is alone does again what it did before.
   const bool again = alone && Exact();
   Generation generation = GenerationOf(index);
@@ -43,9 +42,11 @@ bool Epoch::BeginUnkept(uint32_t index, bool also_claimed) {
 }
 
 void Epoch::DecideUnkept() {
+  // Asked once, as it takes a system call for each job.
+  with_others_ = shared_->job->OthersAreAlive();
   Place place;
-  if (TakeInTransit(&place)) {
-    decided_.push_back(std::move(place));
+  if (with_others_ && TakeInTransit(&place)) {
+    AddPlace(std::move(place));
     return;
   }
   if (num_unkept_ahead_ > 0) {
@@ -55,7 +56,7 @@ void Epoch::DecideUnkept() {
         [this](uint32_t position) { return At(position); },
         [this](uint32_t index) { return NeedsUnkept(index); },
         [this](uint32_t index, bool also_claimed) {
-          return BeginUnkept(index, also_claimed);
+          return BeginUnkept(index, also_claimed, !with_others_);
         });
     if (!own.has_value()) return;  // Never: a place for each is left.
     requested_[*own] = true;
@@ -64,23 +65,15 @@ void Epoch::DecideUnkept() {
       requests_.push_back(*own);
     }
   }
-  decided_.push_back(std::move(place));
+  AddPlace(std::move(place));
 }
 
 bool Epoch::HasEnoughToPrepare() const {
-  if (ring_ == nullptr) return false;
-  const auto is_to_prepare = [](const Place& place) {
-    return place.from == Place::From::kSource;
-  };
-  return std::count_if(decided_.begin(), decided_.end(), is_to_prepare) >=
-             kMostToPrepare &&
-         shared_->job->OthersAreAlive();
+  return with_others_ && num_to_prepare_ >= kMostToPrepare;
 }
 
 bool Epoch::TakeInTransit(Place* place) {
-  if (number_begun_ != shared_->num_begun || !shared_->job->OthersAreAlive()) {
-    return false;
-  }
+  if (number_begun_ != shared_->num_begun) return false;
   uint32_t taken = 0;
   Generation generation = 0;
   const std::optional<uint64_t> position =

@@ -55,6 +55,32 @@ struct SavedEpoch {
                                    tensorflow::TensorShape({0})};
 };
 
+// Calls `field(key, &value)` for each whole number that `Stage::Save` sets, in
+// the order in which the op RefurbishState returns them.
+template <class Field>
+void ForEachNumberOfStage(SavedEpoch* saved, const Field& field) {
+  field("seed", &saved->seed);
+  field("order_seed", &saved->order_seed);
+  field("next_epoch", &saved->next_epoch);
+  field("scheduled", &saved->scheduled);
+  field("num_samples", &saved->num_samples);
+  field("num_kept", &saved->num_kept);
+  field("origin", &saved->origin);
+  field("store_id", &saved->store_id);
+  field("ring_head", &saved->ring_head);
+}
+
+// The same for all fields.
+template <class Field>
+void ForEachField(SavedEpoch* saved, const Field& field) {
+  ForEachNumberOfStage(saved, field);
+  field("reuse_factor", &saved->reuse_factor);
+  field("begun", &saved->begun);
+  field("number", &saved->number);
+  field("yielded", &saved->yielded);
+  field("yielded_since", &saved->yielded_since);
+}
+
 // Fails on what only a damaged checkpoint can say. It must not end the process,
 // as reading a tensor of another type does, nor be written out of bounds.
 // `num_samples` is how many the source has now, if known.

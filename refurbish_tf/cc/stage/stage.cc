@@ -295,7 +295,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   const TransitRing* ring = nullptr;
   if (parts.shared != nullptr && parts.schedule != nullptr &&
       parts.schedule->capacity() < parts.schedule->num_samples() &&
-      parts.options.schedule.shuffle == Shuffle::kCacheAware) {
+      MayShare(RoomOf(parts.options, *parts.store))) {
     ring = parts.store->disk()->transit();
   }
   return std::make_shared<Epoch>(

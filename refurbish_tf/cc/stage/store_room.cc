@@ -18,11 +18,6 @@ constexpr int64_t kLeastInTransit = 8;
 // Where it is unknown how many fit, it has this part of the bytes.
 constexpr int64_t kBytesOfRing = 16;
 
-bool MayShare(const RoomOptions& options) {
-  return options.on_disk && options.schedule.eviction == Eviction::kBalanced &&
-         options.schedule.shuffle == Shuffle::kCacheAware;
-}
-
 // Whether only other jobs could use what the store holds. (Of a ring without a
 // limit it must be known how large it is.)
 bool KeepsNone(const RoomOptions& options) {
@@ -32,6 +27,11 @@ bool KeepsNone(const RoomOptions& options) {
 }
 
 }  // namespace
+
+bool MayShare(const RoomOptions& options) {
+  return options.on_disk && options.schedule.eviction == Eviction::kBalanced &&
+         options.schedule.shuffle == Shuffle::kCacheAware;
+}
 
 std::optional<uint32_t> NumKept(const RoomOptions& options) {
   const int64_t num_samples = options.num_samples;

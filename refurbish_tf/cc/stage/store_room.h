@@ -20,6 +20,10 @@ struct RoomOptions {
   bool on_disk;          // Only there it is shared.
 };
 
+// Whether the job takes part in the ring. The paper's baselines do not, also
+// where others have agreed on one before.
+bool MayShare(const RoomOptions& options);
+
 // How many samples are kept, if that can be known before they are prepared: all
 // if they fit. Else a fiftieth of all samples, or as many as jobs may have under
 // way if that is more, have their room in the ring. With r = 1 keeping is of no

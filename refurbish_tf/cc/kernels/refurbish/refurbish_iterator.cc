@@ -13,26 +13,7 @@ namespace {
 // Raised when older packages cannot read what is saved now.
 constexpr int64_t kCheckpointVersion = 3;
 constexpr char kVersion[] = "version";
-
-// Calls `field(key, &value)` for all else that a checkpoint holds.
-template <class Field>
-absl::Status ForEachField(SavedEpoch* saved, bool* ended, const Field& field) {
-  TF_RETURN_IF_ERROR(field("seed", &saved->seed));
-  TF_RETURN_IF_ERROR(field("order_seed", &saved->order_seed));
-  TF_RETURN_IF_ERROR(field("reuse_factor", &saved->reuse_factor));
-  TF_RETURN_IF_ERROR(field("next_epoch", &saved->next_epoch));
-  TF_RETURN_IF_ERROR(field("ended", ended));
-  TF_RETURN_IF_ERROR(field("begun", &saved->begun));
-  TF_RETURN_IF_ERROR(field("number", &saved->number));
-  TF_RETURN_IF_ERROR(field("num_samples", &saved->num_samples));
-  TF_RETURN_IF_ERROR(field("scheduled", &saved->scheduled));
-  TF_RETURN_IF_ERROR(field("num_kept", &saved->num_kept));
-  TF_RETURN_IF_ERROR(field("origin", &saved->origin));
-  TF_RETURN_IF_ERROR(field("store_id", &saved->store_id));
-  TF_RETURN_IF_ERROR(field("ring_head", &saved->ring_head));
-  TF_RETURN_IF_ERROR(field("yielded", &saved->yielded));
-  return field("yielded_since", &saved->yielded_since);
-}
+constexpr char kEnded[] = "ended";
 
 }  // namespace
 
@@ -181,15 +162,19 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
     saved.store_id = stage.store_id;
     saved.ring_head = stage.ring_head;
   }
+  absl::Status written;
   const auto write = [&](const char* key, const auto* value) {
     if constexpr (std::is_integral_v<std::decay_t<decltype(*value)>>) {
-      return writer->WriteScalar(prefix(), key, static_cast<int64_t>(*value));
+      written.Update(
+          writer->WriteScalar(prefix(), key, static_cast<int64_t>(*value)));
     } else {
-      return writer->WriteTensor(prefix(), key, Tensor(*value));
+      written.Update(writer->WriteTensor(prefix(), key, Tensor(*value)));
     }
   };
-  TF_RETURN_IF_ERROR(write(kVersion, &kCheckpointVersion));
-  return ForEachField(&saved, &ended_, write);
+  write(kVersion, &kCheckpointVersion);
+  write(kEnded, &ended_);
+  ForEachField(&saved, write);
+  return written;
 }
 
 absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
@@ -206,20 +191,22 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   }
   SavedEpoch saved;
   bool ended = false;
+  absl::Status all_read;
   const auto read = [&](const char* key, auto* value) {
     using Value = std::decay_t<decltype(*value)>;
     if constexpr (std::is_integral_v<Value>) {
       int64_t number = 0;
-      absl::Status status = checkpoint.ReadScalar(key, &number);
+      all_read.Update(checkpoint.ReadScalar(key, &number));
       *value = number;
-      return status;
     } else if constexpr (std::is_same_v<Value, double>) {
-      return checkpoint.ReadScalar(key, value);
+      all_read.Update(checkpoint.ReadScalar(key, value));
     } else {
-      return checkpoint.Read(key, value);
+      all_read.Update(checkpoint.Read(key, value));
     }
   };
-  TF_RETURN_IF_ERROR(ForEachField(&saved, &ended, read));
+  read(kEnded, &ended);
+  ForEachField(&saved, read);
+  TF_RETURN_IF_ERROR(all_read);
   absl::StatusOr<std::shared_ptr<Epoch>> epoch =
       dataset()->stage_->Restore(saved);
   if (!epoch.ok()) return epoch.status();

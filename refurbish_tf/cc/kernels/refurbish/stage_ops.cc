@@ -55,18 +55,19 @@ absl::Status DescribeStage(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-// What `Stage::Save` returns, as numbers.
-constexpr int64_t kStateSize = 9;
+std::vector<int64_t> NumbersOf(SavedEpoch saved) {
+  std::vector<int64_t> numbers;
+  ForEachNumberOfStage(&saved, [&](const char*, const auto* number) {
+    numbers.push_back(*number);
+  });
+  return numbers;
+}
 
 absl::Status SaveState(OpKernelContext* ctx) {
   const std::shared_ptr<Stage> stage = FindStage(ctx);
   if (stage == nullptr) return NoStage();
   const SavedEpoch saved = stage->Save();
-  ctx->set_output(0, Vector({saved.seed, saved.order_seed,
-                             static_cast<int64_t>(saved.next_epoch),
-                             saved.scheduled, saved.num_samples, saved.num_kept,
-                             static_cast<int64_t>(saved.origin), saved.store_id,
-                             saved.ring_head}));
+  ctx->set_output(0, Vector(NumbersOf(saved)));
   ctx->set_output(1, Tensor(saved.reuse_factor));
   return absl::OkStatus();
 }
@@ -77,10 +78,12 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   if (stage == nullptr) return NoStage();
   const Tensor& state = ctx->input(1);
   const Tensor& reuse_factor = ctx->input(2);
-  if (state.shape() != TensorShape({kStateSize})) {
+  SavedEpoch saved;
+  const int64_t size = NumbersOf(saved).size();
+  if (state.shape() != TensorShape({size})) {
     return DamagedCheckpoint("refurbish", "its state has shape ",
                              state.shape().DebugString(), ", but must have [",
-                             kStateSize, "]");
+                             size, "]");
   }
   if (reuse_factor.dims() != 0) {
     return DamagedCheckpoint("refurbish", "its reuse_factor has shape ",
@@ -88,16 +91,9 @@ absl::Status RestoreState(OpKernelContext* ctx) {
                              ", but must be a scalar");
   }
   const auto values = state.vec<int64_t>();
-  SavedEpoch saved;
-  saved.seed = values(0);
-  saved.order_seed = values(1);
-  saved.next_epoch = values(2);
-  saved.scheduled = values(3) != 0;
-  saved.num_samples = values(4);
-  saved.num_kept = values(5);
-  saved.origin = values(6);
-  saved.store_id = values(7);
-  saved.ring_head = values(8);
+  int64_t next = 0;
+  ForEachNumberOfStage(
+      &saved, [&](const char*, auto* number) { *number = values(next++); });
   saved.reuse_factor = reuse_factor.scalar<double>()();
   return stage->Restore(saved).status();
 }

@@ -325,10 +325,7 @@ PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
       [&] { return MakeRecord(index, generation, parts, num_parts, payload); });
 }
 
-void DiskStore::Flush() {
-  writer_->buffer().Flush();
-  if (!writer_->buffer().IsForked()) writer_->transit().Flush();
-}
+void DiskStore::Flush() { writer_->Flush(); }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
   const bool was_in_memory = writer_->buffer().Drop(index);

@@ -43,10 +43,6 @@ class DiskReadAhead {
   // has not begun, reads it now. Of a sample in transit a miss is final.
   bool Get(const WantedSample& wanted, RecordBuffer* record, bool* foreign)
       ABSL_LOCKS_EXCLUDED(mu_);
-  bool Get(const WantedSample& wanted, RecordBuffer* record) {
-    bool foreign;
-    return Get(wanted, record, &foreign);
-  }
 
  private:
   enum class State { kWanted, kStarting, kStarted };

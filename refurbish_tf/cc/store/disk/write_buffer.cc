@@ -61,7 +61,6 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
     filling_bytes_ += entry->space();
     wake |= !was_enough && filling_bytes_ >= enough_;
     filling_.push_back(std::move(entry));
-    ++put_;
   }
   if (wake) wake_();
   return PutResult::kStored;
@@ -136,24 +135,11 @@ std::pair<int64_t, int64_t> WriteBuffer::Live() const {
           records_->state().bytes() + new_bytes_};
 }
 
-void WriteBuffer::Flush() {
-  if (IsForked()) return;
-  std::unique_lock<std::mutex> lock(mu_);
-  const uint64_t to = put_;
-  flush_to_ = to;
-  lock.unlock();
-  wake_();
-  lock.lock();
-  while (done_ < to && !closed_) written_.wait(lock);
-}
-
 Clock::time_point WriteBuffer::DueAt() const {
   std::lock_guard<std::mutex> lock(mu_);
   if (filling_.empty()) return Clock::time_point::max();
-  if (filling_bytes_ >= enough_ || flush_to_ > done_) {
-    return Clock::time_point::min();
-  }
-  return filling_since_ + delay_;
+  return filling_bytes_ >= enough_ ? Clock::time_point::min()
+                                   : filling_since_ + delay_;
 }
 
 const WriteBuffer::Batch& WriteBuffer::TakeBatch() {
@@ -198,7 +184,6 @@ void WriteBuffer::EndBatch() {
   Batch batch;  // Freed without the lock.
   {
     std::lock_guard<std::mutex> lock(mu_);
-    done_ += batch_.size();
     batch = std::move(batch_);
     batch_.clear();
     batch_bytes_ = 0;

@@ -88,9 +88,6 @@ class WriteBuffer {
   // puts fail.
   bool IsForked() const { return getpid() != process_; }
 
-  // Returns when all that was put before has been written or has failed.
-  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
-
   // For the writer -----------------------------------------------------------
 
   // When the next batch is due; `max()` where there is none.
@@ -138,11 +135,6 @@ class WriteBuffer {
   // Sums over the entries that are not dropped, published or failed.
   int64_t new_entries_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t new_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many records were ever put, and how many of these the writer is done
-  // with.
-  uint64_t put_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t flush_to_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 

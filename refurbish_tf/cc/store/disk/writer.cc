@@ -60,6 +60,15 @@ void Writer::Wake() {
   wake_.notify_all();
 }
 
+void Writer::Flush() {
+  if (buffer_.IsForked()) return;
+  std::unique_lock<std::mutex> lock(mu_);
+  const uint64_t own = ++flushes_;
+  woken_ = true;
+  wake_.notify_all();
+  while (flushed_ < own && !stopping_) written_.wait(lock);
+}
+
 void Writer::Compact(bool all) {
   if (buffer_.IsForked()) return;
   std::unique_lock<std::mutex> lock(mu_);
@@ -98,6 +107,7 @@ void Writer::Run() {
   }
   buffer_.Close();
   transit_.Close();
+  written_.notify_all();
   compacted_.notify_all();
 }
 
@@ -149,10 +159,28 @@ void Writer::RunCompaction() {
   });
 }
 
+Clock::time_point Writer::DueAt() const {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (flushed_ < flushes_) return Clock::time_point::min();
+  }
+  return std::min(buffer_.DueAt(), transit_.DueAt());
+}
+
 void Writer::WriteBatch() {
+  uint64_t flushes;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    flushes = flushes_;
+  }
   WriteBatchOfKept();
   const auto [num_failed, failed] = transit_.WriteBatch();
   if (num_failed > 0) WriteFailed(failed, num_failed);
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    flushed_ = flushes;
+  }
+  written_.notify_all();
 }
 
 void Writer::WriteBatchOfKept() {

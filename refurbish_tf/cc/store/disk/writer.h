@@ -54,6 +54,8 @@ class Writer {
   void RecordsDied() {
     if (compaction_.IsDue()) Wake();
   }
+  // Returns when all that was put before has been written or has failed.
+  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
   // Returns when a compaction that began after the call has ended. `all`: also
   // of segments that are not full.
   void Compact(bool all) ABSL_LOCKS_EXCLUDED(mu_);
@@ -71,10 +73,8 @@ class Writer {
   bool IsStopping() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // When the next batch is due.
-  std::chrono::steady_clock::time_point DueAt() const {
-    return std::min(buffer_.DueAt(), transit_.DueAt());
-  }
-  void WriteBatch();
+  std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
+  void WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
   void WriteBatchOfKept();
   using Entries = std::vector<const WriteBuffer::Entry*>;
   // Writes small records with one call. If it fails, adds them to `left`.
@@ -107,10 +107,14 @@ class Writer {
 
   mutable std::mutex mu_;
   std::condition_variable wake_;
+  std::condition_variable written_;
   std::condition_variable compacted_;
   bool woken_ ABSL_GUARDED_BY(mu_) = false;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  // Compactions that were asked for, and how many of them have ended.
+  // Flushes that were asked for, and how many of them have ended; ...
+  uint64_t flushes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t flushed_ ABSL_GUARDED_BY(mu_) = 0;
+  // ... the same of compactions.
   uint64_t asked_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   bool all_asked_ ABSL_GUARDED_BY(mu_) = false;

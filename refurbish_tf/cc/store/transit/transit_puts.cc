@@ -49,7 +49,6 @@ PutResult TransitPuts::Put(uint32_t index, Generation generation,
     filling_bytes_ += space;
     wake |= !was_enough && filling_bytes_ >= enough_;
     filling_.push_back(std::move(entry));
-    ++put_;
   }
   if (wake) wake_();
   return PutResult::kStored;
@@ -60,23 +59,11 @@ void TransitPuts::Release(uint32_t index, Generation generation) {
   SharedState::Release(claims_, index, generation);
 }
 
-void TransitPuts::Flush() {
-  std::unique_lock<std::mutex> lock(mu_);
-  const uint64_t to = put_;
-  flush_to_ = to;
-  lock.unlock();
-  wake_();
-  lock.lock();
-  while (done_ < to && !closed_) written_.wait(lock);
-}
-
 Clock::time_point TransitPuts::DueAt() const {
   std::lock_guard<std::mutex> lock(mu_);
   if (filling_.empty()) return Clock::time_point::max();
-  if (filling_bytes_ >= enough_ || flush_to_ > done_) {
-    return Clock::time_point::min();
-  }
-  return filling_since_ + delay_;
+  return filling_bytes_ >= enough_ ? Clock::time_point::min()
+                                   : filling_since_ + delay_;
 }
 
 std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
@@ -116,12 +103,8 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
     for (; first < next; ++first) Finish(*first, written.ok());
     if (!written.ok()) failed = {failed.first + 1, std::move(written)};
   }
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    done_ += batch.size();
-    Unreserve(batch.size(), bytes);
-  }
-  written_.notify_all();
+  std::lock_guard<std::mutex> lock(mu_);
+  Unreserve(batch.size(), bytes);
   return failed;
 }
 
@@ -145,11 +128,8 @@ void TransitPuts::Finish(const Entry& entry, bool written) {
 }
 
 void TransitPuts::Close() {
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    closed_ = true;
-  }
-  written_.notify_all();
+  std::lock_guard<std::mutex> lock(mu_);
+  closed_ = true;
 }
 
 }  // namespace refurbish_tf

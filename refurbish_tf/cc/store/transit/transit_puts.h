@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -48,9 +47,6 @@ class TransitPuts {
       ABSL_LOCKS_EXCLUDED(mu_);
   void Release(uint32_t index, Generation generation);
 
-  // Returns when all that was put before has been written or given up.
-  void Flush() ABSL_LOCKS_EXCLUDED(mu_);
-
   // Of the records that this process has put into the ring.
   int64_t bytes_put() const { return bytes_put_; }
 
@@ -60,7 +56,7 @@ class TransitPuts {
   // Writes all that is in memory. Returns how many records could not be
   // written, and why.
   std::pair<int64_t, absl::Status> WriteBatch() ABSL_LOCKS_EXCLUDED(mu_);
-  // The writer has ended: puts fail, and nobody waits for it.
+  // The writer has ended: puts fail.
   void Close() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -97,17 +93,12 @@ class TransitPuts {
   std::atomic<int64_t> bytes_put_{0};
 
   mutable std::mutex mu_;
-  std::condition_variable written_;
   Entries filling_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point filling_since_ ABSL_GUARDED_BY(mu_);
   size_t filling_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // Of all that are in memory, also those that are being made or written.
   size_t records_ ABSL_GUARDED_BY(mu_) = 0;
   size_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // How many records were ever put, and how many of these are done with.
-  uint64_t put_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t done_ ABSL_GUARDED_BY(mu_) = 0;
-  uint64_t flush_to_ ABSL_GUARDED_BY(mu_) = 0;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
