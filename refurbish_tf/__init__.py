@@ -32,6 +32,7 @@ from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import echo
 from refurbish_tf.loaders.jax_loader import jax_loader
+from refurbish_tf.loaders.loader import Loader
 from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats
@@ -40,7 +41,7 @@ from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
 __all__ = [
-    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
+    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats", "Loader",
     "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",
     "diversity", "echo", "jax_loader", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats",
     "torch_loader"]

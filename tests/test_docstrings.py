@@ -13,11 +13,15 @@ import refurbish_tf as rtf
 MODULES = ["refurbish_tf", *(module.name for module in pkgutil.walk_packages(rtf.__path__, "refurbish_tf.")
                              if not module.name.startswith("refurbish_tf.cli"))]
 
+NEEDS = {f"refurbish_tf.loaders.{framework}_loader": framework for framework in ("torch", "jax")}
+
 
 # The warnings of recommend_split depend on how long the layers take here.
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name):
+  if name in NEEDS:
+    pytest.importorskip(NEEDS[name])
   module = importlib.import_module(name)
   result = doctest.testmod(module, extraglobs={"tf": tf, "rtf": rtf}, optionflags=doctest.ELLIPSIS)
   assert not result.failed

@@ -15,9 +15,13 @@ def build_errors():
   try:
     yield
   except (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError) as error:
-    # TensorFlow puts the op's name before and after the message.
-    message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
-    raise ValueError(re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)) from None
+    raise ValueError(message_of(error)) from None
+
+
+def message_of(error):
+  """The message of an error of an op, without the op's name, which TensorFlow puts before and after it."""
+  message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)
+  return re.sub(r"\s*\[Op:[\w>]+\].*$", "", message, flags=re.DOTALL)
 
 
 def check_callable(name, function, or_else=""):

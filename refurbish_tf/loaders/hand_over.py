@@ -4,7 +4,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import none_tensor
 from tensorflow.python.util import nest
 
-from refurbish_tf import stats
+from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import mistakes
 from refurbish_tf._internal import native
 
@@ -47,7 +47,10 @@ def pipeline(function, dataset, allowed, num_ahead, exclusive):
     ValueError: it is infinite.
     RuntimeError: a `tf.function` is being traced.
   """
-  stats.datasets(function, dataset)
+  if not isinstance(dataset, tf.data.Dataset):
+    raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")
+  if not tf.executing_eagerly():
+    raise RuntimeError(f"{function} cannot be part of a tf.function, as it leaves TensorFlow: call it outside.")
   _check_elements(function, dataset.element_spec, allowed)
   if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError(
@@ -62,6 +65,11 @@ def pipeline(function, dataset, allowed, num_ahead, exclusive):
       buffer_size = max(prefetched, num_ahead)
       dataset = upstream.with_options(dataset.options())
   return HandOverDataset(dataset, buffer_size, num_ahead, exclusive).with_options(options)
+
+
+def stages(dataset):
+  """The refurbish stages of `dataset`. Their names differ between processes, their order does not."""
+  return [each for each in dataset_graph.upstream_first(dataset) if hasattr(each, "saved_state")]
 
 
 def tell_of_gpu(function):

@@ -59,7 +59,7 @@ def jax_loader(
       `jax.sharding.Sharding` of all components. None for JAX's default device.
 
   Returns:
-    A `refurbish_tf.loaders.loader.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
+    An `rtf.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
     dataset, and raises TypeError where it is not known.
 
   Raises:
@@ -116,9 +116,9 @@ class _Mover:
 
   def _sent(self, tensor):
     array = np.asarray(tensor.__array__())  # The tensor's memory.
-    dtype = self._jax.dtypes.canonicalize_dtype(array.dtype)
-    if dtype != array.dtype:
-      array = _narrowed(array, dtype)
+    if array.dtype.itemsize >= 8:
+      dtype = self._jax.dtypes.canonicalize_dtype(array.dtype)
+      array = array if dtype == array.dtype else _narrowed(array, dtype)
     try:
       if self._is_global:
         return self._jax.make_array_from_process_local_data(self._target, array)

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import none_tensor
 
-from refurbish_tf import stats
+from refurbish_tf._internal import checks
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
 
@@ -33,7 +33,8 @@ class Loader:
     self._function = function
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.dtypes, mover.num_ahead, mover.exclusive)
-    self._stages = [each for each in stats.datasets(function, dataset) if hasattr(each, "saved_state")]
+    self._stages = hand_over.stages(dataset)
+    self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
     self._epoch = None  # The newest one.
     self._restored = None  # An iterator for the next epoch to be read.
@@ -66,7 +67,7 @@ class Loader:
     except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
       raise type(error)(
           error.node_def, error.op,
-          f"{self._function} cannot save the pipeline: {error.message} Draw random numbers with a seed "
+          f"{self._function} cannot save the pipeline: {checks.message_of(error)} Draw random numbers with a seed "
           "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run "
           "draws other numbers: options.experimental_external_state_policy = "
           "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
@@ -151,10 +152,7 @@ class _Epoch:
     begun, error = self._on_their_way.popleft()
     if error is not None:
       raise error
-    tensors = iter(self._mover.finish(begun))
-    return tf.nest.map_structure(
-        lambda spec: None if isinstance(spec, none_tensor.NoneTensorSpec) else next(tensors),
-        self._loader._pipeline.element_spec)
+    return self._loader._pack(self._mover.finish(begun))
 
   def position(self):
     """The iterator, if the epoch has begun and not ended."""
@@ -177,6 +175,23 @@ class _Epoch:
       self._on_their_way.append((None, error))
     else:
       self._on_their_way.append((self._mover.begin(tensors), None))
+
+
+def _packer(element_spec):
+  """A function that packs a list of all but the Nones as `element_spec` has them."""
+  flat = tf.nest.flatten(element_spec)
+  if any(isinstance(spec, none_tensor.NoneTensorSpec) for spec in flat):
+    def pack(tensors):
+      tensors = iter(tensors)
+      return tf.nest.map_structure(
+          lambda spec: None if isinstance(spec, none_tensor.NoneTensorSpec) else next(tensors), element_spec)
+    return pack
+  # The two usual cases first: the third takes 10 us.
+  if flat == [element_spec]:
+    return lambda tensors: tensors[0]
+  if type(element_spec) is tuple and flat == list(element_spec):  # pylint: disable=unidiomatic-typecheck
+    return tuple
+  return lambda tensors: tf.nest.pack_sequence_as(element_spec, tensors)
 
 
 def _described_state(state_dict):

@@ -53,7 +53,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | in
       CPU.
 
   Returns:
-    A `refurbish_tf.loaders.loader.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
+    An `rtf.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
     dataset, and raises TypeError where it is not known.
 
   Raises:

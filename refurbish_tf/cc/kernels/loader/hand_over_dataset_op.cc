@@ -33,13 +33,14 @@
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
 
 constexpr char kHandOverType[] = "HandOver";
-constexpr char kBufferSize[] = "buffer_size";
+constexpr char kReadAheadSize[] = "buffer_size";
 constexpr char kNumAhead[] = "num_ahead";
 constexpr char kExclusive[] = "exclusive";
 constexpr char kNumOnTheirWay[] = "num_on_their_way";
@@ -48,7 +49,7 @@ constexpr char kOnTheirWay[] = "on_their_way";
 // As XLA needs it, and TensorFlow's allocators give it.
 constexpr uintptr_t kAlignment = 64;
 
-absl::Status Copy(IteratorContext* ctx, Tensor* tensor) {
+absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
   Tensor copy(ctx->allocator({}), tensor->dtype(), tensor->shape());
   if (tensor->TotalBytes() > 0) {
     if (!copy.IsInitialized()) {
@@ -62,14 +63,14 @@ absl::Status Copy(IteratorContext* ctx, Tensor* tensor) {
   return absl::OkStatus();
 }
 
-absl::Status Own(IteratorContext* ctx, bool exclusive,
-                 std::vector<Tensor>* element) {
+absl::Status OwnMemory(IteratorContext* ctx, bool exclusive,
+                       std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
     if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) continue;
     const bool aligned =
         reinterpret_cast<uintptr_t>(tensor.data()) % kAlignment == 0;
     if (aligned && (!exclusive || tensor.RefCountIsOne())) continue;
-    TF_RETURN_IF_ERROR(Copy(ctx, &tensor));
+    TF_RETURN_IF_ERROR(CopyTensor(ctx, &tensor));
   }
   return absl::OkStatus();
 }
@@ -90,12 +91,16 @@ class ReadWork : public OrderedWorkers::Work {
  public:
   // `ctx` is the input's. The arguments must outlive this object.
   ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
-      : input_(*input), ctx_(*ctx), exclusive_(exclusive) {}
+      : input_(*input),
+        ctx_(*ctx),
+        exclusive_(exclusive),
+        policy_(Policy(*ctx)) {}
 
   // For one thread at a time, which reads no element meanwhile.
   MemoryCheckpoint Snapshot() {
     MemoryCheckpoint snapshot(ids_);
     SerializationContext::Params params;
+    params.external_state_policy = policy_;
     SerializationContext ctx(std::move(params));
     // An input that cannot be saved can be read all the same.
     snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
@@ -120,7 +125,7 @@ class ReadWork : public OrderedWorkers::Work {
       return OrderedWorkers::Outcome::kDropped;
     }
     if (read.result.status.ok()) {
-      read.result.status = Own(&ctx_, exclusive_, &read.result.element);
+      read.result.status = OwnMemory(&ctx_, exclusive_, &read.result.element);
     }
     read.snapshot.emplace(Snapshot());
     return OrderedWorkers::Outcome::kDone;
@@ -134,9 +139,21 @@ class ReadWork : public OrderedWorkers::Work {
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
  private:
+  // As `tf.train.Checkpoint` has it, but without a warning for each element.
+  static tensorflow::data::ExternalStatePolicy Policy(IteratorContext& ctx) {
+    const bool allowed = ctx.options() != nullptr &&
+                         ctx.options()->optional_external_state_policy_case() ==
+                             tensorflow::data::Options::kExternalStatePolicy &&
+                         ctx.options()->external_state_policy() !=
+                             tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+    return allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
+                   : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+  }
+
   IteratorBase& input_;
   IteratorContext& ctx_;
   const bool exclusive_;
+  const tensorflow::data::ExternalStatePolicy policy_;
   const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
       std::make_shared<MemoryCheckpoint::IdRegistry>();
   std::atomic<bool> input_ended_{false};
@@ -146,7 +163,7 @@ class HandOverDatasetOp : public UnaryDatasetOpKernel {
  public:
   explicit HandOverDatasetOp(OpKernelConstruction* ctx)
       : UnaryDatasetOpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kBufferSize, &buffer_size_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(kReadAheadSize, &buffer_size_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kNumAhead, &num_ahead_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kExclusive, &exclusive_));
     OP_REQUIRES(ctx, num_ahead_ == 0 || !exclusive_,
@@ -193,7 +210,7 @@ class HandOverDatasetOp::Dataset : public UnaryDataset {
     b->BuildAttrValue(num_ahead_, &num_ahead);
     b->BuildAttrValue(exclusive_, &exclusive);
     return b->AddDataset(this, {input},
-                         {{kBufferSize, buffer_size},
+                         {{kReadAheadSize, buffer_size},
                           {kNumAhead, num_ahead},
                           {kExclusive, exclusive}},
                          output);
@@ -257,7 +274,7 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       }
     }
     if (next.status.ok()) {
-      next.status = Own(ctx, dataset()->exclusive_, &next.element);
+      next.status = OwnMemory(ctx, dataset()->exclusive_, &next.element);
     }
     if (dataset()->num_ahead_ > 0) on_their_way_.push_back(next);
     LeaveLast(dataset()->num_ahead_, &on_their_way_);
@@ -278,6 +295,7 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     absl::MutexLock lock(&mu_);
     int64_t number = 0;
     if (workers_.get() != nullptr) {
+      TF_RETURN_IF_ERROR(snapshots_.front().GetStatus());
       TF_RETURN_IF_ERROR(snapshots_.front().Save(writer));
     } else {
       TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
@@ -334,7 +352,7 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       snapshots_.pop_front();
     }
     if (!status.ok() || *end_of_sequence) return status;
-    return Own(ctx, dataset()->exclusive_, out_tensors);
+    return OwnMemory(ctx, dataset()->exclusive_, out_tensors);
   }
 
   absl::Status GetNextRead(IteratorContext* ctx,

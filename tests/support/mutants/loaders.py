@@ -1,0 +1,71 @@
+"""What goes to other frameworks, and the state of a loader."""
+from support.mutants import Mutant
+
+BATCHES = "tests/test_loaders.py::"
+RESTART = "tests/test_loader_restart.py::"
+STEPS = RESTART + "test_at_every_step_the_rest_is_the_rest"
+OP = "refurbish_tf/cc/kernels/loader/hand_over_dataset_op.cc"
+END = "refurbish_tf/loaders/hand_over.py"
+LOADER = "refurbish_tf/loaders/loader.py"
+STATE = "refurbish_tf/loaders/state.py"
+TORCH = "refurbish_tf/loaders/torch_loader.py"
+JAX = "refurbish_tf/loaders/jax_loader.py"
+
+MUTANTS = [
+    # Memory.
+    Mutant("shared memory is handed over", OP, "aligned && (!exclusive || tensor.RefCountIsOne())", "aligned",
+           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[cache behind batch-numpy]"),
+    Mutant("every batch is copied", OP, "aligned && (!exclusive || tensor.RefCountIsOne())", "aligned && !exclusive",
+           BATCHES + "test_no_copy_where_none_is_needed[numpy]"),
+    Mutant("unaligned memory is handed over", OP, "    const bool aligned =\n", "    const bool aligned = true ||\n",
+           BATCHES + "test_memory_is_aligned"),
+    Mutant("what is read ahead is not the user's own", OP, "work_.emplace(input_.get(), &*input_ctx_, dataset()->exclusive_);",
+           "work_.emplace(input_.get(), &*input_ctx_, false);",
+           BATCHES + "test_what_is_done_to_a_batch_changes_no_other[echo behind batch, prefetch-numpy]"),
+    Mutant("a large integer is cut for JAX", JAX, "    if least < limits.min or most > limits.max:\n", "    if False:\n",
+           BATCHES + "test_integers_for_jax_must_fit"),
+    # Moving.
+    Mutant("training does not wait for the copy", TORCH, "    current.wait_event(copied)\n", "",
+           BATCHES + "test_copies_to_a_gpu_and_training_wait_for_each_other"),
+    Mutant("a batch's memory is used again while training reads it", TORCH, "      tensor.record_stream(current)\n", "      pass\n",
+           BATCHES + "test_copies_to_a_gpu_and_training_wait_for_each_other"),
+    Mutant("pinned memory is let go during the copy", TORCH, "    self._under_way.append((copied, pinned))\n", "",
+           BATCHES + "test_copies_to_a_gpu_and_training_wait_for_each_other"),
+    Mutant("nothing is sent ahead", LOADER, "len(self._on_their_way) <= self._mover.num_ahead:", "not self._on_their_way:",
+           BATCHES + "test_a_batch_is_sent_to_the_device_ahead"),
+    Mutant("an error of the batch ahead is raised at once", LOADER, "      self._on_their_way.append((None, error))", "      raise",
+           BATCHES + "test_an_error_takes_the_place_of_its_batch"),
+    # The state.
+    Mutant("the state is of what was read ahead", OP, "LeaveLast(dataset()->num_ahead_ + 1, &snapshots_)", "LeaveLast(1, &snapshots_)",
+           STEPS + "[1-batch, prefetch]"),
+    Mutant("the state at the end lacks the last batch", OP, "      LeaveLast(1, &snapshots_);\n", "", STEPS + "[1-batch, prefetch]"),
+    Mutant("the batch on its way is not saved", OP, "{&on_their_way_, &restored_}", "{&restored_}", STEPS + "[1-parallel map]"),
+    Mutant("a restored batch on its way is not saved again", OP, "{&on_their_way_, &restored_}", "{&on_their_way_}",
+           STEPS + "[1-parallel map]"),
+    Mutant("the last batch of an epoch is handed out again", OP, "        on_their_way_.clear();\n        return next.status;",
+           "        return next.status;", STEPS + "[1-parallel map]"),
+    Mutant("a symbolic state is of what was read ahead", OP,
+           "static_cast<int64_t>(snapshots_.size()) > dataset()->num_ahead_", "!snapshots_.empty()", STEPS + "[1-symbolic]"),
+    Mutant("TensorFlow reads ahead behind the end", END, "inject_prefetch = False", "inject_prefetch = True",
+           STEPS + "[1-parallel map at the end]"),
+    Mutant("a state has what is buffered", END, "    if _holds_nothing(upstream):\n", "    if False:\n",
+           RESTART + "test_a_state_holds_nothing_that_is_read_ahead"),
+    Mutant("a state is as long as its content", STATE, "_power_of_two(max(_LEAST_BYTES, samples // 4, len(content)))", "len(content)",
+           RESTART + "test_a_state_holds_nothing_that_is_read_ahead"),
+    Mutant("a damaged state is loaded", STATE, " or zlib.crc32(body).to_bytes(4, \"little\") != content[size - 4:size]", "",
+           RESTART + "test_a_damaged_state_changes_nothing"),
+    Mutant("a refused state leaves the stages changed", LOADER,
+           "      for stage, saved in zip(self._stages, before):\n        stage.restore_state(saved)\n      raise", "      raise",
+           RESTART + "test_a_state_that_does_not_fit_changes_nothing"),
+    Mutant("the stages are not saved", STATE, "saved = [stage.saved_state() for stage in stages]", "saved = []",
+           RESTART + "test_states_between_epochs"),
+    Mutant("an old iterator reads on", LOADER, "    if self._num_loads != self._loader._num_loads:\n", "    if False:\n",
+           RESTART + "test_iterators_made_before_the_state_is_loaded"),
+    Mutant("an iterator that was not read begins a new epoch", LOADER,
+           "self._iterator, self._loader._restored = self._loader._restored, None", "self._iterator = None",
+           RESTART + "test_iterators_made_before_the_state_is_loaded"),
+    Mutant("what draws other numbers is saved silently", OP, ": tensorflow::data::ExternalStatePolicy::POLICY_FAIL;",
+           ": tensorflow::data::ExternalStatePolicy::POLICY_IGNORE;", RESTART + "test_what_cannot_be_saved_says_so"),
+    Mutant("an input that cannot be saved is saved in part", OP, "      TF_RETURN_IF_ERROR(snapshots_.front().GetStatus());\n", "",
+           RESTART + "test_what_cannot_be_saved_says_so"),
+]

@@ -1,0 +1,301 @@
+"""The state of a loader is that of the last batch that was handed out, and resumes to exactly the rest of the epoch."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.loaders import FRAMEWORKS, as_numpy, loader_of, numpy_loader
+from support.processes import run_forked
+
+N = 23
+BATCH = 4
+STEPS = 6
+
+
+def partial(index, seed):
+  return index, tf.random.stateless_uniform([], seed)
+
+
+def final(index, value, seed):
+  return index, value + tf.random.stateless_uniform([], seed)
+
+
+def refurbished(n=N, **arguments):
+  return tf.data.Dataset.range(n).refurbish(partial, final, **{"r": 2, "seed": 7, **arguments})
+
+
+def symbolic(dataset):
+  options = tf.data.Options()
+  options.experimental_symbolic_checkpoint = True
+  return dataset.with_options(options)
+
+
+# In the order of how they are saved: by snapshots, with what is buffered, and symbolically.
+PIPELINES = {
+    "batch, prefetch": lambda: refurbished().batch(BATCH).prefetch(tf.data.AUTOTUNE),
+    "batch": lambda: refurbished().batch(BATCH),
+    "no remainder": lambda: refurbished().batch(BATCH, drop_remainder=True).prefetch(3),
+    "echo behind batch": lambda: refurbished().batch(BATCH).echo(2).prefetch(2),
+    "several epochs": lambda: refurbished().repeat(2).batch(BATCH).prefetch(2),
+    "zip": lambda: tf.data.Dataset.zip(
+        refurbished().batch(BATCH), tf.data.Dataset.random(seed=1)).map(lambda batch, _: batch).prefetch(2),
+    "no refurbish": lambda: tf.data.Dataset.range(N).batch(BATCH).prefetch(2),
+    "parallel map": lambda: refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2),
+    "parallel map at the end": lambda: tf.data.Dataset.range(N).batch(BATCH).map(lambda batch: batch, num_parallel_calls=2),
+    "shuffle": lambda: refurbished().shuffle(5, seed=3, reshuffle_each_iteration=False).batch(BATCH).prefetch(2),
+    "cache behind batch": lambda: tf.data.Dataset.range(N).batch(BATCH).cache().prefetch(2),
+    "symbolic": lambda: symbolic(refurbished().batch(BATCH).prefetch(2)),
+    "symbolic, parallel map": lambda: symbolic(
+        refurbished().batch(BATCH).map(lambda *batch: batch, num_parallel_calls=2).prefetch(2)),
+}
+EACH = pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
+AHEAD = pytest.mark.parametrize("num_ahead", [0, 1])
+
+
+def values(batches):
+  return [[array.tolist() for array in tf.nest.flatten(batch)] for batch in batches]
+
+
+def indices(batches):
+  return sorted(int(index) for batch in batches for index in tf.nest.flatten(batch)[0])
+
+
+@EACH
+@pytest.mark.parametrize("num_ahead", [1, pytest.param(0, marks=cases.only_exhaustive)])
+def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
+  """In the second epoch; saved, too, while the loader that resumes is in an epoch of its own; then saved again."""
+  whole = numpy_loader(make(), num_ahead)
+  list(whole)
+  batches, states = iter(whole), [whole.state_dict()]
+  seen = []
+  for batch in batches:
+    seen += values([batch])
+    states.append(whole.state_dict())
+  after = values(whole)
+  for step, state in enumerate(states):
+    resumed = numpy_loader(make(), num_ahead)
+    if step % 2:
+      next(iter(resumed))
+    resumed.load_state_dict(state)
+    rest = iter(resumed)
+    again = step + 1
+    if again < len(states):
+      assert values([next(rest)]) == seen[step:again]
+      # The second resume within one epoch.
+      resumed.load_state_dict(resumed.state_dict())
+      assert values(resumed) == seen[again:]
+    else:
+      assert values(rest) == []
+    assert values(resumed) == after
+
+
+@AHEAD
+def test_a_stream_and_a_small_store_resume_to_the_same_set(num_ahead):
+  """Their fresh samples may come in another order."""
+  sample = 12  # Bytes.
+  for make in (lambda: tf.data.Dataset.range(N).filter(lambda x: x >= 0).refurbish(partial, final, r=2, seed=7).batch(BATCH),
+               lambda: refurbished(store=rtf.CacheStore(max_bytes=8 * sample)).batch(BATCH)):
+    first = numpy_loader(make().prefetch(2), num_ahead)
+    list(first)
+    batches = iter(first)
+    seen = [next(batches) for _ in range(3)]
+    resumed = numpy_loader(make().prefetch(2), num_ahead)
+    resumed.load_state_dict(first.state_dict())
+    assert indices(seen) + indices(resumed) != indices(seen)
+    resumed.load_state_dict(first.state_dict())
+    assert sorted(indices(seen) + indices(resumed)) == list(range(N))
+    assert indices(resumed) == list(range(N))
+
+
+@AHEAD
+def test_states_between_epochs(num_ahead):
+  make = PIPELINES["batch, prefetch"]
+  first = numpy_loader(make(), num_ahead)
+  states, epochs = [first.state_dict()], []
+  for _ in range(3):
+    epochs.append(values(first))
+    states.append(first.state_dict())
+  for epoch, state in enumerate(states[:3]):
+    resumed = numpy_loader(make(), num_ahead)
+    resumed.load_state_dict(state)
+    for later in range(epoch, 3):
+      assert values(resumed) == epochs[later]
+
+
+@AHEAD
+def test_an_epoch_that_was_left(num_ahead):
+  """Its state is that of the last batch, until the next epoch is begun; that is a whole one."""
+  loader = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
+  seen = []
+  for batch in loader:
+    seen.append(batch)
+    if len(seen) == 2:
+      break
+  resumed = numpy_loader(PIPELINES["batch, prefetch"](), num_ahead)
+  resumed.load_state_dict(loader.state_dict())
+  assert sorted(indices(seen) + indices(resumed)) == list(range(N))
+  batches = iter(loader)
+  between = loader.state_dict()  # Before the first batch of the next epoch.
+  expected = values(batches)
+  assert len(expected) == STEPS
+  resumed.load_state_dict(between)
+  assert values(resumed) == expected
+
+
+def test_iterators_made_before_the_state_is_loaded():
+  make = PIPELINES["batch, prefetch"]
+  first = numpy_loader(make())
+  batches = iter(first)
+  next(batches)
+  state, rest = first.state_dict(), values(batches)
+  resumed = numpy_loader(make())
+  unread, read = iter(resumed), iter(resumed)
+  next(read)
+  resumed.load_state_dict(state)
+  with pytest.raises(RuntimeError, match="numpy_loader: load_state_dict\\(\\) has gone to another position since this iterator"):
+    next(read)
+  third = numpy_loader(make())
+  third.load_state_dict(resumed.state_dict())  # Loaded and not read yet, it is still the state.
+  assert values(third) == rest
+  assert values(unread) == rest
+
+
+@pytest.mark.parametrize("num_ahead", [0, 1])
+def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
+  """And has the same size at each step, as some libraries restore into arrays of the same shape only."""
+  images = tf.data.Dataset.from_tensor_slices(np.zeros([N, 100, 100, 3], np.uint8))
+  loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
+  sizes = [len(loader.state_dict()["state"])]
+  for _ in range(2):
+    for _ in loader:
+      sizes.append(len(loader.state_dict()["state"]))
+  assert set(sizes) == {65536}
+
+
+def test_a_state_of_many_samples_is_small():
+  n = 1_000_000
+  loader = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
+  fresh = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))
+  batches = iter(loader)
+  seen = [next(batches) for _ in range(9)]
+  state = loader.state_dict()
+  assert len(state["state"]) == len(fresh.state_dict()["state"]) <= 1_000_000
+  fresh.load_state_dict(state)
+  last, = fresh
+  assert np.array_equal(np.sort(np.concatenate([*seen, last])), np.arange(n))
+
+
+def resume_in_a_new_process(path, expected):
+  loader = numpy_loader(PIPELINES["batch, prefetch"](), 1)
+  loader.load_state_dict({"state": np.load(path)})
+  assert [values(loader), values(loader)] == expected
+
+
+def test_in_a_new_process(tmp_path):
+  loader = numpy_loader(PIPELINES["batch, prefetch"]())
+  list(loader)
+  batches = iter(loader)
+  next(batches)
+  np.save(tmp_path / "state.npy", loader.state_dict()["state"])
+  assert run_forked(resume_in_a_new_process, tmp_path / "state.npy", [values(batches), values(loader)]) == 0
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_of_each_framework(framework):
+  make = PIPELINES["batch, prefetch"]
+  loader = loader_of(framework, make())
+  batches = iter(loader)
+  next(batches)
+  state = loader.state_dict()
+  assert type(state["state"]).__module__ == ("torch" if framework == "torch" else "numpy")
+  resumed = loader_of(framework, make())
+  resumed.load_state_dict(state)
+  assert values(as_numpy(framework, each) for each in resumed) == values(as_numpy(framework, each) for each in batches)
+
+
+def damaged(state, change):
+  array = state["state"].copy()
+  change(array)
+  return {"state": array}
+
+
+@pytest.mark.parametrize("place", [0, 20, 25, 60, 400])
+def test_a_damaged_state_changes_nothing(place):
+  make = PIPELINES["batch, prefetch"]
+  loader, untouched = numpy_loader(make()), numpy_loader(make())
+  batches = iter(loader)
+  next(batches)
+
+  def flip(array):
+    array[place] ^= 1
+
+  with pytest.raises(ValueError, match='numpy_loader: "state" is damaged, or not what state_dict\\(\\) has returned'):
+    loader.load_state_dict(damaged(loader.state_dict(), flip))
+  expected = iter(untouched)
+  next(expected)
+  assert values(batches) == values(expected)
+  assert values(loader) == values(untouched)
+
+
+def test_another_state_is_refused():
+  loader = numpy_loader(PIPELINES["batch, prefetch"]())
+  for given, described in (
+      (None, "NoneType"), ({}, "{}"), ({"state": [1]}, "{'state': list}"), ({"epoch": 3}, "{'epoch': int}"),
+      ({"state": np.zeros([2, 2], np.uint8)}, "{'state': ndarray}")):
+    with pytest.raises(TypeError, match="load_state_dict takes what state_dict\\(\\) has returned") as error:
+      loader.load_state_dict(given)
+    assert f"got {described}." in str(error.value)
+  with pytest.raises(ValueError, match="is damaged"):
+    loader.load_state_dict({"state": np.zeros([0], np.uint8)})
+  other = numpy_loader(PIPELINES["no refurbish"]())
+  with pytest.raises(ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'refurbish stages': 0}"):
+    loader.load_state_dict(other.state_dict())
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+  """A refused iterator's state takes back those of the stages."""
+  saved = numpy_loader(refurbished(r=3).batch(BATCH).prefetch(2))
+  list(saved)
+  next(iter(saved))
+  loader, untouched = (numpy_loader(refurbished().batch(BATCH).prefetch(2)) for _ in range(2))
+  list(loader), list(untouched)
+  with pytest.raises(tf.errors.InvalidArgumentError):
+    loader.load_state_dict(saved.state_dict())
+  assert values(loader) == values(untouched)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: tf.data.Dataset.from_generator(lambda: iter(range(3)), output_signature=tf.TensorSpec([], tf.int64)),
+    lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])),
+    lambda: tf.data.Dataset.range(3).map(lambda x: tf.random.uniform([])).prefetch(2),
+])
+def test_what_cannot_be_saved_says_so(make):
+  loader = numpy_loader(make())
+  assert len(list(loader)) == 3
+  next(iter(loader))
+  with pytest.raises(tf.errors.FailedPreconditionError,
+                     match="^numpy_loader cannot save the pipeline: .* is stateful. Draw random numbers with a seed"):
+    loader.state_dict()
+
+
+@pytest.mark.parametrize("prefetched", [0, 2])
+def test_what_may_draw_other_numbers_is_saved(prefetched, capfd):
+  options = tf.data.Options()
+  options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+  dataset = tf.data.Dataset.range(5).map(lambda x: (x, tf.random.uniform([]))).with_options(options)
+  loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset)
+  next(iter(loader))
+  loader.load_state_dict(loader.state_dict())
+  assert [int(index) for index, _ in loader] == [1, 2, 3, 4]
+  assert "stateful" not in capfd.readouterr().err
+
+
+@cases.only_exhaustive
+@EACH
+def test_it_can_be_dropped_at_any_time(make):
+  for step in range(STEPS):
+    batches = iter(numpy_loader(make(), 1))
+    for _ in range(step):
+      next(batches)
+    del batches

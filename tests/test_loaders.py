@@ -1,0 +1,325 @@
+"""`torch_loader` and `jax_loader`: their batches are the pipeline's, and their user's own."""
+import collections
+import contextlib
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.loaders import hand_over
+from refurbish_tf.loaders import jax_loader
+from refurbish_tf.loaders import torch_loader
+from refurbish_tf.loaders.loader import Loader
+from support.loaders import DTYPES, FRAMEWORKS, as_numpy, loader_of, numpy_loader
+
+Point = collections.namedtuple("Point", "x y")
+N = 7
+
+
+def structured(dtypes):
+  """Elements of all kinds of structure, with a component of each dtype."""
+  def element(index):
+    ones = tf.ones([2, 3], tf.int64)
+    of_dtype = {dtype.name: tf.cast(index * ones % 2 if dtype == tf.bool else index * ones, dtype) for dtype in dtypes}
+    return {"by dtype": of_dtype, "point": Point(index, (tf.zeros([0, 3]), -index)), "nothing": None}, tf.cast(index, tf.int32)
+
+  return tf.data.Dataset.range(N).refurbish(element, r=2, seed=7).batch(3).prefetch(2)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_batches_are_the_pipelines(framework):
+  assert set(torch_loader._DTYPES) == set(jax_loader._DTYPES) == set(DTYPES)
+  loader, bare = loader_of(framework, structured(DTYPES)), structured(DTYPES)
+  assert len(loader) == 3
+  for _ in range(3):
+    for batch, expected in zip(loader, bare, strict=True):
+      got = as_numpy(framework, batch)
+      tf.nest.assert_same_structure(got, expected)
+      assert isinstance(batch[0]["point"], Point) and batch[0]["nothing"] is None
+      for array, tensor in zip(tf.nest.flatten(got), tf.nest.flatten(expected)):
+        if tensor is not None:
+          wanted = tensor.numpy()
+          if framework == "jax" and wanted.dtype.name in ("int64", "uint64", "float64", "complex128"):
+            wanted = wanted.astype({"i": "int32", "u": "uint32", "f": "float32", "c": "complex64"}[wanted.dtype.kind])
+          assert array.dtype == wanted.dtype and array.shape == wanted.shape
+          assert array.tobytes() == wanted.tobytes()
+
+
+SHARED = np.arange(24, dtype=np.int32).reshape([4, 6])
+# Pipelines in which somebody else has a batch's memory: each of its elements, in order, over two epochs.
+PIPELINES = {
+    "slices": lambda: tf.data.Dataset.from_tensor_slices(SHARED).repeat(2),
+    "one element": lambda: tf.data.Dataset.from_tensors(SHARED).repeat(2),
+    "a constant": lambda: tf.data.Dataset.range(4).map(lambda _: tf.constant(SHARED)),
+    "cache behind batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().repeat(3),
+    "prefetch behind cache": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).cache().prefetch(2),
+    "echo behind batch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3),
+    "echo behind batch, prefetch": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).echo(3).prefetch(2),
+    "adaptive echo": lambda: tf.data.Dataset.from_tensors(SHARED).batch(1).echo(rtf.AUTOTUNE),
+    "a buffer twice": lambda: tf.data.Dataset.from_tensor_slices(SHARED).batch(2).map(lambda x: (x, x, x[0])),
+    "refurbish alone": lambda: tf.data.Dataset.from_tensor_slices(SHARED).refurbish(lambda x: x, r=3, seed=7),
+    "numpy": lambda: tf.data.Dataset.range(3).map(
+        lambda _: tf.ensure_shape(tf.numpy_function(lambda: SHARED, [], tf.int32), SHARED.shape)),
+    "a Python source": lambda: rtf.sources.data_source([SHARED, SHARED]),
+}
+
+
+def values(batches):
+  return [[np.array(array).tolist() for array in tf.nest.flatten(batch)] for batch in batches]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("make", PIPELINES.values(), ids=PIPELINES)
+def test_what_is_done_to_a_batch_changes_no_other(framework, make):
+  loader, expected = loader_of(framework, make()), make()
+  if framework == "jax":
+    import jax
+    donated = jax.jit(lambda array: array + 1, donate_argnums=0)
+  for _ in range(2):
+    seen, held = [], []
+    for batch in loader:
+      seen += values([as_numpy(framework, batch)])
+      for array in tf.nest.flatten(batch):
+        if framework == "jax":
+          donated(array).block_until_ready()
+        else:
+          held.append(array)
+          array[...] = -1
+    wanted = values(expected)
+    if make is PIPELINES["adaptive echo"]:
+      assert all(each == wanted[0] for each in seen)
+    else:
+      assert seen == wanted
+    assert all((array == -1).all() for array in held)
+  assert (SHARED.ravel() == np.arange(24)).all()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_copy_where_none_is_needed(framework):
+  made = []
+
+  def seen(batch):
+    made.append(batch.__array__().ctypes.data)
+    return 0
+
+  dataset = tf.data.Dataset.range(1024).batch(32).map(lambda batch: tf.cast(batch, tf.int32)).map(
+      lambda batch: (batch, tf.ensure_shape(tf.py_function(seen, [batch], tf.int32), [])))
+  batches = [batch for batch, _ in loader_of(framework, dataset)]
+  address_of = {"numpy": lambda batch: batch.ctypes.data, "torch": lambda batch: batch.data_ptr(),
+                "jax": lambda batch: batch.unsafe_buffer_pointer()}[framework]
+  addresses = [address_of(batch) for batch in batches]
+  # Not all: TensorFlow may hold an argument of a function for some microseconds after it has returned.
+  assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
+
+
+def test_memory_is_aligned():
+  dataset = tf.data.Dataset.from_tensor_slices(np.zeros([8, 3], np.uint8))
+  addresses = [batch.__array__().ctypes.data for batch in hand_over.HandOverDataset(dataset, 0, 0, False)]
+  assert [address % 64 for address in addresses] == [0] * 8
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_bad_input_is_refused(framework):
+  name = f"rtf.{framework}_loader"
+  texts = tf.data.Dataset.from_tensors({"image": 1.0, "file": ("a", 1)})
+  with pytest.raises(TypeError, match=f"{name} cannot hand over component file/0 of dtype string. Decode it"):
+    loader_of(framework, texts)
+  ragged = tf.data.Dataset.range(3).map(tf.range).ragged_batch(2)
+  with pytest.raises(TypeError, match=f"{name} hands over dense tensors, but what the dataset yields is a RaggedTensor"):
+    loader_of(framework, ragged)
+  sparse = tf.data.Dataset.from_tensors({"sparse": tf.sparse.eye(3)})
+  with pytest.raises(TypeError, match="component sparse is a SparseTensor"):
+    loader_of(framework, sparse)
+  with pytest.raises(TypeError, match=f"{name} takes a tf.data.Dataset, got list"):
+    loader_of(framework, [1])
+  with pytest.raises(ValueError, match=f"{name} needs a dataset that ends, got one that repeats without end"):
+    loader_of(framework, tf.data.Dataset.range(3).repeat())
+  with pytest.raises(RuntimeError, match=f"{name} cannot be part of a tf.function"):
+    tf.function(lambda: loader_of(framework, tf.data.Dataset.range(3)))()
+  with pytest.raises(TypeError, match="length is unknown"):
+    len(loader_of(framework, tf.data.Dataset.range(3).filter(lambda x: x > 1)))
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_framework_that_is_not_installed(framework, monkeypatch):
+  monkeypatch.setitem(sys.modules, framework, None)
+  with pytest.raises(ModuleNotFoundError, match=f"rtf.{framework}_loader needs .*: pip install {framework}"):
+    loader_of(framework, tf.data.Dataset.range(3))
+
+
+@pytest.mark.parametrize("num_ahead", [0, 1])
+@pytest.mark.parametrize("prefetched", [0, 2])
+def test_an_error_takes_the_place_of_its_batch(num_ahead, prefetched):
+  dataset = tf.data.Dataset.range(5).map(lambda x: tf.debugging.check_numerics(1 / (x - 2), "two"))
+  loader = numpy_loader(dataset.prefetch(prefetched) if prefetched else dataset, num_ahead)
+  seen, batches = [], iter(loader)
+  while True:
+    try:
+      seen.append(float(next(batches)))
+    except StopIteration:
+      break
+    except tf.errors.InvalidArgumentError:
+      seen.append("error")
+  assert seen == [-0.5, -1, "error", 1, 0.5]
+  with pytest.raises(StopIteration):
+    next(batches)
+
+
+def test_two_iterators_are_two_epochs():
+  loader = numpy_loader(tf.data.Dataset.range(8).refurbish(lambda x: x, r=2, seed=7).batch(2).prefetch(1), 1)
+  first, second = iter(loader), iter(loader)
+  pairs = list(zip(first, second, strict=True))
+  for place in (0, 1):
+    assert sorted(int(x) for pair in pairs for x in pair[place]) == list(range(8))
+
+
+def test_jax_arrays_are_as_those_of_device_put():
+  jax = pytest.importorskip("jax")
+  dataset, device = tf.data.Dataset.range(2), jax.devices()[0]
+  assert not next(iter(rtf.jax_loader(dataset))).committed
+  for target in (device, jax.sharding.SingleDeviceSharding(device)):
+    batch = next(iter(rtf.jax_loader(dataset, target)))
+    assert batch.committed and batch.devices() == {device}
+
+
+def test_integers_for_jax_must_fit():
+  pytest.importorskip("jax")
+  dataset = tf.data.Dataset.from_tensor_slices(np.array([[1, -2**31], [2, 2**31]]))
+  batches = iter(rtf.jax_loader(dataset))
+  assert next(batches).tolist() == [1, -2**31]
+  with pytest.raises(OverflowError, match="makes int64 int32, as jax.numpy.asarray does, but the values are from 2 to 2147483648"):
+    next(batches)
+  with pytest.raises(TypeError, match="device_or_sharding must be a jax.Device"):
+    rtf.jax_loader(dataset, "cpu")
+
+
+class FakeTorch:
+  """Stands for `torch` with a GPU, and records what is asked of it."""
+
+  def __init__(self):
+    self.log = []
+    self.cuda = self
+    self.pending = []  # Events that have not come yet.
+
+  def Stream(self, device):  # pylint: disable=invalid-name
+    assert device == "cuda:0"
+    return FakeStream(self, "own")
+
+  def current_stream(self, device):
+    assert device == "cuda:0"
+    return FakeStream(self, "current")
+
+  @contextlib.contextmanager
+  def stream(self, stream):
+    self.log.append(f"enter {stream.name}")
+    yield
+    self.log.append(f"leave {stream.name}")
+
+  def from_dlpack(self, _):
+    return FakeTensor(self, "host")
+
+
+class FakeStream:
+
+  def __init__(self, torch, name):
+    self.torch, self.name = torch, name
+
+  def record_event(self):
+    event = FakeEvent(f"event {sum(entry.startswith('record') for entry in self.torch.log)}")
+    self.torch.log.append(f"record {event.name} in {self.name}")
+    self.torch.pending.append(event)
+    return event
+
+  def wait_event(self, event):
+    self.torch.log.append(f"{self.name} waits for {event.name}")
+
+
+class FakeEvent:
+
+  def __init__(self, name):
+    self.name, self.has_come = name, False
+
+  def query(self):
+    return self.has_come
+
+
+class FakeTensor:
+  alive = collections.Counter()
+
+  def __init__(self, torch, place):
+    self.torch, self.place = torch, place
+    FakeTensor.alive[place] += 1
+
+  def __del__(self):
+    FakeTensor.alive[self.place] -= 1
+
+  def pin_memory(self):
+    self.torch.log.append("pin")
+    return FakeTensor(self.torch, "pinned")
+
+  def to(self, device, non_blocking):
+    assert (self.place, device, non_blocking) == ("pinned", "cuda:0", True)
+    self.torch.log.append("copy")
+    return FakeTensor(self.torch, "device")
+
+  def record_stream(self, stream):
+    assert self.place == "device"
+    self.torch.log.append(f"{stream.name} uses it")
+
+
+def test_copies_to_a_gpu_and_training_wait_for_each_other():
+  torch = FakeTorch()
+  mover = torch_loader._ToCuda(torch, "cuda:0")
+  assert (mover.num_ahead, mover.exclusive) == (1, False)
+  first, second = (mover.begin([tf.constant(number)]) for number in range(2))
+  copies = [["pin", "enter own", "copy", f"record event {number} in own", "leave own"] for number in range(2)]
+  assert torch.log == copies[0] + copies[1]
+  torch.log.clear()
+  assert [tensor.place for tensor in mover.finish(first)] == ["device"]
+  assert torch.log == ["current waits for event 0", "current uses it"]
+  # No pinned memory is let go before its copy is done.
+  assert FakeTensor.alive["pinned"] == 2
+  torch.pending[0].has_come = True
+  mover.begin([tf.constant(2)])
+  assert FakeTensor.alive["pinned"] == 2
+  for event in torch.pending:
+    event.has_come = True
+  mover.begin([tf.constant(3)])
+  assert FakeTensor.alive["pinned"] == 1
+  mover.finish(second)
+  assert torch.log[-2:] == ["current waits for event 1", "current uses it"]
+
+
+def test_a_batch_is_sent_to_the_device_ahead():
+  log = []
+
+  class Mover:
+    dtypes, num_ahead, exclusive = DTYPES, 1, False
+
+    def begin(self, tensors):
+      log.append(f"begin {int(tensors[0])}")
+      return tensors
+
+    def finish(self, begun):
+      log.append(f"finish {int(begun[0])}")
+      return begun
+
+  for _ in Loader("loader", tf.data.Dataset.range(3), Mover()):
+    pass
+  assert log == ["begin 0", "begin 1", "finish 0", "begin 2", "finish 1", "finish 2"]
+
+
+def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
+  monkeypatch.setattr(hand_over, "_told_of_gpu", False)
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    hand_over.tell_of_gpu("rtf.torch_loader")
+  monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [f"/physical_device:{kind}:0"])
+  with pytest.warns(rtf.PipelineWarning, match="rtf.torch_loader loads to an accelerator, and TensorFlow can see a GPU"):
+    hand_over.tell_of_gpu("rtf.torch_loader")
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    hand_over.tell_of_gpu("rtf.jax_loader")
