@@ -115,12 +115,6 @@ def test_no_copy_where_none_is_needed(framework):
   assert sum(address == own for address, own in zip(addresses, made, strict=True)) >= 16
 
 
-def test_memory_is_aligned():
-  dataset = tf.data.Dataset.from_tensor_slices(np.zeros([8, 3], np.uint8))
-  addresses = [batch.__array__().ctypes.data for batch in hand_over.HandOverDataset(dataset, 0, 0, False)]
-  assert [address % 64 for address in addresses] == [0] * 8
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_bad_input_is_refused(framework):
   name = f"rtf.{framework}_loader"

@@ -106,7 +106,16 @@ class _Mover:
       hand_over.tell_of_gpu("rtf.jax_loader")
 
   def begin(self, tensors):
-    return [self._sent(tensor) for tensor in tensors]
+    arrays = [self._array(tensor) for tensor in tensors]
+    try:
+      if self._is_global:
+        return [self._jax.make_array_from_process_local_data(self._target, array) for array in arrays]
+      return self._jax.device_put(arrays, self._target)
+    except ValueError as error:
+      raise ValueError(
+          f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as the "
+          "sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component without a "
+          f"batch dimension. {error}") from error
 
   def finish(self, begun):
     return begun
@@ -114,19 +123,12 @@ class _Mover:
   def state(self, array):
     return array
 
-  def _sent(self, tensor):
+  def _array(self, tensor):
     array = np.asarray(tensor.__array__())  # The tensor's memory.
     if array.dtype.itemsize >= 8:
       dtype = self._jax.dtypes.canonicalize_dtype(array.dtype)
       array = array if dtype == array.dtype else _narrowed(array, dtype)
-    try:
-      if self._is_global:
-        return self._jax.make_array_from_process_local_data(self._target, array)
-      return self._jax.device_put(array, self._target)
-    except ValueError as error:
-      raise ValueError(
-          f"rtf.jax_loader cannot divide a component of shape {array.shape} as the sharding asks. Give it batches that it can "
-          f"divide, by .batch(..., drop_remainder=True), and no component without a batch dimension. {error}") from error
+    return array
 
 
 def _narrowed(array, dtype):

@@ -179,9 +179,9 @@ REGISTER_OP("RefurbishTf>HandOverDataset")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
     .Doc(
-        "Elements for another framework: their memory is aligned and, if "
-        "`exclusive`, not shared. Reads `buffer_size` elements ahead. A "
-        "checkpoint is of the element before the last `num_ahead` ones.");
+        "Elements for another framework: their memory is not shared if "
+        "`exclusive`. Reads `buffer_size` elements ahead. A checkpoint is of "
+        "the element before the last `num_ahead` ones.");
 
 REGISTER_OP("RefurbishTf>DataSourceDataset")
     .Input("num_elements: int64")

@@ -13,12 +13,10 @@ JAX = "refurbish_tf/loaders/jax_loader.py"
 
 MUTANTS = [
     # Memory.
-    Mutant("shared memory is handed over", OP, "aligned && (!exclusive || tensor.RefCountIsOne())", "aligned",
+    Mutant("shared memory is handed over", OP, "!tensor.RefCountIsOne() &&", "false &&",
            BATCHES + "test_what_is_done_to_a_batch_changes_no_other[cache behind batch-numpy]"),
-    Mutant("every batch is copied", OP, "aligned && (!exclusive || tensor.RefCountIsOne())", "aligned && !exclusive",
+    Mutant("every batch is copied", OP, "!tensor.RefCountIsOne() &&", "true &&",
            BATCHES + "test_no_copy_where_none_is_needed[numpy]"),
-    Mutant("unaligned memory is handed over", OP, "    const bool aligned =\n", "    const bool aligned = true ||\n",
-           BATCHES + "test_memory_is_aligned"),
     Mutant("what is read ahead is not the user's own", OP, "work_.emplace(input_.get(), &*input_ctx_, dataset()->exclusive_);",
            "work_.emplace(input_.get(), &*input_ctx_, false);",
            BATCHES + "test_what_is_done_to_a_batch_changes_no_other[echo behind batch, prefetch-numpy]"),

@@ -2,7 +2,7 @@
 //
 // If `exclusive`, no one else has an element's memory: what the pipeline shares
 // (slices, constants, elements of a cache, repetitions) is copied, so that the
-// user may write into it. Memory is aligned in any case, or copied.
+// user may write into it.
 //
 // The user may have been handed all but the last `num_ahead` elements, which
 // are on their way to a device. A checkpoint is of what the user has:
@@ -46,9 +46,6 @@ constexpr char kExclusive[] = "exclusive";
 constexpr char kNumOnTheirWay[] = "num_on_their_way";
 constexpr char kOnTheirWay[] = "on_their_way";
 
-// As XLA needs it, and TensorFlow's allocators give it.
-constexpr uintptr_t kAlignment = 64;
-
 absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
   Tensor copy(ctx->allocator({}), tensor->dtype(), tensor->shape());
   if (tensor->TotalBytes() > 0) {
@@ -63,14 +60,13 @@ absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
   return absl::OkStatus();
 }
 
-absl::Status OwnMemory(IteratorContext* ctx, bool exclusive,
-                       std::vector<Tensor>* element) {
+// Copies what others have as well.
+absl::Status MakeExclusive(IteratorContext* ctx, std::vector<Tensor>* element) {
   for (Tensor& tensor : *element) {
-    if (!tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) continue;
-    const bool aligned =
-        reinterpret_cast<uintptr_t>(tensor.data()) % kAlignment == 0;
-    if (aligned && (!exclusive || tensor.RefCountIsOne())) continue;
-    TF_RETURN_IF_ERROR(CopyTensor(ctx, &tensor));
+    if (!tensor.RefCountIsOne() &&
+        tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+      TF_RETURN_IF_ERROR(CopyTensor(ctx, &tensor));
+    }
   }
   return absl::OkStatus();
 }
@@ -124,8 +120,8 @@ class ReadWork : public OrderedWorkers::Work {
       input_ended_ = true;
       return OrderedWorkers::Outcome::kDropped;
     }
-    if (read.result.status.ok()) {
-      read.result.status = OwnMemory(&ctx_, exclusive_, &read.result.element);
+    if (exclusive_ && read.result.status.ok()) {
+      read.result.status = MakeExclusive(&ctx_, &read.result.element);
     }
     read.snapshot.emplace(Snapshot());
     return OrderedWorkers::Outcome::kDone;
@@ -273,8 +269,8 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
         return next.status;
       }
     }
-    if (next.status.ok()) {
-      next.status = OwnMemory(ctx, dataset()->exclusive_, &next.element);
+    if (dataset()->exclusive_ && next.status.ok()) {
+      next.status = MakeExclusive(ctx, &next.element);
     }
     if (dataset()->num_ahead_ > 0) on_their_way_.push_back(next);
     LeaveLast(dataset()->num_ahead_, &on_their_way_);
@@ -351,8 +347,10 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       ctx->MergeCheckpoint(&snapshots_.front());
       snapshots_.pop_front();
     }
-    if (!status.ok() || *end_of_sequence) return status;
-    return OwnMemory(ctx, dataset()->exclusive_, out_tensors);
+    if (dataset()->exclusive_ && status.ok() && !*end_of_sequence) {
+      status = MakeExclusive(ctx, out_tensors);
+    }
+    return status;
   }
 
   absl::Status GetNextRead(IteratorContext* ctx,
