@@ -75,6 +75,10 @@ RIGHT = """
     kept = rtf.diversity.normalized_unique_samples(1e9, 162, epochs=90, r=[1, 2, 3], eviction="balanced")
     callbacks = [rtf.keras.RestoreDataset("backup", save_freq=100), rtf.keras.RefurbishLogger(train, log_dir="logs")]
     category: type[Warning] = rtf.PipelineWarning
+    for loader in (rtf.torch_loader(train, "cuda"), rtf.torch_loader(train), rtf.jax_loader(train, None)):
+      state: dict[str, Any] = loader.state_dict()
+      loader.load_state_dict(state)
+      number: int = len(loader) + sum(1 for images, labels in loader)
     """
 WRONG = """
     import tensorflow as tf
@@ -89,6 +93,8 @@ WRONG = """
     source.apply(rtf.echo(2, batch_size="4"))
     rtf.CacheStore(max_bytes="1 GB")
     rtf.describe(3)
+    rtf.torch_loader([3])
+    rtf.jax_loader(train=source)
     rtf.augment.random_crop("4")
     """
 FIRST_WRONG_LINE = 5
@@ -128,7 +134,7 @@ def test_mypy_strict(tmp_path):
 
 
 def lines_of_wrong():
-  return list(range(FIRST_WRONG_LINE, FIRST_WRONG_LINE + 9))
+  return list(range(FIRST_WRONG_LINE, FIRST_WRONG_LINE + 11))
 
 
 @cases.only_exhaustive
