@@ -18,7 +18,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import cases
-from support.processes import end_of, start_forked
+from support.processes import TIMEOUT, end_of, environment, start_forked
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -34,9 +34,14 @@ SMALLER = {
     "MultiWorkerMirroredStrategy()": "get_strategy()",
     'cluster.cluster_spec().num_tasks("worker"), cluster.task_id': "2, 0",
 }
+# The same of docs/torch_jax.md's programs, which the photographs of these tests give three steps an epoch.
+SMALLER_PROGRAMS = {
+    ".batch(128)": ".batch(8)", "range(epoch, 90)": "range(epoch, 2)", "range(90)": "range(2)", "max_epochs=90": "max_epochs=2",
+    "step % 500": "step % 2", "every_n_train_steps=500": "every_n_train_steps=4", "/ssd/cache": "cache",
+}
 SERVICE = '"grpc://host0:5050"'
 NOT_RUN = "<!-- not run: "
-# It is run as the page says, and not with the other examples.
+# It is run as the page says, and not with the other examples: `a program: NAME -->`, or `a program: NAME, needs: PACKAGE -->`.
 PROGRAM = "<!-- a program: "
 
 
@@ -188,6 +193,38 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
+def run_torch_jax_program(name, arguments=()):
+  """Runs a program of docs/torch_jax.md in the working directory, in a process of its own. Returns what it prints."""
+  page = ROOT / "docs" / "torch_jax.md"
+  (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
+                        for _, program, mark in examples(page) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
+  if importlib.util.find_spec(needed) is None:
+    pytest.skip(f"not installed: {needed}; pip install -e '.[exhaustive]' does it")
+  for given, run_here in SMALLER_PROGRAMS.items():
+    program = program.replace(given, run_here)
+  pathlib.Path(name).write_text(program, encoding="utf-8")
+  done = subprocess.run([sys.executable, *arguments, name], capture_output=True, text=True, timeout=TIMEOUT, check=False,
+                        env=environment())
+  assert done.returncode == 0, done.stderr
+  return done.stdout
+
+
+@pytest.mark.parametrize("name, done", [
+    ("train_torch.py", r"epoch 1: loss [\d.]+\n"), ("train_lightning.py", r"6 steps, {'loss': tensor\([\d.]+\)}\n")])
+def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
+  """As the guide says: in the middle of its last epoch, with the batches and weights of the unbroken run."""
+  unbroken, resumed = run_torch_jax_program(name), run_torch_jax_program(name)
+  assert "epoch 0" not in resumed
+  assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+
+
+def test_ranks_prepare_their_own_shares(photographs):
+  printed = run_torch_jax_program("ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+  counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
+  # Of 20 photographs, in two epochs.
+  assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
+
+
 def test_keras_example_takes_three_statements():
   """In addition to the imports of the example in Keras' documentation."""
   page = ROOT / "docs" / "photographs.md"
@@ -206,7 +243,7 @@ def test_examples_are_python_and_few_are_not_run():
 
 def test_every_replacement_is_of_something():
   everything = "".join(example for page in PAGES for _, example, _ in examples(page))
-  assert [given for given in [*SMALLER, SERVICE] if given not in everything] == []
+  assert [given for given in [*SMALLER, *SMALLER_PROGRAMS, SERVICE] if given not in everything] == []
 
 
 def test_readme_is_short_enough_to_be_read():
