@@ -1,6 +1,7 @@
 """`torch_loader` and `jax_loader`: their batches are the pipeline's, and their user's own."""
 import collections
 import contextlib
+from importlib import metadata
 import sys
 import warnings
 
@@ -317,3 +318,15 @@ def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
   with warnings.catch_warnings():
     warnings.simplefilter("error")
     hand_over.tell_of_gpu("rtf.jax_loader")
+
+
+@pytest.mark.parametrize("version, imported, told", [("3.8.0", False, True), ("3.8.0", True, False), ("3.6.1", False, False)])
+def test_a_crash_to_come_is_told(version, imported, told, monkeypatch):
+  monkeypatch.setattr(metadata, "version", lambda name: version)
+  monkeypatch.delitem(sys.modules, "triton", raising=False)
+  if imported:
+    monkeypatch.setitem(sys.modules, "triton", metadata)
+  with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    torch_loader._tell_of_triton()
+  assert ["Begin the program with `import torch._dynamo`" in str(each.message) for each in caught] == [True] * told

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import collections
+from importlib import metadata
+import sys
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from refurbish_tf._internal import mistakes
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import loader
 
@@ -69,6 +72,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | in
   except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "rtf.torch_loader needs PyTorch, which is not installed: pip install torch.", name="torch") from error
+  _tell_of_triton()
   device = torch.device("cpu" if device is None else device)
   if device.type == "cpu":
     mover = _ToCpu(torch)
@@ -76,6 +80,19 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | in
     hand_over.tell_of_gpu("rtf.torch_loader")
     mover = _ToCuda(torch, device) if device.type == "cuda" else _ToDevice(torch, device)
   return loader.Loader("rtf.torch_loader", dataset, mover)
+
+
+def _tell_of_triton():
+  """Warns if the process will crash: TensorFlow has been imported before a Triton that does not bear it."""
+  try:
+    triton = metadata.version("triton")
+  except metadata.PackageNotFoundError:
+    return
+  if "triton" not in sys.modules and tuple(map(int, triton.split(".")[:2])) >= (3, 7):
+    mistakes.warn(
+        f"PyTorch will crash when it imports Triton {triton}, at the latest with the first optimizer, as TensorFlow was imported "
+        "before it (tensorflow#124205). Begin the program with `import torch._dynamo`, which imports Triton, before TensorFlow "
+        "and refurbish_tf.")
 
 
 class _ToCpu:

@@ -33,6 +33,8 @@ MUTANTS = [
            BATCHES + "test_a_batch_is_sent_to_the_device_ahead"),
     Mutant("an error of the batch ahead is raised at once", LOADER, "      self._on_their_way.append((None, error))", "      raise",
            BATCHES + "test_an_error_takes_the_place_of_its_batch"),
+    Mutant("a crash to come is not told", TORCH, '"triton" not in sys.modules', '"triton" in sys.modules',
+           BATCHES + "test_a_crash_to_come_is_told"),
     # The state.
     Mutant("the state is of what was read ahead", OP, "LeaveLast(dataset()->num_ahead_ + 1, &snapshots_)", "LeaveLast(1, &snapshots_)",
            STEPS + "[1-batch, prefetch]"),
