@@ -22,9 +22,12 @@ def of(stages, iterator, described, number):
     described: what must be equal where the state is loaded, for JSON.
     number: the number of the epoch, or None if nobody gave it one.
   """
-  parts = [] if iterator is None else _saved(iterator)
-  # After the iterator, which may be reading ahead: a stage that is missing from its state has ended and stays put.
-  saved = [stage.saved_state() for stage in stages]
+  # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
+  # stage must not have begun an epoch meanwhile.
+  before, saved = None, [stage.saved_state() for stage in stages]
+  while saved != before:
+    parts = [] if iterator is None else _saved(iterator)
+    before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
       "format": _FORMAT, "described": described, "number": number, "stages": saved,
       "iterator": None if iterator is None else list(map(len, parts))})
