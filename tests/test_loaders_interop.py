@@ -1,5 +1,6 @@
 """A loader's state within the checkpoints of PyTorch, Lightning and orbax: exactly the rest of the epoch."""
 import collections
+import itertools
 import sys
 
 import numpy as np
@@ -20,7 +21,7 @@ def needs(*modules):
   return [pytest.importorskip(name, reason=f"{name} is not installed") for name in modules]
 
 
-def make(n=N, ahead=2):
+def make(n=N, batch_size=2):
   """Batches of (index, seed of partial_fn, seed of final_fn). A new stage each time, as in a new process."""
   def partial_fn(index, seed):
     return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
@@ -28,7 +29,7 @@ def make(n=N, ahead=2):
   def final_fn(sample, seed):
     return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
 
-  return tf.data.Dataset.range(n).refurbish(partial_fn, final_fn, r=2, seed=1).batch(2).prefetch(ahead)
+  return tf.data.Dataset.range(n).refurbish(partial_fn, final_fn, r=2, seed=1).batch(batch_size).prefetch(2)
 
 
 def read(loader, epochs):
@@ -231,34 +232,26 @@ def test_lightning_where_the_length_is_not_known(tmp_path, known):
 # orbax.
 
 
-@pytest.mark.parametrize("n", [N, pytest.param(1_000_000, marks=cases.only_exhaustive)])
-def test_orbax_in_mid_epoch(tmp_path, n):
+@pytest.mark.parametrize("n, batch_size", [(N, 2), pytest.param(1_000_000, 1000, marks=cases.only_exhaustive)])
+def test_orbax_in_mid_epoch(tmp_path, n, batch_size):
   """It restores arrays of the shapes of a new loader's state, in which no batch has been read."""
   jax, checkpoints = needs("jax", "orbax.checkpoint")
-  how = {"n": n} if n == N else {"n": n, "ahead": 1}
-
-  def batches():
-    return rtf.jax_loader(make(**how) if n == N else make(**how).unbatch().batch(n // 10))
-
-  first = batches()
-  expected = [np.asarray(batch) for batch in first]
-  loader = batches()
+  loader = rtf.jax_loader(make(n, batch_size))
   iterator = iter(loader)
   for _ in range(2):
     next(iterator)
+  other = rtf.jax_loader(make(n, batch_size))
   with checkpoints.StandardCheckpointer() as checkpointer:
     checkpointer.save(tmp_path / "checkpoint", {"params": {"weight": jax.numpy.ones([2])}, "data": loader.state_dict()})
     checkpointer.wait_until_finished()
-    other = batches()
     target = jax.tree.map(
         lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
         {"params": {"weight": jax.numpy.zeros([2])}, "data": other.state_dict()})
     restored = checkpointer.restore(tmp_path / "checkpoint", target)
   assert restored["params"]["weight"].tolist() == [1, 1]
   other.load_state_dict(restored["data"])
-  rest = [np.asarray(batch) for batch in other]
-  assert len(rest) == len(expected) - 2
-  for got, want in zip(rest, expected[2:]):
-    np.testing.assert_array_equal(got, want)
-  # The next epoch, too.
-  np.testing.assert_array_equal(next(iter(other)), next(iter(first)))
+  if n == N:
+    assert read(other, 2) == [[batch.tolist() for batch in iterator], *read(loader, 1)]
+  else:
+    for batch, expected in itertools.islice(zip(other, iterator), 5):
+      np.testing.assert_array_equal(batch, expected)
