@@ -307,6 +307,24 @@ def test_a_batch_is_sent_to_the_device_ahead():
   assert log == ["begin 0", "begin 1", "finish 0", "begin 2", "finish 1", "finish 2"]
 
 
+def test_an_error_on_the_way_takes_the_place_of_its_batch():
+
+  class Mover:
+    dtypes, num_ahead, exclusive = DTYPES, 1, False
+
+    def begin(self, tensors):
+      return [tf.constant(1 // (int(tensors[0]) - 1))]  # Of batch 1 it fails.
+
+    def finish(self, begun):
+      return begun
+
+  batches = iter(Loader("loader", tf.data.Dataset.range(3), Mover()))
+  assert int(next(batches)) == -1
+  with pytest.raises(ZeroDivisionError):
+    next(batches)
+  assert list(map(int, batches)) == [1]
+
+
 def test_a_gpu_that_tensorflow_sees_is_told_once(monkeypatch):
   monkeypatch.setattr(hand_over, "_told_of_gpu", False)
   with warnings.catch_warnings():

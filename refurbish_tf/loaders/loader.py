@@ -38,7 +38,9 @@ class Loader:
     self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
     self._epoch = None  # The newest one.
     self._restored = None  # An iterator for the next epoch to be read.
+    self._restored_number = None  # What number that epoch had when it was saved.
     self._num_loads = 0
+    self.batch_sampler = _EpochNumber()  # Where Lightning looks for it.
 
   def __len__(self) -> int:
     return len(self._pipeline)
@@ -63,7 +65,7 @@ class Loader:
     if iterator is None and self._epoch is not None:
       iterator = self._epoch.position()
     try:
-      state = states.of(self._stages, iterator, self._described)
+      state = states.of(self._stages, iterator, self._described, self._number())
     except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
       raise type(error)(
           error.node_def, error.op,
@@ -76,7 +78,7 @@ class Loader:
   def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
     """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
 
-    An iterator that has been read before ends with an error when it is read again.
+    The epoch that is being read is left: its iterator gives an error when it is read again.
 
     Args:
       state_dict: what `state_dict()` has returned, of a loader of the same pipeline in this or another process, for
@@ -85,9 +87,13 @@ class Loader:
     Raises:
       ValueError: it is damaged, of another pipeline, or of a newer version.
       TypeError: it is not what `state_dict()` returns.
-      tf.errors.OpError: the pipeline does not fit. In any case the loader is unchanged.
+      tf.errors.OpError: the pipeline does not fit. The next epoch follows.
     """
-    stages, parts = states.read(self._function, self._as_array(state_dict), self._described)
+    stages, parts, number = states.read(self._function, self._as_array(state_dict), self._described)
+    if self._epoch is not None:
+      self._epoch.leave()
+      self._epoch = None
+    self._num_loads += 1
     before = [stage.saved_state() for stage in self._stages]
     try:
       # Stages before the iterator, whose word on them counts.
@@ -102,8 +108,10 @@ class Loader:
         stage.restore_state(saved)
       raise
     self._restored = restored
-    self._epoch = None
-    self._num_loads += 1
+    self._restored_number = self.batch_sampler.number = number
+
+  def _number(self):
+    return self.batch_sampler.number if self._restored is None else self._restored_number
 
   def _as_array(self, state_dict):
     state = state_dict.get("state") if isinstance(state_dict, collections.abc.Mapping) else None
@@ -127,6 +135,8 @@ class _Epoch:
     self._loader = loader
     self._mover = loader._mover
     self._iterator = None
+    self._num_loads = None  # The loader's when this was begun.
+    self._passed_over_if_empty = False
     self._read_to_end = False
     self._ended = False
     self._on_their_way = collections.deque()
@@ -138,14 +148,18 @@ class _Epoch:
     # pylint: disable=protected-access
     if self._ended:
       raise StopIteration
-    if self._iterator is None:
+    if self._num_loads is None:
       self._begin()
     if self._num_loads != self._loader._num_loads:
       raise RuntimeError(
           f"{self._loader._function}: load_state_dict() has gone to another position since this iterator was begun. Call "
           "iter() again.")
-    while not self._read_to_end and len(self._on_their_way) <= self._mover.num_ahead:
-      self._read()
+    self._read_ahead()
+    if self._passed_over_if_empty and not self._on_their_way:
+      self._iterator = iter(self._loader._pipeline)
+      self._read_to_end = False
+      self._read_ahead()
+    self._passed_over_if_empty = False
     if not self._on_their_way:
       self._ended = True
       raise StopIteration
@@ -158,23 +172,50 @@ class _Epoch:
     """The iterator, if the epoch has begun and not ended."""
     return None if self._ended else self._iterator
 
+  def leave(self):
+    """Ends the reading ahead, which would take the stages on to their next epoch."""
+    self._iterator = None
+
   def _begin(self):
     # pylint: disable=protected-access
     self._num_loads = self._loader._num_loads
     self._iterator, self._loader._restored = self._loader._restored, None
     if self._iterator is None:
       self._iterator = iter(self._loader._pipeline)
+    else:
+      self._passed_over_if_empty = self._loader._restored_number != self._loader.batch_sampler.number
+
+  def _read_ahead(self):
+    while not self._read_to_end and len(self._on_their_way) <= self._mover.num_ahead:
+      self._read()
 
   def _read(self):
     """Reads a batch, or the error that comes in its place, or the end."""
     try:
       tensors = [tensor for tensor in tf.nest.flatten(next(self._iterator)) if tensor is not None]
+      self._on_their_way.append((self._mover.begin(tensors), None))
     except StopIteration:
       self._read_to_end = True
-    except tf.errors.OpError as error:
+    except Exception as error:  # pylint: disable=broad-except
       self._on_their_way.append((None, error))
-    else:
-      self._on_their_way.append((self._mover.begin(tensors), None))
+
+
+class _EpochNumber:
+  """The number of the epoch, as Lightning tells a batch sampler's sampler when it begins one.
+
+  From a checkpoint of an epoch's last batch Lightning goes on with the next epoch, and asks for its batches without having
+  seen the other one end. Told another number than the state has, a loader passes over an empty rest. A loop that tells no
+  number gets it, as an epoch without batches.
+  """
+  batch_size = 1  # Lightning's DeepSpeed strategy asks for it.
+  number = None
+
+  @property
+  def sampler(self):
+    return self
+
+  def set_epoch(self, number):
+    self.number = number
 
 
 def _packer(element_spec):

@@ -10,7 +10,7 @@ _FORMAT = 1  # Raise it for a change that an older package cannot read.
 _LEAST_BYTES = 1 << 16
 
 
-def of(stages, iterator, described):
+def of(stages, iterator, described, number):
   """The state as a vector of uint8.
 
   Its length is a power of two that, for a pipeline, does not depend on the position: some libraries restore arrays
@@ -20,12 +20,17 @@ def of(stages, iterator, described):
     stages: the refurbish stages.
     iterator: the iterator, or None between two epochs.
     described: what must be equal where the state is loaded, for JSON.
+    number: the number of the epoch, or None if nobody gave it one.
   """
-  parts = [] if iterator is None else _saved(iterator)
-  # After the iterator, which may be reading ahead: a stage that is missing from its state has ended and stays put.
-  saved = [stage.saved_state() for stage in stages]
+  # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
+  # stage must not have begun an epoch meanwhile.
+  before, saved = None, [stage.saved_state() for stage in stages]
+  while before is None or any(_next_epoch(one) != _next_epoch(other) for one, other in zip(before, saved)):
+    parts = [] if iterator is None else _saved(iterator)
+    before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
-      "format": _FORMAT, "described": described, "stages": saved, "iterator": None if iterator is None else list(map(len, parts))})
+      "format": _FORMAT, "described": described, "number": number, "stages": saved,
+      "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # A bit for each sample is most of it.
@@ -36,7 +41,7 @@ def of(stages, iterator, described):
 
 
 def read(function, state, described):
-  """The state of the stages, and of the iterator or None.
+  """The state of the stages, that of the iterator or None, and the number of the epoch or None.
 
   Raises:
     ValueError: it is damaged, or of another pipeline or of a newer version.
@@ -59,12 +64,12 @@ def read(function, state, described):
         f"{function}: the state is of another pipeline, with {header['described']}, but this one has {described}. Build the "
         "same pipeline.")
   if header["iterator"] is None:
-    return header["stages"], None
+    return header["stages"], None, header["number"]
   parts = []
   for length in header["iterator"]:
     parts.append(body[begin:begin + length])
     begin += length
-  return header["stages"], parts
+  return header["stages"], parts, header["number"]
 
 
 def restore(iterator, parts):
@@ -76,6 +81,10 @@ def _saved(iterator):
   saved = iterator._serialize_to_tensors()["_STATE"]  # pylint: disable=protected-access
   # One by one, as a message of more than 2 GiB cannot be made.
   return [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(saved)]
+
+
+def _next_epoch(saved):
+  return saved["state"][2]
 
 
 def _power_of_two(least):

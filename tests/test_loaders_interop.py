@@ -1,0 +1,257 @@
+"""A loader's state within the checkpoints of PyTorch, Lightning and orbax: exactly the rest of the epoch."""
+import collections
+import itertools
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support import cases
+from support.processes import run_forked
+
+N = 10
+EPOCHS = 3
+
+
+def needs(*modules):
+  # A GPU's PyTorch brings triton, whose library breaks down if it is loaded after TensorFlow.
+  sys.modules.setdefault("triton", None)
+  return [pytest.importorskip(name, reason=f"{name} is not installed") for name in modules]
+
+
+def make(n=N, batch_size=2):
+  """Batches of (index, seed of partial_fn, seed of final_fn). A new stage each time, as in a new process."""
+  def partial_fn(index, seed):
+    return tf.concat([[index], tf.cast(seed, tf.int64)], axis=0)
+
+  def final_fn(sample, seed):
+    return tf.concat([sample, tf.cast(seed, tf.int64)], axis=0)
+
+  return tf.data.Dataset.range(n).refurbish(partial_fn, final_fn, r=2, seed=1).batch(batch_size).prefetch(2)
+
+
+def read(loader, epochs):
+  return [[np.asarray(batch).tolist() for batch in loader] for _ in range(epochs)]
+
+
+# PyTorch itself.
+
+
+def resume_in_torch(path, after):
+  """Runs in its own process."""
+  import torch  # pylint: disable=import-outside-toplevel
+  checkpoint = torch.load(path, weights_only=True)
+  torch.nn.Linear(2, 2).load_state_dict(checkpoint["model"])
+  loader = rtf.torch_loader(make())
+  loader.load_state_dict(checkpoint["data"])
+  torch.save(read(loader, EPOCHS - checkpoint["epoch"]), after)
+
+
+@pytest.mark.parametrize("epoch, step", [(1, 2), pytest.param(0, 5, marks=cases.only_exhaustive)])
+def test_torch_save_and_load_in_a_new_process(tmp_path, epoch, step):
+  torch, = needs("torch")
+  expected = read(rtf.torch_loader(make()), EPOCHS)
+  loader = rtf.torch_loader(make())
+  assert read(loader, epoch) == expected[:epoch]
+  batches = iter(loader)
+  for _ in range(step):
+    next(batches)
+  torch.save({"model": torch.nn.Linear(2, 2).state_dict(), "data": loader.state_dict(), "epoch": epoch}, tmp_path / "checkpoint")
+  assert run_forked(resume_in_torch, tmp_path / "checkpoint", tmp_path / "after") == 0
+  assert torch.load(tmp_path / "after") == [expected[epoch][step:], *expected[epoch + 1:]]
+
+
+# Lightning. It tells its modules the epoch, and the test what they have seen in it.
+
+
+def lightning_module(lightning, torch):
+  class Module(lightning.LightningModule):
+
+    def __init__(self):
+      super().__init__()
+      self.weight = torch.nn.Parameter(torch.zeros(1))
+      self.seen = collections.defaultdict(list)
+
+    def training_step(self, batch, index):
+      assert index == len(self.seen[self.current_epoch]) or self.trainer.ckpt_path
+      self.seen[self.current_epoch].append(batch.tolist())
+      return self.weight.sum()
+
+    def validation_step(self, batch, index):
+      pass
+
+    def configure_optimizers(self):
+      return torch.optim.SGD(self.parameters(), 0.1)
+
+  return Module()
+
+
+def data_module(lightning, loader):
+  """As in docs/torch_jax.md: Lightning loads no state from a checkpoint of the end of an epoch, but a data module's."""
+  class Data(lightning.LightningDataModule):
+
+    def train_dataloader(self):
+      return loader
+
+    def state_dict(self):
+      return loader.state_dict()
+
+    def load_state_dict(self, state_dict):
+      loader.load_state_dict(state_dict)
+
+  return Data()
+
+
+def fit(loader, *, directory=None, checkpoint=None, validates=False, in_module=False, **when):
+  """The batches of each epoch that training has seen. Saves to `directory`, named by the step."""
+  torch, lightning = needs("torch", "lightning")
+  module = lightning_module(lightning, torch)
+  callbacks = []
+  if directory is not None:
+    callbacks.append(lightning.pytorch.callbacks.ModelCheckpoint(directory, filename="{step}", save_top_k=-1, **when))
+  trainer = lightning.Trainer(
+      max_epochs=EPOCHS, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+      enable_checkpointing=bool(callbacks), callbacks=callbacks, num_sanity_val_steps=0)
+  data = {"datamodule": data_module(lightning, loader)} if in_module else {"train_dataloaders": loader}
+  if validates:
+    data["val_dataloaders"] = rtf.torch_loader(tf.data.Dataset.range(2))
+  trainer.fit(module, **data, ckpt_path=checkpoint)
+  return [module.seen.get(epoch, []) for epoch in range(EPOCHS)]
+
+
+def steps_of(directory):
+  return sorted((int(path.stem.removeprefix("step=")), path) for path in directory.iterdir())
+
+
+def after(epochs, step):
+  """What is left of epochs of N / 2 batches, after `step`."""
+  return [epoch[max(0, step - number * N // 2):] for number, epoch in enumerate(epochs)]
+
+
+def resume_in_lightning(path, saved):
+  """Runs in its own process."""
+  import torch  # pylint: disable=import-outside-toplevel
+  torch.save(fit(rtf.torch_loader(make()), checkpoint=path), saved)
+
+
+quiet = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore::FutureWarning")
+
+
+@cases.only_exhaustive
+@quiet
+@pytest.mark.parametrize("validates, when", [
+    (False, {"every_n_train_steps": 1}),
+    (True, {"every_n_train_steps": 1}),
+    (True, {"save_on_train_epoch_end": False})])
+def test_lightning_at_every_step(tmp_path, validates, when):
+  """Also after the last batch of an epoch, and after the validation that follows it."""
+  needs("torch", "lightning")
+  expected = read(rtf.torch_loader(make()), EPOCHS)
+  assert fit(rtf.torch_loader(make()), directory=tmp_path, validates=validates, **when) == expected
+  saved = steps_of(tmp_path)
+  assert [step for step, _ in saved] == list(range(1, 16) if "every_n_train_steps" in when else (5, 10, 15))
+  for step, path in saved:
+    assert fit(rtf.torch_loader(make()), checkpoint=path, validates=validates) == after(expected, step), step
+
+
+@cases.only_exhaustive
+@quiet
+def test_lightning_in_a_new_process_and_with_the_same_loader(tmp_path):
+  torch, _ = needs("torch", "lightning")
+  expected = read(rtf.torch_loader(make()), EPOCHS)
+  loader = rtf.torch_loader(make())
+  fit(loader, directory=tmp_path / "checkpoints", every_n_train_steps=7)
+  (step, path), _ = steps_of(tmp_path / "checkpoints")
+  assert run_forked(resume_in_lightning, path, tmp_path / "after") == 0
+  assert torch.load(tmp_path / "after") == after(expected, step)
+  assert fit(loader, checkpoint=path) == after(expected, step)
+
+
+@cases.only_exhaustive
+@quiet
+def test_lightning_at_the_end_of_an_epoch(tmp_path):
+  """It gives the state to a data module alone, before it has seen the loader's end."""
+  needs("torch", "lightning")
+  expected = read(rtf.torch_loader(make()), EPOCHS)
+  fit(rtf.torch_loader(make()), directory=tmp_path, in_module=True, save_on_train_epoch_end=True)
+  for step, path in steps_of(tmp_path):
+    assert fit(rtf.torch_loader(make()), checkpoint=path, in_module=True) == after(expected, step)
+    rest = fit(rtf.torch_loader(make()), checkpoint=path)
+    # Else the epochs are whole, but begin with the first once more.
+    assert [[sorted(index for batch in epoch for index, *_ in batch)] for epoch in rest if epoch] == [[list(range(N))]] * (
+        EPOCHS - 2 * step // N)
+
+
+@cases.only_exhaustive
+@quiet
+@pytest.mark.parametrize("known", [False, True])
+def test_lightning_where_the_length_is_not_known(tmp_path, known):
+  """It takes a batch ahead by itself, which its checkpoints lose, as they do with torchdata's StatefulDataLoader."""
+  needs("torch", "lightning", "torchdata")
+  from torchdata import stateful_dataloader  # pylint: disable=import-outside-toplevel
+
+  def filtered():
+    dataset = make().filter(lambda batch: True)
+    return rtf.torch_loader(dataset.apply(tf.data.experimental.assert_cardinality(N // 2)) if known else dataset)
+
+  class Stream(sys.modules["torch"].utils.data.IterableDataset):
+    """What torchdata can resume."""
+
+    def __iter__(self):
+      return Position()
+
+  class Position:
+    next = 0
+
+    def __iter__(self):
+      return self
+
+    def __next__(self):
+      if self.next == N // 2:
+        raise StopIteration
+      self.next += 1
+      return self.next - 1
+
+    def state_dict(self):
+      return {"next": self.next}
+
+    def load_state_dict(self, state):
+      self.next = state["next"]
+
+  lost = 0 if known else 1
+  for name, new in [("refurbish", filtered), ("torchdata", lambda: stateful_dataloader.StatefulDataLoader(Stream(), batch_size=1))]:
+    if known and name == "torchdata":
+      continue
+    whole = fit(new(), directory=tmp_path / name, every_n_train_steps=3)
+    step, path = steps_of(tmp_path / name)[0]
+    assert fit(new(), checkpoint=path) == [whole[0][step + lost:], *whole[1:]]
+
+
+# orbax.
+
+
+@pytest.mark.parametrize("n, batch_size", [(N, 2), pytest.param(1_000_000, 1000, marks=cases.only_exhaustive)])
+def test_orbax_in_mid_epoch(tmp_path, n, batch_size):
+  """It restores arrays of the shapes of a new loader's state, in which no batch has been read."""
+  jax, checkpoints = needs("jax", "orbax.checkpoint")
+  loader = rtf.jax_loader(make(n, batch_size))
+  iterator = iter(loader)
+  for _ in range(2):
+    next(iterator)
+  other = rtf.jax_loader(make(n, batch_size))
+  with checkpoints.StandardCheckpointer() as checkpointer:
+    checkpointer.save(tmp_path / "checkpoint", {"params": {"weight": jax.numpy.ones([2])}, "data": loader.state_dict()})
+    checkpointer.wait_until_finished()
+    target = jax.tree.map(
+        lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype),
+        {"params": {"weight": jax.numpy.zeros([2])}, "data": other.state_dict()})
+    restored = checkpointer.restore(tmp_path / "checkpoint", target)
+  assert restored["params"]["weight"].tolist() == [1, 1]
+  other.load_state_dict(restored["data"])
+  if n == N:
+    assert read(other, 2) == [[batch.tolist() for batch in iterator], *read(loader, 1)]
+  else:
+    for batch, expected in itertools.islice(zip(other, iterator), 5):
+      np.testing.assert_array_equal(batch, expected)

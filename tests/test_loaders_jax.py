@@ -1,0 +1,153 @@
+"""`rtf.jax_loader` over several devices and processes; what others tell a loader, and ask of its state."""
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf.loaders import state as states
+from support import cases
+from support.processes import TIMEOUT, environment, killed_at_the_end
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+
+N = 16
+# Each process reads its shard. A batch is one array over the devices of all.
+SHARDED = """
+import sys
+import jax, numpy as np, tensorflow as tf
+import refurbish_tf as rtf
+
+port, index, processes, local = map(int, sys.argv[1:])
+jax.config.update("jax_platforms", "cpu")
+if processes > 1:
+  jax.config.update("jax_cpu_collectives_implementation", "gloo")
+  jax.distributed.initialize(f"localhost:{port}", processes, index, local_device_ids=range(local))
+assert jax.device_count() == local * processes and jax.process_count() == processes
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("batch",))
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+dataset = tf.data.Dataset.range(16).shard(processes, index).refurbish(tf.identity, r=2, seed=1).batch(8 // processes)
+loader = rtf.jax_loader(dataset.map(lambda x: {"index": x, "square": x * x}), sharding)
+total = jax.jit(lambda batch: (batch["index"].sum(), batch["square"].sum()))
+for epoch in range(2):
+  sums, mine = np.zeros(2, int), []
+  for batch in loader:
+    assert batch["index"].shape == (8,) and batch["index"].sharding == sharding
+    shards = batch["index"].addressable_shards
+    assert len(shards) == local and all(shard.data.shape == (8 // local // processes,) for shard in shards)
+    mine += [int(value) for shard in shards for value in shard.data]
+    sums += [int(value) for value in total(batch)]
+  assert sums.tolist() == [sum(range(16)), sum(i * i for i in range(16))], sums
+  assert sorted(mine) == list(range(index, 16, processes)), mine
+"""
+
+
+@pytest.mark.parametrize("processes, local", [
+    (2, 1), pytest.param(1, 4, marks=cases.only_exhaustive), pytest.param(2, 2, marks=cases.only_exhaustive)])
+def test_a_batch_over_devices_of_all_processes(processes, local):
+  with socket.socket() as free:
+    free.bind(("localhost", 0))
+    port = free.getsockname()[1]
+  env = {**environment(), "XLA_FLAGS": f"--xla_force_host_platform_device_count={local}"}
+  with killed_at_the_end() as started:
+    for index in range(processes):
+      arguments = map(str, (port, index, processes, local))
+      started.append(subprocess.Popen(
+          [sys.executable, "-c", SHARDED, *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+    for process in started:
+      output, _ = process.communicate(timeout=TIMEOUT)
+      assert process.returncode == 0, output
+
+
+FIT = """
+import keras, numpy as np, sys, tensorflow as tf
+import refurbish_tf as rtf
+
+assert keras.backend.backend() == sys.argv[1]
+seen = []
+
+class Seen(keras.callbacks.Callback):
+  def on_epoch_end(self, epoch, logs):
+    seen.append(logs["loss"])
+
+dataset = tf.data.Dataset.range(10).refurbish(lambda i: tf.cast(i, tf.float32), r=2, seed=1)
+dataset = dataset.map(lambda x: (x[None], x[None])).batch(2).prefetch(2)
+model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, kernel_initializer="zeros", trainable=False)])
+model.compile(loss="mse", run_eagerly=sys.argv[1] == "torch")
+model.fit(dataset, epochs=2, verbose=0, callbacks=[Seen()])
+# Of whole epochs: the mean of i * i.
+np.testing.assert_allclose(seen, [28.5, 28.5], rtol=1e-5)
+# These backends read a batch to build the model, and leave that epoch.
+epochs = [epoch.fresh + epoch.cached for epoch in rtf.stats(dataset)[0].epochs]
+assert len(epochs) == 3 and epochs[1:] == [10, 10], epochs
+"""
+
+
+@cases.only_exhaustive
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_keras_fits_the_pipeline_itself(backend):
+  pytest.importorskip(backend, reason=f"{backend} is not installed")
+  result = subprocess.run(
+      [sys.executable, "-c", "import sys; sys.modules['triton'] = None\n" + FIT, backend],
+      env={**environment(), "KERAS_BACKEND": backend}, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+  assert result.returncode == 0, result.stderr
+
+
+def make():
+  return tf.data.Dataset.range(N).refurbish(tf.identity, r=2, seed=1)
+
+
+def read(loader, epochs):
+  return [[np.asarray(batch).tolist() for batch in loader] for _ in range(epochs)]
+
+
+def test_an_empty_rest_is_passed_over_if_another_epoch_is_told():
+  """As Lightning goes on from a checkpoint of an epoch's last batch, and no other rest."""
+  expected = read(rtf.jax_loader(make().batch(4)), 2)
+  for step, tell, left in [(4, None, [[], expected[1]]), (4, 0, [[], expected[1]]), (4, 1, expected[1:]), (2, 1, [expected[0][2:]])]:
+    loader = rtf.jax_loader(make().batch(4))
+    loader.batch_sampler.sampler.set_epoch(0)
+    batches = iter(loader)
+    for _ in range(step):
+      next(batches)
+    resumed = rtf.jax_loader(make().batch(4))
+    resumed.load_state_dict(loader.state_dict())
+    resumed.load_state_dict(resumed.state_dict())
+    if tell is not None:
+      resumed.batch_sampler.sampler.set_epoch(tell)
+    assert read(resumed, len(left)) == left
+
+
+def test_an_epoch_that_is_left_takes_the_stage_no_further():
+  """Its parallel map would begin the pipeline's second epoch after the state was loaded."""
+  def new():
+    return rtf.jax_loader(make().map(tf.identity, num_parallel_calls=2).repeat(2).batch(4).prefetch(1))
+
+  expected = read(new(), 2)
+  loader = new()
+  start = loader.state_dict()
+  for _ in range(cases.examples(6)):
+    left = iter(loader)
+    for _ in range(2):
+      next(left)
+    loader.load_state_dict(start)
+    assert read(loader, 2) == expected
+    with pytest.raises(RuntimeError, match=r"iter\(\) again"):
+      next(left)
+
+
+def test_the_state_is_of_one_moment(monkeypatch):
+  """What reads ahead may begin another epoch of the stage while the iterator is saved."""
+  class Stage:
+    epochs = iter([1, 2, 2])
+
+    def saved_state(self):
+      return {"state": [0, 0, next(self.epochs), 1, N]}
+
+  times = iter(range(1, 9))
+  monkeypatch.setattr(states, "_saved", lambda iterator: [bytes([next(times)])])
+  stages, parts, _ = states.read("loader", states.of([Stage()], object(), {}, None), {})
+  assert (stages, parts) == ([{"state": [0, 0, 2, 1, N]}], [b"\2"])
