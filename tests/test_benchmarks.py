@@ -19,9 +19,10 @@ BENCHMARKS = {
     "cpus": (0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []),
     "disk": (25, []),
     "echo": (5, ["time"]),
+    "loaders": (18, []),
     "memory": (9, ["shares"]),
     "overhead": (12, []),
-    "sharing": (52, []),
+    "sharing": (58, []),
     "sources": (12, []),
     "split": (1, []),
     "throughput": (22, ["224", "32"]),
@@ -55,7 +56,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 def test_all_are_known_here():
   shared = {"run", "common", "samples", "augment_peers", *(f"sharing_{part}" for part in (
-      "jobs", "photographs", "simulation", "alone"))}
+      "frameworks", "jobs", "photographs", "simulation", "alone"))}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 
