@@ -76,10 +76,11 @@ def test_peers_that_do_not_run_are_marked(tmp_path):
   for kind in ("small", "large"):
     assert rows[f"{kind}_refurbish_wall"]["median"] > 0
     assert rows[f"{kind}_tf_data"]["limit"] == 1
-    broken = rows[f"{kind}_torch_wall"]
-    assert broken["median"] is None and broken["values"] == []
-    assert "failed: ImportError: built for another machine" in broken["name"]
-    for name in ("dali", "grain"):
+    for name in ("torch", "torch_loader"):
+      broken = rows[f"{kind}_{name}_wall"]
+      assert broken["median"] is None and broken["values"] == []
+      assert "failed: ImportError: built for another machine" in broken["name"]
+    for name in ("dali", "grain", "jax_loader"):
       row = rows[f"{kind}_{name}_wall"]
       assert row["values"] or "not installed" in row["name"]
 
