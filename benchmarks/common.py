@@ -234,7 +234,7 @@ def cpu_of_epochs(datasets, rounds, turn=None):
           del iterators[name]
         del iterator
         # Work ahead in the background must not count for another one.
-        _wait_until_idle()
+        wait_until_idle()
         cost[name] += time.process_time() - began
     if counted:
       for name, seconds in cost.items():
@@ -263,12 +263,13 @@ def cpu_of_calls(calls, rounds, turns):
         began = time.process_time()
         calls[name]()
         # Work ahead in the background must not count for another one.
-        _wait_until_idle()
+        wait_until_idle()
         costs[name][number] += (time.process_time() - began) / turns[name]
   return costs
 
 
-def _wait_until_idle():
+def wait_until_idle():
+  """Waits until no thread of this process works any more."""
   while True:
     began = time.process_time()
     time.sleep(0.01)

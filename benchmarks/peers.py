@@ -1,4 +1,4 @@
-"""Images per second with refurbish and with other libraries that augment on the CPU.
+"""Images per second with refurbish, and its loaders, and with other libraries that augment on the CPU.
 
 Each runs in a process of its own, see peer_pipelines/, with the same images in memory and all cores. They are
 installed by `pip install -e '.[bench]'`; one that is not, or that fails, is marked so.
@@ -24,9 +24,17 @@ import tensorflow as tf
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 REFURBISH = "refurbish"
 TF_DATA = "tf_data"
+TORCH_LOADER, JAX_LOADER = "torch_loader", "jax_loader"
+# The end of a key: its script runs with r = 1.
+ONCE = "_r1"
 # Each with the modules that it needs besides refurbish_tf.
 PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
+    TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
+    JAX_LOADER: ("refurbish, r = 3, jax_loader", ("jax",)),
+    REFURBISH + ONCE: ("refurbish, r = 1", ()),
+    TORCH_LOADER + ONCE: ("refurbish, r = 1, torch_loader", ("torch",)),
+    JAX_LOADER + ONCE: ("refurbish, r = 1, jax_loader", ("jax",)),
     TF_DATA: ("tf.data alone", ()),
     "tf_data_ops": ("tf.data alone, TensorFlow-op layers", ()),
     "dali": ("NVIDIA DALI", ("nvidia.dali",)),
@@ -37,6 +45,9 @@ PIPELINES = {
 }
 # Small images need no decoding.
 ONLY_LARGE = ("tf_data_decoded", "refurbish_decoded")
+OURS = (REFURBISH, TORCH_LOADER, JAX_LOADER)
+# By loader: what its users would have otherwise, and the most that may have of the loader's images per second.
+IN_PLACE_OF = {TORCH_LOADER: ("torch", 1 / 3), JAX_LOADER: ("grain", 1)}
 ROUNDS = 5
 # Seconds after which a pipeline counts as hanging.
 EPOCH_SECONDS = 300
@@ -81,7 +92,8 @@ def _section(quick, kind, size, images, whence, augmentation):
     rows += [
         common.Row(f"{kind}_{key}", f"{PIPELINES[key][0]}, {size}", "of refurbish's images/s",
                    common.quotients(values, speed[REFURBISH]), limit=1)
-        for key, values in speed.items() if not key.startswith(REFURBISH)]
+        for key, values in speed.items() if not key.startswith(OURS)]
+  rows += _loader_rows(kind, size, speed)
   if kind == "large" and TF_DATA in speed:
     # Compared with what a user could do without another library. On a busy machine more threads get more of the
     # processors, so images/s say little there, while images per CPU second still count.
@@ -100,12 +112,31 @@ def _section(quick, kind, size, images, whence, augmentation):
       {size: lambda figure: _draw(figure, size, _pipelines(kind), speed, cpu_speed, absent)})
 
 
+def _loader_rows(kind, size, speed):
+  """Of each loader, beside the same pipeline without it and what it is in place of."""
+  rows = []
+  for loader, (peer, most) in IN_PLACE_OF.items():
+    for once in ("", ONCE):
+      if loader + once not in speed:
+        continue
+      name = f"{loader}'s{', r = 1,' if once else ''} images/s"
+      if REFURBISH + once in speed:
+        rows.append(common.Row(
+            f"{kind}_{loader}{once}_of_bare", f"{PIPELINES[loader + once][0]}, {size}", "of images/s without the loader",
+            common.quotients(speed[loader + once], speed[REFURBISH + once])))
+      if peer in speed:
+        rows.append(common.Row(
+            f"{kind}_{peer}_of_{loader}{once}", f"{PIPELINES[peer][0]}, {size}", f"of {name}",
+            common.quotients(speed[peer], speed[loader + once]), limit=None if once else round(most, 3)))
+  return rows
+
+
 def _pipelines(kind):
   return {key: value for key, value in PIPELINES.items() if kind == "large" or key not in ONLY_LARGE}
 
 
 def _draw(figure, size, pipelines, speed, cpu_speed, absent):
-  figure.set_size_inches(13, 6.5)
+  figure.set_size_inches(13, 2 + 0.6 * len(pipelines))
   axes = figure.subplots()
   names = [name for name, _ in pipelines.values()]
   # Okabe and Ito's colours; the hatching repeats what they say.
@@ -164,7 +195,8 @@ def _started(key, kind, images_path, errors):
   path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
-        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key}.py"), kind, str(images_path)],
+        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key.removesuffix(ONCE)}.py"), kind, str(images_path),
+         *(["1"] if key.endswith(ONCE) else [])],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
         env={**os.environ, "PYTHONPATH": path})
   try:

@@ -12,8 +12,8 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_photographs", "sharing_simulation",
-          "sharing_alone")
+SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_frameworks", "sharing_photographs",
+          "sharing_simulation", "sharing_alone")
 
 
 def main():

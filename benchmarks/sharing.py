@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 
 import common
+import sharing_frameworks
 import sharing_jobs
 import sharing_photographs
 import sharing_simulation as simulation
@@ -89,6 +90,7 @@ class Cells(common.Section):
 def measure(quick, only=""):
   """Yields the sections whose title contains `only`."""
   sections = {topic.title: lambda topic=topic: cells(quick, topic) for topic in TOPICS}
+  sections[sharing_frameworks.TITLE] = lambda: sharing_frameworks.section(quick, SOME_STORES, STEP)
   sections[sharing_photographs.TITLE] = lambda: sharing_photographs.section(quick)
   for title, section in sections.items():
     if only.lower() in title.lower():

@@ -25,6 +25,9 @@ PATIENCE = 900
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it is handed.
 COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
+# And where it reads through loaders: the generation of the sample, and what partial_fn drew for it. JAX has 32 bits.
+HANDED = ("generation", "drawn")
+MOST_DRAWN = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Cell:
     laps: for how long all run, in epochs of the first job.
     step: seconds that a batch takes at speed 1, as an accelerator would, or 0: input-bound.
     work: how many random numbers partial_fn draws.
+    loaders: through which each job reads, "torch_loader" or "jax_loader", or "" for the pipeline itself. Empty: no job
+      through one, and the jobs do not record what they are handed.
   """
   case: simulation.Case
   r: int
@@ -47,6 +52,7 @@ class Cell:
   laps: int
   step: float
   work: int = 0
+  loaders: tuple = ()
 
   @property
   def room(self):
@@ -80,10 +86,12 @@ class Measured(simulation.Figures):
     reads: elements read from the source, as `calls`.
     images_per_second: handed to all jobs, while all run.
     longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
+    in_common: of the samples of a generation that a job was handed, those that another one was, too, with `Cell.loaders`.
   """
   reads: float
   images_per_second: float
   longest_wait: float
+  in_common: float = 0
 
 
 def measure(cell):
@@ -93,13 +101,13 @@ def measure(cell):
     # A sparse file each, with room for a job that is three times as fast as the first.
     rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
     for k in range(number):
-      np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
+      np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(_columns(cell))))
     np.save(path / "progress.npy", np.zeros(1, np.int64))
     run(_job, number, cell, path, killed=[k for k in range(number) if cell.case.stop(k) < cell.case.last_start + cell.laps])
     logs = []
     for k in range(number):
       log = np.load(path / f"job-{k}.npy", mmap_mode="r")
-      logs.append(dict(zip(COLUMNS, np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
+      logs.append(dict(zip(_columns(cell), np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
   return _figures(cell, logs)
 
 
@@ -170,6 +178,10 @@ def record_bytes(sample, path):
   return store.stats().bytes
 
 
+def _columns(cell):
+  return COLUMNS + (HANDED if cell.loaders else ())
+
+
 def _job(k, barrier, cell, path):
   case, n = cell.case, cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
@@ -177,15 +189,21 @@ def _job(k, barrier, cell, path):
   source = _Source(n, k)
 
   def partial_fn(element, seed):
+    if cell.loaders:
+      drawn = tf.random.stateless_uniform([], seed, maxval=MOST_DRAWN, dtype=tf.int64)
+      element = tf.concat([element, [tf.math.floormod(tf.cast(seed[0], tf.int64), MOST_DRAWN), drawn]], axis=0)
     if not cell.work:
       return element
     drawn = tf.random.stateless_uniform([cell.work], seed)
     return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
 
   store = rtf.CacheStore(
-      path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
+      path / "store", max_bytes=cell.room * record_bytes(
+          tf.zeros([3 + len(HANDED) * bool(cell.loaders)], tf.int64), path / f"record-{k}"))
   dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
       partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
+  if cell.loaders and cell.loaders[k]:
+    dataset = getattr(rtf, cell.loaders[k])(dataset)
   # It joins the others when its first epoch begins.
   barrier.wait()
   while progress[0] < case.start(k) * n:
@@ -200,11 +218,11 @@ def _job(k, barrier, cell, path):
       if batch is None:
         break
       now = time.monotonic_ns()
-      index, job, serial = batch.numpy().T
+      index, job, serial, *handed = np.asarray(batch).T
       own = [j == k and s not in seen for j, s in zip(job.tolist(), serial.tolist())]
       seen.update(serial[own].tolist())
-      rows = np.empty([len(index), len(COLUMNS)], np.int64)
-      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch)):
+      rows = np.empty([len(index), log.shape[1]], np.int64)
+      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch, *handed)):
         rows[:, column] = values
       log[done:done + len(index)] = rows
       if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
@@ -246,7 +264,18 @@ def _figures(cell, logs):
       calls=float(own / by_fastest), reads=float(reads / by_fastest), beyond=max(beyond),
       pairs=simulation.pairs_again(orders, 1), pairs_later=simulation.pairs_again(orders, 4),
       images_per_second=float(sum(used) / (1e-9 * (end - begin))),
-      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
+      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)), in_common=_in_common(logs) if cell.loaders else 0)
+
+
+def _in_common(logs):
+  handed = [dict(zip(zip(log["index"].tolist(), log["generation"].tolist()), log["drawn"].tolist())) for log in logs]
+  drawn = {}
+  for of_job in handed:
+    for key, value in of_job.items():
+      drawn.setdefault(key, []).append(value)
+  if any(len(set(values)) > 1 for values in drawn.values()):
+    raise RuntimeError("Two jobs were handed different contents of a sample and generation.")
+  return sum(len(values) for values in drawn.values() if len(values) > 1) / sum(map(len, handed))
 
 
 def _alone(cell, epochs):

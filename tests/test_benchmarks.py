@@ -19,9 +19,10 @@ BENCHMARKS = {
     "cpus": (0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []),
     "disk": (25, []),
     "echo": (5, ["time"]),
+    "loaders": (18, []),
     "memory": (9, ["shares"]),
     "overhead": (12, []),
-    "sharing": (52, []),
+    "sharing": (58, []),
     "sources": (12, []),
     "split": (1, []),
     "throughput": (22, ["224", "32"]),
@@ -55,7 +56,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 def test_all_are_known_here():
   shared = {"run", "common", "samples", "augment_peers", *(f"sharing_{part}" for part in (
-      "jobs", "photographs", "simulation", "alone"))}
+      "frameworks", "jobs", "photographs", "simulation", "alone"))}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 
@@ -75,10 +76,11 @@ def test_peers_that_do_not_run_are_marked(tmp_path):
   for kind in ("small", "large"):
     assert rows[f"{kind}_refurbish_wall"]["median"] > 0
     assert rows[f"{kind}_tf_data"]["limit"] == 1
-    broken = rows[f"{kind}_torch_wall"]
-    assert broken["median"] is None and broken["values"] == []
-    assert "failed: ImportError: built for another machine" in broken["name"]
-    for name in ("dali", "grain"):
+    for name in ("torch", "torch_loader"):
+      broken = rows[f"{kind}_{name}_wall"]
+      assert broken["median"] is None and broken["values"] == []
+      assert "failed: ImportError: built for another machine" in broken["name"]
+    for name in ("dali", "grain", "jax_loader"):
       row = rows[f"{kind}_{name}_wall"]
       assert row["values"] or "not installed" in row["name"]
 

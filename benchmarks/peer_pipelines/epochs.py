@@ -34,7 +34,7 @@ def serve(**make):
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
   os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   global BATCH  # pylint: disable=global-statement
-  kind, path = sys.argv[1:]
+  kind, path = sys.argv[1:3]
   BATCH = BATCHES[kind]
   epoch = make[kind](pickle.loads(pathlib.Path(path).read_bytes()))
   for _ in sys.stdin:

@@ -5,6 +5,7 @@ RandAugment, and the others, with Pillow.
 """
 import io
 
+from absl import flags
 import grain
 import numpy as np
 from PIL import Image
@@ -121,4 +122,6 @@ def _epochs(samples, read, *last):
 
 
 if __name__ == "__main__":
+  # Grain's workers ask for absl's flags, of which there are none here.
+  flags.FLAGS.mark_as_parsed()
   epochs.serve(small=small, large=large)

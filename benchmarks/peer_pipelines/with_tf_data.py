@@ -9,6 +9,8 @@ import refurbish_tf as rtf
 import throughput
 from refurbish_tf._internal import dataset_graph
 
+ENDLESS = 10**9
+
 
 def small(images, rand_augment=rtf.augment.rand_augment):
   augment = rtf.augment.compose(rand_augment())
@@ -33,9 +35,10 @@ def _augmented(images, augment):
   return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
 
 
-def take_epochs(dataset, count):
-  # One iterator, as in the others, as making one takes the same time for any number of images.
-  iterator = iter(dataset_graph.without_autotuner(dataset.repeat().prefetch(tf.data.AUTOTUNE)))
+def take_epochs(dataset, count, read=iter):
+  # One iterator, as in the others, as making one takes the same time for any number of images. Loaders take none that
+  # repeats without end.
+  iterator = iter(read(dataset_graph.without_autotuner(dataset.repeat(ENDLESS).prefetch(tf.data.AUTOTUNE))))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

@@ -1,0 +1,10 @@
+"""`refurbish`, as in with_refurbish.py, through `rtf.jax_loader`: batches of JAX."""
+import functools
+
+import epochs
+import refurbish_tf as rtf
+import with_refurbish
+
+if __name__ == "__main__":
+  epochs.serve(
+      **{kind: functools.partial(getattr(with_refurbish, kind), read=rtf.jax_loader) for kind in ("small", "large")})
