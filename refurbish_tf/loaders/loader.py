@@ -34,6 +34,7 @@ class Loader:
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.dtypes, mover.num_ahead, mover.exclusive)
     self._stages = hand_over.stages(dataset)
+    self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}  # pylint: disable=protected-access
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
     self._epoch = None  # The newest one.
@@ -191,10 +192,12 @@ class _Epoch:
 
   def _read(self):
     """Reads a batch, or the error that comes in its place, or the end."""
+    # pylint: disable=protected-access
     try:
-      tensors = [tensor for tensor in tf.nest.flatten(next(self._iterator)) if tensor is not None]
+      # `next` of the iterator would take 35 us longer, also to pack them.
+      tensors = tf.raw_ops.IteratorGetNext(iterator=self._iterator._iterator_resource, **self._loader._outputs)
       self._on_their_way.append((self._mover.begin(tensors), None))
-    except StopIteration:
+    except tf.errors.OutOfRangeError:
       self._read_to_end = True
     except Exception as error:  # pylint: disable=broad-except
       self._on_their_way.append((None, error))
