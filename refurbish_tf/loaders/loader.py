@@ -20,7 +20,7 @@ class Loader:
   are those of a checkpoint.
   """
 
-  def __init__(self, function, dataset, mover):
+  def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
     """Makes a loader.
 
     Args:
