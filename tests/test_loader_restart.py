@@ -253,14 +253,19 @@ def test_another_state_is_refused():
     loader.load_state_dict(other.state_dict())
 
 
-def test_a_state_that_does_not_fit_changes_nothing():
+@pytest.mark.parametrize("other, error, text", [
+    (lambda: refurbished(r=3).batch(BATCH), tf.errors.InvalidArgumentError, "The checkpoint was saved by another"),
+    # The stage's state fits.
+    (lambda: refurbished().batch(BATCH).map(lambda index, value: (index, -value)), tf.errors.NotFoundError,
+     "Failed to restore dataset iterator")])
+def test_a_state_that_does_not_fit_changes_nothing(other, error, text):
   """A refused iterator's state takes back those of the stages."""
-  saved = numpy_loader(refurbished(r=3).batch(BATCH).prefetch(2))
-  list(saved)
+  saved, (loader, untouched) = numpy_loader(refurbished().batch(BATCH)), (numpy_loader(other()) for _ in range(2))
+  for _ in range(3):
+    list(saved)
   next(iter(saved))
-  loader, untouched = (numpy_loader(refurbished().batch(BATCH).prefetch(2)) for _ in range(2))
   list(loader), list(untouched)
-  with pytest.raises(tf.errors.InvalidArgumentError):
+  with pytest.raises(error, match=f"^numpy_loader cannot load the state: {text}"):
     loader.load_state_dict(saved.state_dict())
   assert values(loader) == values(untouched)
 

@@ -1,7 +1,10 @@
 """`torch_loader` and `jax_loader`: their batches are the pipeline's, and their user's own."""
 import collections
+from concurrent import futures
 import contextlib
+import copy
 from importlib import metadata
+import pickle
 import sys
 import warnings
 
@@ -348,3 +351,42 @@ def test_a_crash_to_come_is_told(version, imported, told, monkeypatch):
     warnings.simplefilter("always")
     torch_loader._tell_of_triton()
   assert ["Begin the program with `import torch._dynamo`" in str(each.message) for each in caught] == [True] * told
+
+
+@pytest.mark.parametrize("num_ahead", [0, 1])
+def test_threads_may_share_an_epoch(num_ahead):
+  """Each batch goes to one of them, and all see the end."""
+  batches, seen = iter(numpy_loader(tf.data.Dataset.range(300).batch(1).prefetch(2), num_ahead)), []
+  with futures.ThreadPoolExecutor(4) as threads:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+      for each in [threads.submit(lambda: [seen.append(int(batch[0])) for batch in batches]) for _ in range(4)]:
+        each.result()
+    finally:
+      sys.setswitchinterval(interval)
+  assert sorted(seen) == list(range(300))
+
+
+def test_a_loader_is_not_copied():
+  loader = numpy_loader(tf.data.Dataset.range(3))
+  for each in (loader, iter(loader)):
+    for copied in (copy.deepcopy, pickle.dumps):
+      with pytest.raises(TypeError, match=r"numpy_loader: a loader cannot be copied or pickled.*state_dict\(\)"):
+        copied(each)
+
+
+def test_a_gpu_that_is_not_there():
+  torch = pytest.importorskip("torch")
+  if torch.cuda.is_available():
+    pytest.skip("there is one")
+  with pytest.raises(RuntimeError, match='device is "cuda:1", but PyTorch finds no GPU .* Give it "cpu"'):
+    rtf.torch_loader(tf.data.Dataset.range(3), "cuda:1")
+
+
+def test_what_a_sharding_cannot_divide():
+  jax = pytest.importorskip("jax")
+  mesh = jax.make_mesh([1], ["batch"])
+  sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+  with pytest.raises(ValueError, match=r"cannot divide components of the shapes \(2,\), \(\) as .* no component without a batch"):
+    next(iter(rtf.jax_loader(tf.data.Dataset.from_tensors(([1, 2], 3)), sharding)))

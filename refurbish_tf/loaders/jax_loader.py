@@ -111,7 +111,7 @@ class _Mover:
       if self._is_global:
         return [self._jax.make_array_from_process_local_data(self._target, array) for array in arrays]
       return self._jax.device_put(arrays, self._target)
-    except ValueError as error:
+    except (ValueError, AssertionError) as error:  # The second for a scalar.
       raise ValueError(
           f"rtf.jax_loader cannot divide components of the shapes {', '.join(str(array.shape) for array in arrays)} as the "
           "sharding asks. Give it batches that it can divide, by .batch(..., drop_remainder=True), and no component without a "

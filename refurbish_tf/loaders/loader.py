@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import collections
+import threading
 from typing import Any, Dict, Iterator
 
 import numpy as np
@@ -45,6 +46,11 @@ class Loader:
 
   def __len__(self) -> int:
     return len(self._pipeline)
+
+  def __reduce__(self):
+    raise TypeError(
+        f"{self._function}: a loader cannot be copied or pickled, as its pipeline is of this process. Make one where it is "
+        "needed. What belongs into a checkpoint is its state_dict().")
 
   def __iter__(self) -> Iterator[Any]:
     self._epoch = _Epoch(self)
@@ -104,9 +110,12 @@ class Loader:
       if parts is not None:
         restored = iter(self._pipeline)
         states.restore(restored, parts)
-    except Exception:
+    except Exception as error:
       for stage, saved in zip(self._stages, before):
         stage.restore_state(saved)
+      if isinstance(error, tf.errors.OpError):
+        raise type(error)(
+            error.node_def, error.op, f"{self._function} cannot load the state: {checks.message_of(error)}") from error
       raise
     self._restored = restored
     self._restored_number = self.batch_sampler.number = number
@@ -141,11 +150,20 @@ class _Epoch:
     self._read_to_end = False
     self._ended = False
     self._on_their_way = collections.deque()
+    # Threads may share the epoch. Reentrant for signal handlers, which run in the middle of anything.
+    self._lock = threading.RLock()
 
   def __iter__(self):
     return self
 
+  def __reduce__(self):
+    return self._loader.__reduce__()
+
   def __next__(self):
+    with self._lock:
+      return self._next()
+
+  def _next(self):
     # pylint: disable=protected-access
     if self._ended:
       raise StopIteration

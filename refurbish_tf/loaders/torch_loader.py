@@ -77,6 +77,10 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | in
   if device.type == "cpu":
     mover = _ToCpu(torch)
   else:
+    if device.type == "cuda" and not torch.cuda.is_available():
+      raise RuntimeError(
+          f'rtf.torch_loader: device is "{device}", but PyTorch finds no GPU that it can use. Give it "cpu" where '
+          "torch.cuda.is_available() is false, or install a driver and a PyTorch that fit your GPU.")
     hand_over.tell_of_gpu("rtf.torch_loader")
     mover = _ToCuda(torch, device) if device.type == "cuda" else _ToDevice(torch, device)
   return loader.Loader("rtf.torch_loader", dataset, mover)
