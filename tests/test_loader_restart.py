@@ -165,7 +165,8 @@ def test_iterators_made_before_the_state_is_loaded():
 @pytest.mark.parametrize("num_ahead", [0, 1])
 def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
   """And has the same size at each step, as some libraries restore into arrays of the same shape only."""
-  images = tf.data.Dataset.from_tensor_slices(np.zeros([N, 100, 100, 3], np.uint8))
+  noise = np.random.default_rng(7).integers(0, 256, [N, 100, 100, 3], np.uint8)  # States are compressed.
+  images = tf.data.Dataset.from_tensor_slices(noise)
   loader = numpy_loader(images.refurbish(lambda image: image, r=2, seed=7).batch(BATCH).prefetch(2), num_ahead)
   sizes = [len(loader.state_dict()["state"])]
   for _ in range(2):

@@ -134,6 +134,7 @@ def test_an_epoch_that_is_left_takes_the_stage_no_further():
     for _ in range(2):
       next(left)
     loader.load_state_dict(start)
+    assert left.position() is None  # Nobody has its iterator, so nothing reads on.
     assert read(loader, 2) == expected
     with pytest.raises(RuntimeError, match=r"iter\(\) again"):
       next(left)
