@@ -167,7 +167,9 @@ def _epochs(size, images, r, rounds):
     for name in random.sample(list(iterators), len(iterators)):
       began, cpu_began = time.perf_counter(), time.process_time()
       for _ in range(len(images) // BATCHES[size]):
-        next(iterators[name])
+        # Held until the next one is there, as in a loop. Else malloc may give all of its memory back to the system each time.
+        batch = next(iterators[name])
+      del batch
       ended = time.perf_counter()
       common.wait_until_idle()
       if number >= 2:
