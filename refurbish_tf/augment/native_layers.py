@@ -61,6 +61,11 @@ class NativeLayer:
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
 
+  @property
+  def text(self):
+    """What the layer does, without the position that derives its seed."""
+    return self._text.replace(" position={}", "")
+
   def described(self, position):
     """The layer as an attribute of the ops, in pieces. `position` derives its seed, unless it is -1."""
     pieces = [""]

@@ -1,0 +1,137 @@
+"""Layers that an accelerator can do to a batch: which they are, and what `fuse` and `Finish` must agree on."""
+from __future__ import annotations
+
+import collections
+import hashlib
+import math
+from typing import Any, Sequence
+
+from . import composition
+from .native_layers import NativeLayer
+from .native_layers import Run
+
+# Images in a row that share the accelerator's tables: see `DeviceLayers.slots`.
+GROUP = 8
+# The most of its images that the host does in place of the accelerator, as their group has too many that need a table.
+_MOST_OVERFLOW = 0.005
+# Distortions that look up in a table made of the whole image.
+TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
+_DISTORTIONS = TABLE_DISTORTIONS | {
+    "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
+    "shear_y", "translate_x", "translate_y"}
+_NUM_DRAWS = {"random_crop": 2, "random_flip": 1, "cutout": 2, "policy": 1, "normalize": 0}
+
+
+class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments"])):
+  """A layer: its kind, and a dict from the names of its arguments to lists of texts."""
+  __slots__ = ()
+
+  @property
+  def num_draws(self):
+    return _NUM_DRAWS[self.kind]
+
+  def numbers(self, name):
+    return [float(text) for text in self.arguments[name]]
+
+  def number(self, name):
+    value, = self.numbers(name)
+    return int(value)
+
+  @property
+  def table_probability(self):
+    """How probable it is that an image needs a table."""
+    if self.kind != "policy":
+      return 0.0
+    edges = self.numbers("edges")
+    widths = [edge - before for before, edge in zip([0, *edges], edges)]
+    return sum(width for name, width in zip(self.arguments["operations"], widths) if name in TABLE_DISTORTIONS) / edges[-1]
+
+
+class DeviceLayers:
+  """Layers in a row that an accelerator can do.
+
+  Attributes:
+    texts: what each layer is, without the seed's position. Enough to make this object again.
+    layers: a `DeviceLayer` for each.
+    num_shared: how many layers there are up to the last policy. Either side does these; those behind are always the
+      accelerator's.
+    num_draws: how many int32 numbers the layers draw for an image.
+    slots: how many of `GROUP` images in a row can get a table in one layer. The host does the shared layers for an image
+      that comes too late for one, so that it happens to few.
+    fingerprint: a number from 1 to 2**24 - 1 that other layers hardly have.
+  """
+
+  def __init__(self, texts: Sequence[str]) -> None:
+    self.texts = tuple(texts)
+    self.layers = [_parsed(text) for text in self.texts]
+    self.num_shared = max((i + 1 for i, layer in enumerate(self.layers) if layer.kind == "policy"), default=0)
+    self.num_draws = sum(layer.num_draws for layer in self.layers)
+    self.slots = max(_slots(layer.table_probability) for layer in self.layers)
+    digest = hashlib.sha256("\n".join(self.texts).encode()).digest()
+    self.fingerprint = 1 + int.from_bytes(digest[:8], "little") % (2**24 - 1)
+
+  @classmethod
+  def of(cls, layers: Sequence[Any], whose: str) -> DeviceLayers:
+    """Checks the layers that a user has given to `whose`.
+
+    Raises:
+      TypeError: `layers` is not a list or tuple of layers of `rtf.augment`.
+      ValueError: it is empty, or an accelerator cannot do one of them.
+    """
+    return cls([layer.text for layer in checked_layers(layers, whose)])
+
+
+def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]:
+  """The layers of nested lists, as a tuple; raises as `DeviceLayers.of` does."""
+  layers = composition.checked_layers(layers, whose)
+  for position, layer in enumerate(layers):
+    here = f"at position {position} of {len(layers)}"
+    if not isinstance(layer, NativeLayer):
+      raise TypeError(
+          f"layers of {whose} must be layers of rtf.augment, got {layer!r} {here}. Let partial_fn of refurbish, or "
+          "Dataset.map, do what stands before the first layer that the accelerator is to do.")
+    reason = _reason_against(_parsed(layer.text, known=False), last=position == len(layers) - 1)
+    if reason:
+      raise ValueError(f"layers of {whose} cannot have {layer!r} {here}: {reason}")
+  return layers
+
+
+def run_of(layers: Sequence[NativeLayer], first_position: int) -> Run:
+  """The layers as one run, whose seeds are those that `compose` gives to layers behind `first_position` others."""
+  return Run([(layer, first_position + i) for i, layer in enumerate(layers)])
+
+
+def _reason_against(layer, last):
+  if layer.kind in ("random_resized_crop", "resize") or layer.arguments.get("reflect") == ["1"]:
+    return (
+        "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
+        "into Dataset.map, and for a crop take random_crop(padding) with mode='zeros'.")
+  if layer.kind not in _NUM_DRAWS:
+    return "it stays on the host. Put it into partial_fn of refurbish, or into Dataset.map."
+  if not _DISTORTIONS.issuperset(layer.arguments.get("operations", ())):
+    return (
+        "its random crops, which resize, stay on the host. Put deep_auto_augment into partial_fn of refurbish, or take "
+        "rand_augment or auto_augment.")
+  if layer.kind == "normalize" and not last:
+    return "nothing may follow normalize, as the other layers take uint8. Put it last."
+  return None
+
+
+def _parsed(text, known=True):
+  """Raises ValueError if the layer is to be `known`, and is not."""
+  kind, *arguments = text.split(" ")
+  layer = DeviceLayer(kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)})
+  if known and _reason_against(layer, last=True):
+    raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
+  return layer
+
+
+def _slots(probability):
+  """The least number of tables for a group with which few images come too late for one."""
+  for slots in range(GROUP):
+    overflow = sum(
+        (number - slots) * math.comb(GROUP, number) * probability**number * (1 - probability)**(GROUP - number)
+        for number in range(slots + 1, GROUP + 1))
+    if overflow <= _MOST_OVERFLOW * GROUP:
+      return slots
+  return GROUP
