@@ -172,7 +172,8 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     _check_others(given, path, (height, width))
     self._layers = on_device_layers.DeviceLayers.of(layers, "fuse")
     stage, first_position = _refurbish_stage(source)
-    seeded = stage is not None
+    # Whether refurbish yields the seeds, and keeps the state.
+    self.seeded = seeded = stage is not None
     if seeded:
       if seed is not None:
         raise ValueError(
