@@ -71,6 +71,7 @@ void FuseIterator::Run(IteratorContext* ctx) {
   // share wait.
   workers.max_pieces = 2 * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
+  num_workers_ = workers.max_calls;
   workers_.Start(workers, &*work_, &*input_ctx_, nullptr);
 }
 
@@ -160,6 +161,8 @@ void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
   handed.now_nanos = NanosSinceBoot();
+  handed.work_nanos =
+      batch->fetch_nanos + batch->run_nanos / std::max(1, num_workers_);
   stage().Record(batch->eighths, handed);
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {

@@ -95,6 +95,7 @@ class FuseIterator : public DatasetIterator<FuseDataset> {
   std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+  int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
   std::optional<IteratorContext> input_ctx_;

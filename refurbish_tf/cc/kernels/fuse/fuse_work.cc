@@ -6,10 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/schedule/random.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/batch_util.h"
@@ -129,6 +128,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   rows.begin = rows.end = 0;
   rows.last = false;
   rows.next_status = rows.status = absl::OkStatus();
+  const auto began = std::chrono::steady_clock::now();
   while (!input_ended_ && !rows.last &&
          rows.end - rows.begin < rows_per_piece_) {
     std::vector<Tensor> element;
@@ -145,7 +145,12 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
     }
     if (!rows.next_status.ok()) break;
   }
-  if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
+  if (rows.begin < rows.end) {
+    rows.batch->fetch_nanos +=
+        std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
+            .count();
+    return OrderedWorkers::Outcome::kRun;
+  }
   return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
                                : OrderedWorkers::Outcome::kDone;
 }
@@ -225,6 +230,7 @@ void FuseWork::EndBatch() {
 
 OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
+  const Stopwatch stopwatch(&rows.batch->run_nanos);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {

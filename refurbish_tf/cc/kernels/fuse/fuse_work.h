@@ -63,6 +63,8 @@ struct FuseBatch {
   // Of those, images whose shared layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
+  // What the workers have spent on it, added up.
+  std::atomic<int64_t> run_nanos{0}, fetch_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
