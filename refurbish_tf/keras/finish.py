@@ -5,6 +5,7 @@ from typing import Any, Sequence
 
 import keras
 from keras import ops
+import tensorflow as tf
 
 from refurbish_tf.augment import on_device
 from refurbish_tf.augment.on_device import DeviceLayers
@@ -71,7 +72,7 @@ class Finish(keras.layers.Layer):
     images = ops.reshape(inputs[IMAGE], (-1, height, width, 3))
     if is_finished:
       return finish_pixels.without_draws(self._device_layers, images)
-    return finish_pixels.finish(self._device_layers, images, inputs[DRAWS])
+    return finish_pixels.finish(self._device_layers, images, ops.cast(inputs[DRAWS], "int32"))
 
   def compute_output_spec(self, inputs):
     height, width, _ = self._checked(inputs)
@@ -93,7 +94,7 @@ class Finish(keras.layers.Layer):
           "of rtf.finished; the model that was given to finish_first takes plain images.")
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
-      if dtype not in allowed:
+      if dtype not in allowed and not _builds_under_a_strategy():
         raise TypeError(
             f"{name} of Finish must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.fuse or of "
             "rtf.finished as they are; normalize among the layers is what makes floats.")
@@ -198,6 +199,14 @@ class FinishFirst(keras.Model):
         name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
         for name in ("finish", "model")}
     return cls(**{**config, **made})
+
+
+def _builds_under_a_strategy():
+  """Whether Keras is building the model for a `tf.distribute` strategy, from the mean of what the replicas will get.
+
+  That is of floats. The replicas' own steps check what they really get.
+  """
+  return keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
 
 
 def _static_shape(array):
