@@ -6,8 +6,8 @@
 >>> sorted(map(int, train))
 [1, 11, 21, 31, 41, 51]
 
-Importing the package adds `refurbish` and `echo` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` and
-`dataset.apply(rtf.echo(...))` are the same stages.
+Importing the package adds `refurbish`, `echo` and `fuse` to `tf.data.Dataset`; `dataset.apply(rtf.refurbish(...))` is
+the same stage as `dataset.refurbish(...)`.
 """
 import tensorflow as tf
 
@@ -31,22 +31,26 @@ from refurbish_tf.cache_store import CacheStoreStats
 from refurbish_tf.describe import describe
 from refurbish_tf.echo_op import AUTOTUNE
 from refurbish_tf.echo_op import echo
+from refurbish_tf.fuse_op import finished
+from refurbish_tf.fuse_op import fuse
 from refurbish_tf.loaders.jax_loader import jax_loader
 from refurbish_tf.loaders.loader import Loader
 from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
 from refurbish_tf.stats import EchoStats
 from refurbish_tf.stats import EpochStats
+from refurbish_tf.stats import FuseStats
 from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
 __all__ = [
-    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats", "Loader",
-    "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment", "describe",
-    "diversity", "echo", "jax_loader", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats",
+    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats", "FuseStats",
+    "Loader", "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment",
+    "describe", "diversity", "echo", "finished", "fuse", "jax_loader", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats",
     "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
+tf.data.Dataset.fuse = _as_method(fuse)
 tf.data.Dataset.refurbish = _as_method(refurbish)
 
 # Registers the ops, so that a worker of a tf.data service that has imported the package can run its stages.

@@ -1,6 +1,7 @@
 """The `refurbish` stage: `tf.data.Dataset.refurbish`."""
 from __future__ import annotations
 
+import copy
 import math
 import numbers
 import os
@@ -159,6 +160,7 @@ def refurbish(
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
       next sample and the next epoch tries this one again.
   """
+  num_partial_layers = len(composition.flattened(partial_fn)) if composition.is_list(partial_fn) else 0
   partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, masks)
   checks.check_callable("partial_fn", partial_fn, OR_LAYERS)
   if final_fn is not None:
@@ -191,7 +193,7 @@ def refurbish(
         dataset_graph.without_autotuner(source), partial_fn, final_fn, r, kept, seeds,
         {"eviction": eviction, "shuffle": shuffle}, shuffle_buffer_size or 0,
         0 if num_parallel_calls is None else num_parallel_calls,
-        {True: "true", False: "false", None: "default"}[deterministic], name)
+        {True: "true", False: "false", None: "default"}[deterministic], name, num_partial_layers)
     if on_disk:
       fingerprint.check_store(kept, r, dataset.fingerprint_of_samples())
     mistakes.check_source(source)
@@ -204,8 +206,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
   """Yields every sample once: `final_fn` of what `partial_fn` returns, which is cached."""
 
   def __init__(self, input_dataset, partial_fn, final_fn, r, store, seeds, order, shuffle_buffer_size, num_parallel_calls,
-               deterministic, name):
+               deterministic, name, num_partial_layers):
     self._name = name
+    # From which the layers of a final augmentation are counted.
+    self.num_partial_layers = num_partial_layers
     self._r = r
     self._order = order
     self._shuffle_buffer_size = shuffle_buffer_size
@@ -225,25 +229,38 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
       _check_layers(store, drawn_by)
       # First, so that a rejected store keeps no setting of this stage.
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
-    functions = self._functions()
-    with checks.build_errors():
-      variant = native.ops().refurbish_tf_refurbish_dataset(
-          input_dataset._variant_tensor, self._partial.function.captured_inputs,  # pylint: disable=protected-access
-          [] if final_fn is None else self._final.function.captured_inputs,
-          partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
-          stage=self.refurbish_stage, reuse_factor=float(r),
-          store=self.refurbish_stage if store is None else store._id,  # pylint: disable=protected-access
-          max_bytes=UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
-          shuffle_buffer_size=shuffle_buffer_size, num_parallel_calls=tf.cast(num_parallel_calls, tf.int64),
-          deterministic=deterministic, partial_seed=partial_seed, final_seed=final_seed,
-          sample_types=structure.get_flat_tensor_types(sample_spec),
-          sample_shapes=structure.get_flat_tensor_shapes(sample_spec), **seeds, **order, **self._common_args)
-    super().__init__(input_dataset, variant)
+    self._op_arguments = {
+        "stage": self.refurbish_stage, "reuse_factor": float(r),
+        "store": self.refurbish_stage if store is None else store._id,  # pylint: disable=protected-access
+        "max_bytes": UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
+        "shuffle_buffer_size": shuffle_buffer_size, "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
+        "deterministic": deterministic, "partial_seed": partial_seed,
+        "sample_types": structure.get_flat_tensor_types(sample_spec),
+        "sample_shapes": structure.get_flat_tensor_shapes(sample_spec), **seeds, **order}
+    super().__init__(input_dataset, self._variant(input_dataset, final_seed))
     if on_disk:
       # Not before: the op rejects a store that was filled by hand, which has no layers.
       store._agree({LAYERS: drawn_by})  # pylint: disable=protected-access
     elif store is not None:
       store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
+
+  def _variant(self, input_dataset, final_seed):
+    functions = self._functions()
+    with checks.build_errors():
+      return native.ops().refurbish_tf_refurbish_dataset(
+          input_dataset._variant_tensor, self._partial.function.captured_inputs,  # pylint: disable=protected-access
+          [] if self._final is None else self._final.function.captured_inputs,
+          partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
+          final_seed=final_seed, **self._op_arguments, **self._common_args)
+
+  def with_final_seeds(self):
+    """The same stage, which yields `(sample, seed)`: what a final function would get. None if it has a final function."""
+    if self._final is not None:
+      return None
+    made = copy.copy(self)
+    made._element_spec = (self._element_spec, tf.TensorSpec([2], tf.int32))
+    dataset_ops.UnaryDataset.__init__(made, self._input_dataset, made._variant(self._input_dataset, True))
+    return made
 
   def _functions(self):
     return [self._partial] if self._final is None else [self._partial, self._final]

@@ -56,19 +56,42 @@ class EchoStats:
 
 
 @dataclasses.dataclass(frozen=True)
+class FuseStats:
+  """Counts of one epoch of a `fuse` stage, or of all together.
+
+  Attributes:
+    batches: batches that were handed out.
+    host_images: their images whose shared layers the host did.
+    device_images: their images whose shared layers were left to the accelerator.
+    host_wait: seconds that batches were waited for. Training need not have waited: a `prefetch` behind the stage may hide
+      all of it.
+    workers_slept: seconds that the stage's workers slept, added up over them. They sleep while batches that are ready fill
+      their room.
+  """
+  batches: int
+  host_images: int
+  device_images: int
+  host_wait: float
+  workers_slept: float
+
+
+@dataclasses.dataclass(frozen=True)
 class StageStats:
   """Counts of one stage.
 
   Attributes:
-    name: the `name` that the stage was given, else "refurbish" or "echo".
-    epochs: a tuple of `EpochStats`, or of `EchoStats`, one for each epoch that has begun in this process. An epoch
-      resumed from a checkpoint has an entry of its own.
-    total: `EpochStats`, or `EchoStats`, of all epochs together.
+    name: the `name` that the stage was given, else "refurbish", "echo" or "fuse".
+    epochs: a tuple of `EpochStats`, `EchoStats` or `FuseStats`, one for each epoch that has begun in this process. An
+      epoch resumed from a checkpoint has an entry of its own.
+    total: the same of all epochs together.
+    shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
+      share of the images from that batch on. Only the newest 4,096 changes are kept. `()` for the other stages.
   """
   name: str
-  # EpochStats or EchoStats, depending on the stage, which the caller knows.
+  # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.
   epochs: Tuple[Any, ...]
   total: Any
+  shares: Tuple[Tuple[int, float], ...] = ()
 
   def __str__(self) -> str:
     columns = [field.name for field in dataclasses.fields(self.total)]
@@ -83,7 +106,7 @@ class StageStats:
 
 
 def _heading(column):
-  return f"{column} [s]" if column.endswith("_wait") else column
+  return f"{column} [s]" if column.endswith(("_wait", "_slept")) else column
 
 
 def _cell(counts, column):
@@ -92,7 +115,7 @@ def _cell(counts, column):
 
 
 def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
-  """Counts of every reuse stage of `dataset` by epoch and in total: of `refurbish` and of `echo(rtf.AUTOTUNE)`.
+  """Counts of every stage of `dataset` by epoch and in total: of `refurbish`, of `echo(rtf.AUTOTUNE)` and of `fuse`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)
   >>> for _ in range(3):
@@ -136,6 +159,11 @@ def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
     elif hasattr(upstream, "echo_stage"):
       epochs = _by_epoch(EchoStats, native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage))
       found.append(StageStats(upstream._name or "echo", tuple(epochs), _total(EchoStats, epochs)))
+    elif hasattr(upstream, "fuse_stage"):
+      epochs = _by_epoch(FuseStats, native.ops().refurbish_tf_fuse_counts(stage=upstream.fuse_stage))
+      changes = native.ops().refurbish_tf_fuse_shares(stage=upstream.fuse_stage).numpy().tolist()
+      shares = tuple((batch, eighths / 8) for batch, eighths in changes)
+      found.append(StageStats(upstream._name or "fuse", tuple(epochs), _total(FuseStats, epochs), shares))
   return found
 
 
@@ -145,7 +173,7 @@ class _Stages(list):
   def __getitem__(self, index):
     if not self and not isinstance(index, slice):
       raise IndexError(
-          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE). Give it the dataset "
+          "dataset has no stage that rtf.stats counts, neither refurbish nor echo(rtf.AUTOTUNE) nor fuse. Give it the dataset "
           "with the stage or one made from it, such as dataset.refurbish(...).batch(128), not the source. A stage "
           "inside a function, such as that of flat_map, cannot be seen.")
     return super().__getitem__(index)
@@ -168,7 +196,7 @@ def datasets(function, dataset):
         f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
   found = dataset_graph.upstream_first(dataset)
   for each in found:
-    for kind in ("refurbish", "echo"):
+    for kind in ("refurbish", "echo", "fuse"):
       stage = getattr(each, f"{kind}_stage", None)
       if stage is not None and tf.is_symbolic_tensor(stage):
         article = "an" if kind == "echo" else "a"

@@ -93,7 +93,7 @@ class Run:
   def __init__(self, layers, whose=None):
     """`layers`: pairs of a layer and the position that derives its seed, or -1."""
     self._layers = [layer for layer, _ in layers]
-    self._texts = [piece for layer, position in layers for piece in layer.described(position)]
+    self.texts = [piece for layer, position in layers for piece in layer.described(position)]
     self._whose = whose or self._layers[0].__name__
     self._dtype = tf.as_dtype(self._layers[-1].dtype)
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
@@ -108,7 +108,7 @@ class Run:
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
     seed = checked_seed(seed, self._whose)
-    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self._texts, T=self._dtype)
+    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self.texts, T=self._dtype)
 
   @tf.autograph.experimental.do_not_convert
   def with_masks(self, image, masks, seed=None):
@@ -127,7 +127,7 @@ class Run:
       draws = tf.concat([draws[..., :1] + sub_policy[..., tf.newaxis] * self._layers[0].group, draws[..., 1:]], -1)
     moved = {
         name: native.ops().refurbish_tf_image_mask(
-            masks=mask, draws=draws, image_shape=tf.shape(image), layers=self._texts) for name, mask in masks.items()}
+            masks=mask, draws=draws, image_shape=tf.shape(image), layers=self.texts) for name, mask in masks.items()}
     image = self.pixels(image, draws)
     return HalfAugmented(image, draws[..., -1] // self._layers[-1].group) if self._hands_on else image, moved
 
@@ -148,7 +148,7 @@ class Run:
   def _draws(self, seed, batch_size):
     seed = checked_seed(seed, self._whose)
     sizes = [] if batch_size is None else [_checked_batch_size(batch_size, self._whose)]
-    return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self._texts)
+    return native.ops().refurbish_tf_image_draws(seed=seed, batch_size=sizes, layers=self.texts)
 
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
@@ -164,7 +164,7 @@ class Run:
     return self._made(image, draws)
 
   def _made(self, image, draws):
-    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self._texts, T=self._dtype)
+    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self.texts, T=self._dtype)
 
   def _checked_image(self, image):
     image = tf.convert_to_tensor(image)

@@ -12,6 +12,8 @@ from .native_layers import Run
 
 # Images in a row that share the accelerator's tables: see `DeviceLayers.slots`.
 GROUP = 8
+# What sums over an image's pixels and places in it fit into 32 bits for.
+LARGEST_SIDE = 2048
 # The most of its images that the host does in place of the accelerator, as their group has too many that need a table.
 _MOST_OVERFLOW = 0.005
 # Distortions that look up in a table made of the whole image.
@@ -19,6 +21,8 @@ TABLE_DISTORTIONS = frozenset({"auto_contrast", "equalize"})
 _DISTORTIONS = TABLE_DISTORTIONS | {
     "identity", "invert", "color", "contrast", "brightness", "sharpness", "solarize", "posterize", "rotate", "shear_x",
     "shear_y", "translate_x", "translate_y"}
+# What is known of layers, by fingerprint: for messages.
+_shown: dict[int, str] = {}
 _NUM_DRAWS = {"random_crop": 2, "random_flip": 1, "cutout": 2, "policy": 1, "normalize": 0}
 
 
@@ -69,6 +73,7 @@ class DeviceLayers:
     self.slots = max(_slots(layer.table_probability) for layer in self.layers)
     digest = hashlib.sha256("\n".join(self.texts).encode()).digest()
     self.fingerprint = 1 + int.from_bytes(digest[:8], "little") % (2**24 - 1)
+    _shown.setdefault(self.fingerprint, f"[{', '.join(self.texts)}]")
 
   @classmethod
   def of(cls, layers: Sequence[Any], whose: str) -> DeviceLayers:
@@ -78,7 +83,15 @@ class DeviceLayers:
       TypeError: `layers` is not a list or tuple of layers of `rtf.augment`.
       ValueError: it is empty, or an accelerator cannot do one of them.
     """
-    return cls([layer.text for layer in checked_layers(layers, whose)])
+    layers = checked_layers(layers, whose)
+    made = cls([layer.text for layer in layers])
+    _shown[made.fingerprint] = f"[{', '.join(map(repr, layers))}]"
+    return made
+
+
+def shown(fingerprint: int) -> str:
+  """The layers with this fingerprint, as text."""
+  return _shown.get(fingerprint, "layers that this process does not know")
 
 
 def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]:
@@ -114,6 +127,8 @@ def _reason_against(layer, last):
         "rand_augment or auto_augment.")
   if layer.kind == "normalize" and not last:
     return "nothing may follow normalize, as the other layers take uint8. Put it last."
+  if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):
+    return "images that an accelerator takes have 3 channels. Pass one number for all channels, or one for each."
   return None
 
 

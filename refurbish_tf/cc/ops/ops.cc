@@ -63,7 +63,8 @@ Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose result
 cached, then `final_fn`.
 
 partial_seed, final_seed: whether the function takes a seed (int32 [2]) after the
-components of its element.
+components of its element. Without a final function `final_seed` yields the seed that
+it would get after the components.
 any_seed: the user gave no seed, so those of a checkpoint may replace these.
 num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 )doc");
@@ -182,6 +183,79 @@ REGISTER_OP("RefurbishTf>HandOverDataset")
         "Elements for another framework: their memory is not shared if "
         "`exclusive`. Reads `buffer_size` elements ahead. A checkpoint is of "
         "the element before the last `num_ahead` ones.");
+
+REGISTER_OP("RefurbishTf>FuseDataset")
+    .Input("input_dataset: variant")
+    .Input("stage: string")
+    .Input("seed: int64")
+    .Output("handle: variant")
+    .Attr("layers: list(string) >= 1")
+    .Attr("shared_layers: list(string) >= 0")
+    .Attr("batch_size: int >= 1")
+    .Attr("num_parts: int >= 1")
+    .Attr("eighths: int >= -1")
+    .Attr("group: int >= 1")
+    .Attr("slots: int >= 0")
+    .Attr("drop_remainder: bool")
+    .Attr("image: int >= 0")
+    .Attr("image_height: int >= 1")
+    .Attr("image_width: int >= 1")
+    .Attr("seeded: bool")
+    .Attr("any_seed: bool")
+    .Attr("components: list(int) >= 1")
+    .Attr("output_types: list(type) >= 1")
+    .Attr("output_shapes: list(shape) >= 1")
+    .Attr("metadata: string = ''")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Batches of images with the draws of their layers, of which the shared ones are done
+for the first images of each of the batch's parts.
+
+eighths: the share of a part whose shared layers are left to the accelerator, or -1.
+group, slots: so many images of a group can get tables on the accelerator.
+image: the component of the input that is the image.
+seeded: the last component of the input is the seed of the image's draws. Otherwise
+it is made of `seed`, the epoch and the element's place.
+any_seed: the user gave no seed, so that of a checkpoint may replace it.
+components: of the batches: one of the input, or -1 for the images, -2 for the
+draws, -3 for the layers' sign, which has no bytes.
+)doc");
+
+REGISTER_OP("RefurbishTf>FuseCounts")
+    .Input("stage: string")
+    .Output("names: string")
+    .Output("counts: int64")
+    .SetIsStateful()
+    .SetShapeFn(NamedRowsShape)
+    .Doc("The counts of refurbish_tf.FuseStats, by name, a row per epoch.");
+
+REGISTER_OP("RefurbishTf>FuseShares")
+    .Input("stage: string")
+    .Output("shares: int64")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
+      c->set_output(0, c->Matrix(c->UnknownDim(), 2));
+      return absl::OkStatus();
+    })
+    .Doc(R"doc(
+The batches, counted from the stage's first one, at which the accelerator's share
+changed, and what it became, in eighths.
+)doc");
+
+REGISTER_OP("RefurbishTf>FuseState")
+    .Input("stage: string")
+    .Output("state: int64")
+    .SetIsStateful()
+    .SetShapeFn(VectorShape<2>)
+    .Doc("The state of a stage between two epochs: seed, number of the next one.");
+
+REGISTER_OP("RefurbishTf>FuseRestore")
+    .Input("stage: string")
+    .Input("state: int64")
+    .SetIsStateful()
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
+    .Doc("Restores the state of a stage that FuseState returned.");
 
 REGISTER_OP("RefurbishTf>DataSourceDataset")
     .Input("num_elements: int64")

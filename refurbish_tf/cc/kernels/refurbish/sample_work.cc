@@ -47,8 +47,9 @@ OrderedWorkers::Claimed SampleWork::Claim(
     return OrderedWorkers::Claimed::kRun;
   }
   sample.tensors = std::move(sample.place.sample);
-  return functions_.final.function == nullptr ? OrderedWorkers::Claimed::kDone
-                                              : OrderedWorkers::Claimed::kRun;
+  if (functions_.final.function != nullptr) return OrderedWorkers::Claimed::kRun;
+  AppendFinalSeed(&sample);
+  return OrderedWorkers::Claimed::kDone;
 }
 
 OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
@@ -113,14 +114,17 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   return stage_.Keep(*epoch_, index, generation, piece->tensors);
 }
 
+void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
+  if (!functions_.final.with_seed) return;
+  piece->tensors.push_back(SeedTensor(
+      epoch_->seed(), Purpose::kFinalFunction, epoch_->number(), piece));
+}
+
 absl::Status SampleWork::Finish(SamplePiece* piece) {
+  AppendFinalSeed(piece);
   if (functions_.final.function == nullptr) return absl::OkStatus();
   const uint32_t index = *piece->place.index;
   std::vector<Tensor> arguments = std::move(piece->tensors);
-  if (functions_.final.with_seed) {
-    arguments.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
-                                   epoch_->number(), piece));
-  }
   absl::Status status = functions_.final.function->Run(
       &contexts_, std::move(arguments), &piece->tensors);
   if (status.ok()) OwnBuffers(&piece->tensors);

@@ -44,7 +44,9 @@ class SampleWork : public OrderedWorkers::Work {
   // The same for all epochs.
   struct Functions {
     StageFunction partial;
-    StageFunction final;  // None if `function` is null.
+    // If its function is null there is none; `with_seed` then yields its seed
+    // behind the sample.
+    StageFunction final;
     // The components that the partial function returns.
     DataTypeVector sample_types;
     std::vector<PartialTensorShape> sample_shapes;
@@ -69,6 +71,7 @@ class SampleWork : public OrderedWorkers::Work {
 
  private:
   absl::Status Prepare(SamplePiece* piece);
+  void AppendFinalSeed(SamplePiece* piece) const;
   absl::Status Finish(SamplePiece* piece);
   absl::Status CheckShapes(const SamplePiece& piece) const;
   // Puts the sample, and its file if that is known, before the message.

@@ -1,0 +1,76 @@
+// The dataset of a fuse stage.
+#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_
+#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/kernels/unary_dataset.h"
+
+namespace refurbish_tf {
+
+struct FuseArguments {
+  FuseOptions options;
+  std::string stage;
+  int64_t seed = 0;
+  int64_t eighths = 0;
+  bool any_seed = false;
+  std::vector<std::string> layers, shared_layers;
+};
+
+class FuseDataset : public UnaryDataset {
+ public:
+  FuseDataset(OpKernelContext* ctx, const DatasetBase* input,
+              FuseArguments arguments)
+      : UnaryDataset(ctx, input, "Fuse"),
+        arguments_(std::move(arguments)),
+        stage_(
+            Registry<FuseStage>::Global().GetOrCreate(arguments_.stage, [this] {
+              return std::make_shared<FuseStage>(
+                  arguments_.seed, arguments_.any_seed, arguments_.eighths);
+            })) {}
+
+  const DataTypeVector& output_dtypes() const override {
+    return arguments_.options.types;
+  }
+  const std::vector<PartialTensorShape>& output_shapes() const override {
+    return arguments_.options.shapes;
+  }
+
+  int64_t CardinalityInternal(CardinalityOptions options) const override {
+    const int64_t cardinality = input_->Cardinality(options);
+    if (cardinality < 0) return cardinality;
+    const int64_t size = arguments_.options.batch_size;
+    return arguments_.options.drop_remainder ? cardinality / size
+                                             : (cardinality + size - 1) / size;
+  }
+
+ protected:
+  std::unique_ptr<IteratorBase> MakeIteratorInternal(
+      const std::string& prefix) const override;
+
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
+                                  DatasetGraphDefBuilder* b,
+                                  Node** output) const override;
+
+ private:
+  friend class FuseIterator;
+
+  int64_t num_input_components() const {
+    return input_->output_dtypes().size();
+  }
+
+  const FuseArguments arguments_;
+  const std::shared_ptr<FuseStage> stage_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_

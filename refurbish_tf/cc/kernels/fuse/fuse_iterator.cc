@@ -1,0 +1,356 @@
+#include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/damaged_checkpoint.h"
+#include "tensorflow/core/util/batch_util.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr char kFuseSeed[] = "seed";
+constexpr char kNextEpoch[] = "next_epoch";
+constexpr char kEpoch[] = "epoch";
+constexpr char kNumBatches[] = "num_batches";
+constexpr char kBatch[] = "batch";
+constexpr char kNumErrors[] = "num_errors";
+constexpr char kError[] = "error";
+// Far more than are ever begun or found at once.
+constexpr int64_t kMostSaved = 1 << 20;
+
+int64_t NanosSinceBoot() {
+  return std::chrono::nanoseconds(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+// The input is destroyed first: it has registered callbacks with the
+// cancellation manager of `workers_`.
+FuseIterator::~FuseIterator() {
+  workers_.Cancel();
+  workers_.Stop();
+  input_.reset();
+}
+
+absl::Status FuseIterator::Initialize(IteratorContext* ctx) {
+  absl::MutexLock lock(&mu_);
+  TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+  IteratorContext input_ctx = InputContext(ctx);
+  TF_RETURN_IF_ERROR(
+      dataset()->input_->MakeIterator(&input_ctx, this, prefix(), &input_));
+  ctx->MergeCheckpoint(input_ctx.checkpoint());
+  return absl::OkStatus();
+}
+
+IteratorContext FuseIterator::InputContext(IteratorContext* ctx) {
+  IteratorContext::Params params(ctx);
+  params.cancellation_manager = workers_.cancellation_manager();
+  return IteratorContext(std::move(params));
+}
+
+void FuseIterator::Run(IteratorContext* ctx) {
+  input_ctx_.emplace(InputContext(ctx));
+  const FuseWork::Told told = ctx->symbolic_checkpoint()
+                                  ? FuseWork::Told::kSymbolic
+                              : options().seeded ? FuseWork::Told::kSnapshots
+                                                 : FuseWork::Told::kLater;
+  work_.emplace(options(), &stage(), *iteration_, input_.get(), &*input_ctx_,
+                told);
+  if (told == FuseWork::Told::kSnapshots) saved_ = work_->Snapshot();
+  work_->GoOn(filling_, position_);
+  num_taken_ = num_handed_out_ = 0;
+  OrderedWorkers::Options workers =
+      WorkerOptions(ctx, kAutotuneCalls, "true", {});
+  // Room for two batches. More would take memory, and let a change of the
+  // share wait.
+  workers.max_pieces = 2 * work_->pieces_per_batch();
+  workers.max_small_pieces = 0;
+  workers_.Start(workers, &*work_, &*input_ctx_, nullptr);
+}
+
+absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
+                                           std::vector<Tensor>* out_tensors,
+                                           bool* end_of_sequence) {
+  absl::MutexLock lock(&mu_);
+  *end_of_sequence = false;
+  if (!restored_errors_.empty()) {
+    absl::Status status = std::move(restored_errors_.front());
+    restored_errors_.pop_front();
+    return status;
+  }
+  if (!iteration_.has_value()) iteration_ = stage().Begin();
+  ShareTuner::HandedOut handed{};
+  if (!restored_.empty()) {
+    std::shared_ptr<FuseBatch> batch = std::move(restored_.front());
+    restored_.pop_front();
+    HandOut(ctx, batch.get(), handed, out_tensors);
+    return absl::OkStatus();
+  }
+  if (workers_.get() == nullptr) Run(ctx);
+  work_->Consumer();
+  handed.room_was_full =
+      work_->num_done() - num_taken_ >= work_->pieces_per_batch();
+  std::shared_ptr<FuseBatch> batch;
+  RecordStop(ctx);
+  absl::Status status = Gather(&handed.waited_nanos, &batch, end_of_sequence);
+  RecordStart(ctx);
+  iteration_->counters->host_wait_nanos += handed.waited_nanos;
+  iteration_->counters->workers_slept_nanos += work_->TakeSleptNanos();
+  if (*end_of_sequence) {
+    ctx->MergeCheckpoint(input_ctx_->checkpoint());
+    if (work_->at_end() != nullptr) saved_ = work_->at_end();
+    position_ = work_->position();
+  }
+  if (batch != nullptr) {
+    *end_of_sequence = false;
+    handed.num_queued = work_->num_begun() - ++num_handed_out_;
+    HandOut(ctx, batch.get(), handed, out_tensors);
+  }
+  return status;
+}
+
+absl::Status FuseIterator::Gather(int64_t* waited_nanos,
+                                  std::shared_ptr<FuseBatch>* batch,
+                                  bool* end) {
+  while (true) {
+    int64_t waited = 0;
+    const OrderedWorkers::Next next = workers_.get()->GetNext(&piece_, &waited);
+    *waited_nanos += waited;
+    if (next == OrderedWorkers::Next::kEnd) {
+      *end = true;
+      std::shared_ptr<FuseBatch> rest = std::move(filling_);
+      if (rest == nullptr || options().drop_remainder) return absl::OkStatus();
+      absl::Status status = std::exchange(lost_, absl::OkStatus());
+      if (status.ok()) {
+        FinishShortBatch(options(), rest.get());
+        *batch = std::move(rest);
+      }
+      return status;
+    }
+    if (next != OrderedWorkers::Next::kPiece) {
+      return OrderedWorkers::ErrorOf(next);
+    }
+    auto& rows = static_cast<FusePiece&>(*piece_);
+    if (rows.begin < rows.end) {
+      ++num_taken_;
+      filling_ = std::move(rows.batch);
+      lost_.Update(rows.status);
+    }
+    if (rows.last) {
+      std::shared_ptr<FuseBatch> whole = std::move(filling_);
+      absl::Status status = std::exchange(lost_, absl::OkStatus());
+      if (status.ok()) *batch = std::move(whole);
+      return status;
+    }
+    if (!rows.next_status.ok()) return rows.next_status;
+  }
+}
+
+void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
+                           ShareTuner::HandedOut handed,
+                           std::vector<Tensor>* out_tensors) {
+  FuseCounters& counters = *iteration_->counters;
+  ++counters.batches;
+  counters.device_images += batch->num_unfinished;
+  counters.host_images += batch->num_rows - batch->num_unfinished;
+  handed.now_nanos = NanosSinceBoot();
+  stage().Record(batch->eighths, handed);
+  if (batch->checkpoint != nullptr) {
+    if (ctx->symbolic_checkpoint()) {
+      ctx->MergeCheckpoint(batch->checkpoint.get());
+    } else {
+      saved_ = std::move(batch->checkpoint);
+    }
+    position_ = batch->position;
+  }
+  *out_tensors = std::move(batch->components);
+}
+
+std::shared_ptr<model::Node> FuseIterator::CreateNode(
+    IteratorContext*, model::Node::Args args) const {
+  return model::MakeAsyncKnownRatioNode(std::move(args), options().batch_size,
+                                        {});
+}
+
+absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
+                                        IteratorStateWriter* writer) {
+  absl::MutexLock lock(&mu_);
+  int64_t position = position_;
+  if (!ctx->symbolic_checkpoint()) {
+    if (!options().seeded) {
+      TF_RETURN_IF_ERROR(SaveBatches(ctx, writer, &position));
+    } else if (saved_ != nullptr) {
+      TF_RETURN_IF_ERROR(saved_->GetStatus());
+      TF_RETURN_IF_ERROR(saved_->Save(writer));
+    } else {
+      TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
+    }
+  }
+  if (options().seeded) return absl::OkStatus();
+  const std::vector<int64_t> state = stage().Save();
+  for (const auto& [key, value] :
+       {std::pair<const char*, int64_t>{kFuseSeed, state[0]},
+        {kNextEpoch, state[1]},
+        {kEpoch, iteration_.has_value() ? iteration_->epoch : -1},
+        {kPosition, position}}) {
+    TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), key, value));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FuseIterator::SaveBatches(SerializationContext* ctx,
+                                       IteratorStateWriter* writer,
+                                       int64_t* position) {
+  std::vector<const OrderedWorkers::Piece*> ready;
+  if (workers_.get() != nullptr && !workers_.get()->Settle(&ready)) {
+    return absl::CancelledError("Iteration was cancelled.");
+  }
+  absl::Status status = SaveSettled(ctx, writer, ready);
+  if (workers_.get() != nullptr) {
+    *position = work_->position();
+    workers_.get()->Resume();
+  }
+  return status;
+}
+
+absl::Status FuseIterator::SaveSettled(
+    SerializationContext* ctx, IteratorStateWriter* writer,
+    const std::vector<const OrderedWorkers::Piece*>& ready) {
+  TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
+  Batches batches = restored_;
+  const auto add = [&batches](const std::shared_ptr<FuseBatch>& batch) {
+    if (batch != nullptr && (batches.empty() || batches.back() != batch)) {
+      batches.push_back(batch);
+    }
+  };
+  add(filling_);
+  TF_RETURN_IF_ERROR(lost_);
+  std::deque<absl::Status> errors = restored_errors_;
+  for (const OrderedWorkers::Piece* piece : ready) {
+    const auto& rows = static_cast<const FusePiece&>(*piece);
+    TF_RETURN_IF_ERROR(rows.status);
+    add(rows.batch);
+    if (!rows.next_status.ok()) errors.push_back(rows.next_status);
+  }
+  for (size_t i = 0; i < batches.size(); ++i) {
+    Result result;
+    for (const Tensor& component : batches[i]->components) {
+      result.element.push_back(component.Slice(0, batches[i]->num_rows));
+    }
+    TF_RETURN_IF_ERROR(
+        SaveResult(writer, prefix(), absl::StrCat(kBatch, "_", i), result));
+  }
+  for (size_t i = 0; i < errors.size(); ++i) {
+    TF_RETURN_IF_ERROR(SaveResult(
+        writer, prefix(), absl::StrCat(kError, "_", i), Result{errors[i], {}}));
+  }
+  TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), kNumBatches,
+                                         static_cast<int64_t>(batches.size())));
+  return writer->WriteScalar(prefix(), kNumErrors,
+                             static_cast<int64_t>(errors.size()));
+}
+
+absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
+                                       const CheckpointReader& saved,
+                                       Batches* batches,
+                                       std::deque<absl::Status>* errors) const {
+  int64_t num_batches = 0, num_errors = 0;
+  TF_RETURN_IF_ERROR(
+      saved.ReadNumber(kNumBatches, 0, kMostSaved, &num_batches));
+  TF_RETURN_IF_ERROR(saved.ReadNumber(kNumErrors, 0, kMostSaved, &num_errors));
+  std::vector<PartialTensorShape> shapes;
+  for (const PartialTensorShape& shape : options().shapes) {
+    shapes.push_back(PartialTensorShape({-1}));
+    for (int dim = 1; dim < shape.dims(); ++dim) {
+      shapes.back().AddDim(shape.dim_size(dim));
+    }
+  }
+  for (int64_t i = 0; i < num_batches; ++i) {
+    Result result;
+    TF_RETURN_IF_ERROR(saved.ReadResult(absl::StrCat(kBatch, "_", i),
+                                        options().types, shapes, &result));
+    TF_RETURN_IF_ERROR(result.status);
+    auto batch = std::make_shared<FuseBatch>();
+    batch->num_rows = result.element[0].dim_size(0);
+    for (const Tensor& component : result.element) {
+      if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||
+          batch->num_rows > options().batch_size ||
+          (batch->num_rows < options().batch_size && i < num_batches - 1)) {
+        return DamagedCheckpoint("fuse", "batch ", i, " has components of ",
+                                 component.dim_size(0), " rows");
+      }
+    }
+    std::vector<Tensor> row(dataset()->num_input_components());
+    for (size_t k = 0; k < options().components.size(); ++k) {
+      const int64_t to = options().components[k];
+      if (to >= 0) row[to] = result.element[k].SubSlice(0);
+    }
+    TF_RETURN_IF_ERROR(MakeBatch(options(), ctx, row, batch.get()));
+    for (size_t k = 0; k < result.element.size(); ++k) {
+      TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyContiguousSlices(
+          result.element[k], 0, 0, batch->num_rows, &batch->components[k]));
+    }
+    for (int64_t k = 0; k < batch->num_rows; ++k) {
+      const int32_t* const draws = batch->draws + k * options().num_columns();
+      if (draws[0] < 0 || draws[0] > 1 ||
+          !options().layers->CheckDraws(draws + 1).ok()) {
+        return DamagedCheckpoint("fuse", "batch ", i, " has impossible draws");
+      }
+      batch->num_unfinished += draws[0];
+    }
+    batches->push_back(std::move(batch));
+  }
+  for (int64_t i = 0; i < num_errors; ++i) {
+    Result result;
+    TF_RETURN_IF_ERROR(
+        saved.ReadResult(absl::StrCat(kError, "_", i), {}, {}, &result));
+    errors->push_back(std::move(result.status));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FuseIterator::RestoreInternal(IteratorContext* ctx,
+                                           IteratorStateReader* reader) {
+  absl::MutexLock lock(&mu_);
+  // Everything is checked before anything is changed.
+  const CheckpointReader saved("fuse", prefix(), ctx, reader);
+  int64_t seed = 0, next_epoch = 0, epoch = -1, position = 0;
+  Batches batches;
+  std::deque<absl::Status> errors;
+  if (!options().seeded) {
+    TF_RETURN_IF_ERROR(saved.ReadScalar(kFuseSeed, &seed));
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kNextEpoch, 0, FuseStage::kMostEpochs, &next_epoch));
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kEpoch, -1, next_epoch - 1, &epoch));
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kPosition, 0, FuseStage::kMostEpochs, &position));
+    if (!ctx->symbolic_checkpoint()) {
+      TF_RETURN_IF_ERROR(ReadBatches(ctx, saved, &batches, &errors));
+    }
+    TF_RETURN_IF_ERROR(stage().CheckSeed(seed));
+  }
+  workers_.Stop();
+  TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
+  if (!options().seeded) stage().Restore(seed, next_epoch);
+  iteration_.reset();
+  if (epoch >= 0) iteration_ = stage().Resume(epoch);
+  position_ = position;
+  restored_ = std::move(batches);
+  restored_errors_ = std::move(errors);
+  saved_ = nullptr;
+  filling_ = nullptr;
+  // A batch that lacks rows is gone on with.
+  if (!restored_.empty() && restored_.back()->num_rows < options().batch_size) {
+    filling_ = std::move(restored_.back());
+    restored_.pop_back();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,108 @@
+// The iterator of a fuse stage: gathers what its workers make into batches.
+//
+// A checkpoint is of the batches that were handed out:
+// - Behind a refurbish stage, whose checkpoint is small and cheap, it is the
+//   input's after the last one; batches that are begun are made again.
+// - A symbolic one is the input's, too.
+// - Else it holds the batches that are begun.
+#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_
+#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/fuse/fuse_dataset.h"
+#include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+
+namespace refurbish_tf {
+
+// Lock order: `mu_` before the workers' locks and the stage's.
+class FuseIterator : public DatasetIterator<FuseDataset> {
+ public:
+  explicit FuseIterator(const Params& params)
+      : DatasetIterator<FuseDataset>(params) {}
+  ~FuseIterator() override;
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status GetNextInternal(IteratorContext* ctx,
+                               std::vector<Tensor>* out_tensors,
+                               bool* end_of_sequence) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ protected:
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext* ctx, model::Node::Args args) const override;
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Batches = std::deque<std::shared_ptr<FuseBatch>>;
+
+  const FuseOptions& options() const { return dataset()->arguments_.options; }
+  FuseStage& stage() const { return *dataset()->stage_; }
+
+  IteratorContext InputContext(IteratorContext* ctx);
+  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes pieces until a batch is whole. At the end `*batch` may be the rest.
+  absl::Status Gather(int64_t* waited_nanos, std::shared_ptr<FuseBatch>* batch,
+                      bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void HandOut(IteratorContext* ctx, FuseBatch* batch,
+               ShareTuner::HandedOut handed, std::vector<Tensor>* out_tensors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // The input, the batches that are begun, and how many elements were read.
+  absl::Status SaveBatches(SerializationContext* ctx,
+                           IteratorStateWriter* writer, int64_t* position)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status SaveSettled(
+      SerializationContext* ctx, IteratorStateWriter* writer,
+      const std::vector<const OrderedWorkers::Piece*>& ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ReadBatches(IteratorContext* ctx, const CheckpointReader& saved,
+                           Batches* batches,
+                           std::deque<absl::Status>* errors) const;
+
+  absl::Mutex mu_;
+  // Not guarded by `mu_`: the workers read it, too, one at a time and never
+  // while they are settled.
+  std::unique_ptr<IteratorBase> input_;
+  // Set when the first batch is requested, or by a checkpoint.
+  std::optional<FuseStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
+  // What a checkpoint held, which is handed out first.
+  std::deque<std::shared_ptr<FuseBatch>> restored_ ABSL_GUARDED_BY(mu_);
+  std::deque<absl::Status> restored_errors_ ABSL_GUARDED_BY(mu_);
+  // The input behind the last batch that was handed out, if it is saved by
+  // snapshots; and how many elements it had yielded, in symbolic checkpoints.
+  std::shared_ptr<MemoryCheckpoint> saved_ ABSL_GUARDED_BY(mu_);
+  int64_t position_ ABSL_GUARDED_BY(mu_) = 0;
+  // The batch of which pieces were taken, and what went wrong with them.
+  std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
+  absl::Status lost_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+  int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
+  std::optional<IteratorContext> input_ctx_;
+  std::optional<FuseWork> work_ ABSL_GUARDED_BY(mu_);
+  // They use all of the above. Started and stopped with `mu_` held.
+  IteratorWorkers workers_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_

@@ -1,0 +1,278 @@
+#include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/image/parsing.h"
+#include "refurbish_tf/cc/schedule/random.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+#include "tensorflow/core/util/batch_util.h"
+
+namespace refurbish_tf {
+namespace {
+
+// A piece of work is so many bytes of images, and at most so many images: less
+// would not be worth asking a thread, more would leave threads without work.
+constexpr int64_t kBytesPerPiece = 1 << 16;
+constexpr int64_t kMostRowsPerPiece = 32;
+
+int64_t RowsPerPiece(const FuseOptions& options) {
+  return std::clamp<int64_t>(kBytesPerPiece / options.image_bytes(), 1,
+                             std::min(kMostRowsPerPiece, options.batch_size));
+}
+
+absl::Status MakeComponent(IteratorContext* ctx, DataType type,
+                           const TensorShape& shape, Tensor* tensor) {
+  *tensor = Tensor(ctx->allocator({}), type, shape);
+  if (shape.num_elements() > 0 && !tensor->IsInitialized()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("No memory for a component of a batch of fuse, of shape ",
+                     shape.DebugString(), "."));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
+                       const std::vector<Tensor>& element, FuseBatch* batch) {
+  for (size_t i = 0; i < options.components.size(); ++i) {
+    const int64_t from = options.components[i];
+    TensorShape shape({options.batch_size});
+    if (from >= 0) {
+      shape.AppendShape(element[from].shape());
+    } else {
+      for (int dim = 1; dim < options.shapes[i].dims(); ++dim) {
+        shape.AddDim(options.shapes[i].dim_size(dim));
+      }
+    }
+    Tensor& tensor = batch->components.emplace_back();
+    TF_RETURN_IF_ERROR(MakeComponent(ctx, options.types[i], shape, &tensor));
+    if (from == FuseOptions::kImages) {
+      batch->images = tensor.flat<uint8_t>().data();
+    } else if (from == FuseOptions::kDraws) {
+      batch->draws = tensor.flat<int32_t>().data();
+    }
+  }
+  return absl::OkStatus();
+}
+
+void FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
+  const int64_t bytes = options.image_bytes();
+  if (batch->num_unfinished > 0) {
+    Painter painter(*options.shared_layers, options.size, 3, BestKernels());
+    const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
+    for (int64_t row = 0; row < batch->num_rows; ++row) {
+      int32_t* const draws = batch->draws + row * options.num_columns();
+      if (draws[0] == 0) continue;
+      uint8_t* const to = batch->images + row * bytes;
+      std::memcpy(image.get(), to, bytes);
+      painter.Paint(image.get(), draws + 1, to);
+      draws[0] = 0;
+    }
+    batch->num_unfinished = 0;
+  }
+  for (Tensor& component : batch->components) {
+    component = component.Slice(0, batch->num_rows);
+  }
+}
+
+FuseWork::FuseWork(const FuseOptions& options, FuseStage* stage,
+                   FuseStage::Iteration iteration, IteratorBase* input,
+                   IteratorContext* input_ctx, Told told)
+    : options_(options),
+      stage_(*stage),
+      iteration_(std::move(iteration)),
+      input_(*input),
+      ctx_(*input_ctx),
+      told_(told),
+      rows_per_piece_(RowsPerPiece(options)),
+      table_slots_(options.shared_layers.has_value() ? *options.shared_layers
+                                                     : *options.layers,
+                   options.slots, options.group, options.part()) {}
+
+std::shared_ptr<MemoryCheckpoint> FuseWork::Snapshot() {
+  // As `tf.train.Checkpoint` has it, but without a warning for each batch.
+  const bool allowed = ctx_.options() != nullptr &&
+                       ctx_.options()->optional_external_state_policy_case() ==
+                           tensorflow::data::Options::kExternalStatePolicy &&
+                       ctx_.options()->external_state_policy() !=
+                           tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+  SerializationContext::Params params;
+  params.external_state_policy =
+      allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
+              : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+  SerializationContext ctx(std::move(params));
+  auto snapshot = std::make_shared<MemoryCheckpoint>(ids_);
+  // An input that cannot be saved can be read all the same.
+  snapshot->UpdateStatus(input_.Save(&ctx, snapshot.get()));
+  return snapshot;
+}
+
+OrderedWorkers::Claimed FuseWork::Claim(
+    std::unique_ptr<OrderedWorkers::Piece>* piece) {
+  if (input_ended_) return OrderedWorkers::Claimed::kEnd;
+  if (*piece == nullptr) *piece = std::make_unique<FusePiece>();
+  return OrderedWorkers::Claimed::kFetch;
+}
+
+OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
+  auto& rows = static_cast<FusePiece&>(*piece);
+  rows.elements.clear();
+  rows.batch = nullptr;
+  rows.begin = rows.end = 0;
+  rows.last = false;
+  rows.next_status = rows.status = absl::OkStatus();
+  while (!input_ended_ && !rows.last &&
+         rows.end - rows.begin < rows_per_piece_) {
+    std::vector<Tensor> element;
+    bool end = false;
+    rows.next_status = input_.GetNext(&ctx_, &element, &end);
+    if (rows.next_status.ok() && end) {
+      input_ended_ = true;
+      if (told_ == Told::kSnapshots) at_end_ = Snapshot();
+      break;
+    }
+    ++position_;
+    if (rows.next_status.ok()) {
+      rows.next_status = AddRow(std::move(element), &rows);
+    }
+    if (!rows.next_status.ok()) break;
+  }
+  if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
+  return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
+                               : OrderedWorkers::Outcome::kDone;
+}
+
+absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
+  auto batch = std::make_shared<FuseBatch>();
+  TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx_, element, batch.get()));
+  batch->eighths = stage_.NextEighths();
+  current_ = std::move(batch);
+  ++num_begun_;
+  return absl::OkStatus();
+}
+
+absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
+  const Tensor& image = element[options_.image];
+  if (image.shape() !=
+      TensorShape({options_.size.height, options_.size.width, 3})) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fuse takes images of one size, ", options_.size.height,
+                     " x ", options_.size.width, " x 3, got one of shape ",
+                     image.shape().DebugString(), "."));
+  }
+  if (current_ == nullptr) TF_RETURN_IF_ERROR(BeginBatch(element));
+  FuseBatch& batch = *current_;
+  for (size_t i = 0; i < options_.components.size(); ++i) {
+    const int64_t from = options_.components[i];
+    if (from < 0) continue;
+    TensorShape shape = batch.components[i].shape();
+    shape.RemoveDim(0);
+    if (element[from].shape() != shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "fuse batches elements of one shape, but component ", from,
+          " has shape ", element[from].shape().DebugString(), " and before ",
+          shape.DebugString(), ". Pad it, or leave it out, with map."));
+    }
+  }
+  const int64_t row = batch.num_rows++;
+  int32_t* const draws = batch.draws + row * options_.num_columns();
+  std::array<int32_t, 2> seed;
+  if (options_.seeded) {
+    const auto given = element.back().vec<int32_t>();
+    seed = {given(0), given(1)};
+  } else {
+    seed = StatelessSeed(iteration_.seed, Purpose::kFinalFunction,
+                         iteration_.epoch, position_ - 1);
+  }
+  Draw(*options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
+  const int64_t part = options_.part();
+  const int64_t num_on_device = (part * batch.eighths + 4) / 8;
+  draws[0] =
+      row % part >= part - num_on_device && table_slots_.Take(row, draws + 1);
+  batch.num_unfinished += draws[0];
+  if (piece->batch == nullptr) {
+    piece->batch = current_;
+    piece->begin = row;
+  }
+  piece->end = row + 1;
+  piece->elements.push_back(std::move(element));
+  if (batch.num_rows == options_.batch_size) {
+    piece->last = true;
+    EndBatch();
+  }
+  return absl::OkStatus();
+}
+
+void FuseWork::EndBatch() {
+  current_->position = position_;
+  if (told_ == Told::kSnapshots) current_->checkpoint = Snapshot();
+  if (told_ == Told::kSymbolic) {
+    // After the merge the context's own checkpoint can take the next batch.
+    current_->checkpoint =
+        std::make_shared<MemoryCheckpoint>(ctx_.id_registry());
+    current_->checkpoint->Merge(ctx_.checkpoint());
+  }
+  current_ = nullptr;
+}
+
+OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
+  auto& rows = static_cast<FusePiece&>(*piece);
+  try {
+    rows.status = MakeRows(rows);
+  } catch (const std::bad_alloc&) {
+    rows.status = absl::ResourceExhaustedError(
+        "No memory for an image between two layers of fuse.");
+  }
+  rows.elements.clear();
+  ++num_done_;
+  return OrderedWorkers::Outcome::kDone;
+}
+
+absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
+  FuseBatch& batch = *piece.batch;
+  const int64_t bytes = options_.image_bytes();
+  std::optional<Painter> painter;
+  for (int64_t row = piece.begin; row < piece.end; ++row) {
+    const std::vector<Tensor>& element = piece.elements[row - piece.begin];
+    const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
+    const int32_t* const draws = batch.draws + row * options_.num_columns();
+    uint8_t* const to = batch.images + row * bytes;
+    if (draws[0] == 1 || !options_.shared_layers.has_value()) {
+      std::memcpy(to, from, bytes);
+    } else {
+      if (!painter.has_value()) {
+        painter.emplace(*options_.shared_layers, options_.size, 3,
+                        BestKernels());
+      }
+      painter->Paint(from, draws + 1, to);
+    }
+    for (size_t i = 0; i < options_.components.size(); ++i) {
+      const int64_t component = options_.components[i];
+      if (component < 0) continue;
+      TF_RETURN_IF_ERROR(tensorflow::batch_util::CopyElementToSlice(
+          element[component], &batch.components[i], row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void FuseWork::Sleeps(bool begins) {
+  thread_local std::chrono::steady_clock::time_point began;
+  if (consumer_.load() == std::this_thread::get_id()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (begins) {
+    began = now;
+  } else {
+    slept_nanos_ += std::chrono::nanoseconds(now - began).count();
+  }
+}
+
+}  // namespace refurbish_tf

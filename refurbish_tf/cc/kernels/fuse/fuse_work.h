@@ -1,0 +1,173 @@
+// What a worker of a fuse stage does: some images of a batch.
+#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_
+#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/table_slots.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/stage/fuse_stage.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+
+// What stays the same for all batches.
+struct FuseOptions {
+  // Stand for components that are not the input's.
+  static constexpr int64_t kImages = -1;
+  static constexpr int64_t kDraws = -2;
+  static constexpr int64_t kLayers = -3;
+
+  int64_t batch_size = 0;
+  // How many parts of equal size a batch has, one for each replica.
+  int64_t num_parts = 1;
+  int64_t slots = 0, group = 0;
+  bool drop_remainder = true;
+  // Which component of the input is the image.
+  int64_t image = 0;
+  // Whether the last component of the input is the image's seed.
+  bool seeded = false;
+  // The components of the batch: those of the input, or one of the above.
+  std::vector<int64_t> components;
+  DataTypeVector types;
+  std::vector<PartialTensorShape> shapes;
+  std::optional<LayerRun> layers;
+  // Those that either side can do; none if it is empty.
+  std::optional<LayerRun> shared_layers;
+  ImageSize size = {0, 0};
+
+  int64_t image_bytes() const { return size.height * size.width * 3; }
+  int64_t num_columns() const { return 1 + layers->num_draws(); }
+  int64_t part() const { return batch_size / num_parts; }
+};
+
+// A batch that is being made. Its memory is written by several workers, each
+// its own rows.
+struct FuseBatch {
+  int eighths = 0;
+  // Rows that are fetched.
+  int64_t num_rows = 0;
+  // Of those, images whose shared layers are left to the accelerator.
+  int64_t num_unfinished = 0;
+  std::vector<Tensor> components;
+  uint8_t* images = nullptr;
+  int32_t* draws = nullptr;
+  // When the last row is fetched: where the input is then, and how many
+  // elements it has yielded.
+  std::shared_ptr<MemoryCheckpoint> checkpoint;
+  int64_t position = 0;
+};
+
+struct FusePiece : OrderedWorkers::Piece {
+  std::shared_ptr<FuseBatch> batch;
+  // Rows [begin, end), and the elements that they are made of.
+  int64_t begin = 0, end = 0;
+  std::vector<std::vector<Tensor>> elements;
+  // Whether these rows end the batch.
+  bool last = false;
+  // The error of the element behind the rows.
+  absl::Status next_status;
+  // Of the rows: the batch is lost.
+  absl::Status status;
+};
+
+// Allocates the components of a batch like `element`.
+absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
+                       const std::vector<Tensor>& element, FuseBatch* batch);
+// Does the shared layers that are left, and shortens the batch to its rows.
+void FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
+
+class FuseWork : public OrderedWorkers::Work {
+ public:
+  // How a checkpoint is told where the input is after each batch.
+  enum class Told {
+    kLater,      // It saves the input itself.
+    kSymbolic,   // The input adds to `ctx`'s checkpoint.
+    kSnapshots,  // The input is saved, which is cheap.
+  };
+
+  // `input_ctx` is the input's. The arguments must outlive this object.
+  FuseWork(const FuseOptions& options, FuseStage* stage,
+           FuseStage::Iteration iteration, IteratorBase* input,
+           IteratorContext* input_ctx, Told told);
+
+  // The input as it is now. For one thread at a time, which reads no element
+  // meanwhile.
+  std::shared_ptr<MemoryCheckpoint> Snapshot();
+
+  // Goes on with a batch of which some rows are made, behind `position`
+  // elements. Before the workers start.
+  void GoOn(std::shared_ptr<FuseBatch> batch, int64_t position) {
+    current_ = std::move(batch);
+    position_ = position;
+  }
+  // While the workers are settled, or after the end.
+  const std::shared_ptr<FuseBatch>& current() const { return current_; }
+  int64_t position() const { return position_; }
+  // After the end, with snapshots: of the input then.
+  const std::shared_ptr<MemoryCheckpoint>& at_end() const { return at_end_; }
+
+  int64_t num_begun() const { return num_begun_; }
+  int64_t num_done() const { return num_done_; }
+  // How many pieces a batch has at most.
+  int64_t pieces_per_batch() const {
+    return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
+  }
+  // How long the workers have slept; `Consumer` tells which thread is none.
+  int64_t TakeSleptNanos() { return slept_nanos_.exchange(0); }
+  void Consumer() { consumer_ = std::this_thread::get_id(); }
+
+  OrderedWorkers::Claimed Claim(
+      std::unique_ptr<OrderedWorkers::Piece>* piece) override;
+  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
+  OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
+  // The limit is one of pieces.
+  int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
+  void Sleeps(bool begins) override;
+
+ private:
+  absl::Status BeginBatch(const std::vector<Tensor>& element);
+  // Adds an element to the current batch, as its next row.
+  absl::Status AddRow(std::vector<Tensor> element, FusePiece* piece);
+  void EndBatch();
+  absl::Status MakeRows(const FusePiece& piece) const;
+
+  const FuseOptions& options_;
+  FuseStage& stage_;
+  const FuseStage::Iteration iteration_;
+  IteratorBase& input_;
+  IteratorContext& ctx_;
+  const Told told_;
+  const int64_t rows_per_piece_;
+  const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
+      std::make_shared<MemoryCheckpoint::IdRegistry>();
+  // For `Fetch` alone.
+  TableSlots table_slots_;
+  std::shared_ptr<FuseBatch> current_;
+  int64_t position_ = 0;
+  std::shared_ptr<MemoryCheckpoint> at_end_;
+
+  std::atomic<bool> input_ended_{false};
+  std::atomic<int64_t> num_begun_{0};
+  // Pieces that were run.
+  std::atomic<int64_t> num_done_{0};
+  std::atomic<int64_t> slept_nanos_{0};
+  std::atomic<std::thread::id> consumer_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_

@@ -1,0 +1,130 @@
+// What a fuse stage knows across its epochs: its seed, the next epoch, the
+// share of a batch that the accelerator does, and counts.
+#ifndef REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
+#define REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/base/counters.h"
+#include "refurbish_tf/cc/schedule/share_tuner.h"
+
+namespace refurbish_tf {
+
+// Counts of an epoch; may outlive its iterator.
+struct FuseCounters : Counters {
+  Count batches{this, "batches"};
+  Count host_images{this, "host_images"};
+  Count device_images{this, "device_images"};
+  Count host_wait_nanos{this, "host_wait_nanos"};
+  Count workers_slept_nanos{this, "workers_slept_nanos"};
+};
+
+class FuseStage {
+ public:
+  // For the share: the accelerator's, by the time that either side waits.
+  static constexpr int kAutotuned = -1;
+  // Seeds are made of epochs below 2**32.
+  static constexpr int64_t kMostEpochs = int64_t{1} << 32;
+
+  // `any_seed`: the user gave none, so that of a checkpoint replaces it.
+  // `eighths`: of a batch, or kAutotuned.
+  FuseStage(int64_t seed, bool any_seed, int eighths)
+      : any_seed_(any_seed), eighths_(eighths), seed_(seed) {}
+
+  struct Iteration {
+    int64_t seed = 0;
+    int64_t epoch = 0;
+    std::shared_ptr<FuseCounters> counters;
+  };
+  // Of the next epoch.
+  Iteration Begin() ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    counters_.push_back(std::make_shared<FuseCounters>());
+    return {seed_, next_epoch_++, counters_.back()};
+  }
+
+  // Of an epoch that a checkpoint goes on with.
+  Iteration Resume(int64_t epoch) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    counters_.push_back(std::make_shared<FuseCounters>());
+    return {seed_, epoch, counters_.back()};
+  }
+
+  // The share of the next batch that is begun, in eighths.
+  int NextEighths() ABSL_LOCKS_EXCLUDED(mu_) {
+    if (eighths_ != kAutotuned) return eighths_;
+    absl::MutexLock lock(&mu_);
+    return ShareTuner::kEighths[tuner_.Next()];
+  }
+
+  // A batch was handed out. `batch.share` is filled in.
+  void Record(int eighths, ShareTuner::HandedOut batch)
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (shares_.empty() || shares_.back().second != eighths) {
+      if (shares_.size() == kMostShares) shares_.erase(shares_.begin());
+      shares_.push_back({num_batches_, eighths});
+    }
+    ++num_batches_;
+    if (eighths_ != kAutotuned) return;
+    while (ShareTuner::kEighths[batch.share] != eighths) ++batch.share;
+    tuner_.Record(batch);
+  }
+
+  // Batches at which the share changed, counted over all epochs, and what it
+  // became, in eighths.
+  std::vector<std::pair<int64_t, int>> Shares() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return shares_;
+  }
+
+  std::vector<std::shared_ptr<const FuseCounters>> Counts() const
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {counters_.begin(), counters_.end()};
+  }
+
+  // Of a stage that makes the seeds itself: its seed and its next epoch.
+  std::vector<int64_t> Save() const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    return {seed_, next_epoch_};
+  }
+  // An error if the user gave another one.
+  absl::Status CheckSeed(int64_t seed) const ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    if (seed == seed_ || any_seed_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "The checkpoint of fuse was saved with seed=", seed,
+        ", but this stage has seed=", seed_, ". Build the same pipeline."));
+  }
+  void Restore(int64_t seed, int64_t next_epoch) ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    seed_ = seed;
+    next_epoch_ = next_epoch;
+  }
+
+ private:
+  // Enough to draw a plot of; more would grow for ever.
+  static constexpr size_t kMostShares = 4096;
+
+  const bool any_seed_;
+  const int eighths_;
+  mutable absl::Mutex mu_;
+  int64_t seed_ ABSL_GUARDED_BY(mu_);
+  int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t num_batches_ ABSL_GUARDED_BY(mu_) = 0;
+  ShareTuner tuner_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<int64_t, int>> shares_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<FuseCounters>> counters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_

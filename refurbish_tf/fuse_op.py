@@ -1,0 +1,319 @@
+"""The `fuse` stage: `tf.data.Dataset.fuse`, and batches that are finished already."""
+from __future__ import annotations
+
+import numbers
+from typing import Any, Callable, Sequence
+
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+from tensorflow.python.data.util import nest
+
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import native
+from refurbish_tf.augment import on_device as on_device_layers
+from refurbish_tf.echo_op import AUTOTUNE
+
+# The shares of a batch that an accelerator may do, in eighths.
+_EIGHTHS = (0, 1, 2, 4, 8)
+# What stands in a batch in place of the image, and how the op is told of it.
+_ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
+
+
+def fuse(
+    layers: Sequence[Any], batch_size: int, *, on_device: float = AUTOTUNE, num_replicas: int | None = None,
+    component: str | int | None = None, seed: int | None = None, drop_remainder: bool = True,
+    name: str | None = None) -> Callable[[tf.data.Dataset[Any]], tf.data.Dataset[Any]]:
+  """Batches images whose last layers the model's first layer does, where the model is.
+
+  `dataset.fuse(...)` and `dataset.apply(rtf.fuse(...))` are the same stage. It takes the place of the final augmentation
+  and of `batch`:
+
+  >>> import numpy as np
+  >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
+  >>> layers = [*rtf.augment.rand_augment(), rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()]
+  >>> train = images.refurbish(lambda image, label: (image, label), None, r=3).fuse(layers, 4).prefetch(2)
+  >>> batch, labels = next(iter(train))
+  >>> batch["unfinished_image"].shape, batch["draws"].shape, labels.shape
+  (TensorShape([4, 32, 96]), TensorShape([4, 6]), TensorShape([4]))
+
+  Train `rtf.keras.finish_first(layers, model)` on it, or a model that begins with `rtf.keras.Finish(layers)`. A model
+  without raises an error at its first step.
+
+  A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
+  the last policy (`rand_augment`, `auto_augment`) are *shared*: the host does them for the first images of the batch, the
+  accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an accelerator and
+  not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
+  bit for bit the same.
+
+  With `on_device=rtf.AUTOTUNE` the share follows from who waits: while the CPU holds training up, the accelerator does
+  more, while finished batches pile up, less. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
+
+  Behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any other
+  source the stage keeps nothing: it yields the elements in their order, with new draws in each epoch.
+
+  Args:
+    layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `random_crop`
+      with `mode="zeros"`, `random_flip`, `cutout`, and `normalize` as the last. Other layers stay on the host, in front
+      of `fuse`.
+    batch_size: how many elements a batch has, a whole number.
+    on_device: the share of each batch whose shared layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+    num_replicas: into how many parts of equal size a batch is split, each with the same share. None takes the number of
+      replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding`.
+    component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
+      the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
+    seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
+      `tf.random.set_seed`, or takes a random one.
+    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its shared layers.
+    name: a name for the stage, shown by `rtf.stats`.
+
+  Returns:
+    A transformation for `tf.data.Dataset.apply`; the method `fuse` applies it. In its elements stand, in place of the
+    image, three entries of a dict, beside the others if the image was an entry of a dict:
+
+    - `"unfinished_image"`: uint8 `[batch, height, width * 3]`, the images' rows of bytes. It is no batch of images on
+      purpose: a model without `Finish` must not take it for one.
+    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the shared layers are still to be done, else 0; then the numbers that
+      the layers draw, as `compose(layers).draws(seed)` returns them.
+    - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Finish` knows its layers.
+
+  Raises:
+    TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
+    ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or
+      not `[height, width, 3]`; there is no such component; a component has the height and width of the image, as masks
+      have, which this stage does not move; `batch_size` is not a multiple of `num_replicas`; `seed` is given behind
+      `refurbish`, which has its own.
+    tf.errors.InvalidArgumentError: when it runs, the elements are of different shapes.
+
+  Implements Kim et al., *FusionFlow: Accelerating Data Preprocessing for Machine Learning with CPU-GPU Cooperation*, VLDB
+  2023, sections 4 and 5.2, without a second runtime.
+  """
+  layers = on_device_layers.checked_layers(layers, "fuse")
+  checks.check_whole_number("batch_size", batch_size, 1)
+  if num_replicas is not None:
+    checks.check_whole_number("num_replicas", num_replicas, 1)
+  if seed is not None:
+    checks.check_whole_number("seed", seed, -2**63)
+  if isinstance(component, bool) or not isinstance(component, (str, numbers.Integral, type(None))):
+    raise TypeError(
+        f"component must be the name of a dict's entry, a position in a tuple, or None, got {component!r}.")
+  if not isinstance(drop_remainder, bool):
+    raise TypeError(f"drop_remainder must be True or False, got {drop_remainder!r}.")
+  if not isinstance(name, (str, type(None))):
+    raise TypeError(f"name must be a string or None, got {name!r}.")
+  eighths = _checked_eighths(on_device)
+
+  def transformation(source):
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync if num_replicas is None else num_replicas
+    if batch_size % replicas:
+      raise ValueError(
+          f"batch_size of fuse must be a multiple of the number of replicas, {replicas}, got {batch_size}. Pass "
+          f"{batch_size // replicas * replicas or replicas}.")
+    return _FuseDataset(source, layers, batch_size, eighths, replicas, component, seed, drop_remainder, name)
+
+  return transformation
+
+
+def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) -> tf.data.Dataset[Any]:
+  """Makes validation data for a model that begins with `rtf.keras.Finish`: images to which nothing random is to be done.
+
+  >>> import numpy as np
+  >>> images = tf.data.Dataset.from_tensor_slices((np.zeros([8, 32, 32, 3], np.uint8), np.arange(8)))
+  >>> batch, labels = next(iter(rtf.finished(images.batch(4))))
+  >>> batch["unfinished_image"].shape, batch["draws"].shape
+  (TensorShape([4, 32, 96]), TensorShape([4, 0]))
+
+  `Finish` leaves such images as they are, but for a `normalize` among its layers, which draws nothing. Without a model that
+  begins with `Finish`, plain images are what a model takes: `model.evaluate(images)`.
+
+  Args:
+    dataset: a dataset of images, or of batches of them, uint8 `[height, width, 3]` or `[batch, height, width, 3]`, of known
+      height and width.
+    component: the image in the element, as for `fuse`.
+
+  Returns:
+    A `tf.data.Dataset` with the entries that `fuse` has in place of the image.
+
+  Raises:
+    TypeError: the image is not uint8.
+    ValueError: there is no such component, or its shape is another or not known.
+  """
+  if not isinstance(dataset, tf.data.Dataset):
+    raise TypeError(f"dataset of finished must be a tf.data.Dataset, got {dataset!r}.")
+  path = _path_of_image(dataset.element_spec, component, "finished")
+  spec = _at(dataset.element_spec, path)
+  batched = isinstance(spec, tf.TensorSpec) and spec.shape.rank == 4
+  height, width = _checked_image(spec, "finished", batched)
+
+  def entries(image):
+    lead = tf.shape(image)[:1] if batched else tf.zeros([0], tf.int32)
+    static = spec.shape[:1] if batched else tf.TensorShape([])
+    empty = lambda *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), tf.int32), static.concatenate(dims))
+    return {
+        "unfinished_image": tf.reshape(image, tf.concat([lead, [height, width * 3]], 0)),
+        "draws": empty(0), "layers": empty(0, 0)}
+
+  def convert(*element):
+    element = element if type(dataset.element_spec) is tuple else element[0]  # pylint: disable=unidiomatic-typecheck
+    return _replaced(element, path, entries(_at(element, path)))
+
+  return dataset.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+class _FuseDataset(dataset_ops.UnaryDataset):
+  """Yields batches of images that an accelerator finishes."""
+
+  def __init__(self, source, layers, batch_size, eighths, num_replicas, component, seed, drop_remainder, name):
+    self._name = name
+    given = source.element_spec
+    path = _path_of_image(given, component, "fuse")
+    height, width = _checked_image(_at(given, path), "fuse", batched=False)
+    numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
+    _check_others(given, path, (height, width))
+    self._layers = on_device_layers.DeviceLayers.of(layers, "fuse")
+    stage, first_position = _refurbish_stage(source)
+    # Whether refurbish yields the seeds, and keeps the state.
+    self.seeded = seeded = stage is not None
+    if seeded:
+      if seed is not None:
+        raise ValueError(
+            f"seed of fuse must be left out behind refurbish, whose own seed fixes the draws, got {seed!r}. Give it to "
+            "refurbish.")
+      source = stage
+    else:
+      source = dataset_graph.without_autotuner(source)
+      stage_seed = checks.stage_seed(seed)
+      self.saved_state, self.restore_state = self._saved_state, self._restore_state
+    run = on_device_layers.run_of(layers, first_position)
+    num_shared = self._layers.num_shared
+    # Without policies there is nothing to share.
+    self._eighths = eighths if num_shared else 8
+    batch = batch_size if drop_remainder else None
+    entries = {
+        "unfinished_image": tf.TensorSpec([batch, height, width * 3], tf.uint8),
+        "draws": tf.TensorSpec([batch, 1 + self._layers.num_draws], tf.int32),
+        "layers": tf.TensorSpec([batch, 0, self._layers.fingerprint], tf.int32)}
+    others = nest.map_structure(lambda spec: tf.TensorSpec([batch, *spec.shape], spec.dtype), given)
+    self._element_spec = _replaced(others, path, entries)
+    # As in refurbish: names the state in every graph that the op ends up in.
+    self.fuse_stage = native.ops().refurbish_tf_stage_name()
+    with checks.build_errors():
+      variant = native.ops().refurbish_tf_fuse_dataset(
+          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,  # pylint: disable=protected-access
+          shared_layers=on_device_layers.run_of(layers[:num_shared], first_position).texts if num_shared else [],
+          batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
+          slots=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
+          image_width=width, seeded=seeded, any_seed=seed is None,
+          components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
+    super().__init__(source, variant)
+
+  @property
+  def element_spec(self):
+    return self._element_spec
+
+  def _saved_state(self):
+    """The state of the stage between two epochs, as a dict for JSON."""
+    return {"state": native.ops().refurbish_tf_fuse_state(stage=self.fuse_stage).numpy().tolist()}
+
+  def _restore_state(self, saved):
+    native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
+
+  def describe_stage(self):
+    share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of a batch"
+    kinds = [layer.kind for layer in self._layers.layers]
+    shared, own = (", ".join(part) or "none" for part in (kinds[:self._layers.num_shared], kinds[self._layers.num_shared:]))
+    rows = [("shared", f"{shared}; by the accelerator: {share}"), ("device", f"{own}; for all images")]
+    return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
+
+
+def _refurbish_stage(source):
+  """The refurbish stage at the end of `source`, with seeds, and how many layers stand before its final augmentation."""
+  stage = source
+  while type(stage).__name__ == "_OptionsDataset":
+    stage, = stage._inputs()  # pylint: disable=protected-access
+  seeded = stage.with_final_seeds() if hasattr(stage, "with_final_seeds") else None
+  if seeded is None:
+    return None, 0
+  return seeded if stage is source else seeded.with_options(source.options()), stage.num_partial_layers
+
+
+def _checked_eighths(on_device):
+  if isinstance(on_device, numbers.Real) and not isinstance(on_device, bool):
+    if on_device == AUTOTUNE:
+      return AUTOTUNE
+    if 8 * on_device in _EIGHTHS:
+      return int(8 * on_device)
+  raise ValueError(
+      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the share of a batch that the accelerator does, or rtf.AUTOTUNE, got "
+      f"{on_device!r}.")
+
+
+def _path_of_image(spec, component, whose):
+  """The keys that lead to the image in an element."""
+  path = []
+  inner = spec
+  if isinstance(inner, tuple) and not isinstance(component, numbers.Integral) and len(inner):
+    path, inner = [0], inner[0]
+  if isinstance(component, numbers.Integral):
+    if isinstance(spec, tuple) and 0 <= component < len(spec):
+      return (int(component),)
+  elif isinstance(inner, dict):
+    key = "image" if component is None else component
+    if key in inner:
+      return (*path, key)
+  elif component is None:
+    return tuple(path)
+  raise ValueError(
+      f"{whose} looks for the image as " + ("the element, its first component or an entry 'image'" if component is None else repr(component))
+      + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple.")
+
+
+def _at(element, path):
+  for key in path:
+    element = element[key]
+  return element
+
+
+def _replaced(element, path, entries):
+  """The element with entries of a dict in place of what is at `path`."""
+  if not path:
+    return dict(entries)
+  if isinstance(element, dict):
+    key, = path
+    return {**{name: value for name, value in element.items() if name != key}, **entries}
+  parts = list(element)
+  parts[path[0]] = _replaced(parts[path[0]], path[1:], entries)
+  return type(element)(*parts) if hasattr(element, "_fields") else tuple(parts)
+
+
+def _checked_image(spec, whose, batched):
+  """The height and width of images of this spec."""
+  if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
+    raise TypeError(
+        f"{whose} takes images of uint8, got {spec}. Leave conversions to float to normalize, the last of the layers, or "
+        "convert with tf.cast(image, tf.uint8).")
+  shape = spec.shape[1:] if batched else spec.shape
+  if shape.rank != 3 or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
+    raise ValueError(
+        f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. Crop or resize them to one size in "
+        "front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in map"
+        + (".", ", and batch behind.")[whose == "fuse"])
+  return shape[0], shape[1]
+
+
+def _check_others(spec, path, size):
+  """Raises unless all that is beside the image can be batched with it."""
+  image = _at(spec, path)
+  if path and isinstance(_at(spec, path[:-1]), dict):
+    taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
+    if taken:
+      raise ValueError(f"fuse adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
+  for each in nest.flatten(spec):
+    if each is image:
+      continue
+    if not isinstance(each, tf.TensorSpec):
+      raise TypeError(f"fuse batches dense tensors, got {each}. Make it dense with map, or leave it out.")
+    if each.shape.rank is not None and each.shape.rank > 1 and tuple(each.shape[:2]) == size:
+      raise ValueError(
+          f"fuse moves no masks, and a component has the image's height and width: {each}. Use rtf.augment.compose(layers, "
+          "masks=...) in place of fuse, or flatten it with tf.reshape if it is none.")

@@ -1,0 +1,205 @@
+"""Keras' side of `Dataset.fuse`: a layer that finishes its batches, and a model that begins with this layer."""
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import keras
+from keras import ops
+
+from refurbish_tf.augment import on_device
+from refurbish_tf.augment.on_device import DeviceLayers
+from . import finish_pixels
+
+IMAGE, DRAWS, LAYERS = "unfinished_image", "draws", "layers"
+_DTYPES = {IMAGE: "uint8", DRAWS: "int32", LAYERS: "int32"}
+_ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
+
+
+@keras.saving.register_keras_serializable("refurbish_tf")
+class Finish(keras.layers.Layer):
+  """A layer that does to a batch of `Dataset.fuse`, or of `rtf.finished`, what is still to be done to its images.
+
+  >>> import numpy as np
+  >>> finish = rtf.keras.Finish([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
+  >>> finished = {
+  ...     "unfinished_image": np.full([1, 1, 6], 255, np.uint8), "draws": np.zeros([1, 0], np.int32),
+  ...     "layers": np.zeros([1, 0, 0], np.int32)}
+  >>> np.array(finish(finished)).tolist()
+  [[[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]]
+
+  It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
+  there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
+  TensorFlow and the JAX backend, with any dtype policy. There is no branch, so a batch takes the same time whatever its
+  images still need. Each image is changed by draws of its own. Under `jax.sharding`, devices do not exchange pixels if the
+  part of each is a multiple of 8 images.
+
+  It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do not
+  matter:
+
+  - `"unfinished_image"`: uint8 `[batch, height, 3 * width]`, the bytes of images `[height, width, 3]`. Models for images,
+    which cannot finish them, do not take them by mistake, as they need another rank.
+  - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
+    still to be done, and those behind it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
+  - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for.
+
+  Args:
+    layers: the list of layers of `rtf.augment` that `Dataset.fuse` was given.
+    **kwargs: as for `keras.layers.Layer`.
+
+  Returns:
+    When it is called, the images, `[batch, height, width, 3]`: uint8, or the dtype of `normalize`.
+
+  Raises:
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`. When it is called: on something else than a dict
+      with these three entries, such as plain images; or one of them has another dtype.
+    ValueError: `layers` is empty, or has a layer that stays on the host: one that resizes or reflects. When it is called:
+      an entry has another shape or an unknown one, or the batch was made for other layers.
+
+  Implements Kim et al., *FusionFlow*, PVLDB 2023, section 5: a batch is augmented by CPU and accelerator together.
+  """
+
+  def __init__(self, layers: Sequence[Any], **kwargs: Any) -> None:
+    super().__init__(**kwargs)
+    self._device_layers = layers if isinstance(layers, DeviceLayers) else DeviceLayers.of(layers, "Finish")
+    self.built = True
+
+  def call(self, inputs):
+    height, width, is_finished = self._checked(inputs)
+    images = ops.reshape(inputs[IMAGE], (-1, height, width, 3))
+    if is_finished:
+      return finish_pixels.without_draws(self._device_layers, images)
+    return finish_pixels.finish(self._device_layers, images, inputs[DRAWS])
+
+  def compute_output_spec(self, inputs):
+    height, width, _ = self._checked(inputs)
+    return keras.KerasTensor((inputs[IMAGE].shape[0], height, width, 3), finish_pixels.dtype(self._device_layers))
+
+  def get_config(self):
+    return {**super().get_config(), "layers": list(self._device_layers.texts)}
+
+  @classmethod
+  def from_config(cls, config):
+    return cls(**{**config, "layers": DeviceLayers(config["layers"])})
+
+  def _checked(self, inputs):
+    """Height, width, and whether nothing random is to be done; raises unless all of that can be read off the shapes."""
+    if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
+      given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else f"a {type(inputs).__name__}"
+      raise TypeError(
+          f"Finish must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.fuse or "
+          "of rtf.finished; the model that was given to finish_first takes plain images.")
+    for name, dtype in _DTYPES.items():
+      if keras.backend.standardize_dtype(inputs[name].dtype) != dtype:
+        raise TypeError(
+            f"{name} of Finish must be {dtype}, got {keras.backend.standardize_dtype(inputs[name].dtype)}. Give it "
+            "batches of Dataset.fuse or of rtf.finished as they are; normalize among the layers is what makes floats.")
+    shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
+    fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
+    number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
+    height, width = self._checked_sizes(IMAGE, shapes, "[batch, height, 3 * width]")
+    is_finished = fingerprint == number == 0
+    if not is_finished and fingerprint != self._device_layers.fingerprint:
+      raise ValueError(
+          f"Finish has the layers {on_device.shown(self._device_layers.fingerprint)}, but the batch was made for "
+          f"{on_device.shown(fingerprint)}. Give the same list to Dataset.fuse and to Finish, or to finish_first.")
+    if not is_finished and number != 1 + self._device_layers.num_draws:
+      raise ValueError(
+          f"draws of Finish must have {1 + self._device_layers.num_draws} columns, got {number}. Give it the batches of "
+          "Dataset.fuse as they are.")
+    if width % 3 or not all(1 <= side <= on_device.LARGEST_SIDE for side in (height, width // 3)):
+      raise ValueError(
+          f"{IMAGE} of Finish must be [batch, height, 3 * width], with sides of 1 to {on_device.LARGEST_SIDE:,} pixels, "
+          f"got shape {shapes[IMAGE]}. Resize images in partial_fn of refurbish, or in Dataset.map.")
+    return height, width // 3, is_finished
+
+  def _checked_sizes(self, name, shapes, allowed):
+    """All sizes but that of the batch."""
+    shape = shapes[name]
+    if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
+      raise ValueError(
+          f"{name} of Finish must be {allowed}, all but the batch known when the model is traced, got "
+          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.fuse as they are.")
+    return shape[1:]
+
+
+def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
+  """Returns the model to train on batches of `Dataset.fuse`: it finishes the images and calls `model` on them.
+
+  >>> import keras, numpy as np
+  >>> model = keras.Sequential([keras.Input([2, 2, 3]), keras.layers.Flatten(), keras.layers.Dense(1)])
+  >>> layers = [rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)]
+  >>> trained = rtf.keras.finish_first(layers, model)
+  >>> trained.compile("sgd", "mse")
+  >>> finished = {
+  ...     "unfinished_image": np.zeros([4, 2, 6], np.uint8), "draws": np.zeros([4, 0], np.int32),
+  ...     "layers": np.zeros([4, 0, 0], np.int32)}
+  >>> _ = trained.fit(finished, np.zeros(4), verbose=0)
+  >>> trained.weights[0] is model.weights[0]
+  True
+
+  Both share their weights. The model that is returned takes the batches of `Dataset.fuse`, for `fit`, and of
+  `rtf.finished`, for `evaluate`, `predict` and `validation_data`. `model` is what to save and to export for use, and
+  predicts on plain images, normalised as the layers have it. Where there are other entries beside those of the images,
+  `model` is called on a dict of them and of the images, `"image"`.
+
+  Compile, save and load it like any model; `keras.models.load_model` needs `import refurbish_tf` before. Under a
+  distribution strategy make both in its scope.
+
+  Args:
+    layers: the list of layers of `rtf.augment` that `Dataset.fuse` is given.
+    model: any `keras.Model`: Sequential, functional, of a class of its own, one of `keras.applications`.
+
+  Returns:
+    A `keras.Model` of `rtf.keras.Finish(layers)` and `model`, to be compiled.
+
+  Raises:
+    TypeError: `layers` is not a list or tuple of layers of `rtf.augment`, or `model` not a `keras.Model`. When it is
+      called: as for `Finish`.
+    ValueError: as for `Finish`.
+  """
+  if not isinstance(model, keras.Model):
+    raise TypeError(
+        f"model of finish_first must be a keras.Model, got {model!r}. Put layers into keras.Sequential([...]) first.")
+  return FinishFirst(Finish(layers), model)
+
+
+# A class, as a functional model would cast float images to uint8, and take entries by name, without a word.
+@keras.saving.register_keras_serializable("refurbish_tf")
+class FinishFirst(keras.Model):
+  """What `finish_first` returns."""
+
+  def __init__(self, finish, model, **kwargs):
+    super().__init__(**kwargs)
+    self.finish = finish
+    self.model = model
+
+  def build(self, input_shape):
+    # So that a model without a known input is loaded with its weights. What is no batch of `fuse` is for `call` to tell.
+    if not self.model.built and isinstance(input_shape, dict) and len(input_shape.get(IMAGE, ())) == 3:
+      batch, height, row = input_shape[IMAGE]
+      self.model.build(self._given(input_shape, (batch, height, row // 3, 3)))
+
+  def call(self, inputs, training=None):
+    return self.model(self._given(inputs, self.finish(inputs)), training=training)
+
+  def _given(self, inputs, image):
+    """What the inner model is called on; or its shape."""
+    others = {name: value for name, value in inputs.items() if name not in _DTYPES}
+    return {"image": image, **others} if others else image
+
+  def get_config(self):
+    return {
+        **super().get_config(), "finish": keras.saving.serialize_keras_object(self.finish),
+        "model": keras.saving.serialize_keras_object(self.model)}
+
+  @classmethod
+  def from_config(cls, config, custom_objects=None):
+    made = {
+        name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
+        for name in ("finish", "model")}
+    return cls(**{**config, **made})
+
+
+def _static_shape(array):
+  shape = array.shape
+  return None if getattr(shape, "rank", 0) is None else tuple(shape)

@@ -1,0 +1,285 @@
+"""The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone and without branches.
+
+Every image has draws of its own; policies are one formula with a row of numbers for each image, see finish_rows.py.
+A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
+
+Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
+sharded over devices is finished where it lies. Floating-point values are exact up to one rounding each, which compilers
+can neither leave out nor move.
+"""
+import itertools
+
+from keras import ops
+import numpy as np
+
+from refurbish_tf.augment.on_device import GROUP
+from . import finish_rows
+from .finish_rows import AUTO_CONTRAST
+from .finish_rows import BASE
+from .finish_rows import FILL
+from .finish_rows import GREY
+from .finish_rows import MASK
+from .finish_rows import MEAN_GREY
+from .finish_rows import SMOOTHED
+from .finish_rows import TABLE
+from .finish_rows import THRESHOLD
+
+
+def finish(device_layers, images, draws):
+  """Does the layers: uint8 `[n, H, W, 3]`, int32 `[n, 1 + draws]` -> uint8 `[n, H, W, 3]`, or normalize's dtype.
+
+  Where column 0 of the draws is 0 the shared layers are done.
+  """
+  count = ops.shape(images)[0]
+  if device_layers.slots:
+    images, draws = _in_whole_groups(images), _in_whole_groups(draws)
+  x, todo, column = _packed(images), draws[:, 0], 1
+  placed = []
+  for position, layer in enumerate(device_layers.layers):
+    shared = position < device_layers.num_shared
+    placed.append((layer, draws[:, column:column + layer.num_draws], todo if shared else None))
+    column += layer.num_draws
+  for kind, run in itertools.groupby(placed, lambda each: each[0].kind if each[0].kind in _WHOLE else None):
+    run = list(run)
+    if kind == "policy":
+      x = _after_policies(x, [layer for layer, _, _ in run], [drawn[:, 0] for _, drawn, _ in run], todo,
+                          device_layers.slots)
+    elif kind is None:
+      x = _rearranged(x, run)
+  return without_draws(device_layers, _spread(x)[:count])
+
+
+def without_draws(device_layers, images):
+  """Does what is not random: whole numbers `[n, H, W, 3]`, as `finish` returns them."""
+  last = device_layers.layers[-1]
+  return _normalized(last, images) if last.kind == "normalize" else ops.cast(images, "uint8")
+
+
+def dtype(device_layers):
+  """That of finished images."""
+  last = device_layers.layers[-1]
+  return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
+
+
+_WHOLE = ("policy", "normalize")
+
+
+def _normalized(layer, images):
+  """(value / 255 - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
+  mean, std = (np.array(layer.numbers(name)) for name in ("mean", "std"))
+  high, low = (np.array(half) for half in zip(*map(finish_rows.halves, 1 / (255 * std))))
+  values = ops.cast(images, "float32")
+  return ops.cast(_apart(high * values + low * values) + np.float32(-mean / std), layer.arguments["dtype"][0])
+
+
+def _apart(product):
+  """The product as it is: TensorFlow's graph optimizer would reorder the additions on both sides of it."""
+  return ops.maximum(product, np.float32(-65536))
+
+
+def _in_whole_groups(array):
+  """The batch with images added at its end, to fill its last group."""
+  count = array.shape[0]
+  if count is not None and count % GROUP == 0:
+    return array
+  padded = ops.pad(array, [[0, GROUP - 1]] + [[0, 0]] * (len(array.shape) - 1))
+  return padded[:(ops.shape(array)[0] + GROUP - 1) // GROUP * GROUP]
+
+
+def _packed(images):
+  """uint8 `[n, H, W, 3]` -> int32 `[n, H, W]`."""
+  x = ops.cast(images, "int32")
+  return _joined([x[..., channel] for channel in range(3)])
+
+
+def _joined(planes):
+  return planes[0] + planes[1] * 256 + planes[2] * 65536
+
+
+def _spread(x):
+  """int32 `[n, H, W]` -> int32 `[n, H, W, 3]`."""
+  return ops.right_shift(ops.expand_dims(x, -1), np.array([0, 8, 16], np.int32)) & 255
+
+
+def _planes(x):
+  return [ops.right_shift(x, shift) & 255 for shift in (0, 8, 16)]
+
+
+def _each(numbers):
+  """A number for each image, to go with `[n, H, W]`."""
+  return ops.reshape(numbers, (-1, 1, 1))
+
+
+def _places(height, width):
+  """The rows and the columns of the pixels of an image, to go with `[n, H, W]`."""
+  return (ops.reshape(ops.arange(height, dtype="int32"), (1, -1, 1)),
+          ops.reshape(ops.arange(width, dtype="int32"), (1, 1, -1)))
+
+
+def _look_up(values, index):
+  """`[k, values]` at int32 `[k, number]`: a look-up in each row of its own."""
+  return ops.take_along_axis(values, index, axis=1)
+
+
+def _taken(x, row, column, outside):
+  """The pixels at these places, `outside` where they are not in the image. Also returns the places that are."""
+  _, height, width = x.shape
+  in_row, in_column = ops.clip(row, 0, height - 1), ops.clip(column, 0, width - 1)
+  pixels = _look_up(ops.reshape(x, (-1, height * width)), ops.reshape(in_row * width + in_column, (-1, height * width)))
+  inside = ops.logical_and(in_row == row, in_column == column)
+  return ops.where(inside, ops.reshape(pixels, (-1, height, width)), outside)
+
+
+def _rearranged(x, run):
+  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first."""
+  _, height, width = x.shape
+  row, column = _places(height, width)
+  hidden = None
+  for layer, drawn, todo in reversed(run):
+    number = [_each(drawn[:, k]) for k in range(layer.num_draws)]
+    done = 1 if todo is None else _each(todo)
+    if layer.kind == "random_flip":
+      column = ops.where(number[0] * done > 0, width - 1 - column, column)
+      continue
+    if layer.kind == "random_crop":
+      padding = layer.number("padding")
+      row, column = row + (number[0] - padding) * done, column + (number[1] - padding) * done
+      outside = [ops.logical_or(place < 0, place >= size) for place, size in ((row, height), (column, width))]
+      hides = ops.logical_or(*outside)
+    else:
+      side = min(layer.number("side"), 2 * max(height, width))  # So large, it hides all. No sum overflows.
+      top, left = (_scaled(each, size) - side // 2 for each, size in zip(number, (height, width)))
+      hides = ops.logical_and(
+          ops.logical_and(row >= top, row < top + side * done),
+          ops.logical_and(column >= left, column < left + side))
+    hidden = hides if hidden is None else ops.logical_or(hidden, hides)
+  taken = _taken(x, row, column, 0)
+  return taken if hidden is None else ops.where(hidden, 0, taken)
+
+
+def _scaled(fraction, size):
+  """A fraction in units of 2**-31 of a size below 2**15, (fraction * size) >> 31, in 32 bits."""
+  high, low = ops.right_shift(fraction, 16), fraction & 0xffff
+  return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
+
+
+def _after_policies(x, policies, drawn, todo, slots):
+  """Policy layers in a row, from the numbers drawn for each."""
+  _, height, width = x.shape
+  ints, floats, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
+  below = ops.cast(ops.expand_dims(ops.stack(drawn), -1) >= ops.expand_dims(edges, 1), "int32")
+  rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
+
+  def distorted(layer, x):
+    row = ops.take(rows, layer, axis=0)
+    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(floats, row, axis=0), slots)
+
+  # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first anew for each
+  # pixel that the second reads, which is ten to twenty times as slow.
+  start = ops.convert_to_tensor(0, dtype="int32")
+  return ops.while_loop(lambda layer, x: layer < len(policies), distorted, (start, x))[1]
+
+
+def _distorted(x, ints, floats, slots):
+  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `slots` in a group need a table."""
+  _, height, width = x.shape
+  whole = lambda k: _each(ints[:, k])
+  row, column = _places(height, width)
+  pixels = _taken(
+      x, ops.right_shift(whole(3) * column + whole(4) * row + whole(5), 16),
+      ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16), whole(FILL))
+  # Joined between the steps, so that one array of each is kept, if any, and not three.
+  pixels = _joined([ops.where(v >= whole(THRESHOLD), v ^ 255, v) & whole(MASK) for v in _planes(pixels)])
+  if slots:
+    tables = _image_tables(x, ints[:, TABLE], slots)
+    places = [value + 256 * channel for channel, value in enumerate(_planes(ops.reshape(pixels, (-1, height * width))))]
+    pixels = ops.reshape(_joined([_look_up(tables, place) for place in places]), (-1, height, width))
+  values = _planes(pixels)
+  red, green, blue = _planes(x)
+  grey = ops.right_shift(19595 * red + 38470 * green + 7471 * blue + 32768, 16)
+  size = height * width
+  mean = (2 * ops.sum(grey, axis=(1, 2), keepdims=True) + size) // (2 * size)
+  inner = ops.logical_and(
+      ops.logical_and(row > 0, row < height - 1), ops.logical_and(column > 0, column < width - 1))
+  kind, high, low = whole(BASE), _each(floats[:, 0]), _each(floats[:, 1])
+  flat = ops.where(kind == GREY, grey, ops.where(kind == MEAN_GREY, mean, 0))
+  blended = []
+  for value, smooth in zip(values, _smoothed(x) if min(height, width) > 2 else values):
+    base = ops.where(kind == SMOOTHED, ops.where(inner, smooth, value), flat)
+    difference = ops.cast(value - base, "float32")
+    total = ops.cast(base, "float32") + _apart(high * difference + low * difference)
+    blended.append(ops.cast(ops.clip(total, 0.0, 255.0), "int32"))
+  return _joined(blended)
+
+
+def _smoothed(x):
+  """Three planes: 3 x 3 neighbourhoods with weights 1 and 5, divided by 13; 0 at the edges."""
+  _, height, width = x.shape
+  sums = []
+  for half in (x & 0xff00ff, ops.right_shift(x, 8) & 0xff):  # Two channels at a time: sums are below 2**12.
+    total = 4 * half[:, 1:-1, 1:-1]
+    for i in range(3):
+      for j in range(3):
+        total = total + half[:, i:i + height - 2, j:j + width - 2]
+    sums.append(ops.pad(total, [[0, 0], [1, 1], [1, 1]]))
+  # Rounded, without a division: right for every sum up to 13 * 255.
+  return [ops.right_shift((2 * total + 13) * 40330, 20)
+          for total in (sums[0] & 0xffff, sums[1], ops.right_shift(sums[0], 16))]
+
+
+def _image_tables(x, kinds, slots):
+  """int32 `[n, H, W]`, `[n]` kinds -> `[n, 768]`: a table for each channel, the identity for images that need none.
+
+  Tables are made for the first `slots` of each group that need one.
+  """
+  _, height, width = x.shape
+  size = height * width
+  place = ops.arange(GROUP, dtype="int32")
+  kinds = ops.reshape(kinds, (-1, GROUP, 1))
+  needed = ops.cast(kinds > 0, "int32")
+  before = ops.cast(ops.reshape(place, (1, -1, 1)) < ops.reshape(place, (1, 1, -1)), "int32")
+  slot = ops.expand_dims(ops.sum(before * needed, axis=1), -1)
+  chosen = needed * ops.cast(slot == ops.arange(slots, dtype="int32"), "int32")
+  image = ops.sum(chosen * ops.reshape(place, (1, -1, 1)), axis=1)
+  index = ops.expand_dims(image * size, -1) + ops.arange(size, dtype="int32")
+  some = _look_up(ops.reshape(x, (-1, GROUP * size)), ops.reshape(index, (-1, slots * size)))
+  tables = _tables(ops.reshape(some, (-1, slots, size)), ops.sum(chosen * kinds, axis=1))
+  tables = ops.reshape(tables, (-1, 1, slots, 768))
+  made = ops.sum(ops.expand_dims(chosen, -1) * tables, axis=2)
+  return ops.reshape(ops.where(needed > 0, made, ops.arange(768, dtype="int32") & 255), (-1, 768))
+
+
+def _tables(x, kinds):
+  """int32 `[groups, slots, pixels]`, `[groups, slots]` kinds -> int32 `[groups, slots, 3, 256]`: what values become."""
+  _, slots, size = x.shape
+  every = ops.arange(256, dtype="int32")
+  below = _counts_below(ops.stack(_planes(x), axis=2))
+  # Equalize.
+  step = ops.max(ops.where(below < size, below, 0), axis=-1, keepdims=True) // 255
+  spread = ops.minimum((below + step // 2) // ops.maximum(step, 1), 255)
+  spread = ops.where(step > 0, spread, every)
+  # Auto-contrast. The darkest and the brightest value from the counts: no second reduction over pixels.
+  darkest = ops.sum(ops.cast(below == 0, "int32"), axis=-1, keepdims=True) - 1
+  brightest = ops.sum(ops.cast(below < size, "int32"), axis=-1, keepdims=True) - 1
+  span = brightest - darkest
+  some = ops.maximum(span, 1)
+  scaled = ops.clip(every - darkest, 0, span) * 255
+  stretched = scaled // some
+  errors, nearest = map(ops.convert_to_tensor, finish_rows.stretch_errors())
+  error = lambda value: ops.cast(ops.take(errors, some * 256 + value, axis=0), "int32")
+  low = ops.logical_and(
+      stretched * some == scaled, 2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"))
+  stretched = ops.where(span > 0, stretched - ops.cast(low, "int32"), every)
+  return ops.where(ops.reshape(kinds, (-1, slots, 1, 1)) == AUTO_CONTRAST, stretched, spread)
+
+
+def _counts_below(values):
+  """int32 `[groups, slots, 3, pixels]` -> int32 `[groups, slots, 3, 256]`: how many are below 0, 1, ... 255."""
+  _, slots, channels, size = values.shape
+  place = values + ops.reshape(ops.arange(slots * channels, dtype="int32") * 256, (1, slots, channels, 1))
+  place = ops.reshape(place, (-1, slots * channels * size))
+  # One group at a time, and all together: with an index over all of them devices would have to tell each other.
+  counts = ops.vectorized_map(
+      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=slots * channels * 256), place)
+  counts = ops.reshape(counts, (-1, slots, channels, 256))
+  return ops.cumsum(counts, axis=-1) - counts

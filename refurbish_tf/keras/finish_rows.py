@@ -1,0 +1,115 @@
+"""Distortions as rows of numbers: what the accelerator's one formula for all of them needs to know of each.
+
+A policy layer has a row for each of its outcomes. Which was drawn differs from image to image, the formula does not, so
+a batch needs no branch. finish_pixels.py has the formula; in it a distortion is
+
+    pixel   = the pixel at 16.16 fixed-point affine (x, y), or the fill colour outside
+    value   = ((pixel >= threshold ? pixel ^ 255 : pixel) & mask), looked up in the image's table if it has one
+    result  = clip(base + factor * (value - base)),  base: 0 | mean grey of the image | grey of the pixel | smoothed pixel
+
+and the row of one distortion makes the rest of it do nothing.
+"""
+import collections
+import functools
+import math
+
+import numpy as np
+
+# The columns of `ints`; those before are the affine map.
+THRESHOLD, MASK, TABLE, BASE, FILL = range(6, 11)
+# Kinds of tables and of bases; 0 for none and for black.
+AUTO_CONTRAST, EQUALIZE = 1, 2
+MEAN_GREY, GREY, SMOOTHED = 1, 2, 3
+
+_TABLES = {"auto_contrast": AUTO_CONTRAST, "equalize": EQUALIZE}
+_BASES = {"brightness": 0, "contrast": MEAN_GREY, "color": GREY, "sharpness": SMOOTHED}
+
+# Of policy layers in a row. `ints` int32 `[rows, 11]` and `floats` float32 `[rows, 2]` begin with the identity; the
+# outcomes of layer l begin at row `first[l]`. An outcome is the first one whose edge is above what was drawn; `edges`
+# int32 `[layers, most outcomes]` is filled up with what is never drawn.
+PolicyRows = collections.namedtuple("PolicyRows", ["ints", "floats", "first", "edges"])
+
+
+def policy_rows(policies, height, width):
+  """The `PolicyRows` of layers of `DeviceLayers` for images of this size."""
+  rows, first, edges = [_row("identity", 0.0, 0, False, height, width)], [], []
+  for policy in policies:
+    first.append(len(rows))
+    edges.append(policy.numbers("edges"))
+    fill, exact = policy.number("fill"), policy.number("exact_turns")
+    for name, parameter in zip(policy.arguments["operations"], policy.numbers("parameters")):
+      rows.append(_row(name, parameter, fill, exact, height, width))
+  most = max(map(len, edges))
+  ints, floats = zip(*rows)
+  return PolicyRows(
+      np.array(ints, np.int32), np.array(floats, np.float32), np.array(first, np.int32),
+      np.array([each + [2**31 - 1] * (most - len(each)) for each in edges], np.int32))
+
+
+def halves(number):
+  """Two float32 of 12 bits each, whose sum is `number` as float32.
+
+  Times a whole number below 2**12 both are exact, so their sum is rounded once, whether or not a compiler contracts it
+  with the products into a fused multiply-add: it is the very float32 product that the host computes.
+  """
+  number = np.float32(number)
+  high = (number.view(np.int32) & np.int32(-4096)).view(np.float32)
+  return high, np.float32(number - high)
+
+
+@functools.lru_cache(maxsize=None)
+def stretch_errors():
+  """Where Pillow's float64 stretch of contrast comes out below a whole number: int16 `[256 * span + value]`, `[result]`.
+
+  With s = 255 / span it takes trunc(v * s - darkest * s), each product rounded. Where the exact quotient is a whole k > 0
+  the result is k - 1 if and only if 2 * (errors[v] - errors[darkest]) < -below[k]: errors are those of the rounded
+  products in units of 2**-52, `below` the distance from k to the next float64 below it in units of 2**-52 (0 where
+  that is less). Checked for all 2.8 million (darkest, brightest, value).
+  """
+  errors = np.zeros((256, 256), np.int16)
+  for span in range(1, 256):
+    products = np.arange(256) * (np.float64(255) / np.float64(span))
+    errors[span] = [int(float(product) * 2**52) - (255 * v * 2**52) // span for v, product in enumerate(products)]
+  below = np.array([0, 0] + [2 ** ((k - 1).bit_length() - 1) for k in range(2, 256)], np.int16)
+  return errors.reshape(-1), below
+
+
+def _row(name, value, fill, exact, height, width):
+  affine, threshold, mask, factor = [65536, 0, 0, 0, 65536, 0], 256, 255, halves(1)
+  if name == "rotate" and value:
+    affine = _turn(value, exact, height, width)
+  elif name == "shear_x":
+    affine[1:3] = _fixed(value), _fixed(value * 0.5 + 0.5)
+  elif name == "shear_y":
+    affine[3], affine[5] = _fixed(value), _fixed(value * 0.5 + 0.5)
+  elif name == "translate_x":
+    affine[2] = round(value * width) << 16
+  elif name == "translate_y":
+    affine[5] = round(value * height) << 16
+  elif name == "invert":
+    threshold = 0
+  elif name == "solarize":
+    threshold = int(value)
+  elif name == "posterize":
+    mask = 256 - (1 << (8 - int(value)))
+  elif name in _BASES:
+    factor = halves(value)
+  return affine + [threshold, mask, _TABLES.get(name, 0), _BASES.get(name, 0), fill * 0x10101], factor
+
+
+def _fixed(value):
+  """Pillow's fixed-point numbers, in units of 1 / 65536."""
+  return math.floor(value * 65536 + 0.5)
+
+
+def _turn(degrees, exact, height, width):
+  if exact:
+    radians = degrees * (math.pi / 180)
+    cosine, sine = math.cos(radians), math.sin(radians)
+  else:
+    radians = degrees % 360.0 * (math.pi / 180)
+    cosine, sine = round(math.cos(radians), 15), round(math.sin(radians), 15)
+  x, y = width / 2, height / 2
+  # In this order, which decides the last digit.
+  return [_fixed(cosine), _fixed(-sine), _fixed((cosine * -x + -sine * -y) + x + cosine * 0.5 + -sine * 0.5),
+          _fixed(sine), _fixed(cosine), _fixed((sine * -x + cosine * -y) + y + sine * 0.5 + cosine * 0.5)]

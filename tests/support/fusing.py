@@ -1,0 +1,41 @@
+"""Batches of `fuse`, finished by the host's layers in place of an accelerator."""
+import numpy as np
+import tensorflow as tf
+
+from refurbish_tf import augment
+
+SIDES = (9, 7)
+
+
+def images(n, height=SIDES[0], width=SIDES[1]):
+  return np.random.default_rng(1).integers(0, 256, (n, height, width, 3), np.uint8)
+
+
+def source(n, height=SIDES[0], width=SIDES[1]):
+  return tf.data.Dataset.from_tensor_slices((images(n, height, width), np.arange(n)))
+
+
+def policies(number=2):
+  return augment.rand_augment(number, 9)
+
+
+def layers():
+  return [*policies(), augment.random_crop(2), augment.random_flip(), augment.normalize()]
+
+
+def unfinished(batch):
+  """Column 0 of the draws."""
+  return batch["draws"].numpy()[:, 0].tolist()
+
+
+def finished_by_host(batch, made_of, num_shared):
+  """What `Finish` makes of a batch, by the host's layers."""
+  flat = batch["unfinished_image"]
+  n, height, width = flat.shape[0], flat.shape[1], flat.shape[2] // 3
+  given, draws, todo = tf.reshape(flat, [n, height, width, 3]), batch["draws"][:, 1:], batch["draws"][:, 0] == 1
+  whole = augment.compose(made_of).pixels(given, draws)
+  if not num_shared:
+    return whole.numpy()
+  shared, rest = augment.split(made_of, at=num_shared)
+  number = shared.draws([0, 0]).shape[0]
+  return tf.where(todo[:, None, None, None], whole, rest.pixels(given, draws[:, number:]) if rest else given).numpy()

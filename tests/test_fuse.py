@@ -1,0 +1,279 @@
+"""`fuse` yields every element once, with draws by which both sides make the same images."""
+import collections
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.ops import dataset_ops
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment import on_device
+from support import cases
+from support.fusing import finished_by_host, images, layers, policies, source, unfinished
+
+N = 23
+SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
+
+
+def epochs(dataset, made_of=None, num_shared=2, number=3):
+  """For each epoch, the finished images by label."""
+  made_of = made_of or layers()
+  return [
+      {int(label): image.tobytes() for batch, labels in dataset
+       for label, image in zip(labels, finished_by_host(batch, made_of, num_shared))} for _ in range(number)]
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_behind_refurbish_the_images_are_those_of_its_final_augmentation(share):
+  """Whatever the share, in every epoch; the list of partial layers counts, too."""
+  first = [lambda image: tf.identity(image), augment.random_flip()]
+  expected = source(N).refurbish(first, layers(), r=2, seed=3)
+  expected = [{int(label): image.numpy().tobytes() for image, label in expected} for _ in range(3)]
+  stage = source(N).refurbish(first, None, r=2, seed=3)
+  assert epochs(stage.fuse(layers(), 8, on_device=share, drop_remainder=False)) == expected
+
+
+def test_behind_functions_the_layers_are_those_of_compose():
+  refurbished = source(N).refurbish(lambda *element: element, augment.compose(layers()), r=2, seed=3)
+  expected = [{int(label): image.numpy().tobytes() for image, label in refurbished} for _ in range(2)]
+  stage = source(N).refurbish(lambda *element: element, r=2, seed=3).with_options(tf.data.Options())
+  assert epochs(stage.fuse(layers(), 8, drop_remainder=False), number=2) == expected
+
+
+@pytest.mark.parametrize("share", [0, 1 / 2, 1])
+def test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew(share):
+  def make():
+    return source(N).fuse(layers(), 8, on_device=share, seed=5, drop_remainder=False)
+
+  dataset = make()
+  for _ in range(2):
+    assert [label for _, labels in dataset for label in labels.numpy()] == list(range(N))
+  found = epochs(make())
+  assert found == epochs(make())
+  assert all(sorted(epoch) == list(range(N)) for epoch in found)
+  assert found[0] != found[1] != found[2]
+  assert epochs(source(N).fuse(layers(), 8, seed=6, drop_remainder=False), number=1) != found[:1]
+  shuffled = source(N).shuffle(N, seed=2)
+  assert sorted(label for _, labels in shuffled.fuse(layers(), 4, drop_remainder=False) for label in labels.numpy()) == list(range(N))
+
+
+def test_draws_are_those_of_compose():
+  batch, _ = next(iter(source(8).fuse(layers(), 8, seed=5)))
+  drawn = batch["draws"].numpy()[:, 1:]
+  assert drawn.shape == (8, augment.compose(layers()).draws([0, 0]).shape[0])
+  assert len({tuple(draws) for draws in drawn}) == 8  # Each image has its own.
+  expected = source(8).refurbish(lambda *element: element, lambda image, label, seed: augment.compose(layers()).draws(seed), seed=3)
+  stage = source(8).refurbish(lambda *element: element, seed=3).fuse(layers(), 8)
+  assert sorted(map(tuple, next(iter(stage))[0]["draws"].numpy()[:, 1:])) == sorted(tuple(d.numpy()) for d in expected)
+
+
+@pytest.mark.parametrize("share, number", [(0, 0), (1 / 8, 1), (1 / 4, 2), (1 / 2, 4), (1, 8)])
+def test_the_share_is_of_each_replica_s_part_and_comes_last(share, number):
+  """Images without a table to make, so that none comes too late for one."""
+  plain = [augment.rand_augment(1, 0)[0]]
+  for batch, _ in source(32).fuse(plain, 16, on_device=share, num_replicas=2, seed=1):
+    names = ["equalize" if draw % 9 in (1, 2) and draw < 18 else "" for draw in batch["draws"].numpy()[:, 1]]
+    for part in range(2):
+      flags = unfinished(batch)[8 * part:8 * part + 8]
+      assert all(flag == (i >= 8 - number) for i, flag in enumerate(flags) if not names[8 * part + i])
+
+
+def test_replicas_are_those_of_the_strategy(monkeypatch):
+  monkeypatch.setattr(tf.distribute, "get_strategy", lambda: types.SimpleNamespace(num_replicas_in_sync=2))
+  with pytest.raises(ValueError, match="multiple of the number of replicas, 2, got 5. Pass 4"):
+    source(N).fuse(layers(), 5)
+  plain = [augment.rand_augment(1, 0)[0]]
+  assert sum(sum(unfinished(batch)[:8]) for batch, _ in source(32).fuse(plain, 16, on_device=1 / 2, seed=1)) > 0
+
+
+@pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
+def test_no_group_needs_more_tables_than_it_has_slots(batch, replicas):
+  """Counted from the beginning of the batch and of each part; who comes too late is done by the host."""
+  made_of = augment.rand_augment(2, 9)
+  slots = on_device.DeviceLayers.of(made_of, "fuse").slots
+  assert slots == 3
+  late = 0
+  for each, labels in source(40 * batch).fuse(made_of, batch, on_device=1, num_replicas=replicas, seed=1):
+    drawn = each["draws"].numpy()
+    needs = [(drawn[:, 0] == 1) & (drawn[:, 1 + k] < 18) & np.isin(drawn[:, 1 + k] % 9, (1, 2)) for k in range(2)]
+    part = batch // replicas
+    for k in range(2):
+      for first in [*range(0, batch, 8), *(p * part + i for p in range(replicas) for i in range(0, part, 8))]:
+        last = first + 8 if first % 8 == 0 else min(first + 8, (first // part + 1) * part)
+        assert needs[k][first:last].sum() <= slots
+    late += (drawn[:, 0] == 0).sum()
+    assert len(labels) == batch
+  assert 0 < late < 0.02 * 40 * batch
+
+
+def test_a_smaller_last_batch_is_done_by_the_host():
+  batches = list(source(N).fuse(layers(), 8, on_device=1, seed=1, drop_remainder=False))
+  assert [len(labels) for _, labels in batches] == [8, 8, 7]
+  assert unfinished(batches[2][0]) == [0] * 7 and sum(unfinished(batches[0][0])) > 4
+  assert [len(labels) for _, labels in source(N).fuse(layers(), 8, seed=1)] == [8, 8]
+  for remainder, expected in ((True, 2), (False, 3)):
+    dataset = source(N).fuse(layers(), 8, drop_remainder=remainder)
+    assert len(dataset) == expected
+    assert dataset.element_spec[1].shape == ([8] if remainder else [None])
+
+
+Pair = collections.namedtuple("Pair", ["image", "label"])
+
+
+@pytest.mark.parametrize("element, component, place", [
+    (lambda image, label: image, None, lambda batch: batch),
+    (lambda image, label: (image, label), 0, lambda batch: batch[0]),
+    (lambda image, label: (label, image), 1, lambda batch: batch[1]),
+    (lambda image, label: {"image": image, "label": label}, None, lambda batch: batch),
+    (lambda image, label: ({"photo": image, "a": "text"}, label), "photo", lambda batch: batch[0]),
+    (lambda image, label: ({"image": image, "z": {"deep": label}}, label), None, lambda batch: batch[0]),
+    (lambda image, label: Pair(image, label), None, lambda batch: batch.image),
+])
+def test_the_image_is_replaced_wherever_it_is(element, component, place):
+  dataset = source(8).map(element)
+  fused = dataset.fuse(layers(), 4, component=component)
+  first = next(iter(fused))
+  tf.nest.map_structure(lambda spec, value: spec.shape.assert_is_compatible_with(value.shape), fused.element_spec, first)
+  plain = tf.nest.flatten(next(iter(dataset.batch(4))))
+  entries = place(first)
+  assert {"unfinished_image", "draws", "layers"} <= set(entries)
+  others = [value for value in tf.nest.flatten(first) if not any(value is each for each in entries.values())]
+  others += [value for name, value in entries.items() if name not in ("unfinished_image", "draws", "layers")]
+  assert {str(value.numpy().tolist()) for value in tf.nest.flatten(others)} == {
+      str(value.numpy().tolist()) for value in plain if value.shape.rank != 4}
+
+
+def test_a_failing_element_loses_no_other():
+  def fail(image, label):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(5, tf.int64), message="five")]):
+      return tf.identity(image), label
+
+  for dataset in (source(N).map(fail).fuse(layers(), 4, drop_remainder=False),
+                  source(N).refurbish(fail, seed=1).fuse(layers(), 4, drop_remainder=False)):
+    found, errors = [], 0
+    iterator = iter(dataset)
+    while True:
+      try:
+        found += next(iterator)[1].numpy().tolist()
+      except tf.errors.InvalidArgumentError as error:
+        assert "five" in str(error)
+        errors += 1
+      except StopIteration:
+        break
+    assert sorted(found) == [i for i in range(N) if i != 5] and errors == 1
+
+
+def test_elements_of_other_shapes_are_an_error():
+  varied = source(8).map(lambda image, label: (image, tf.range(label)))
+  with pytest.raises(tf.errors.InvalidArgumentError, match=r"one shape, but component 1 has shape \[1\] and before \[0\]"):
+    list(varied.fuse(layers(), 4))
+  sizes = tf.data.Dataset.from_generator(
+      lambda: iter([images(1)[0], images(1, 9, 8)[0]]), output_signature=tf.TensorSpec([9, None, 3], tf.uint8))
+  lied = sizes.map(lambda image: tf.raw_ops.EnsureShape(input=image, shape=[9, None, 3]))
+  with pytest.raises(ValueError, match="one known size"):
+    lied.fuse(layers(), 2)
+
+
+@pytest.mark.parametrize("change, error, message", [
+    ({"layers": []}, ValueError, "at least one layer"),
+    ({"layers": [augment.random_resized_crop(8)]}, ValueError, "stay on the host"),
+    ({"layers": [augment.random_crop(2, mode="reflect")]}, ValueError, "mode='zeros'"),
+    ({"layers": [tf.image.random_flip_left_right]}, TypeError, "must be layers of rtf.augment"),
+    ({"layers": augment.auto_augment("cifar10")[:1]}, ValueError, "must have both layers"),
+    ({"batch_size": 0}, ValueError, "batch_size must be a whole number of at least 1"),
+    ({"batch_size": 4.0}, TypeError, "batch_size must be a whole number"),
+    ({"on_device": 1 / 3}, ValueError, "on_device must be 0, 1/8, 1/4, 1/2 or 1"),
+    ({"on_device": "half"}, ValueError, "or rtf.AUTOTUNE, got 'half'"),
+    ({"num_replicas": 3}, ValueError, "multiple of the number of replicas, 3, got 8. Pass 6"),
+    ({"component": "photo"}, ValueError, "looks for the image as 'photo'"),
+    ({"component": 2}, ValueError, "looks for the image as 2"),
+    ({"component": True}, TypeError, "component must be"),
+    ({"component": 1}, TypeError, "images of uint8, got TensorSpec.*int64"),
+    ({"seed": 0.5}, TypeError, "seed must be a whole number"),
+    ({"drop_remainder": 1}, TypeError, "drop_remainder must be True or False"),
+    ({"name": 3}, TypeError, "name must be a string"),
+], ids=str)
+def test_bad_arguments_are_refused(change, error, message):
+  with pytest.raises(error, match=message):
+    source(N).fuse(**{"layers": layers(), "batch_size": 8, **change})
+
+
+@pytest.mark.parametrize("element, error, message", [
+    (lambda image, label: tf.cast(image, tf.float32), TypeError, "images of uint8"),
+    (lambda image, label: image[..., :1], ValueError, r"\[height, width, 3\]"),
+    (lambda image, label: (image, image[..., 0]), ValueError, "moves no masks"),
+    (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors"),
+    (lambda image, label: {"image": image, "draws": label}, ValueError, r"have \['draws'\] already"),
+    (lambda image, label: {"photo": image}, ValueError, "or an entry 'image'"),
+], ids=["float", "grey", "mask", "sparse", "taken", "no image"])
+def test_elements_that_do_not_go_are_refused(element, error, message):
+  with pytest.raises(error, match=message):
+    source(N).map(element).fuse(layers(), 8)
+
+
+def test_behind_refurbish_a_seed_is_refused():
+  with pytest.raises(ValueError, match="own seed fixes the draws, got 3. Give it to refurbish"):
+    source(N).refurbish(lambda *element: element).fuse(layers(), 8, seed=3)
+
+
+def test_layers_without_policies_are_all_the_accelerator_s():
+  made_of = [augment.random_crop(2), augment.normalize()]
+  dataset = source(N).fuse(made_of, 8, on_device=0, seed=1)
+  assert all(unfinished(batch) == [1] * 8 for batch, _ in dataset)
+  found = epochs(dataset, made_of, 0, 1)[0]
+  assert len(found) == 16
+
+
+def test_counts():
+  dataset = source(32).fuse(policies(), 8, on_device=1 / 2, seed=1, name="mine")
+  done = [flag for _ in range(2) for batch, _ in dataset for flag in unfinished(batch)]
+  stage, = rtf.stats(dataset.prefetch(1))
+  assert stage.name == "mine" and stage.shares == ((0, 0.5),)
+  assert [epoch.batches for epoch in stage.epochs] == [4, 4]
+  assert (stage.total.host_images, stage.total.device_images) == (done.count(0), done.count(1))
+  assert "workers_slept [s]" in str(stage)
+  assert "shared  policy, policy; by the accelerator: 0.5 of a batch" in rtf.describe(dataset)
+
+
+def test_two_iterators_and_left_epochs():
+  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 4, drop_remainder=False).prefetch(1)
+  one, other = iter(dataset), iter(dataset)
+  found = [sorted(label for each in pairs for label in each[1].numpy()) for pairs in zip(*zip(one, other))]
+  assert found == [list(range(N))] * 2
+  next(iter(dataset))
+  assert sorted(label for _, labels in dataset for label in labels.numpy()) == list(range(N))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_finished_batches_have_nothing_to_be_done(batched):
+  plain = source(8).batch(4, drop_remainder=True) if batched else source(8)
+  dataset = rtf.finished(plain)
+  dataset = dataset if batched else dataset.batch(4, drop_remainder=True)
+  batch, labels = next(iter(dataset))
+  assert dataset.element_spec[0] == {
+      "unfinished_image": tf.TensorSpec([4, 9, 21], tf.uint8), "draws": tf.TensorSpec([4, 0], tf.int32),
+      "layers": tf.TensorSpec([4, 0, 0], tf.int32)}
+  assert (batch["unfinished_image"].numpy().reshape(4, 9, 7, 3) == images(8)[:4]).all()
+  assert {name: value.shape for name, value in batch.items()} == {
+      name: spec.shape for name, spec in dataset.element_spec[0].items()}
+  assert labels.numpy().tolist() == [0, 1, 2, 3]
+
+
+def test_finished_refuses_other_images():
+  with pytest.raises(TypeError, match="finished takes images of uint8"):
+    rtf.finished(source(4).map(lambda image, label: tf.cast(image, tf.float32)))
+  with pytest.raises(TypeError, match="must be a tf.data.Dataset"):
+    rtf.finished(images(4))
+
+
+@pytest.mark.parametrize("share", cases.some([0, rtf.AUTOTUNE], 1))
+def test_in_a_graph_and_in_a_service_free_copy(share):
+  """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
+  dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8, on_device=share)
+  graph = dataset._as_serialized_graph()  # pylint: disable=protected-access
+  copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)  # pylint: disable=protected-access
+  list(copied)
+  refurbish, stage = rtf.stats(dataset)
+  assert stage.total.batches == 2 and refurbish.total.fresh >= 16
