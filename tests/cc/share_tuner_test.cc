@@ -183,6 +183,16 @@ TEST(ShareTunerTest, IsAsGoodAsTheBestShare) {
   }
 }
 
+TEST(ShareTunerTest, NoiseIsNoChange) {
+  Pipeline pipeline;
+  pipeline.train = 0.2;
+  pipeline.device = 0.6;
+  pipeline.room = 2;
+  pipeline.prefetch = 16;
+  pipeline.noise = 0.2;
+  EXPECT_GE(Compare(pipeline, 100, 400).to_best, 0.95);
+}
+
 TEST(ShareTunerTest, FollowsAChangeOfTheCpu) {
   for (Pipeline pipeline : Pipelines()) {
     pipeline.change_at = 200;
