@@ -1,4 +1,4 @@
-"""A description of the reuse stages of a dataset."""
+"""A description of the stages of a dataset."""
 from __future__ import annotations
 
 from typing import Any
@@ -10,7 +10,7 @@ from refurbish_tf._internal import dataset_graph
 
 
 def describe(dataset: tf.data.Dataset[Any]) -> str:
-  """What every reuse stage of `dataset` does, as a text to print.
+  """What every `refurbish`, `echo` and `fuse` of `dataset` does, as a text to print.
 
   >>> train = tf.data.Dataset.range(600).refurbish(lambda x: 10 * x, r=3, seed=7, name="train").batch(2)
   >>> print(rtf.describe(train))
@@ -30,9 +30,9 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
     dataset: a `tf.data.Dataset`.
 
   Returns:
-    A string of a few lines for each `refurbish` and `echo` stage, upstream first. "no reuse stages" if there is none,
-    or none that can be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an
-    argument of a `tf.function` or through a tf.data service, is hidden.
+    A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that can
+    be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an argument of a
+    `tf.function` or through a tf.data service, is hidden.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

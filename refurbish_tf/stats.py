@@ -1,4 +1,4 @@
-"""Counts of the reuse stages of a dataset."""
+"""Counts of the stages of a dataset."""
 import dataclasses
 from typing import Any, List, Tuple
 
@@ -74,6 +74,16 @@ class FuseStats:
   host_wait: float
   workers_slept: float
 
+  @property
+  def share(self) -> float:
+    """The part of the images whose shared layers were left to the accelerator. 0.0 if there was no image."""
+    images = self.host_images + self.device_images
+    return self.device_images / images if images else 0.0
+
+
+# What follows from the counts, and is shown behind them.
+DERIVED = {EpochStats: (), EchoStats: ("factor",), FuseStats: ("share",)}
+
 
 @dataclasses.dataclass(frozen=True)
 class StageStats:
@@ -94,9 +104,7 @@ class StageStats:
   shares: Tuple[Tuple[int, float], ...] = ()
 
   def __str__(self) -> str:
-    columns = [field.name for field in dataclasses.fields(self.total)]
-    if isinstance(self.total, EchoStats):
-      columns.append("factor")
+    columns = [*(field.name for field in dataclasses.fields(self.total)), *DERIVED[type(self.total)]]
     rows = [["epoch", *map(_heading, columns)]]
     rows += [[str(i), *(_cell(epoch, c) for c in columns)] for i, epoch in enumerate(self.epochs)]
     rows += [["total", *(_cell(self.total, c) for c in columns)]]

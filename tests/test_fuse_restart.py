@@ -1,7 +1,6 @@
 """A restored `fuse` goes on with exactly the rest: no image lost, none twice, the same draws, whatever was begun."""
 import itertools
 import os
-import re
 
 import numpy as np
 import pytest
@@ -177,17 +176,11 @@ def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
   expected = fused(source(N), seed=5)
   dataset = fused(source(N), seed=5)
   iterator = iter(dataset)
-  next(iterator)
-  state = state_of(iterator, "Fuse", {key: {"batch_0_0": tf.int32, "batch_0_1": tf.int32, "batch_0_2": tf.uint8}.get(
-      re.sub("batch_[0-9]*", "batch_0", key), tf.int64) for key in keys(dataset)})
-  assert state.values["num_batches"] >= 1
+  state = state_of(iterator, "Fuse", {})
+  state.values |= {"num_batches": np.int64(1), "batch_0_code": np.int64(0), **made_up({})}
+  set_state(iter(fused(source(N), seed=5)), state)
   state.values |= changes
   with pytest.raises(tf.errors.OpError, match=f"checkpoint of fuse is damaged: .*{message}|{message} for the fuse stage"):
     set_state(iterator, state)
-  # tf.data has cancelled the iterator; the stage goes on with its second epoch.
-  list(expected)
+  # tf.data has cancelled the iterator, the stage is as before.
   assert values(dataset) == values(expected)
-
-
-def keys(dataset):
-  return [f"batch_{i}_{k}" for i in range(9) for k in range(len(tf.nest.flatten(dataset.element_spec)))]

@@ -153,6 +153,30 @@ def test_the_echoing_factor_of_each_epoch():
       (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"])]
 
 
+def test_the_images_that_either_side_finished():
+  layers = [*rtf.augment.rand_augment(1), rtf.augment.normalize()]
+
+  def fused():
+    images = tf.data.Dataset.from_tensor_slices((np.zeros([20, 8, 8, 3], np.uint8), np.zeros(20)))
+    return images.refurbish(lambda *element: element, r=2, seed=1).fuse(layers, 4, on_device=1 / 2)
+
+  dataset, same = fused(), fused()
+  done = [sum(int(sum(batch["draws"][:, 0])) for batch, _ in same) for _ in range(2)]
+  model = rtf.keras.finish_first(layers, keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)]))
+  model.compile("sgd", "mse")
+  logger = rtf.keras.RefurbishLogger(dataset.prefetch(1))
+  history = model.fit(dataset, epochs=2, verbose=0, callbacks=[logger]).history
+  assert history["fuse_batches"] == [5, 5]
+  assert history["fuse_device_images"] == done and 5 < min(done)
+  assert history["fuse_host_images"] == [20 - number for number in done]
+  assert history["fuse_share"] == [number / 20 for number in done]
+  assert all(value >= 0 for name in ("host_wait", "workers_slept") for value in history[f"fuse_{name}"])
+  assert history["refurbish_fresh"] == [20, 10]
+  stage = rtf.stats(dataset)[1]
+  assert stage.total.share == sum(done) / 40 and str(stage).splitlines()[1].endswith("share")
+  assert rtf.FuseStats(0, 0, 0, 0.0, 0.0).share == 0
+
+
 def test_bad_arguments_of_the_logger():
   with pytest.raises(TypeError, match="^dataset .*got list"):
     rtf.keras.RefurbishLogger([1])

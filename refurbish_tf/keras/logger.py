@@ -1,4 +1,4 @@
-"""A callback that logs what the reuse stages do, and how long training waits for its input."""
+"""A callback that logs what the stages do, and how long training waits for its input."""
 from __future__ import annotations
 
 import os
@@ -11,14 +11,15 @@ import tensorflow as tf
 
 from refurbish_tf._internal import native
 from refurbish_tf.keras.step import StepCallback
-from refurbish_tf.stats import EchoStats
+from refurbish_tf.stats import DERIVED
+from refurbish_tf.stats import EpochStats
 from refurbish_tf.stats import stats
 
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 
 
 class RefurbishLogger(StepCallback):
-  """Logs the counts of the reuse stages, and how long training waited for input, to history and TensorBoard.
+  """Logs the counts of the stages, and how long training waited for input, to history and TensorBoard.
 
   >>> import keras
   >>> train = tf.data.Dataset.range(8).refurbish(lambda x: (tf.cast([x], tf.float32), 1.0), r=2, seed=7).batch(2)
@@ -42,14 +43,16 @@ class RefurbishLogger(StepCallback):
     `refurbish_evicted`, `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in
     `rtf.EpochStats`;
   - for each `echo(rtf.AUTOTUNE)` stage: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
-    `rtf.EchoStats`.
+    `rtf.EchoStats`;
+  - for each `fuse` stage: `fuse_batches`, `fuse_host_images` and `fuse_device_images`, which are the images whose shared
+    layers either side did, `fuse_host_wait`, `fuse_workers_slept` and `fuse_share`, as in `rtf.FuseStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
   sum over its devices, and the fraction is the mean.
 
-  The `name` of a stage, if it has one, replaces `refurbish` or `echo`. With `log_dir` all values are also written for
-  TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of `keras.callbacks.TensorBoard(log_dir)`.
-  The callback takes about 0.1 ms a step.
+  The `name` of a stage, if it has one, replaces `refurbish`, `echo` or `fuse`. With `log_dir` all values are also written
+  for TensorBoard, as `refurbish/fresh`, `input_wait/max` and so on, beside those of
+  `keras.callbacks.TensorBoard(log_dir)`. The callback takes about 0.1 ms a step.
 
   Attributes:
     verdict: after `fit`, a sentence on how much a faster input can save; printed unless `verbose` is 0. If there are
@@ -164,11 +167,10 @@ def _verdict(fraction, on_processors):
 
 def _difference(before, after):
   values = {name: value - getattr(before, name) for name, value in vars(after).items()}
-  if isinstance(after, EchoStats):
-    values["factor"] = EchoStats(**values).factor
-  else:
+  if isinstance(after, EpochStats):
     values["bytes"] = after.bytes  # Not a sum.
-  return values
+  counts = type(after)(**values)
+  return {**values, **{name: getattr(counts, name) for name in DERIVED[type(after)]}}
 
 
 def _unused(name, names):
