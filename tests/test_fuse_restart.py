@@ -10,6 +10,7 @@ import refurbish_tf as rtf
 from support import cases
 from support.checkpoints import restore, save
 from support.fusing import finished_by_host, layers, source
+from test_damaged_checkpoint import set_state, state_of
 
 N = 22
 BATCH = 4
@@ -138,3 +139,48 @@ def test_a_loader_goes_on_without_elements_in_its_state():
   resumed = rtf.jax_loader(again())
   resumed.load_state_dict(state)
   assert first + [np.asarray(labels).tolist() for _, labels in resumed] == expected
+
+
+DAMAGE = [
+    ({"num_batches": np.int64(-1)}, "num_batches is -1"),
+    ({"num_batches": np.array([1, 2])}, r"num_batches is int64\[2\]"),
+    ({"num_batches": np.int64(99)}, "no batch_[0-9]*_code"),
+    ({"num_errors": np.int64(2**40)}, "num_errors is 1099511627776"),
+    ({"epoch": np.int64(7)}, "epoch is 7"),
+    ({"next_epoch": np.int64(-1)}, "next_epoch is -1"),
+    ({"position": np.int64(2**40)}, "position is 1099511627776"),
+    ({"position": np.float32(1)}, r"position is float\[\]"),
+]
+
+
+def made_up(values):
+  """The components of a batch, with `values` in place of some."""
+  whole = {
+      "unfinished_image": np.zeros([BATCH, 9, 21], np.uint8), "draws": np.zeros([BATCH, 6], np.int32),
+      "layers": np.zeros([BATCH, 0, fused(source(N)).element_spec[0]["layers"].shape[2]], np.int32),
+      "label": np.zeros([BATCH], np.int64), **values}
+  return dict(zip(["batch_0_0", "batch_0_1", "batch_0_2", "batch_0_3"], [
+      whole["draws"], whole["layers"], whole["unfinished_image"], whole["label"]]))
+
+
+@pytest.mark.parametrize("changes, message", [
+    *DAMAGE,
+    (made_up({"draws": np.full([BATCH, 6], 2, np.int32)}), "impossible draws"),
+    (made_up({"draws": np.full([BATCH, 6], 99, np.int32)}), "impossible draws"),
+    (made_up({"draws": np.zeros([BATCH, 5], np.int32)}), r"batch_0_0 is int32\[4,5\]"),
+    (made_up({"label": np.zeros([BATCH - 1], np.int64)}), "components of 3 rows"),
+    (made_up({"label": np.int64(1)}), r"batch_0_3 is int64\[\]"),
+    (made_up({"unfinished_image": np.zeros([99, 9, 21], np.uint8)}), "components of 99 rows"),
+])
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(changes, message):
+  expected = fused(source(N), seed=5)
+  dataset = fused(source(N), seed=5)
+  iterator = iter(dataset)
+  state = state_of(iterator, "Fuse", {})
+  state.values |= {"num_batches": np.int64(1), "batch_0_code": np.int64(0), **made_up({})}
+  set_state(iter(fused(source(N), seed=5)), state)
+  state.values |= changes
+  with pytest.raises(tf.errors.OpError, match=f"checkpoint of fuse is damaged: .*{message}|{message} for the fuse stage"):
+    set_state(iterator, state)
+  # tf.data has cancelled the iterator, the stage is as before.
+  assert values(dataset) == values(expected)

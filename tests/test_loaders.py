@@ -14,7 +14,6 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.loaders import hand_over
-from refurbish_tf.loaders import jax_loader
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
 from support.loaders import DTYPES, FRAMEWORKS, as_numpy, loader_of, numpy_loader
@@ -35,7 +34,7 @@ def structured(dtypes):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_batches_are_the_pipelines(framework):
-  assert set(torch_loader._DTYPES) == set(jax_loader._DTYPES) == set(DTYPES)
+  assert set(hand_over.DTYPES) == set(DTYPES)
   loader, bare = loader_of(framework, structured(DTYPES)), structured(DTYPES)
   assert len(loader) == 3
   for _ in range(3):
@@ -295,7 +294,7 @@ def test_a_batch_is_sent_to_the_device_ahead():
   log = []
 
   class Mover:
-    dtypes, num_ahead, exclusive = DTYPES, 1, False
+    num_ahead, exclusive = 1, False
 
     def begin(self, tensors):
       log.append(f"begin {int(tensors[0])}")
@@ -313,7 +312,7 @@ def test_a_batch_is_sent_to_the_device_ahead():
 def test_an_error_on_the_way_takes_the_place_of_its_batch():
 
   class Mover:
-    dtypes, num_ahead, exclusive = DTYPES, 1, False
+    num_ahead, exclusive = 1, False
 
     def begin(self, tensors):
       return [tf.constant(1 // (int(tensors[0]) - 1))]  # Of batch 1 it fails.

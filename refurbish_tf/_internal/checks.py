@@ -18,6 +18,19 @@ def build_errors():
     raise ValueError(message_of(error)) from None
 
 
+@contextlib.contextmanager
+def save_errors(function):
+  """Says in errors of a checkpoint that is written what can be done. `function` is what writes it."""
+  try:
+    yield
+  except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
+    raise type(error)(
+        error.node_def, error.op,
+        f"{function} cannot save the pipeline: {message_of(error)} Draw random numbers with a seed "
+        "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run draws "
+        "other numbers: options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+
+
 def message_of(error):
   """The message of an error of an op, without the op's name, which TensorFlow puts before and after it."""
   message = re.sub(r"^\{\{.*?\}\}\s*", "", error.message)

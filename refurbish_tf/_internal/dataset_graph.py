@@ -44,6 +44,11 @@ def upstream_first(dataset):
   return found
 
 
+def refurbish_stages(datasets):
+  """The refurbish stages among `datasets`. Their names differ between processes, their order does not."""
+  return [each for each in datasets if hasattr(each, "saved_state")]
+
+
 def stage_title(kind, name):
   """The title of a stage in a description: its kind, and the name that the user gave it, if any."""
   return kind if name is None else f'{kind} "{name}"'

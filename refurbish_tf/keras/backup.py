@@ -13,6 +13,8 @@ import warnings
 import keras
 import tensorflow as tf
 
+from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
 from refurbish_tf.stats import datasets
 
 _FORMAT = 1  # Of a backup. Raise it for a change that an older package cannot read.
@@ -62,13 +64,8 @@ class Backup:
     shutil.rmtree(self._new, ignore_errors=True)
     self._new.mkdir(parents=True)
     try:
-      tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
-    except tf.errors.FailedPreconditionError as error:
-      raise tf.errors.FailedPreconditionError(
-          error.node_def, error.op,
-          f"RestoreDataset cannot save the pipeline: {error.message} Draw random numbers with a seed "
-          "(tf.random.stateless_*), or accept that a resumed run draws others: "
-          "options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+      with checks.save_errors("RestoreDataset"):
+        tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
     finally:
       shutil.rmtree(self._new, ignore_errors=True)
 
@@ -79,7 +76,7 @@ class Backup:
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
     # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
     # put.
-    stages = [stage.saved_state() for stage in _stages(iterator)]
+    stages = [stage.saved_state() for stage in dataset_graph.refurbish_stages(pipeline(iterator))]
     tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
         str(self._new / "variables"))
     (self._new / "state.json").write_text(json.dumps({
@@ -114,7 +111,7 @@ class Backup:
       self._refuse_damaged(error)
     # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
     # checkpoint overrides them: with symbolic checkpoints a stage was further than training.
-    self._restore_stages(_stages(iterator), state)
+    self._restore_stages(dataset_graph.refurbish_stages(pipeline(iterator)), state)
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     for name in ("weights", "random states", "optimizer"):
       for variable in variables[name]:
@@ -157,11 +154,6 @@ def pipeline(iterator):
   """The datasets that `iterator` reads from, upstream first; an empty list if they are unknown."""
   dataset = getattr(iterator, "_dataset", None)
   return datasets("RestoreDataset", dataset) if isinstance(dataset, tf.data.Dataset) else []
-
-
-def _stages(iterator):
-  """The refurbish stages. Their names differ between processes, their order does not."""
-  return [dataset for dataset in pipeline(iterator) if hasattr(dataset, "saved_state")]
 
 
 def _build(model, element_spec):

@@ -5,13 +5,16 @@ from typing import Any, Sequence
 
 import keras
 from keras import ops
+import tensorflow as tf
 
 from refurbish_tf.augment import on_device
 from refurbish_tf.augment.on_device import DeviceLayers
 from . import finish_pixels
 
 IMAGE, DRAWS, LAYERS = "unfinished_image", "draws", "layers"
-_DTYPES = {IMAGE: "uint8", DRAWS: "int32", LAYERS: "int32"}
+# `layers` of a finished batch may be uint8: by its dtype `tf.function` keeps its trace apart. Where shapes alone differ, it
+# traces anew with sizes that are unknown.
+_DTYPES = {IMAGE: ("uint8",), DRAWS: ("int32",), LAYERS: ("int32", "uint8")}
 _ENTRIES = f"'{IMAGE}', '{DRAWS}' and '{LAYERS}'"
 
 
@@ -23,7 +26,7 @@ class Finish(keras.layers.Layer):
   >>> finish = rtf.keras.Finish([rtf.augment.random_flip(), rtf.augment.normalize(0.5, 0.5)])
   >>> finished = {
   ...     "unfinished_image": np.full([1, 1, 6], 255, np.uint8), "draws": np.zeros([1, 0], np.int32),
-  ...     "layers": np.zeros([1, 0, 0], np.int32)}
+  ...     "layers": np.zeros([1, 0, 0], np.uint8)}
   >>> np.array(finish(finished)).tolist()
   [[[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]]]
 
@@ -40,7 +43,8 @@ class Finish(keras.layers.Layer):
     which cannot finish them, do not take them by mistake, as they need another rank.
   - `"draws"`: int32 `[batch, 1 + number]`. Column 0 is 1 for the images to which the layers up to the last policy are
     still to be done, and those behind it have what the layers draw. `[batch, 0]` if there is nothing random to be done.
-  - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for.
+  - `"layers"`: int32 `[batch, 0, number]`, without contents: its shape says which layers the batch was made for. uint8 or
+    int32 `[batch, 0, 0]` if there is nothing random to be done.
 
   Args:
     layers: the list of layers of `rtf.augment` that `Dataset.fuse` was given.
@@ -68,7 +72,7 @@ class Finish(keras.layers.Layer):
     images = ops.reshape(inputs[IMAGE], (-1, height, width, 3))
     if is_finished:
       return finish_pixels.without_draws(self._device_layers, images)
-    return finish_pixels.finish(self._device_layers, images, inputs[DRAWS])
+    return finish_pixels.finish(self._device_layers, images, ops.cast(inputs[DRAWS], "int32"))
 
   def compute_output_spec(self, inputs):
     height, width, _ = self._checked(inputs)
@@ -88,11 +92,12 @@ class Finish(keras.layers.Layer):
       raise TypeError(
           f"Finish must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.fuse or "
           "of rtf.finished; the model that was given to finish_first takes plain images.")
-    for name, dtype in _DTYPES.items():
-      if keras.backend.standardize_dtype(inputs[name].dtype) != dtype:
+    for name, allowed in _DTYPES.items():
+      dtype = keras.backend.standardize_dtype(inputs[name].dtype)
+      if dtype not in allowed and not _builds_under_a_strategy():
         raise TypeError(
-            f"{name} of Finish must be {dtype}, got {keras.backend.standardize_dtype(inputs[name].dtype)}. Give it "
-            "batches of Dataset.fuse or of rtf.finished as they are; normalize among the layers is what makes floats.")
+            f"{name} of Finish must be {' or '.join(allowed)}, got {dtype}. Give it batches of Dataset.fuse or of "
+            "rtf.finished as they are; normalize among the layers is what makes floats.")
     shapes = {name: _static_shape(inputs[name]) for name in _DTYPES}
     fingerprint = self._checked_sizes(LAYERS, shapes, "[batch, 0, number]")[1]
     number, = self._checked_sizes(DRAWS, shapes, "[batch, number]")
@@ -118,7 +123,9 @@ class Finish(keras.layers.Layer):
     if shape is None or len(shape) != allowed.count(",") + 1 or None in shape[1:]:
       raise ValueError(
           f"{name} of Finish must be {allowed}, all but the batch known when the model is traced, got "
-          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.fuse as they are.")
+          f"{'an unknown shape' if shape is None else f'shape {shape}'}. Give it the batches of Dataset.fuse as they are. A "
+          "model that has had batches for other layers or of other images is traced for all of them: compile it again, "
+          "or make another one.")
     return shape[1:]
 
 
@@ -132,7 +139,7 @@ def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   >>> trained.compile("sgd", "mse")
   >>> finished = {
   ...     "unfinished_image": np.zeros([4, 2, 6], np.uint8), "draws": np.zeros([4, 0], np.int32),
-  ...     "layers": np.zeros([4, 0, 0], np.int32)}
+  ...     "layers": np.zeros([4, 0, 0], np.uint8)}
   >>> _ = trained.fit(finished, np.zeros(4), verbose=0)
   >>> trained.weights[0] is model.weights[0]
   True
@@ -174,18 +181,12 @@ class FinishFirst(keras.Model):
     self.model = model
 
   def build(self, input_shape):
-    # So that a model without a known input is loaded with its weights. What is no batch of `fuse` is for `call` to tell.
-    if not self.model.built and isinstance(input_shape, dict) and len(input_shape.get(IMAGE, ())) == 3:
-      batch, height, row = input_shape[IMAGE]
-      self.model.build(self._given(input_shape, (batch, height, row // 3, 3)))
+    pass  # `model` is built when it is called, or loaded.
 
   def call(self, inputs, training=None):
-    return self.model(self._given(inputs, self.finish(inputs)), training=training)
-
-  def _given(self, inputs, image):
-    """What the inner model is called on; or its shape."""
+    image = self.finish(inputs)
     others = {name: value for name, value in inputs.items() if name not in _DTYPES}
-    return {"image": image, **others} if others else image
+    return self.model({"image": image, **others} if others else image, training=training)
 
   def get_config(self):
     return {
@@ -198,6 +199,14 @@ class FinishFirst(keras.Model):
         name: keras.saving.deserialize_keras_object(config[name], custom_objects=custom_objects)
         for name in ("finish", "model")}
     return cls(**{**config, **made})
+
+
+def _builds_under_a_strategy():
+  """Whether Keras is building the model for a `tf.distribute` strategy, from the mean of what the replicas will get.
+
+  That is of floats. The replicas' own steps check what they really get.
+  """
+  return keras.backend.backend() == "tensorflow" and not tf.executing_eagerly() and tf.distribute.in_cross_replica_context()
 
 
 def _static_shape(array):

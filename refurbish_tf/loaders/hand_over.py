@@ -4,10 +4,13 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import none_tensor
 from tensorflow.python.util import nest
 
-from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import mistakes
 from refurbish_tf._internal import native
 
+# That both PyTorch and JAX can take.
+DTYPES = (
+    tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
+    tf.float32, tf.float64, tf.complex64, tf.complex128)
 # In place of `prefetch(AUTOTUNE)`: one batch to hand out, and one that is being made.
 _AUTOTUNED_BUFFER = 2
 # Datasets that hold no elements: to save them takes some microseconds, and waits for nothing. Below a refurbish stage
@@ -32,13 +35,12 @@ class HandOverDataset(dataset_ops.UnaryUnchangedStructureDataset):
     super().__init__(input_dataset, variant)
 
 
-def pipeline(function, dataset, allowed, num_ahead, exclusive):
+def pipeline(function, dataset, num_ahead, exclusive):
   """`dataset` with its end.
 
   Args:
     function: the name of the loader, for messages.
     dataset: what the user has given.
-    allowed: the dtypes that the other framework can take.
     num_ahead: how many elements are on their way to a device, and not handed out.
     exclusive: whether the user may write into the elements.
 
@@ -51,7 +53,7 @@ def pipeline(function, dataset, allowed, num_ahead, exclusive):
     raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")
   if not tf.executing_eagerly():
     raise RuntimeError(f"{function} cannot be part of a tf.function, as it leaves TensorFlow: call it outside.")
-  _check_elements(function, dataset.element_spec, allowed)
+  _check_elements(function, dataset.element_spec)
   if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError(
         f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
@@ -67,11 +69,6 @@ def pipeline(function, dataset, allowed, num_ahead, exclusive):
   return HandOverDataset(dataset, buffer_size, num_ahead, exclusive).with_options(options)
 
 
-def stages(dataset):
-  """The refurbish stages of `dataset`. Their names differ between processes, their order does not."""
-  return [each for each in dataset_graph.upstream_first(dataset) if hasattr(each, "saved_state")]
-
-
 def tell_of_gpu(function):
   """Warns, once in a process, if TensorFlow sees a GPU, which it would fill when it first uses it."""
   global _told_of_gpu  # pylint: disable=global-statement
@@ -82,7 +79,7 @@ def tell_of_gpu(function):
         'tf.config.set_visible_devices([], "GPU") at the beginning of the program, before anything else of TensorFlow.')
 
 
-def _check_elements(function, element_spec, allowed):
+def _check_elements(function, element_spec):
   for path, spec in nest.flatten_with_joined_string_paths(element_spec):
     if isinstance(spec, none_tensor.NoneTensorSpec):
       continue
@@ -91,11 +88,11 @@ def _check_elements(function, element_spec, allowed):
       raise TypeError(
           f"{function} hands over dense tensors, but {name} is a {type(spec).__name__.removesuffix('Spec')}. Make it "
           "dense with .map, as by to_tensor() or tf.sparse.to_dense, or leave it out.")
-    if spec.dtype not in allowed:
+    if spec.dtype not in DTYPES:
       way_out = "Decode it, or leave it out, with .map" if spec.dtype == tf.string else "Cast it, or leave it out, with .map"
       raise TypeError(
           f"{function} cannot hand over {name} of dtype {spec.dtype.name}. {way_out}. Allowed are "
-          f"{', '.join(dtype.name for dtype in allowed)}.")
+          f"{', '.join(dtype.name for dtype in DTYPES)}.")
 
 
 def _without_prefetch(dataset):

@@ -12,10 +12,6 @@ from refurbish_tf.loaders import loader
 if TYPE_CHECKING:
   import jax  # pylint: disable=import-outside-toplevel
 
-_DTYPES = (
-    tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
-    tf.float32, tf.float64, tf.complex64, tf.complex128)
-
 
 def jax_loader(
     dataset: tf.data.Dataset[Any], device_or_sharding: "jax.Device | jax.sharding.Sharding | None" = None) -> loader.Loader:
@@ -83,7 +79,6 @@ class _Mover:
 
   JAX never writes into memory that it was given: on the CPU an array is the pipeline's memory, and may be anybody's, too.
   """
-  dtypes = _DTYPES
   exclusive = False
 
   def __init__(self, jax, target):

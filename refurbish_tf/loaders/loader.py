@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.framework import none_tensor
 
 from refurbish_tf._internal import checks
+from refurbish_tf._internal import dataset_graph
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
 
@@ -28,13 +29,13 @@ class Loader:
       function: the name of the function that makes it, for messages.
       dataset: a `tf.data.Dataset`.
       mover: moves tensors. `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of
-        them, `state(array)` a uint8 array as the framework has it. `dtypes`, `num_ahead` and `exclusive` are those of
+        them, `state(array)` a uint8 array as the framework has it. `num_ahead` and `exclusive` are those of
         `hand_over.pipeline`.
     """
     self._function = function
     self._mover = mover
-    self._pipeline = hand_over.pipeline(function, dataset, mover.dtypes, mover.num_ahead, mover.exclusive)
-    self._stages = hand_over.stages(dataset)
+    self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
+    self._stages = dataset_graph.refurbish_stages(dataset_graph.upstream_first(dataset))
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}  # pylint: disable=protected-access
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
@@ -71,15 +72,8 @@ class Loader:
     iterator = self._restored
     if iterator is None and self._epoch is not None:
       iterator = self._epoch.position()
-    try:
+    with checks.save_errors(self._function):
       state = states.of(self._stages, iterator, self._described, self._number())
-    except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
-      raise type(error)(
-          error.node_def, error.op,
-          f"{self._function} cannot save the pipeline: {checks.message_of(error)} Draw random numbers with a seed "
-          "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run "
-          "draws other numbers: options.experimental_external_state_policy = "
-          "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
     return {"state": self._mover.state(state)}
 
   def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

@@ -15,10 +15,6 @@ from refurbish_tf.loaders import loader
 if TYPE_CHECKING:
   import torch  # pylint: disable=import-outside-toplevel
 
-_DTYPES = (
-    tf.bool, tf.uint8, tf.uint16, tf.uint32, tf.uint64, tf.int8, tf.int16, tf.int32, tf.int64, tf.float16, tf.bfloat16,
-    tf.float32, tf.float64, tf.complex64, tf.complex128)
-
 
 def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | int | None" = None) -> loader.Loader:
   """The batches of a `tf.data` pipeline as PyTorch tensors, in place of a `torch.utils.data.DataLoader`.
@@ -101,7 +97,6 @@ def _tell_of_triton():
 
 class _ToCpu:
   """Hands over the memory itself."""
-  dtypes = _DTYPES
   num_ahead = 0
   exclusive = True
 

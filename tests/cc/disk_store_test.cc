@@ -165,6 +165,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
         if (generation > 0 && index % 2 != generation % 2) continue;
         Put(*store, index, generation, Content(index, generation, size));
         if (generation > 0 && i % 100 == 0) {
+          store->Flush();  // Else how far the writing thread is behind counts, too.
           const DiskStore::Counts counts = store->Stats();
           most = std::max(most, 1.0 * counts.disk_bytes / counts.store.bytes);
         }
@@ -173,7 +174,7 @@ TEST_F(DiskStoreTest, SpaceAndWriteAmplificationAreBounded) {
     store->Flush();
     const DiskStore::Counts counts = store->Stats();
     EXPECT_EQ(counts.store.entries, static_cast<int64_t>(order.size()));
-    EXPECT_LT(most, 2) << size;
+    EXPECT_LT(most, 1.8) << size;
     const double amplification = 1.0 * (counts.bytes_put + counts.bytes_moved) / counts.bytes_put;
     EXPECT_LT(amplification, 2) << size;
     // The space of large records is given back one by one.

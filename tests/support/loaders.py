@@ -19,7 +19,6 @@ FRAMEWORKS = ["numpy", *(
 
 class NumpyMover:
   """Copies, so that a batch that was read ahead can be told from one that was handed out."""
-  dtypes = DTYPES
 
   def __init__(self, num_ahead=0):
     self.num_ahead = num_ahead

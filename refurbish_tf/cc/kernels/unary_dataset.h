@@ -26,6 +26,8 @@ class UnaryDataset : public DatasetBase {
   }
   ~UnaryDataset() override { input_->Unref(); }
 
+  const DatasetBase* input() const { return input_; }
+
   const DataTypeVector& output_dtypes() const override {
     return input_->output_dtypes();
   }

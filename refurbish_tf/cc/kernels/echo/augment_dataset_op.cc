@@ -5,7 +5,6 @@
 // holds the results that are ready. A symbolic checkpoint is the input's, from
 // when the element handed out last had been read; the results come in order
 // then.
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
+#include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
@@ -48,37 +48,19 @@ struct ElementPiece : OrderedWorkers::Piece {
 };
 
 // Reads an element of the input, then calls the function.
-class ElementWork : public OrderedWorkers::Work {
+class ElementWork : public InputWork<ElementPiece> {
  public:
-  // `ctx` is the input's. All arguments must outlive this object.
   ElementWork(IteratorBase* input, IteratorContext* ctx,
-              InstantiatedInlineFunction* function, FunctionContexts* contexts)
-      : input_(*input),
-        ctx_(*ctx),
-        function_(*function),
-        contexts_(*contexts) {}
-
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
-    if (input_ended_) return OrderedWorkers::Claimed::kEnd;
-    *piece = std::make_unique<ElementPiece>();
-    return OrderedWorkers::Claimed::kFetch;
-  }
+              std::unique_ptr<InstantiatedInlineFunction> function,
+              int max_calls)
+      : InputWork(input, ctx),
+        function_(std::move(function)),
+        contexts_(ctx, ctx->cancellation_manager(), max_calls) {}
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
-    bool end = input_ended_;
-    if (!end) {
-      element.result.status =
-          input_.GetNext(&ctx_, &element.result.element, &end);
-    }
-    if (end && element.result.status.ok()) {
-      input_ended_ = true;
-      return OrderedWorkers::Outcome::kDropped;
-    }
-    // After the merge the context's own checkpoint can take the next element.
-    element.checkpoint.emplace(ctx_.id_registry());
-    element.checkpoint->Merge(ctx_.checkpoint());
+    if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
+    element.checkpoint.emplace(TakeChanges());
     return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
                                       : OrderedWorkers::Outcome::kDone;
   }
@@ -87,7 +69,7 @@ class ElementWork : public OrderedWorkers::Work {
     Result& result = static_cast<ElementPiece&>(*piece).result;
     std::vector<Tensor> arguments = std::move(result.element);
     result.status = Printable(
-        function_.Run(&contexts_, std::move(arguments), &result.element));
+        function_->Run(&contexts_, std::move(arguments), &result.element));
     if (result.status.ok()) OwnBuffers(&result.element);
     return OrderedWorkers::Outcome::kDone;
   }
@@ -97,11 +79,8 @@ class ElementWork : public OrderedWorkers::Work {
   }
 
  private:
-  IteratorBase& input_;
-  IteratorContext& ctx_;
-  InstantiatedInlineFunction& function_;
-  FunctionContexts& contexts_;
-  std::atomic<bool> input_ended_{false};
+  const std::unique_ptr<InstantiatedInlineFunction> function_;
+  FunctionContexts contexts_;
 };
 
 class AugmentDatasetOp : public UnaryDatasetOpKernel {
@@ -203,29 +182,15 @@ class AugmentDatasetOp::Dataset : public UnaryDataset {
       ABSL_GUARDED_BY(mu_);
 };
 
-// Lock order: `mu_` before the workers' locks.
-class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+class AugmentDatasetOp::Dataset::Iterator
+    : public InputIterator<Dataset, ElementWork> {
  public:
-  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
-
-  // The input is destroyed first: it has registered callbacks with the
-  // cancellation manager of `workers_`.
-  ~Iterator() override {
-    workers_.Cancel();
-    workers_.Stop();
-    input_.reset();
-  }
-
-  bool SymbolicCheckpointCompatible() const override { return true; }
+  explicit Iterator(const Params& params) : InputIterator(params) {}
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
+    TF_RETURN_IF_ERROR(InputIterator::Initialize(ctx));
     absl::MutexLock lock(&mu_);
-    TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
-    IteratorContext input_ctx = InputContext(ctx);
-    TF_RETURN_IF_ERROR(
-        dataset()->input_->MakeIterator(&input_ctx, this, prefix(), &input_));
-    ctx->MergeCheckpoint(input_ctx.checkpoint());
     return dataset()->function_->Instantiate(ctx, &function_);
   }
 
@@ -241,36 +206,20 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       *out_tensors = std::move(result.element);
       return result.status;
     }
-    if (workers_.get() == nullptr) Run(ctx);
-    std::unique_ptr<OrderedWorkers::Piece> piece;
+    if (!IsRunning()) Run(ctx);
+    std::unique_ptr<ElementPiece> piece;
     int64_t waited_nanos;
-    RecordStop(ctx);
-    const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&piece, &waited_nanos);
-    RecordStart(ctx);
-    switch (next) {
-      case OrderedWorkers::Next::kCancelled:
-      case OrderedWorkers::Next::kStuck:
-        return OrderedWorkers::ErrorOf(next);
-      case OrderedWorkers::Next::kEnd:
-        ctx->MergeCheckpoint(input_ctx_->checkpoint());
-        *end_of_sequence = true;
-        return absl::OkStatus();
-      case OrderedWorkers::Next::kPiece:
-        break;
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &piece, &waited_nanos));
+    if (piece == nullptr) {
+      *end_of_sequence = true;
+      return absl::OkStatus();
     }
-    auto& element = static_cast<ElementPiece&>(*piece);
-    ctx->MergeCheckpoint(&*element.checkpoint);
-    *out_tensors = std::move(element.result.element);
-    return element.result.status;
+    ctx->MergeCheckpoint(&*piece->checkpoint);
+    *out_tensors = std::move(piece->result.element);
+    return piece->result.status;
   }
 
  protected:
-  std::shared_ptr<model::Node> CreateNode(
-      IteratorContext*, model::Node::Args args) const override {
-    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
-  }
-
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -278,13 +227,8 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     // again.
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
-    std::vector<const OrderedWorkers::Piece*> ready;
-    if (workers_.get() != nullptr && !workers_.get()->Settle(&ready)) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
-    absl::Status status = SaveSettled(ctx, writer, ready);
-    if (workers_.get() != nullptr) workers_.get()->Resume();
-    return status;
+    return WhileSettled(
+        [&](const auto& ready) { return SaveSettled(ctx, writer, ready); });
   }
 
   absl::Status RestoreInternal(IteratorContext* ctx,
@@ -308,21 +252,13 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  private:
-  IteratorContext InputContext(IteratorContext* ctx) {
-    IteratorContext::Params params(ctx);
-    params.cancellation_manager = workers_.cancellation_manager();
-    return IteratorContext(std::move(params));
-  }
-
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    input_ctx_.emplace(InputContext(ctx));
     OrderedWorkers::Options options = WorkerOptions(
         ctx, kAutotuneCalls, "default", {dataset()->function_.get()});
-    contexts_.emplace(ctx, workers_.cancellation_manager(), options.max_calls);
-    work_.emplace(input_.get(), &*input_ctx_, function_.get(), &*contexts_);
     // A symbolic checkpoint says only up to which element the input was read.
     if (ctx->symbolic_checkpoint()) options.in_order = true;
-    workers_.Start(options, &*work_, &contexts_->usual, nullptr);
+    MakeWork(ctx, std::move(function_), options.max_calls);
+    Start(options);
   }
 
   // Only while the workers are settled.
@@ -343,19 +279,10 @@ class AugmentDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     return writer->WriteScalar(prefix(), kNumReady, num_ready);
   }
 
-  absl::Mutex mu_;
-  // Not guarded by `mu_`: the workers read it, too, one at a time and never
-  // while they are settled.
-  std::unique_ptr<IteratorBase> input_;
+  // Null once the workers have it.
   std::unique_ptr<InstantiatedInlineFunction> function_ ABSL_GUARDED_BY(mu_);
   // Results from a checkpoint, which are handed out first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
-  // Set when the first element is requested.
-  std::optional<IteratorContext> input_ctx_;
-  std::optional<FunctionContexts> contexts_ ABSL_GUARDED_BY(mu_);
-  std::optional<ElementWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of the above. Started and stopped with `mu_` held.
-  IteratorWorkers workers_;
 };
 
 std::unique_ptr<IteratorBase> AugmentDatasetOp::Dataset::MakeIteratorInternal(

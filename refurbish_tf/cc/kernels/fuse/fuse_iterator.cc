@@ -30,39 +30,15 @@ int64_t NanosSinceBoot() {
 
 }  // namespace
 
-// The input is destroyed first: it has registered callbacks with the
-// cancellation manager of `workers_`.
-FuseIterator::~FuseIterator() {
-  workers_.Cancel();
-  workers_.Stop();
-  input_.reset();
-}
-
-absl::Status FuseIterator::Initialize(IteratorContext* ctx) {
-  absl::MutexLock lock(&mu_);
-  TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
-  IteratorContext input_ctx = InputContext(ctx);
-  TF_RETURN_IF_ERROR(
-      dataset()->input_->MakeIterator(&input_ctx, this, prefix(), &input_));
-  ctx->MergeCheckpoint(input_ctx.checkpoint());
-  return absl::OkStatus();
-}
-
-IteratorContext FuseIterator::InputContext(IteratorContext* ctx) {
-  IteratorContext::Params params(ctx);
-  params.cancellation_manager = workers_.cancellation_manager();
-  return IteratorContext(std::move(params));
-}
-
 void FuseIterator::Run(IteratorContext* ctx) {
-  input_ctx_.emplace(InputContext(ctx));
   const FuseWork::Told told = ctx->symbolic_checkpoint()
                                   ? FuseWork::Told::kSymbolic
                               : options().seeded ? FuseWork::Told::kSnapshots
                                                  : FuseWork::Told::kLater;
-  work_.emplace(options(), &stage(), *iteration_, input_.get(), &*input_ctx_,
-                told);
-  if (told == FuseWork::Told::kSnapshots) saved_ = work_->Snapshot();
+  MakeWork(ctx, options(), &stage(), *iteration_, told);
+  if (told == FuseWork::Told::kSnapshots) {
+    saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());
+  }
   work_->GoOn(filling_, position_);
   num_taken_ = num_handed_out_ = 0;
   OrderedWorkers::Options workers =
@@ -71,7 +47,8 @@ void FuseIterator::Run(IteratorContext* ctx) {
   // share wait.
   workers.max_pieces = 2 * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
-  workers_.Start(workers, &*work_, &*input_ctx_, nullptr);
+  num_workers_ = workers.max_calls;
+  Start(workers);
 }
 
 absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
@@ -92,18 +69,16 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
     HandOut(ctx, batch.get(), handed, out_tensors);
     return absl::OkStatus();
   }
-  if (workers_.get() == nullptr) Run(ctx);
+  if (!IsRunning()) Run(ctx);
   work_->Consumer();
   handed.room_was_full =
       work_->num_done() - num_taken_ >= work_->pieces_per_batch();
   std::shared_ptr<FuseBatch> batch;
-  RecordStop(ctx);
-  absl::Status status = Gather(&handed.waited_nanos, &batch, end_of_sequence);
-  RecordStart(ctx);
+  absl::Status status =
+      Gather(ctx, &handed.waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += handed.waited_nanos;
   iteration_->counters->workers_slept_nanos += work_->TakeSleptNanos();
   if (*end_of_sequence) {
-    ctx->MergeCheckpoint(input_ctx_->checkpoint());
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
     position_ = work_->position();
   }
@@ -115,40 +90,32 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   return status;
 }
 
-absl::Status FuseIterator::Gather(int64_t* waited_nanos,
+absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
                                   std::shared_ptr<FuseBatch>* batch,
                                   bool* end) {
   while (true) {
+    std::unique_ptr<FusePiece> rows;
     int64_t waited = 0;
-    const OrderedWorkers::Next next = workers_.get()->GetNext(&piece_, &waited);
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &rows, &waited));
     *waited_nanos += waited;
-    if (next == OrderedWorkers::Next::kEnd) {
-      *end = true;
-      std::shared_ptr<FuseBatch> rest = std::move(filling_);
-      if (rest == nullptr || options().drop_remainder) return absl::OkStatus();
-      absl::Status status = std::exchange(lost_, absl::OkStatus());
-      if (status.ok()) {
-        FinishShortBatch(options(), rest.get());
-        *batch = std::move(rest);
-      }
-      return status;
-    }
-    if (next != OrderedWorkers::Next::kPiece) {
-      return OrderedWorkers::ErrorOf(next);
-    }
-    auto& rows = static_cast<FusePiece&>(*piece_);
-    if (rows.begin < rows.end) {
+    *end = rows == nullptr;
+    if (rows != nullptr && rows->begin < rows->end) {
       ++num_taken_;
-      filling_ = std::move(rows.batch);
-      lost_.Update(rows.status);
+      filling_ = std::move(rows->batch);
+      lost_.Update(rows->status);
     }
-    if (rows.last) {
-      std::shared_ptr<FuseBatch> whole = std::move(filling_);
+    if (*end || rows->last) {
+      std::shared_ptr<FuseBatch> made = std::move(filling_);
       absl::Status status = std::exchange(lost_, absl::OkStatus());
-      if (status.ok()) *batch = std::move(whole);
+      if (!status.ok() || made == nullptr) return status;
+      if (*end) {
+        if (options().drop_remainder) return status;
+        FinishShortBatch(options(), made.get());
+      }
+      *batch = std::move(made);
       return status;
     }
-    if (!rows.next_status.ok()) return rows.next_status;
+    if (!rows->next_status.ok()) return rows->next_status;
   }
 }
 
@@ -160,6 +127,8 @@ void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
   handed.now_nanos = NanosSinceBoot();
+  handed.work_nanos =
+      batch->fetch_nanos + batch->run_nanos / std::max(1, num_workers_);
   stage().Record(batch->eighths, handed);
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {
@@ -184,7 +153,11 @@ absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
   int64_t position = position_;
   if (!ctx->symbolic_checkpoint()) {
     if (!options().seeded) {
-      TF_RETURN_IF_ERROR(SaveBatches(ctx, writer, &position));
+      TF_RETURN_IF_ERROR(WhileSettled([&](const auto& ready) {
+        mu_.AssertHeld();
+        if (IsRunning()) position = work_->position();
+        return SaveSettled(ctx, writer, ready);
+      }));
     } else if (saved_ != nullptr) {
       TF_RETURN_IF_ERROR(saved_->GetStatus());
       TF_RETURN_IF_ERROR(saved_->Save(writer));
@@ -202,21 +175,6 @@ absl::Status FuseIterator::SaveInternal(SerializationContext* ctx,
     TF_RETURN_IF_ERROR(writer->WriteScalar(prefix(), key, value));
   }
   return absl::OkStatus();
-}
-
-absl::Status FuseIterator::SaveBatches(SerializationContext* ctx,
-                                       IteratorStateWriter* writer,
-                                       int64_t* position) {
-  std::vector<const OrderedWorkers::Piece*> ready;
-  if (workers_.get() != nullptr && !workers_.get()->Settle(&ready)) {
-    return absl::CancelledError("Iteration was cancelled.");
-  }
-  absl::Status status = SaveSettled(ctx, writer, ready);
-  if (workers_.get() != nullptr) {
-    *position = work_->position();
-    workers_.get()->Resume();
-  }
-  return status;
 }
 
 absl::Status FuseIterator::SaveSettled(

@@ -20,22 +20,16 @@
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/fuse/fuse_dataset.h"
 #include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
-#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {
 
 // Lock order: `mu_` before the workers' locks and the stage's.
-class FuseIterator : public DatasetIterator<FuseDataset> {
+class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
  public:
-  explicit FuseIterator(const Params& params)
-      : DatasetIterator<FuseDataset>(params) {}
-  ~FuseIterator() override;
+  using InputIterator::InputIterator;
 
-  bool SymbolicCheckpointCompatible() const override { return true; }
-
-  absl::Status Initialize(IteratorContext* ctx) override
-      ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence) override
@@ -57,19 +51,16 @@ class FuseIterator : public DatasetIterator<FuseDataset> {
   const FuseOptions& options() const { return dataset()->arguments_.options; }
   FuseStage& stage() const { return *dataset()->stage_; }
 
-  IteratorContext InputContext(IteratorContext* ctx);
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Takes pieces until a batch is whole. At the end `*batch` may be the rest.
-  absl::Status Gather(int64_t* waited_nanos, std::shared_ptr<FuseBatch>* batch,
-                      bool* end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
+                      std::shared_ptr<FuseBatch>* batch, bool* end)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandOut(IteratorContext* ctx, FuseBatch* batch,
                ShareTuner::HandedOut handed, std::vector<Tensor>* out_tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // The input, the batches that are begun, and how many elements were read.
-  absl::Status SaveBatches(SerializationContext* ctx,
-                           IteratorStateWriter* writer, int64_t* position)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The input and the batches that are begun, while the workers rest.
   absl::Status SaveSettled(
       SerializationContext* ctx, IteratorStateWriter* writer,
       const std::vector<const OrderedWorkers::Piece*>& ready)
@@ -78,10 +69,6 @@ class FuseIterator : public DatasetIterator<FuseDataset> {
                            Batches* batches,
                            std::deque<absl::Status>* errors) const;
 
-  absl::Mutex mu_;
-  // Not guarded by `mu_`: the workers read it, too, one at a time and never
-  // while they are settled.
-  std::unique_ptr<IteratorBase> input_;
   // Set when the first batch is requested, or by a checkpoint.
   std::optional<FuseStage::Iteration> iteration_ ABSL_GUARDED_BY(mu_);
   // What a checkpoint held, which is handed out first.
@@ -94,13 +81,9 @@ class FuseIterator : public DatasetIterator<FuseDataset> {
   // The batch of which pieces were taken, and what went wrong with them.
   std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<OrderedWorkers::Piece> piece_ ABSL_GUARDED_BY(mu_);
+  int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
-  std::optional<IteratorContext> input_ctx_;
-  std::optional<FuseWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of the above. Started and stopped with `mu_` held.
-  IteratorWorkers workers_;
 };
 
 }  // namespace refurbish_tf

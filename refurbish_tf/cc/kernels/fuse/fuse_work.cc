@@ -6,12 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/stopwatch.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
-#include "refurbish_tf/cc/kernels/image/parsing.h"
 #include "refurbish_tf/cc/schedule/random.h"
-#include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/util/batch_util.h"
 
 namespace refurbish_tf {
@@ -83,76 +81,50 @@ void FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
   }
 }
 
-FuseWork::FuseWork(const FuseOptions& options, FuseStage* stage,
-                   FuseStage::Iteration iteration, IteratorBase* input,
-                   IteratorContext* input_ctx, Told told)
-    : options_(options),
+FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
+                   const FuseOptions& options, FuseStage* stage,
+                   FuseStage::Iteration iteration, Told told)
+    : InputWork(input, input_ctx),
+      options_(options),
       stage_(*stage),
       iteration_(std::move(iteration)),
-      input_(*input),
-      ctx_(*input_ctx),
       told_(told),
       rows_per_piece_(RowsPerPiece(options)),
       table_slots_(options.shared_layers.has_value() ? *options.shared_layers
                                                      : *options.layers,
                    options.slots, options.group, options.part()) {}
 
-std::shared_ptr<MemoryCheckpoint> FuseWork::Snapshot() {
-  // As `tf.train.Checkpoint` has it, but without a warning for each batch.
-  const bool allowed = ctx_.options() != nullptr &&
-                       ctx_.options()->optional_external_state_policy_case() ==
-                           tensorflow::data::Options::kExternalStatePolicy &&
-                       ctx_.options()->external_state_policy() !=
-                           tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
-  SerializationContext::Params params;
-  params.external_state_policy =
-      allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
-              : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
-  SerializationContext ctx(std::move(params));
-  auto snapshot = std::make_shared<MemoryCheckpoint>(ids_);
-  // An input that cannot be saved can be read all the same.
-  snapshot->UpdateStatus(input_.Save(&ctx, snapshot.get()));
-  return snapshot;
-}
-
-OrderedWorkers::Claimed FuseWork::Claim(
-    std::unique_ptr<OrderedWorkers::Piece>* piece) {
-  if (input_ended_) return OrderedWorkers::Claimed::kEnd;
-  if (*piece == nullptr) *piece = std::make_unique<FusePiece>();
-  return OrderedWorkers::Claimed::kFetch;
-}
-
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
-  rows.elements.clear();
-  rows.batch = nullptr;
-  rows.begin = rows.end = 0;
-  rows.last = false;
-  rows.next_status = rows.status = absl::OkStatus();
-  while (!input_ended_ && !rows.last &&
-         rows.end - rows.begin < rows_per_piece_) {
-    std::vector<Tensor> element;
-    bool end = false;
-    rows.next_status = input_.GetNext(&ctx_, &element, &end);
-    if (rows.next_status.ok() && end) {
-      input_ended_ = true;
-      if (told_ == Told::kSnapshots) at_end_ = Snapshot();
+  const auto began = std::chrono::steady_clock::now();
+  while (!rows.last && rows.end - rows.begin < rows_per_piece_) {
+    Result next;
+    if (!Read(&next)) {
+      if (told_ == Told::kSnapshots) {
+        at_end_ = std::make_shared<MemoryCheckpoint>(Snapshot());
+      }
       break;
     }
     ++position_;
-    if (rows.next_status.ok()) {
-      rows.next_status = AddRow(std::move(element), &rows);
+    rows.next_status = next.status;
+    if (next.status.ok()) {
+      rows.next_status = AddRow(std::move(next.element), &rows);
     }
     if (!rows.next_status.ok()) break;
   }
-  if (rows.begin < rows.end) return OrderedWorkers::Outcome::kRun;
+  if (rows.begin < rows.end) {
+    rows.batch->fetch_nanos +=
+        std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
+            .count();
+    return OrderedWorkers::Outcome::kRun;
+  }
   return rows.next_status.ok() ? OrderedWorkers::Outcome::kDropped
                                : OrderedWorkers::Outcome::kDone;
 }
 
 absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<FuseBatch>();
-  TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx_, element, batch.get()));
+  TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
   batch->eighths = stage_.NextEighths();
   current_ = std::move(batch);
   ++num_begun_;
@@ -213,18 +185,18 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
 
 void FuseWork::EndBatch() {
   current_->position = position_;
-  if (told_ == Told::kSnapshots) current_->checkpoint = Snapshot();
+  if (told_ == Told::kSnapshots) {
+    current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
+  }
   if (told_ == Told::kSymbolic) {
-    // After the merge the context's own checkpoint can take the next batch.
-    current_->checkpoint =
-        std::make_shared<MemoryCheckpoint>(ctx_.id_registry());
-    current_->checkpoint->Merge(ctx_.checkpoint());
+    current_->checkpoint = std::make_shared<MemoryCheckpoint>(TakeChanges());
   }
   current_ = nullptr;
 }
 
 OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
+  const Stopwatch stopwatch(&rows.batch->run_nanos);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {

@@ -16,6 +16,7 @@
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/table_slots.h"
+#include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/fuse_stage.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
@@ -63,6 +64,8 @@ struct FuseBatch {
   // Of those, images whose shared layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
+  // What the workers have spent on it, added up.
+  std::atomic<int64_t> run_nanos{0}, fetch_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
@@ -90,7 +93,7 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
 // Does the shared layers that are left, and shortens the batch to its rows.
 void FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
 
-class FuseWork : public OrderedWorkers::Work {
+class FuseWork : public InputWork<FusePiece> {
  public:
   // How a checkpoint is told where the input is after each batch.
   enum class Told {
@@ -99,14 +102,10 @@ class FuseWork : public OrderedWorkers::Work {
     kSnapshots,  // The input is saved, which is cheap.
   };
 
-  // `input_ctx` is the input's. The arguments must outlive this object.
-  FuseWork(const FuseOptions& options, FuseStage* stage,
-           FuseStage::Iteration iteration, IteratorBase* input,
-           IteratorContext* input_ctx, Told told);
-
-  // The input as it is now. For one thread at a time, which reads no element
-  // meanwhile.
-  std::shared_ptr<MemoryCheckpoint> Snapshot();
+  // The arguments must outlive this object.
+  FuseWork(IteratorBase* input, IteratorContext* input_ctx,
+           const FuseOptions& options, FuseStage* stage,
+           FuseStage::Iteration iteration, Told told);
 
   // Goes on with a batch of which some rows are made, behind `position`
   // elements. Before the workers start.
@@ -130,8 +129,6 @@ class FuseWork : public OrderedWorkers::Work {
   int64_t TakeSleptNanos() { return slept_nanos_.exchange(0); }
   void Consumer() { consumer_ = std::this_thread::get_id(); }
 
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override;
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   // The limit is one of pieces.
@@ -148,19 +145,14 @@ class FuseWork : public OrderedWorkers::Work {
   const FuseOptions& options_;
   FuseStage& stage_;
   const FuseStage::Iteration iteration_;
-  IteratorBase& input_;
-  IteratorContext& ctx_;
   const Told told_;
   const int64_t rows_per_piece_;
-  const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
-      std::make_shared<MemoryCheckpoint::IdRegistry>();
   // For `Fetch` alone.
   TableSlots table_slots_;
   std::shared_ptr<FuseBatch> current_;
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;
 
-  std::atomic<bool> input_ended_{false};
   std::atomic<int64_t> num_begun_{0};
   // Pieces that were run.
   std::atomic<int64_t> num_done_{0};

@@ -13,7 +13,6 @@
 // - Else it holds the elements that are on their way, and what the input's
 //   `prefetch` and the like have buffered.
 // - A symbolic checkpoint is the input's, from before these elements were read.
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -28,12 +27,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
-#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/allocator.h"
-#include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
@@ -83,45 +81,16 @@ struct ReadPiece : OrderedWorkers::Piece {
 };
 
 // Reads the input ahead.
-class ReadWork : public OrderedWorkers::Work {
+class ReadWork : public InputWork<ReadPiece> {
  public:
-  // `ctx` is the input's. The arguments must outlive this object.
   ReadWork(IteratorBase* input, IteratorContext* ctx, bool exclusive)
-      : input_(*input),
-        ctx_(*ctx),
-        exclusive_(exclusive),
-        policy_(Policy(*ctx)) {}
-
-  // For one thread at a time, which reads no element meanwhile.
-  MemoryCheckpoint Snapshot() {
-    MemoryCheckpoint snapshot(ids_);
-    SerializationContext::Params params;
-    params.external_state_policy = policy_;
-    SerializationContext ctx(std::move(params));
-    // An input that cannot be saved can be read all the same.
-    snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
-    return snapshot;
-  }
-
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
-    if (input_ended_) return OrderedWorkers::Claimed::kEnd;
-    *piece = std::make_unique<ReadPiece>();
-    return OrderedWorkers::Claimed::kFetch;
-  }
+      : InputWork(input, ctx), exclusive_(exclusive) {}
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& read = static_cast<ReadPiece&>(*piece);
-    bool end = input_ended_;
-    if (!end) {
-      read.result.status = input_.GetNext(&ctx_, &read.result.element, &end);
-    }
-    if (end && read.result.status.ok()) {
-      input_ended_ = true;
-      return OrderedWorkers::Outcome::kDropped;
-    }
+    if (!Read(&read.result)) return OrderedWorkers::Outcome::kDropped;
     if (exclusive_ && read.result.status.ok()) {
-      read.result.status = MakeExclusive(&ctx_, &read.result.element);
+      read.result.status = MakeExclusive(&ctx(), &read.result.element);
     }
     read.snapshot.emplace(Snapshot());
     return OrderedWorkers::Outcome::kDone;
@@ -135,24 +104,7 @@ class ReadWork : public OrderedWorkers::Work {
   int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
  private:
-  // As `tf.train.Checkpoint` has it, but without a warning for each element.
-  static tensorflow::data::ExternalStatePolicy Policy(IteratorContext& ctx) {
-    const bool allowed = ctx.options() != nullptr &&
-                         ctx.options()->optional_external_state_policy_case() ==
-                             tensorflow::data::Options::kExternalStatePolicy &&
-                         ctx.options()->external_state_policy() !=
-                             tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
-    return allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
-                   : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
-  }
-
-  IteratorBase& input_;
-  IteratorContext& ctx_;
   const bool exclusive_;
-  const tensorflow::data::ExternalStatePolicy policy_;
-  const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
-      std::make_shared<MemoryCheckpoint::IdRegistry>();
-  std::atomic<bool> input_ended_{false};
 };
 
 class HandOverDatasetOp : public UnaryDatasetOpKernel {
@@ -220,31 +172,10 @@ class HandOverDatasetOp::Dataset : public UnaryDataset {
   const bool exclusive_;
 };
 
-// Lock order: `mu_` before the workers' locks.
-class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+class HandOverDatasetOp::Dataset::Iterator
+    : public InputIterator<Dataset, ReadWork> {
  public:
-  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
-
-  // The input is destroyed first: it has registered callbacks with the
-  // cancellation manager of `workers_`.
-  ~Iterator() override {
-    workers_.Cancel();
-    workers_.Stop();
-    input_.reset();
-  }
-
-  bool SymbolicCheckpointCompatible() const override { return true; }
-
-  absl::Status Initialize(IteratorContext* ctx) override
-      ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
-    IteratorContext input_ctx = InputContext(ctx);
-    TF_RETURN_IF_ERROR(
-        dataset()->input_->MakeIterator(&input_ctx, this, prefix(), &input_));
-    ctx->MergeCheckpoint(input_ctx.checkpoint());
-    return absl::OkStatus();
-  }
+  explicit Iterator(const Params& params) : InputIterator(params) {}
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
@@ -279,18 +210,13 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  protected:
-  std::shared_ptr<model::Node> CreateNode(
-      IteratorContext*, model::Node::Args args) const override {
-    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
-  }
-
   absl::Status SaveInternal(SerializationContext* ctx,
                             IteratorStateWriter* writer) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
     int64_t number = 0;
-    if (workers_.get() != nullptr) {
+    if (IsRunning()) {
       TF_RETURN_IF_ERROR(snapshots_.front().GetStatus());
       TF_RETURN_IF_ERROR(snapshots_.front().Save(writer));
     } else {
@@ -329,12 +255,6 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   }
 
  private:
-  IteratorContext InputContext(IteratorContext* ctx) {
-    IteratorContext::Params params(ctx);
-    params.cancellation_manager = workers_.cancellation_manager();
-    return IteratorContext(std::move(params));
-  }
-
   absl::Status GetNextSymbolic(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence)
@@ -342,10 +262,10 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     IteratorContext input_ctx = InputContext(ctx);
     absl::Status status =
         input_->GetNext(&input_ctx, out_tensors, end_of_sequence);
-    snapshots_.push_back(std::move(*input_ctx.checkpoint()));
-    while (static_cast<int64_t>(snapshots_.size()) > dataset()->num_ahead_) {
-      ctx->MergeCheckpoint(&snapshots_.front());
-      snapshots_.pop_front();
+    changes_.push_back(std::move(*input_ctx.checkpoint()));
+    while (static_cast<int64_t>(changes_.size()) > dataset()->num_ahead_) {
+      ctx->MergeCheckpoint(&changes_.front());
+      changes_.pop_front();
     }
     if (dataset()->exclusive_ && status.ok() && !*end_of_sequence) {
       status = MakeExclusive(ctx, out_tensors);
@@ -357,54 +277,40 @@ class HandOverDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
                            std::vector<Tensor>* out_tensors,
                            bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (workers_.get() == nullptr) Run(ctx);
-    std::unique_ptr<OrderedWorkers::Piece> piece;
+    if (!IsRunning()) Run(ctx);
+    std::unique_ptr<ReadPiece> read;
     int64_t waited_nanos;
-    RecordStop(ctx);
-    const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&piece, &waited_nanos);
-    RecordStart(ctx);
-    if (next == OrderedWorkers::Next::kEnd) {
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &read, &waited_nanos));
+    if (read == nullptr) {
       // The user has all that was yielded.
       LeaveLast(1, &snapshots_);
       *end_of_sequence = true;
       return absl::OkStatus();
     }
-    if (next != OrderedWorkers::Next::kPiece) {
-      return OrderedWorkers::ErrorOf(next);
-    }
-    auto& read = static_cast<ReadPiece&>(*piece);
-    snapshots_.push_back(*std::move(read.snapshot));
+    snapshots_.push_back(*std::move(read->snapshot));
     LeaveLast(dataset()->num_ahead_ + 1, &snapshots_);
-    *out_tensors = std::move(read.result.element);
-    return read.result.status;
+    *out_tensors = std::move(read->result.element);
+    return read->result.status;
   }
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    input_ctx_.emplace(InputContext(ctx));
-    work_.emplace(input_.get(), &*input_ctx_, dataset()->exclusive_);
+    MakeWork(ctx, dataset()->exclusive_);
     snapshots_.clear();
     snapshots_.push_back(work_->Snapshot());
     OrderedWorkers::Options options;
     options.max_pieces = dataset()->buffer_size_;
-    workers_.Start(options, &*work_, ctx, nullptr);
+    Start(options);
   }
 
-  absl::Mutex mu_;
-  // Not guarded by `mu_`: the workers read it, too, one at a time.
-  std::unique_ptr<IteratorBase> input_;
   // Elements from a checkpoint, which are yielded first.
   std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
   // The last `num_ahead` elements, if a checkpoint is to hold them.
   std::deque<Result> on_their_way_ ABSL_GUARDED_BY(mu_);
   // With `buffer_size`: the input after the last `num_ahead` elements, and,
-  // first, before them. In symbolic checkpoints: what these elements change.
+  // first, before them.
   std::deque<MemoryCheckpoint> snapshots_ ABSL_GUARDED_BY(mu_);
-  // Set when the first element is read ahead.
-  std::optional<IteratorContext> input_ctx_;
-  std::optional<ReadWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of the above. Started and stopped with `mu_` held.
-  IteratorWorkers workers_;
+  // What the last `num_ahead` elements change in a symbolic checkpoint.
+  std::deque<MemoryCheckpoint> changes_ ABSL_GUARDED_BY(mu_);
 };
 
 std::unique_ptr<IteratorBase> HandOverDatasetOp::Dataset::MakeIteratorInternal(

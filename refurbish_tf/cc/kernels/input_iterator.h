@@ -1,0 +1,199 @@
+// What iterators share whose workers read the input.
+#ifndef REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
+#define REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/iterator_workers.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+#include "tensorflow/core/framework/dataset_options.pb.h"
+
+namespace refurbish_tf {
+
+// Work each piece of which, a `P`, is fetched from the input.
+template <class P>
+class InputWork : public OrderedWorkers::Work {
+ public:
+  using Piece = P;
+
+  // `ctx` is the input's. Both must outlive this object.
+  InputWork(IteratorBase* input, IteratorContext* ctx)
+      : input_(*input), ctx_(*ctx) {}
+
+  OrderedWorkers::Claimed Claim(
+      std::unique_ptr<OrderedWorkers::Piece>* piece) override {
+    if (input_ended_) return OrderedWorkers::Claimed::kEnd;
+    *piece = std::make_unique<P>();
+    return OrderedWorkers::Claimed::kFetch;
+  }
+
+  // A checkpoint of the input. For one thread at a time, which reads no element
+  // meanwhile.
+  MemoryCheckpoint Snapshot() {
+    // As `tf.train.Checkpoint` has it, but without a warning for each one.
+    const bool allowed =
+        ctx_.options() != nullptr &&
+        ctx_.options()->optional_external_state_policy_case() ==
+            tensorflow::data::Options::kExternalStatePolicy &&
+        ctx_.options()->external_state_policy() !=
+            tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+    SerializationContext::Params params;
+    params.external_state_policy =
+        allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
+                : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
+    SerializationContext ctx(std::move(params));
+    MemoryCheckpoint snapshot(ids_);
+    // An input that cannot be saved can be read all the same.
+    snapshot.UpdateStatus(input_.Save(&ctx, &snapshot));
+    return snapshot;
+  }
+
+ protected:
+  IteratorContext& ctx() { return ctx_; }
+
+  // The next methods are for `Fetch`. False at the end of the input.
+  bool Read(Result* result) {
+    if (input_ended_) return false;
+    bool end = false;
+    result->status = input_.GetNext(&ctx_, &result->element, &end);
+    if (end && result->status.ok()) input_ended_ = true;
+    return !input_ended_;
+  }
+
+  // What has changed in a symbolic checkpoint since the last call.
+  MemoryCheckpoint TakeChanges() {
+    MemoryCheckpoint changes(ctx_.id_registry());
+    changes.Merge(ctx_.checkpoint());
+    return changes;
+  }
+
+ private:
+  IteratorBase& input_;
+  IteratorContext& ctx_;
+  const std::shared_ptr<MemoryCheckpoint::IdRegistry> ids_ =
+      std::make_shared<MemoryCheckpoint::IdRegistry>();
+  std::atomic<bool> input_ended_{false};
+};
+
+// An iterator with workers that do `Work`, an InputWork. What `Work` uses must
+// be its own or the dataset's: the members of the derived class are destroyed
+// before the workers stop.
+//
+// Lock order: `mu_` before the workers' locks.
+template <class Dataset, class Work>
+class InputIterator : public DatasetIterator<Dataset> {
+ public:
+  using Params = typename DatasetIterator<Dataset>::Params;
+
+  explicit InputIterator(const Params& params)
+      : DatasetIterator<Dataset>(params) {}
+
+  // The input is destroyed first: it has registered callbacks with the
+  // cancellation manager of `workers_`.
+  ~InputIterator() override {
+    workers_.Cancel();
+    workers_.Stop();
+    input_.reset();
+  }
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+  absl::Status Initialize(IteratorContext* ctx) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    TF_RETURN_IF_ERROR(workers_.Initialize(ctx));
+    IteratorContext input_ctx = InputContext(ctx);
+    TF_RETURN_IF_ERROR(this->dataset()->input()->MakeIterator(
+        &input_ctx, this, this->prefix(), &input_));
+    ctx->MergeCheckpoint(input_ctx.checkpoint());
+    return absl::OkStatus();
+  }
+
+ protected:
+  std::shared_ptr<model::Node> CreateNode(
+      IteratorContext*, model::Node::Args args) const override {
+    return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
+  }
+
+  IteratorContext InputContext(IteratorContext* ctx) {
+    IteratorContext::Params params(ctx);
+    params.cancellation_manager = workers_.cancellation_manager();
+    return IteratorContext(std::move(params));
+  }
+
+  // Whether `Start` was called.
+  bool IsRunning() { return workers_.get() != nullptr; }
+
+  // Before `Start`. `arguments` are those of `Work` behind the input's.
+  template <class... Arguments>
+  void MakeWork(IteratorContext* ctx, Arguments&&... arguments)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    input_ctx_.emplace(InputContext(ctx));
+    work_.emplace(input_.get(), &*input_ctx_,
+                  std::forward<Arguments>(arguments)...);
+  }
+
+  void Start(const OrderedWorkers::Options& options)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    workers_.Start(options, &*work_, &*input_ctx_, nullptr);
+  }
+
+  // The next piece, or null at the end of the input. `*waited_nanos` is how
+  // long it was not ready.
+  absl::Status NextPiece(IteratorContext* ctx,
+                         std::unique_ptr<typename Work::Piece>* piece,
+                         int64_t* waited_nanos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::unique_ptr<OrderedWorkers::Piece> taken;
+    this->RecordStop(ctx);
+    const OrderedWorkers::Next next =
+        workers_.get()->GetNext(&taken, waited_nanos);
+    this->RecordStart(ctx);
+    piece->reset(static_cast<typename Work::Piece*>(taken.release()));
+    if (next == OrderedWorkers::Next::kPiece) return absl::OkStatus();
+    if (next != OrderedWorkers::Next::kEnd) {
+      return OrderedWorkers::ErrorOf(next);
+    }
+    ctx->MergeCheckpoint(input_ctx_->checkpoint());
+    return absl::OkStatus();
+  }
+
+  // For a checkpoint: calls `save` with the pieces that are ready, while the
+  // workers rest.
+  template <class Save>
+  absl::Status WhileSettled(const Save& save)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<const OrderedWorkers::Piece*> ready;
+    if (!IsRunning()) return save(ready);
+    if (!workers_.get()->Settle(&ready)) {
+      return absl::CancelledError("Iteration was cancelled.");
+    }
+    absl::Status status = save(ready);
+    workers_.get()->Resume();
+    return status;
+  }
+
+  absl::Mutex mu_;
+  // Not guarded by `mu_`: the workers read it, too, one at a time and never
+  // while they are settled.
+  std::unique_ptr<IteratorBase> input_;
+  // Both set when the first element is requested.
+  std::optional<IteratorContext> input_ctx_;
+  std::optional<Work> work_ ABSL_GUARDED_BY(mu_);
+  // They use all of the above. Started and stopped with `mu_` held.
+  IteratorWorkers workers_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_

@@ -1,0 +1,264 @@
+// The tuner in a simulated pipeline: a CPU that makes batches, a stage with room for a few, a prefetch behind it that
+// the tuner cannot see, and a device that trains.
+#include "refurbish_tf/cc/schedule/share_tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/schedule/random.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int kNumShares = static_cast<int>(ShareTuner::kEighths.size());
+constexpr int kTuned = -1;
+constexpr int kNever = std::numeric_limits<int>::max();
+
+// Times are in units of what the CPU takes for all of a batch.
+struct Pipeline {
+  double train = 1;
+  double device = 0.1;
+  int room = 3;
+  int prefetch = 2;
+  double noise = 0.1;    // Standard deviation of each time.
+  double warm_up = 1;      // The first batches take the CPU so much longer.
+  double fixed = 0.02;   // What the CPU takes for a batch of which the device does all.
+  int change_at = kNever;  // From this batch on the CPU takes `change` times as long.
+  double change = 1;
+  int pause_every = kNever;  // After so many batches the training pauses so long.
+  double pause = 0;
+  int burst = 1;  // Of so many batches, the first takes the CPU half as long again, and the others less.
+
+  std::string Name() const {
+    return "train " + std::to_string(train) + " device " + std::to_string(device) + " room " + std::to_string(room) +
+           " prefetch " + std::to_string(prefetch) + " noise " + std::to_string(noise) + " change " +
+           std::to_string(change);
+  }
+};
+
+class Simulation {
+ public:
+  // Each batch has the share given, or that of a tuner.
+  Simulation(const Pipeline& pipeline, int num_batches, int share, uint64_t seed)
+      : pipeline_(pipeline), random_(DeriveKey(seed, Purpose::kEcho)), batches_(num_batches) {
+    for (int out = 0; out < num_batches;) {
+      const double begin = NextBegin(out);
+      if (begin < NextHandOut(out)) {
+        Begin(begin, share == kTuned ? tuner_.Next() : share);
+      } else {
+        HandOut(out++);
+      }
+    }
+  }
+
+  int share(int batch) const { return batches_[batch].share; }
+
+  // Batches the time unit, without the pauses.
+  double Throughput(int from, int to) const {
+    double time = batches_[to - 1].trained - batches_[from - 1].trained;
+    for (int i = from; i < to; ++i) time -= Pause(i);
+    return (to - from) / time;
+  }
+
+  int Count(int share, int from, int to) const {
+    return static_cast<int>(std::count_if(batches_.begin() + from, batches_.begin() + to,
+                                          [&](const Batch& batch) { return batch.share == share; }));
+  }
+
+ private:
+  struct Batch {
+    int share;
+    double work, finished, handed_out, taken, trained;
+  };
+
+  static double Fraction(int share) { return ShareTuner::kEighths[share] / 8.0; }
+  static int64_t Nanos(double time) { return static_cast<int64_t>(time * 1e9); }
+
+  double Noisy(double time) {
+    double sum = 0;
+    for (int i = 0; i < 4; ++i) sum += random_.Below(1 << 20) * 0x1p-20 - 0.5;
+    return time * (1 + pipeline_.noise * std::sqrt(3.0) * sum);
+  }
+
+  double Pause(int batch) const { return (batch + 1) % pipeline_.pause_every == 0 ? pipeline_.pause : 0; }
+
+  double NextBegin(int out) const {
+    if (begun_ == static_cast<int>(batches_.size()) || begun_ - out >= pipeline_.room) return kInfinity;
+    const double room = begun_ < pipeline_.room ? 0 : batches_[begun_ - pipeline_.room].handed_out;
+    return begun_ == 0 ? 0 : std::max(batches_[begun_ - 1].finished, room);
+  }
+
+  double Asked(int batch) const {
+    if (batch == 0) return 0;
+    if (pipeline_.prefetch == 0) return batches_[batch - 1].trained;
+    const double taken = batch < pipeline_.prefetch ? 0 : batches_[batch - pipeline_.prefetch].taken;
+    return std::max(batches_[batch - 1].handed_out, taken);
+  }
+
+  double NextHandOut(int batch) const {
+    return batch < begun_ ? std::max(batches_[batch].finished, Asked(batch)) : kInfinity;
+  }
+
+  void Begin(double now, int share) {
+    double time = (1 - Fraction(share));
+    if (pipeline_.burst > 1) time *= begun_ % pipeline_.burst == 0 ? 1.5 : 1 - 0.5 / (pipeline_.burst - 1);
+    time += pipeline_.fixed;
+    if (begun_ < 3) time *= pipeline_.warm_up;
+    if (begun_ >= pipeline_.change_at) time *= pipeline_.change;
+    const double work = Noisy(time);
+    batches_[begun_++] = {share, work, now + work, 0, 0, 0};
+  }
+
+  void HandOut(int number) {
+    Batch& batch = batches_[number];
+    const double asked = Asked(number);
+    batch.handed_out = std::max(batch.finished, asked);
+    int num_finished = 0;
+    for (int i = number; i < begun_; ++i) num_finished += batches_[i].finished <= asked;
+    tuner_.Record({batch.share, Nanos(batch.handed_out), Nanos(batch.handed_out - asked),
+                   num_finished == pipeline_.room, begun_ - number - 1, Nanos(batch.work)});
+    batch.taken = std::max(batch.handed_out, number == 0 ? 0 : batches_[number - 1].trained);
+    batch.trained =
+        batch.taken + Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);
+  }
+
+  static constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Pipeline pipeline_;
+  ShareTuner tuner_;
+  RandomStream random_;
+  std::vector<Batch> batches_;
+  int begun_ = 0;
+};
+
+struct Ratios {
+  double to_best;     // Of the five shares.
+  double to_extreme;  // The better of all on the CPU and all on the device.
+};
+
+// Medians of five runs.
+Ratios Compare(const Pipeline& pipeline, int from, int to) {
+  std::array<double, 5> to_best, to_extreme;
+  for (int seed = 0; seed < 5; ++seed) {
+    std::array<double, kNumShares> fixed;
+    for (int share = 0; share < kNumShares; ++share) {
+      fixed[share] = Simulation(pipeline, to, share, seed).Throughput(from, to);
+    }
+    const double tuned = Simulation(pipeline, to, kTuned, seed).Throughput(from, to);
+    to_best[seed] = tuned / *std::max_element(fixed.begin(), fixed.end());
+    to_extreme[seed] = tuned / std::max(fixed.front(), fixed.back());
+  }
+  std::sort(to_best.begin(), to_best.end());
+  std::sort(to_extreme.begin(), to_extreme.end());
+  return {to_best[2], to_extreme[2]};
+}
+
+std::vector<Pipeline> Pipelines() {
+  std::vector<Pipeline> pipelines;
+  for (const double train : {0.1, 0.35, 0.8, 1.2, 2.0}) {
+    for (const double device : {0.001, 0.1, 0.4, 1.0}) {
+      for (const auto& [room, prefetch] : {std::array{2, 0}, std::array{3, 1}, std::array{3, 4}, std::array{4, 16}}) {
+        Pipeline pipeline;
+        pipeline.train = train;
+        pipeline.device = device;
+        pipeline.room = room;
+        pipeline.prefetch = prefetch;
+        pipelines.push_back(pipeline);
+      }
+    }
+  }
+  return pipelines;
+}
+
+TEST(ShareTunerTest, IsAsGoodAsTheBestShare) {
+  for (const Pipeline& pipeline : Pipelines()) {
+    const Ratios ratios = Compare(pipeline, 100, 300);
+    EXPECT_GE(ratios.to_best, 0.95) << pipeline.Name();
+    EXPECT_GE(ratios.to_extreme, 0.97) << pipeline.Name();
+  }
+}
+
+TEST(ShareTunerTest, NoiseIsNoChange) {
+  Pipeline pipeline;
+  pipeline.train = 0.2;
+  pipeline.device = 0.6;
+  pipeline.room = 2;
+  pipeline.prefetch = 16;
+  pipeline.noise = 0.2;
+  EXPECT_GE(Compare(pipeline, 100, 400).to_best, 0.95);
+}
+
+TEST(ShareTunerTest, FollowsAChangeOfTheCpu) {
+  for (Pipeline pipeline : Pipelines()) {
+    pipeline.change_at = 200;
+    const int from = pipeline.change_at + pipeline.room + pipeline.prefetch + 60;
+    for (const double change : {0.5, 2.0}) {
+      pipeline.change = change;
+      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, 0.94) << pipeline.Name();
+    }
+  }
+}
+
+TEST(ShareTunerTest, TwoNeighboursInTurnAreBetterThanEither) {
+  Pipeline pipeline;
+  pipeline.train = 0.4;
+  pipeline.device = 1;
+  EXPECT_GE(Compare(pipeline, 100, 300).to_best, 1.05);
+}
+
+TEST(ShareTunerTest, TheExtremesArePure) {
+  Pipeline pipeline;
+  pipeline.train = 2;
+  EXPECT_EQ(Simulation(pipeline, 300, kTuned, 0).Count(0, 100, 300), 200);
+  pipeline.train = 0.1;
+  pipeline.device = 0.001;
+  EXPECT_EQ(Simulation(pipeline, 300, kTuned, 0).Count(kNumShares - 1, 100, 250), 150);
+}
+
+// An epoch's end, an evaluation, a checkpoint.
+TEST(ShareTunerTest, APauseChangesNothing) {
+  for (Pipeline pipeline : Pipelines()) {
+    const double without = Simulation(pipeline, 500, kTuned, 0).Throughput(100, 500);
+    pipeline.pause_every = 40;
+    pipeline.pause = 300;
+    EXPECT_GE(Simulation(pipeline, 500, kTuned, 0).Throughput(100, 500), 0.95 * without) << pipeline.Name();
+  }
+}
+
+TEST(ShareTunerTest, BurstsAreNoChange) {
+  for (Pipeline pipeline : Pipelines()) {
+    // With less than a burst's length queued the device is without work at any share.
+    if (pipeline.room == 2 && pipeline.prefetch == 0) continue;
+    pipeline.burst = 3;
+    EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95) << pipeline.Name();
+  }
+}
+
+// The lower of the two shares would leave the device without work. That it still would is tried for hardly any batches.
+TEST(ShareTunerTest, AShareThatIsTooSlowIsTriedSeldom) {
+  Pipeline pipeline;
+  pipeline.train = 0.1;
+  pipeline.device = 0.001;
+  pipeline.prefetch = 0;
+  const Simulation tuned(pipeline, 3000, kTuned, 0);
+  const int tried = 2900 - tuned.Count(kNumShares - 1, 100, 3000);
+  EXPECT_GE(tried, 1);
+  EXPECT_LE(tried, 0.02 * 2900);
+}
+
+// The first batches take long: files and caches are cold. What was measured then does not count for ever.
+TEST(ShareTunerTest, AShareThatWasTooSlowIsTriedAgain) {
+  Pipeline pipeline;
+  pipeline.train = 1.1;
+  pipeline.device = 1;
+  pipeline.warm_up = 30;
+  EXPECT_GE(Compare(pipeline, 1000, 1300).to_best, 0.95);
+}
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,118 @@
+"""The accelerator's pixels: `keras.ops` alone must make the very bytes that the layers make on the host."""
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment.on_device import DeviceLayers
+from support import cases
+from support import unfinished
+from support.unfinished import MEAN, STD
+
+FINAL = [augment.random_crop(4), augment.random_flip(), augment.cutout(7)]
+EVERYWHERE = [
+    augment.cutout(5), augment.random_crop(4), augment.random_flip(), augment.random_crop(2), *augment.rand_augment(1, 3),
+    augment.random_crop(1), augment.cutout(3), *augment.rand_augment(2, 10), augment.random_flip(), augment.random_crop(3),
+    augment.random_flip(), augment.normalize(MEAN, STD)]
+# Layers, height, width and how many images.
+CASES = {
+    "each distortion at each magnitude, twice": ([unfinished.every_outcome(), unfinished.every_outcome()], 23, 41, 444),
+    "all layers, everywhere": (EVERYWHERE, 31, 17, 67),
+    "a hole over everything": ([augment.cutout(2**31 - 1), *augment.rand_augment(1, 9)], 16, 16, 9),
+    "auto_augment for CIFAR-10": ([*augment.auto_augment("cifar10"), *FINAL], 32, 32, 250),
+    "auto_augment for ImageNet, bfloat16": (
+        [*augment.auto_augment("imagenet"), augment.normalize(0.45, 0.22, "bfloat16")], 32, 24, 250),
+    "final layers": ([*FINAL, augment.normalize(MEAN, STD)], 32, 32, 99),
+    "normalize alone": ([augment.normalize(MEAN, STD, "float16")], 256, 3, 1),
+    **{f"{height} x {width}": ([*augment.rand_augment(2, 9), augment.random_crop(1), augment.cutout(1)], height, width, n)
+       for height, width, n in ((1, 1, 56), (1, 9, 56), (9, 1, 56), (2, 5, 56), (5, 2, 56), (3, 3, 56), (224, 224, 24),
+                                (500, 333, 3), (1, 500, 16))}}
+# With the one that the default run has of each case.
+MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
+DEFAULT = {
+    "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "graph", "a hole over everything": "eager",
+    "auto_augment for CIFAR-10": "graph", "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted",
+    "normalize alone": "eager", "1 x 1": "graph", "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "500 x 333": "graph"}
+
+
+def made_by(run, entries):
+  return keras.ops.convert_to_numpy(run(keras.tree.map_structure(keras.ops.convert_to_tensor, entries)))
+
+
+def check(run, layers, images, draws=None, todo=1):
+  """Compares with the host."""
+  entries, expected = unfinished.batch(layers, images, draws, todo)
+  made = made_by(run, entries)
+  assert made.dtype == expected.dtype and made.shape == expected.shape
+  differ = np.flatnonzero((made.view(np.uint8) != expected.view(np.uint8)).any(axis=(1, 2, 3)))
+  assert not differ.size, (differ, entries["draws"][differ])
+
+
+def check_case(name, compiled):
+  """Whatever part of the batch is done, and with more images that need tables than there are."""
+  layers, height, width, n = CASES[name]
+  rng = np.random.default_rng(height)
+  images = unfinished.images_like(rng, n, height, width)
+  run = compiled(rtf.keras.Finish(layers))
+  for todo in (1, 0, rng.integers(0, 2, n)):
+    check(run, layers, images, todo=todo)
+  if name.startswith("each distortion"):
+    operations = DeviceLayers.of(layers, "test").layers[0].arguments["operations"]
+    check(run, layers, images, np.full([n, 2], operations.index("equalize"), np.int32))
+    # Each outcome, with those that need tables as far apart as they come.
+    check(run, layers, images, np.stack([np.arange(n) % len(operations), rng.permutation(n) % len(operations)], 1).astype(np.int32))
+
+
+@pytest.mark.parametrize("name, mode", [
+    pytest.param(name, mode, marks=() if DEFAULT.get(name) == mode else cases.only_exhaustive)
+    for name in CASES for mode in MODES])
+def test_the_bytes_are_those_of_the_host(name, mode):
+  check_case(name, MODES[mode])
+
+
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=cases.only_exhaustive)])
+def test_batches_of_any_size_in_one_trace(jit_compile):
+  layers = [*augment.rand_augment(2, 9), augment.random_crop(4)]
+  finish, traces = rtf.keras.Finish(layers), []
+  fingerprint = DeviceLayers.of(layers, "test").fingerprint
+
+  @tf.function(jit_compile=jit_compile, input_signature=[{
+      "unfinished_image": tf.TensorSpec([None, 12, 3 * 10], tf.uint8), "draws": tf.TensorSpec([None, 5], tf.int32),
+      "layers": tf.TensorSpec([None, 0, fingerprint], tf.int32)}])
+  def run(entries):
+    traces.append(entries)
+    return finish(entries)
+
+  for n in (1, 8, 15, 0):
+    check(run, layers, unfinished.images_like(np.random.default_rng(n), n, 12, 10))
+  assert len(traces) == 1
+
+
+def test_finished_batches_are_normalized_and_nothing_else():
+  images = unfinished.images_like(np.random.default_rng(1), 5, 6, 7)
+  layers = [*augment.rand_augment(2, 9), augment.random_crop(4), augment.normalize(MEAN, STD)]
+  made = made_by(rtf.keras.Finish(layers), unfinished.finished(images))
+  np.testing.assert_array_equal(made, augment.compose(layers[-1:])(images).numpy())
+  made = made_by(rtf.keras.Finish(layers[:-1]), unfinished.finished(images))
+  assert made.dtype == np.uint8
+  np.testing.assert_array_equal(made, images)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "float64"])
+def test_another_dtype_policy_changes_no_byte(policy):
+  layers = [*augment.rand_augment(1, 9), augment.normalize(MEAN, STD)]
+  images = unfinished.images_like(np.random.default_rng(2), 40, 9, 9)
+  before = keras.config.dtype_policy()
+  keras.config.set_dtype_policy(policy)
+  try:
+    check(rtf.keras.Finish(layers), layers, images)
+  finally:
+    keras.config.set_dtype_policy(before)
+
+
+def test_smoothing_divides_without_a_division():
+  """As finish_pixels does, for all sums of nine neighbours, of weights 1 and 5."""
+  total = np.arange(13 * 255 + 1)
+  np.testing.assert_array_equal((2 * total + 13) * 40330 >> 20, (total + 6) // 13)
