@@ -49,8 +49,9 @@ def fuse(
   With `on_device=rtf.AUTOTUNE` the share follows from who waits: while the CPU holds training up, the accelerator does
   more, while finished batches pile up, less. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
 
-  Behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any other
-  source the stage keeps nothing: it yields the elements in their order, with new draws in each epoch.
+  Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
+  other source, such as a `refurbish` with a `final_fn`, the stage keeps nothing: it yields the elements in their order, with
+  new draws in each epoch.
 
   Args:
     layers: a list of layers of `rtf.augment`, as for `rtf.augment.compose`: `rand_augment`, `auto_augment`, `random_crop`
@@ -58,8 +59,9 @@ def fuse(
       of `fuse`.
     batch_size: how many elements a batch has, a whole number.
     on_device: the share of each batch whose shared layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+      Without a policy among the layers it has no effect.
     num_replicas: into how many parts of equal size a batch is split, each with the same share. None takes the number of
-      replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding`.
+      replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
     component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
       the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
     seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
