@@ -33,19 +33,15 @@ def finish(device_layers, images, draws):
   count = ops.shape(images)[0]
   if device_layers.slots:
     images, draws = _in_whole_groups(images), _in_whole_groups(draws)
-  x, todo, column = _packed(images), draws[:, 0], 1
-  placed = []
+  x, todo, column, placed = _packed(images), draws[:, 0], 1, []
   for position, layer in enumerate(device_layers.layers):
     shared = position < device_layers.num_shared
     placed.append((layer, draws[:, column:column + layer.num_draws], todo if shared else None))
     column += layer.num_draws
-  for kind, run in itertools.groupby(placed, lambda each: each[0].kind if each[0].kind in _WHOLE else None):
-    run = list(run)
-    if kind == "policy":
-      x = _after_policies(x, [layer for layer, _, _ in run], [drawn[:, 0] for _, drawn, _ in run], todo,
-                          device_layers.slots)
-    elif kind is None:
-      x = _rearranged(x, run)
+  if device_layers.layers[-1].kind == "normalize":
+    placed.pop()
+  for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
+    x = _after_policies(x, list(run), device_layers.slots) if are_policies else _rearranged(x, list(run))
   return without_draws(device_layers, _spread(x)[:count])
 
 
@@ -59,9 +55,6 @@ def dtype(device_layers):
   """That of finished images."""
   last = device_layers.layers[-1]
   return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
-
-
-_WHOLE = ("policy", "normalize")
 
 
 def _normalized(layer, images):
@@ -131,7 +124,10 @@ def _taken(x, row, column, outside):
 
 
 def _rearranged(x, run):
-  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first."""
+  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first.
+
+  Each comes with its draws, and with where it is still to be done; None for everywhere.
+  """
   _, height, width = x.shape
   row, column = _places(height, width)
   hidden = None
@@ -163,11 +159,12 @@ def _scaled(fraction, size):
   return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
 
 
-def _after_policies(x, policies, drawn, todo, slots):
-  """Policy layers in a row, from the numbers drawn for each."""
+def _after_policies(x, run, slots):
+  """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
+  policies, drawn, (todo, *_) = zip(*run)
   ints, floats, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
-  below = ops.cast(ops.expand_dims(ops.stack(drawn), -1) >= ops.expand_dims(edges, 1), "int32")
+  below = ops.cast(ops.stack(drawn) >= ops.expand_dims(edges, 1), "int32")
   rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
 
   def distorted(layer, x):
