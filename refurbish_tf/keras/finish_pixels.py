@@ -76,15 +76,11 @@ def _after(x, layers, draws, todo=None, group=0, slots=0):
   """
   placed, column = [], 0
   for layer in layers:
-    placed.append((layer, draws[:, column:column + layer.num_draws], todo))
+    if layer.kind != "normalize":  # `without_draws` does it.
+      placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
-  for kind, run in itertools.groupby(placed, lambda each: each[0].kind if each[0].kind in _WHOLE else None):
-    run = list(run)
-    if kind == "policy":
-      x = _after_policies(x, [layer for layer, _, _ in run], [drawn[:, 0] for _, drawn, _ in run], todo, group,
-                          min(group, slots))
-    elif kind is None:
-      x = _rearranged(x, run)
+  for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
+    x = _after_policies(x, list(run), group, min(group, slots)) if are_policies else _rearranged(x, list(run))
   return x
 
 
@@ -98,9 +94,6 @@ def dtype(device_layers):
   """That of finished images."""
   last = device_layers.layers[-1]
   return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
-
-
-_WHOLE = ("policy", "normalize")
 
 
 def _normalized(layer, images):
@@ -170,7 +163,10 @@ def _taken(x, row, column, outside):
 
 
 def _rearranged(x, run):
-  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first."""
+  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first.
+
+  Each comes with its draws, and with where it is still to be done; None for everywhere.
+  """
   _, height, width = x.shape
   row, column = _places(height, width)
   hidden = None
@@ -202,11 +198,12 @@ def _scaled(fraction, size):
   return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
 
 
-def _after_policies(x, policies, drawn, todo, group, slots):
-  """Policy layers in a row, from the numbers drawn for each."""
+def _after_policies(x, run, group, slots):
+  """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
+  policies, drawn, (todo, *_) = zip(*run)
   ints, floats, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
-  below = ops.cast(ops.expand_dims(ops.stack(drawn), -1) >= ops.expand_dims(edges, 1), "int32")
+  below = ops.cast(ops.stack(drawn) >= ops.expand_dims(edges, 1), "int32")
   rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
 
   def distorted(layer, x):
