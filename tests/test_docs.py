@@ -26,8 +26,9 @@ LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "bench
 # Texts of examples that a test cannot wait for, and their replacements.
 SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
-    "model.fit(train, epochs=90": "model.fit(train, epochs=2",
-    "model.fit(train, validation_data=validation, epochs=90": "model.fit(train, validation_data=validation, epochs=2",
+    "fit(train, epochs=90": "fit(train, epochs=2",
+    "fit(train, validation_data=validation, epochs=90": "fit(train, validation_data=validation, epochs=2",
+    ", 64)": ", 8)", "layers, 64, ": "layers, 8, ",
     "photos, epochs=90)": "photos, epochs=90, num_outcomes=[1000, 14, 14, 81, 2, 1], num_samples=32, max_seconds=0.2)",
     "model.train_on_batch(*augment(x, y))": "model.train_on_batch(*augment(x, y)), num_elements=2, num_steps=2",
     '"/ssd/cache"': '"cache"',
@@ -193,9 +194,9 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
-def run_torch_jax_program(name, arguments=()):
-  """Runs a program of docs/torch_jax.md in the working directory, in a process of its own. Returns what it prints."""
-  page = ROOT / "docs" / "torch_jax.md"
+def run_program_of(page, name, arguments=(), **variables):
+  """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
+  page = ROOT / "docs" / page
   (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
                         for _, program, mark in examples(page) if mark is not None and mark.startswith(f"{PROGRAM}{name}, ")]
   if importlib.util.find_spec(needed) is None:
@@ -204,7 +205,7 @@ def run_torch_jax_program(name, arguments=()):
     program = program.replace(given, run_here)
   pathlib.Path(name).write_text(program, encoding="utf-8")
   done = subprocess.run([sys.executable, *arguments, name], capture_output=True, text=True, timeout=TIMEOUT, check=False,
-                        env=environment())
+                        env={**environment(), **variables})
   assert done.returncode == 0, done.stderr
   return done.stdout
 
@@ -213,16 +214,23 @@ def run_torch_jax_program(name, arguments=()):
     ("train_torch.py", r"epoch 1: loss [\d.]+\n"), ("train_lightning.py", r"6 steps, {'loss': tensor\([\d.]+\)}\n")])
 def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
   """As the guide says: in the middle of its last epoch, with the batches and weights of the unbroken run."""
-  unbroken, resumed = run_torch_jax_program(name), run_torch_jax_program(name)
+  unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
   assert "epoch 0" not in resumed
   assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
 
 
 def test_ranks_prepare_their_own_shares(photographs):
-  printed = run_torch_jax_program("ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
+  printed = run_program_of("torch_jax.md", "ddp.py", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])
   counts = re.findall(r"rank (\d): (\d+) samples prepared, (\d+) from the store", printed)
   # Of 20 photographs, in two epochs.
   assert sorted(counts) == [("0", "13", "7"), ("1", "13", "7")]
+
+
+@cases.only_exhaustive
+def test_a_loop_of_jax_finishes_batches_on_two_devices(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  printed = run_program_of("fuse.md", "train_fused.py", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+  assert printed == "trained on 2 devices, 1536 images finished there\n"
 
 
 def test_keras_example_takes_three_statements():

@@ -65,10 +65,15 @@ RIGHT = """
     predicted: float = recommended.best.gain + recommended.layers[0].time
     factor: float = rtf.recommend_echo_factor(train, step_time=0.01, factors=[1, 2]).factor
 
+    fused = source.apply(rtf.fuse([rtf.augment.random_crop(4)], 4, on_device=1 / 2, num_replicas=2, component=0)).prefetch(2)
+    validation = rtf.finished(source.batch(4), component=0)
+    finish = rtf.keras.Finish([rtf.augment.random_crop(4)], name="finish")
+    fuse_counts: rtf.FuseStats = rtf.stats(fused)[0].total
+
     total: rtf.EpochStats = rtf.stats(train)[0].total
     echo_counts: rtf.EchoStats = rtf.stats(echoed)[0].epochs[0]
     text: str = rtf.describe(train) + str(rtf.stats(train)[0])
-    ratio: float = total.cached / total.fresh + echo_counts.factor
+    ratio: float = total.cached / total.fresh + echo_counts.factor + fuse_counts.share
     store = rtf.CacheStore(os.environ["HOME"], version="1", overwrite=True)
     store.put(3, {"image": np.zeros(3)})
     held: bool = 3 in store and len(store) > 0 and store.stats().hits > 0 and store.verify() == (1, 0)
@@ -91,6 +96,7 @@ WRONG = """
     source.apply(rtf.refurbish(tf.identity, eviction="lru"))
     source.apply(rtf.echo(2, "before_batch"))
     source.apply(rtf.echo(2, batch_size="4"))
+    source.apply(rtf.fuse([], "4"))
     rtf.CacheStore(max_bytes="1 GB")
     rtf.describe(3)
     rtf.torch_loader([3])
@@ -136,7 +142,7 @@ def test_mypy_strict(tmp_path):
 
 
 def lines_of_wrong():
-  return list(range(FIRST_WRONG_LINE, FIRST_WRONG_LINE + 11))
+  return list(range(FIRST_WRONG_LINE, FIRST_WRONG_LINE + 12))
 
 
 @cases.only_exhaustive
@@ -175,6 +181,7 @@ def public_functions():
             yield f"{prefix}.{name}.{method}", function
   yield "Dataset.refurbish", tf.data.Dataset.refurbish
   yield "Dataset.echo", tf.data.Dataset.echo
+  yield "Dataset.fuse", tf.data.Dataset.fuse
 
 
 def is_public(kind, method):
@@ -195,7 +202,7 @@ def test_all_that_is_public_is_annotated():
   assert not missing
 
 
-@pytest.mark.parametrize("name", ["refurbish", "echo"])
+@pytest.mark.parametrize("name", ["refurbish", "echo", "fuse"])
 def test_the_transformation_has_the_signature_of_the_method(name):
   function, method = getattr(rtf, name), getattr(tf.data.Dataset, name)
   parameters = list(inspect.signature(method).parameters.values())

@@ -32,9 +32,9 @@ class Finish(keras.layers.Layer):
 
   It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
-  TensorFlow and the JAX backend, with any dtype policy. There is no branch, so a batch takes the same time whatever its
+  TensorFlow, JAX and PyTorch backends, with any dtype policy. There is no branch, so a batch takes the same time whatever its
   images still need. Each image is changed by draws of its own. Under `jax.sharding`, devices do not exchange pixels if the
-  part of each is a multiple of 8 images.
+  part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
 
   It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do not
   matter:
@@ -59,7 +59,7 @@ class Finish(keras.layers.Layer):
     ValueError: `layers` is empty, or has a layer that stays on the host: one that resizes or reflects. When it is called:
       an entry has another shape or an unknown one, or the batch was made for other layers.
 
-  Implements Kim et al., *FusionFlow*, PVLDB 2023, section 5: a batch is augmented by CPU and accelerator together.
+  Implements Kim et al., *FusionFlow*, VLDB 2023, section 5: a batch is augmented by CPU and accelerator together.
   """
 
   def __init__(self, layers: Sequence[Any], **kwargs: Any) -> None:
