@@ -13,7 +13,7 @@ import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
 SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_frameworks", "sharing_photographs",
-          "sharing_simulation", "sharing_alone")
+          "sharing_simulation", "sharing_alone", "fuse_accelerator", "fuse_device")
 
 
 def main():
@@ -33,7 +33,11 @@ def main():
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   parser.add_argument(
       "--only", default="", metavar="WORDS", help="with sharing, which takes long: the sections with these words in their title")
+  parser.add_argument(
+      "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
   arguments = parser.parse_args()
+  if arguments.device != "cpu" and arguments.name != "fuse":
+    parser.error("--device is for fuse; the others do not use a GPU")
   if arguments.only and arguments.name != "sharing":
     parser.error("--only is for sharing; the others measure all of their sections")
   if arguments.name == "all":
@@ -53,7 +57,7 @@ def main():
   benchmark = importlib.import_module(arguments.name)
   report = common.Report(arguments.name, arguments.quick)
   print(report.heading())
-  chosen = {"only": arguments.only} if arguments.only else {}
+  chosen = {"only": arguments.only} if arguments.only else {"device": arguments.device} if arguments.name == "fuse" else {}
   for section in benchmark.measure(arguments.quick, **chosen):
     report.add(section)
     print(f"\n{section}", flush=True)

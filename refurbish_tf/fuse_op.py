@@ -150,10 +150,12 @@ def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) 
   def entries(image):
     lead = tf.shape(image)[:1] if batched else tf.zeros([0], tf.int32)
     static = spec.shape[:1] if batched else tf.TensorShape([])
-    empty = lambda *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), tf.int32), static.concatenate(dims))
+    empty = lambda dtype, *dims: tf.ensure_shape(tf.zeros(tf.concat([lead, dims], 0), dtype), static.concatenate(dims))
     return {
         "unfinished_image": tf.reshape(image, tf.concat([lead, [height, width * 3]], 0)),
-        "draws": empty(0), "layers": empty(0, 0)}
+        # By its dtype tf.function tells the batch from those of fuse. It would make one trace, of unknown sizes, for
+        # batches that differ by their shapes alone.
+        "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
 
   def convert(*element):
     element = element if type(dataset.element_spec) is tuple else element[0]  # pylint: disable=unidiomatic-typecheck
@@ -300,6 +302,10 @@ def _checked_image(spec, whose, batched):
         f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. Crop or resize them to one size in "
         "front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in map"
         + (".", ", and batch behind.")[whose == "fuse"])
+  if max(shape[:2]) > on_device_layers.LARGEST_SIDE:
+    raise ValueError(
+        f"{whose} takes images with sides of at most {on_device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
+        "or resize them in front.")
   return shape[0], shape[1]
 
 
@@ -313,9 +319,9 @@ def _check_others(spec, path, size):
   for each in nest.flatten(spec):
     if each is image:
       continue
-    if not isinstance(each, tf.TensorSpec):
-      raise TypeError(f"fuse batches dense tensors, got {each}. Make it dense with map, or leave it out.")
-    if each.shape.rank is not None and each.shape.rank > 1 and tuple(each.shape[:2]) == size:
+    if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
+      raise TypeError(f"fuse batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
+    if each.shape.rank > 1 and tuple(each.shape[:2]) == size:
       raise ValueError(
           f"fuse moves no masks, and a component has the image's height and width: {each}. Use rtf.augment.compose(layers, "
           "masks=...) in place of fuse, or flatten it with tf.reshape if it is none.")

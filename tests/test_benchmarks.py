@@ -56,7 +56,7 @@ def test_runs_and_reports_every_bar(name, tmp_path):
 
 def test_all_are_known_here():
   shared = {"run", "common", "samples", "augment_peers", *(f"sharing_{part}" for part in (
-      "frameworks", "jobs", "photographs", "simulation", "alone"))}
+      "frameworks", "jobs", "photographs", "simulation", "alone")), "fuse_accelerator", "fuse_device"}
   assert {path.stem for path in RUN.parent.glob("*.py")} - shared - {"peers"} == set(BENCHMARKS)
 
 

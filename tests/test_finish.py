@@ -33,8 +33,8 @@ CASES = {
 MODES = {"eager": lambda finish: finish, "graph": tf.function, "jitted": lambda finish: tf.function(finish, jit_compile=True)}
 DEFAULT = {
     "each distortion at each magnitude, twice": "jitted", "all layers, everywhere": "graph", "a hole over everything": "eager",
-    "auto_augment for CIFAR-10": "graph", "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted",
-    "normalize alone": "eager", "1 x 1": "graph", "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "500 x 333": "graph"}
+    "auto_augment for ImageNet, bfloat16": "eager", "final layers": "jitted", "normalize alone": "eager", "1 x 1": "eager",
+    "9 x 1": "eager", "2 x 5": "eager", "3 x 3": "eager", "1 x 500": "eager"}
 
 
 def made_by(run, entries):

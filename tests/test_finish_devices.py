@@ -1,4 +1,4 @@
-"""`Finish` on Keras' JAX backend, and on several devices: the same bytes, made where the images lie."""
+"""`Finish` on Keras' other backends, and on several devices: the same bytes, made where the images lie."""
 import json
 import os
 import pathlib
@@ -87,6 +87,11 @@ keras.distribution.set_distribution(
     keras.distribution.DataParallel(devices=keras.distribution.list_devices(), auto_shard_dataset=False))
 check_model(*make_model())
 """
+TORCH = "import torch._dynamo" + BEGIN + """
+for name in cases:
+  test_finish.check_case(name, lambda finish: finish)
+check_model(*make_model())
+"""
 
 
 def run(program, backend, directory, names=()):
@@ -107,4 +112,10 @@ def test_replicas_of_a_mirrored_strategy(tmp_path):
 
 def test_jax_makes_the_same_bytes_and_devices_exchange_nothing(tmp_path):
   pytest.importorskip("jax", reason="jax is not installed")
-  run(JAX, "jax", tmp_path, list(test_finish.CASES) if cases.exhaustive else ["each distortion at each magnitude, twice", "1 x 9"])
+  run(JAX, "jax", tmp_path, list(test_finish.CASES) if cases.exhaustive else ["each distortion at each magnitude, twice"])
+
+
+@cases.only_exhaustive
+def test_torch_makes_the_same_bytes(tmp_path):
+  pytest.importorskip("torch", reason="torch is not installed")
+  run(TORCH, "torch", tmp_path, list(test_finish.CASES))

@@ -203,11 +203,12 @@ def test_bad_arguments_are_refused(change, error, message):
 @pytest.mark.parametrize("element, error, message", [
     (lambda image, label: tf.cast(image, tf.float32), TypeError, "images of uint8"),
     (lambda image, label: image[..., :1], ValueError, r"\[height, width, 3\]"),
+    (lambda image, label: tf.zeros([2049, 1, 3], tf.uint8), ValueError, "at most 2,048 pixels"),
     (lambda image, label: (image, image[..., 0]), ValueError, "moves no masks"),
-    (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors"),
+    (lambda image, label: (image, tf.sparse.from_dense([label])), TypeError, "dense tensors of known rank"),
     (lambda image, label: {"image": image, "draws": label}, ValueError, r"have \['draws'\] already"),
     (lambda image, label: {"photo": image}, ValueError, "or an entry 'image'"),
-], ids=["float", "grey", "mask", "sparse", "taken", "no image"])
+], ids=["float", "grey", "large", "mask", "sparse", "taken", "no image"])
 def test_elements_that_do_not_go_are_refused(element, error, message):
   with pytest.raises(error, match=message):
     source(N).map(element).fuse(layers(), 8)
@@ -254,7 +255,7 @@ def test_finished_batches_have_nothing_to_be_done(batched):
   batch, labels = next(iter(dataset))
   assert dataset.element_spec[0] == {
       "unfinished_image": tf.TensorSpec([4, 9, 21], tf.uint8), "draws": tf.TensorSpec([4, 0], tf.int32),
-      "layers": tf.TensorSpec([4, 0, 0], tf.int32)}
+      "layers": tf.TensorSpec([4, 0, 0], tf.uint8)}
   assert (batch["unfinished_image"].numpy().reshape(4, 9, 7, 3) == images(8)[:4]).all()
   assert {name: value.shape for name, value in batch.items()} == {
       name: spec.shape for name, spec in dataset.element_spec[0].items()}

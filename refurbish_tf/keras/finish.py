@@ -32,7 +32,7 @@ class Finish(keras.layers.Layer):
 
   It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
-  TensorFlow and the JAX backend, with any dtype policy. There is no branch, so a batch takes the same time whatever its
+  TensorFlow, JAX and PyTorch backends, with any dtype policy. There is no branch, so a batch takes the same time whatever its
   images still need. Each image is changed by draws of its own. Under `jax.sharding`, devices do not exchange pixels if the
   part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
 

@@ -67,9 +67,9 @@ _WHOLE = ("policy", "normalize")
 def _normalized(layer, images):
   """(value / 255 - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
   mean, std = (np.array(layer.numbers(name)) for name in ("mean", "std"))
-  high, low = (np.array(half) for half in zip(*map(finish_rows.halves, 1 / (255 * std))))
-  values = ops.cast(images, "float32")
-  return ops.cast(_apart(high * values + low * values) + np.float32(-mean / std), layer.arguments["dtype"][0])
+  high, low = (ops.convert_to_tensor(np.array(half)) for half in zip(*map(finish_rows.halves, 1 / (255 * std))))
+  offset, values = ops.convert_to_tensor(np.float32(-mean / std)), ops.cast(images, "float32")
+  return ops.cast(_apart(high * values + low * values) + offset, layer.arguments["dtype"][0])
 
 
 def _apart(product):

@@ -32,7 +32,7 @@ MUTANTS = [
            "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
            "tests/test_guarantees.py::test_unbroken_training"),
     Mutant("the seed of final_fn is the same in each epoch", WORK,
-           "                                   epoch_->number(), piece));", "                                   0, piece));",
+           "Purpose::kFinalFunction, epoch_->number(), piece));", "Purpose::kFinalFunction, 0, piece));",
            "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
     Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
            "                                   generation, piece));", "                                   epoch_->number(), piece));",

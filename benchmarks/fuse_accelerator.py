@@ -1,0 +1,71 @@
+"""An accelerator that is simulated, for `fuse`: it holds each batch for some time, and takes no processor meanwhile."""
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import time
+
+from refurbish_tf._internal import dataset_graph
+
+SHARES = (0, 1 / 8, 1 / 4, 1 / 2, 1)
+# Until fixed shares have filled what is queued.
+SETTLING = 12
+PREFETCH = 2
+# Makes a pipeline endless in practice.
+REPEATED = 10**6
+
+
+class Accelerator:
+  """Trains on batches: `train` seconds each, and `device` seconds if all of its images are unfinished.
+
+  Attributes:
+    train, device: see above.
+    processor: the seconds that each step takes a processor, as a step's launches do.
+  """
+
+  def __init__(self, train=0.0, device=0.0, processor=0.0):
+    self.train = train
+    self.device = device
+    self.processor = processor
+
+  def seconds(self, batches, skipped, counted):
+    """Seconds a batch, of `counted` batches behind `skipped` others."""
+    # What a sleep takes too long, the next one takes less.
+    free = time.perf_counter()
+    for number, batch in enumerate(itertools.islice(batches, skipped + counted)):
+      if number == skipped:
+        began = free
+      step = self.train + self.device * _unfinished(batch)
+      free = max(free, time.perf_counter()) + step
+      _compute(self.processor)
+      time.sleep(max(0.0, free - time.perf_counter()))
+    return (free - began) / counted
+
+
+def _unfinished(batch):
+  """The share of a batch's images whose policies are the accelerator's, or 0 for one without `fuse`."""
+  return batch["draws"][:, 0].numpy().mean() if isinstance(batch, dict) else 0.0
+
+
+def _compute(seconds):
+  until = time.thread_time() + seconds
+  while time.thread_time() < until:
+    pass
+
+
+def batches_of(dataset):
+  """An iterator of a training's input."""
+  return iter(dataset_graph.without_autotuner(dataset.prefetch(PREFETCH)))
+
+
+@contextlib.contextmanager
+def half_as_fast():
+  """Keeps each processor busy with other work, so that half of it is left."""
+  others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)]
+  try:
+    yield
+  finally:
+    for other in others:
+      other.kill()
+      other.wait()

@@ -1,0 +1,61 @@
+"""Batches that an accelerator finishes: what the host does of them, and their checkpoints."""
+from support.mutants import Mutant
+
+FUSE = "tests/test_fuse.py::"
+RESTART = "tests/test_fuse_restart.py::"
+STEPS = RESTART + "test_at_every_step"
+SAME = FUSE + "test_behind_refurbish_the_images_are_those_of_its_final_augmentation"
+WORK = "refurbish_tf/cc/kernels/fuse/fuse_work.cc"
+ITERATOR = "refurbish_tf/cc/kernels/fuse/fuse_iterator.cc"
+SLOTS = "refurbish_tf/cc/image/table_slots.cc"
+STAGE = "refurbish_tf/cc/stage/fuse_stage.h"
+OP = "refurbish_tf/fuse_op.py"
+
+MUTANTS = [
+    # What is drawn.
+    Mutant("fuse draws by the place", WORK, "  if (options_.seeded) {\n", "  if (false) {\n", SAME + "[0]"),
+    Mutant("fuse counts layers from 0 behind a list of layers", OP,
+           "source.options()), stage.num_partial_layers", "source.options()), 0",
+           SAME + "[1]"),
+    Mutant("every epoch of fuse draws the same", STAGE, "return {seed_, next_epoch_++, counters_.back()};",
+           "return {seed_, next_epoch_, counters_.back()};",
+           FUSE + "test_behind_another_source_the_order_is_the_source_s_and_each_epoch_draws_anew[1]"),
+    # Who does what.
+    Mutant("the host leaves the first images", WORK, "row % part >= part - num_on_device &&", "row % part < num_on_device &&",
+           FUSE + "test_the_share_is_of_each_replica_s_part_and_comes_last[0.5-4]"),
+    Mutant("one replica does it all", WORK, "row % part >= part - num_on_device &&", "row >= options_.batch_size - num_on_device &&",
+           FUSE + "test_the_share_is_of_each_replica_s_part_and_comes_last[0.5-4]"),
+    Mutant("what the accelerator is to do is done already", WORK,
+           "if (draws[0] == 1 || !options_.shared_layers.has_value()) {", "if (!options_.shared_layers.has_value()) {",
+           SAME + "[1]"),
+    Mutant("more tables than there are slots", SLOTS, ">= slots_) return false;", "> slots_) return false;",
+           FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),
+    Mutant("groups of a part are not counted", SLOTS, "std::max(of_batch_.taken[i], of_part_.taken[i])", "of_batch_.taken[i]",
+           FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-2]"),
+    Mutant("groups of the batch are not counted", SLOTS, "std::max(of_batch_.taken[i], of_part_.taken[i])", "of_part_.taken[i]",
+           FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-2]"),
+    Mutant("a small last batch stays unfinished", ITERATOR, "        FinishShortBatch(options(), made.get());\n", "",
+           FUSE + "test_a_smaller_last_batch_is_done_by_the_host"),
+    # Errors.
+    Mutant("an error ends the rows of its piece, and they are lost", WORK, "  if (rows.begin < rows.end) {\n    rows.batch->fetch",
+           "  if (rows.begin < rows.end && rows.next_status.ok()) {\n    rows.batch->fetch",
+           FUSE + "test_a_failing_element_loses_no_other"),
+    # Checkpoints.
+    Mutant("a checkpoint of fuse is of what was read", ITERATOR, "    } else if (saved_ != nullptr) {\n", "    } else if (false) {\n",
+           STEPS + "[refurbish, prefetch]"),
+    Mutant("the first checkpoint has what was read ahead", ITERATOR,
+           "    saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());\n", "", STEPS + "[refurbish, all on the device]"),
+    Mutant("batches that are begun are not saved", ITERATOR, "    add(rows.batch);\n", "", STEPS + "[source]"),
+    Mutant("the batch in hand is not saved", ITERATOR, "  add(filling_);\n", "", RESTART + "test_a_batch_that_lacks_rows_is_saved"),
+    Mutant("the place in the source is not restored", ITERATOR, "  position_ = position;\n", "", STEPS + "[source]"),
+    Mutant("the epoch is not restored", ITERATOR, "  if (epoch >= 0) iteration_ = stage().Resume(epoch);\n", "",
+           STEPS + "[source, epochs]"),
+    Mutant("errors that were read ahead are not saved", ITERATOR, "errors.push_back(rows.next_status);", "",
+           RESTART + "test_an_error_that_was_read_ahead_is_saved"),
+    Mutant("a checkpoint of another seed is taken", STAGE, "if (seed == seed_ || any_seed_) return absl::OkStatus();",
+           "return absl::OkStatus();", RESTART + "test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given"),
+    Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers->CheckDraws(draws + 1).ok()) {",
+           "          false) {", RESTART + "test_a_damaged_checkpoint_is_refused_and_changes_nothing[changes9-impossible draws]"),
+    Mutant("a loader behind fuse saves batches", "refurbish_tf/loaders/hand_over.py", "return dataset.seeded", "return False",
+           RESTART + "test_a_loader_goes_on_without_elements_in_its_state"),
+]
