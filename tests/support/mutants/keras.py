@@ -21,6 +21,8 @@ MUTANTS = [
            "(graph.node, *(each.node_def for each in graph.library.function))", "(graph.node,)", DRAWS),
     Mutant("validation is a part of the time that training could wait", "refurbish_tf/keras/logger.py",
            "    if self._step is not None and self._ended is None:\n", "    if self._step is None:\n", WAITED),
+    Mutant("the logger gives the share of all epochs", "refurbish_tf/keras/logger.py", "counts = type(after)(**values)",
+           "counts = after", "tests/test_keras_logger.py::test_the_images_that_either_side_finished"),
     Mutant("the verdict counts the first epoch", "refurbish_tf/keras/logger.py",
            "_fraction(self._times[1:] or self._times)", "_fraction(self._times)", WAITED),
 ]
