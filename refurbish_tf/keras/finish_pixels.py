@@ -99,13 +99,12 @@ def dtype(device_layers):
 def _normalized(layer, images):
   """(value / 255 - mean) / std of whole numbers `[n, H, W, 3]`, rounded as the host does."""
   mean, std = (np.array(layer.numbers(name)) for name in ("mean", "std"))
-  high, low = (ops.convert_to_tensor(np.array(half)) for half in zip(*map(finish_rows.halves, 1 / (255 * std))))
-  offset, values = ops.convert_to_tensor(np.float32(-mean / std)), ops.cast(images, "float32")
-  return ops.cast(_apart(high * values + low * values) + offset, layer.arguments["dtype"][0])
+  scale, offset = (ops.convert_to_tensor(np.float32(numbers)) for numbers in (1 / (255 * std), -mean / std))
+  return ops.cast(_rounded(scale * ops.cast(images, "float32")) + offset, layer.arguments["dtype"][0])
 
 
-def _apart(product):
-  """The product as it is: TensorFlow's graph optimizer would reorder the additions on both sides of it."""
+def _rounded(product):
+  """The product as it is: no compiler can make it and a sum one fused multiply-add, which would round once and not twice."""
   return ops.maximum(product, np.float32(-65536))
 
 
@@ -202,13 +201,13 @@ def _after_policies(x, run, group, slots):
   """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
   policies, drawn, (todo, *_) = zip(*run)
-  ints, floats, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
+  ints, factors, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
   below = ops.cast(ops.stack(drawn) >= ops.expand_dims(edges, 1), "int32")
   rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
 
   def distorted(layer, x):
     row = ops.take(rows, layer, axis=0)
-    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(floats, row, axis=0), group, slots)
+    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(factors, row, axis=0), group, slots)
 
   # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first anew for each
   # pixel that the second reads, which is ten to twenty times as slow.
@@ -216,7 +215,7 @@ def _after_policies(x, run, group, slots):
   return ops.while_loop(lambda layer, x: layer < len(policies), distorted, (start, x))[1]
 
 
-def _distorted(x, ints, floats, group, slots):
+def _distorted(x, ints, factors, group, slots):
   """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `slots` of `group` in a row need a
   table."""
   _, height, width = x.shape
@@ -238,13 +237,13 @@ def _distorted(x, ints, floats, group, slots):
   mean = (2 * ops.sum(grey, axis=(1, 2), keepdims=True) + size) // (2 * size)
   inner = ops.logical_and(
       ops.logical_and(row > 0, row < height - 1), ops.logical_and(column > 0, column < width - 1))
-  kind, high, low = whole(BASE), _each(floats[:, 0]), _each(floats[:, 1])
+  kind, factor = whole(BASE), _each(factors)
   flat = ops.where(kind == GREY, grey, ops.where(kind == MEAN_GREY, mean, 0))
   blended = []
   for value, smooth in zip(values, _smoothed(x) if min(height, width) > 2 else values):
     base = ops.where(kind == SMOOTHED, ops.where(inner, smooth, value), flat)
     difference = ops.cast(value - base, "float32")
-    total = ops.cast(base, "float32") + _apart(high * difference + low * difference)
+    total = ops.cast(base, "float32") + _rounded(factor * difference)
     blended.append(ops.cast(ops.clip(total, 0.0, 255.0), "int32"))
   return _joined(blended)
 

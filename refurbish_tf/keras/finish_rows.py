@@ -24,10 +24,10 @@ MEAN_GREY, GREY, SMOOTHED = 1, 2, 3
 _TABLES = {"auto_contrast": AUTO_CONTRAST, "equalize": EQUALIZE}
 _BASES = {"brightness": 0, "contrast": MEAN_GREY, "color": GREY, "sharpness": SMOOTHED}
 
-# Of policy layers in a row. `ints` int32 `[rows, 11]` and `floats` float32 `[rows, 2]` begin with the identity; the
+# Of policy layers in a row. `ints` int32 `[rows, 11]` and `factors` float32 `[rows]` begin with the identity; the
 # outcomes of layer l begin at row `first[l]`. An outcome is the first one whose edge is above what was drawn; `edges`
 # int32 `[layers, most outcomes]` is filled up with what is never drawn.
-PolicyRows = collections.namedtuple("PolicyRows", ["ints", "floats", "first", "edges"])
+PolicyRows = collections.namedtuple("PolicyRows", ["ints", "factors", "first", "edges"])
 
 
 def policy_rows(policies, height, width):
@@ -40,21 +40,10 @@ def policy_rows(policies, height, width):
     for name, parameter in zip(policy.arguments["operations"], policy.numbers("parameters")):
       rows.append(_row(name, parameter, fill, exact, height, width))
   most = max(map(len, edges))
-  ints, floats = zip(*rows)
+  ints, factors = zip(*rows)
   return PolicyRows(
-      np.array(ints, np.int32), np.array(floats, np.float32), np.array(first, np.int32),
+      np.array(ints, np.int32), np.array(factors, np.float32), np.array(first, np.int32),
       np.array([each + [2**31 - 1] * (most - len(each)) for each in edges], np.int32))
-
-
-def halves(number):
-  """Two float32 of 12 bits each, whose sum is `number` as float32.
-
-  Times a whole number below 2**12 both are exact, so their sum is rounded once, whether or not a compiler contracts it
-  with the products into a fused multiply-add: it is the very float32 product that the host computes.
-  """
-  number = np.float32(number)
-  high = (number.view(np.int32) & np.int32(-4096)).view(np.float32)
-  return high, np.float32(number - high)
 
 
 @functools.lru_cache(maxsize=None)
@@ -75,7 +64,7 @@ def stretch_errors():
 
 
 def _row(name, value, fill, exact, height, width):
-  affine, threshold, mask, factor = [65536, 0, 0, 0, 65536, 0], 256, 255, halves(1)
+  affine, threshold, mask, factor = [65536, 0, 0, 0, 65536, 0], 256, 255, 1.0
   if name == "rotate" and value:
     affine = _turn(value, exact, height, width)
   elif name == "shear_x":
@@ -93,7 +82,7 @@ def _row(name, value, fill, exact, height, width):
   elif name == "posterize":
     mask = 256 - (1 << (8 - int(value)))
   elif name in _BASES:
-    factor = halves(value)
+    factor = value
   return affine + [threshold, mask, _TABLES.get(name, 0), _BASES.get(name, 0), fill * 0x10101], factor
 
 

@@ -2,7 +2,6 @@
 from support.mutants import Mutant
 
 PIXELS = "refurbish_tf/keras/finish_pixels.py"
-ROWS = "refurbish_tf/keras/finish_rows.py"
 LAYER = "refurbish_tf/keras/finish.py"
 BYTES = "tests/test_finish.py::test_the_bytes_are_those_of_the_host"
 EVERY = f"{BYTES}[each distortion at each magnitude, twice-jitted]"
@@ -11,9 +10,8 @@ JAX = "tests/test_finish_devices.py::test_jax_makes_the_same_bytes_and_devices_e
 REFUSED = "tests/test_finish_model.py::test_what_is_no_batch_of_fuse_is_refused_at_the_first_step"
 
 MUTANTS = [
-    Mutant("a factor is one float32", ROWS, "& np.int32(-4096)", "& np.int32(-1)", EVERY),
-    Mutant("TensorFlow's graph optimizer orders the additions", PIXELS,
-           "  return ops.maximum(product, np.float32(-65536))\n", "  return product\n", EVERYWHERE),
+    Mutant("a compiler may fuse a product and a sum", PIXELS, "  return ops.maximum(product, np.float32(-65536))\n",
+           "  return product\n", f"{BYTES}[final layers-jitted]"),
     Mutant("a stretch of contrast is exact", PIXELS, "stretched - ops.cast(low, \"int32\")", "stretched", EVERY),
     Mutant("policies are done again to images that are done", PIXELS,
            "ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)", "ops.expand_dims(first, -1))", EVERY),
