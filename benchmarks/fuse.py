@@ -90,7 +90,7 @@ def _seconds(dataset, accelerator, skipped, counted):
 def _grid(quick, processor):
   """The share that is found, by what a step and the policies take."""
   kind = "launches" if processor else "idle"
-  title = f"A simulated accelerator that takes {f'{1e6 * processor:.0f} µs of a processor' if processor else 'no processor'} a step"
+  title = f"A simulated accelerator that takes {'100 µs of a processor' if processor else 'no processor'} a step"
   common.say(title)
   cells = FEW[:1] if quick else FEW if processor else [(train, device) for train in TRAIN for device in DEVICE]
   images = _images()
@@ -110,15 +110,16 @@ def _grid(quick, processor):
         took[train, device][way].append(_seconds(dataset, accelerator, skipped, counted))
   rows = [common.Row(f"{kind}_batch", "the CPU's time for a batch, share 0", "ms", whole)]
   for (train, device), ways in took.items():
-    rows += _compared(f"{kind}_{train}_{device}", f"t_train {train}, t_device {device}", ways)
+    rows += _compared(f"{kind}_{train}_{device}",
+                      f"{'100 µs a step, ' if processor else ''}t_train {train}, t_device {device}", ways)
   return common.Section(
       title,
       f"Random bytes of {SIDE}x{SIDE} in memory, rand_augment({MANY_POLICIES}), random_crop({PADDING}), random_flip() and "
       f"normalize(), batches of {BATCH}, a prefetch of {fuse_accelerator.PREFETCH}. Training holds each batch for t_train and, "
-      "of all of its images are unfinished, for t_device, else for that part of it; both are multiples of the time that the CPU "
+      "if all of its images are unfinished, for t_device, else for that part of it; both are multiples of the time that the CPU "
       f"takes for a batch by itself. {counted} batches by the clock, for AUTOTUNE from batch {found} on; all ways by turns in "
-      f"random order, each from its beginning. Without fuse: refurbish, r = 1, and {on_batches.__name__.replace('_', ' ')}, "
-      f"normalised. A limit of {1 / LEAST_OF_BEST:.3f} is {LEAST_OF_BEST} of the throughput, one of {1 / LEAST_OF_EXTREME:.3f} "
+      f"random order, each from its beginning. Without fuse: refurbish, r = 1, then crop, flip and "
+      f"normalise on whole batches. A limit of {1 / LEAST_OF_BEST:.3f} is {LEAST_OF_BEST} of the throughput, one of {1 / LEAST_OF_EXTREME:.3f} "
       f"is {LEAST_OF_EXTREME}.", rows,
       {} if processor or quick else {"shares": lambda figure: _draw_grid(figure, took)})
 

@@ -45,7 +45,7 @@ class Accelerator:
 
 def _unfinished(batch):
   """The share of a batch's images whose policies are the accelerator's, or 0 for one without `fuse`."""
-  return batch["draws"][:, 0].numpy().mean() if isinstance(batch, dict) else 0.0
+  return float(batch["draws"][:, 0].numpy().mean()) if isinstance(batch, dict) else 0.0
 
 
 def _compute(seconds):

@@ -41,7 +41,7 @@ def fuse(
   without raises an error at its first step.
 
   A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
-  the last policy (`rand_augment`, `auto_augment`) are *shared*: the host does them for the first images of the batch, the
+  the last policy (`rand_augment`, `auto_augment`) are *shared*: the host does them for some images of the batch, the
   accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an accelerator and
   not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
   bit for bit the same.

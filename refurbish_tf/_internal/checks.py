@@ -27,8 +27,9 @@ def save_errors(function):
     raise type(error)(
         error.node_def, error.op,
         f"{function} cannot save the pipeline: {message_of(error)} Draw random numbers with a seed "
-        "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run draws "
-        "other numbers: options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
+        "(tf.random.stateless_*), and read Python objects by rtf.sources.data_source. Or accept that a resumed run "
+        "draws other numbers: options.experimental_external_state_policy = "
+        "tf.data.experimental.ExternalStatePolicy.IGNORE.") from error
 
 
 def message_of(error):

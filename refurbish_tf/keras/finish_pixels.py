@@ -1,6 +1,7 @@
-"""The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone and without branches.
+"""The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone.
 
-Every image has draws of its own; policies are one formula with a row of numbers for each image, see finish_rows.py.
+Every image has draws of its own, and none has a branch of its own: policies are one formula with a row of numbers for each
+image, see finish_rows.py. The one switch of the program is by how many images of the batch the shared layers are left to do.
 A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
@@ -31,22 +32,56 @@ def finish(device_layers, images, draws):
   Where column 0 of the draws is 0 the shared layers are done.
   """
   count = ops.shape(images)[0]
-  if device_layers.slots:
-    images, draws = _in_whole_groups(images), _in_whole_groups(draws)
-  x, todo, column = _packed(images), draws[:, 0], 1
-  placed = []
-  for position, layer in enumerate(device_layers.layers):
-    shared = position < device_layers.num_shared
-    placed.append((layer, draws[:, column:column + layer.num_draws], todo if shared else None))
+  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_shared])
+  x, own = _packed(images), draws[:, 1 + number:]
+  if device_layers.num_shared:
+    shared = _in_whole_groups(draws[:, :1 + number])
+    x = ops.switch(_which(shared[:, 0]), _branches(device_layers), _in_whole_groups(x), shared)[:count]
+  x = _after(x, device_layers.layers[device_layers.num_shared:], own)
+  return without_draws(device_layers, _spread(x))
+
+
+# The shares of a batch that the accelerator may do: of each group every 8th image, every 4th, every 2nd, all.
+_STRIDES = (8, 4, 2, 1)
+
+
+def _which(todo):
+  """0 if nothing is to be done, else the place in `_STRIDES`, counted from 1, of the least share that has all of it."""
+  row = ops.arange(1, ops.shape(todo)[0] + 1, dtype="int32")
+  beside = [ops.any(ops.logical_and(todo > 0, row % stride > 0)) for stride in _STRIDES[:-1]]
+  return sum(ops.cast(each, "int32") for each in [ops.any(todo > 0), *beside])
+
+
+def _branches(device_layers):
+  """A function of images and draws for each value of `_which`."""
+  layers = device_layers.layers[:device_layers.num_shared]
+
+  def branch(stride):
+    def run(x, draws):
+      _, height, width = x.shape
+      x, draws = ops.reshape(x, (-1, stride, height, width)), ops.reshape(draws, (-1, stride, draws.shape[1]))
+      todo = draws[:, -1, 0]
+      done = _after(x[:, -1], layers, draws[:, -1, 1:], todo, GROUP // stride, device_layers.slots)
+      return ops.reshape(ops.concatenate([x[:, :-1], ops.expand_dims(done, 1)], axis=1), (-1, height, width))
+
+    return run
+
+  return [lambda x, draws: x, *map(branch, _STRIDES)]
+
+
+def _after(x, layers, draws, todo=None, group=0, slots=0):
+  """int32 `[n, H, W]` after layers in a row, which leave an image as it is where `todo` is 0.
+
+  `group` images in a row have `slots` tables.
+  """
+  placed, column = [], 0
+  for layer in layers:
+    if layer.kind != "normalize":  # `without_draws` does it.
+      placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
-  for kind, run in itertools.groupby(placed, lambda each: each[0].kind if each[0].kind in _WHOLE else None):
-    run = list(run)
-    if kind == "policy":
-      x = _after_policies(x, [layer for layer, _, _ in run], [drawn[:, 0] for _, drawn, _ in run], todo,
-                          device_layers.slots)
-    elif kind is None:
-      x = _rearranged(x, run)
-  return without_draws(device_layers, _spread(x)[:count])
+  for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
+    x = _after_policies(x, list(run), group, min(group, slots)) if are_policies else _rearranged(x, list(run))
+  return x
 
 
 def without_draws(device_layers, images):
@@ -59,9 +94,6 @@ def dtype(device_layers):
   """That of finished images."""
   last = device_layers.layers[-1]
   return last.arguments["dtype"][0] if last.kind == "normalize" else "uint8"
-
-
-_WHOLE = ("policy", "normalize")
 
 
 def _normalized(layer, images):
@@ -131,7 +163,10 @@ def _taken(x, row, column, outside):
 
 
 def _rearranged(x, run):
-  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first."""
+  """Crops, flips and cutouts in a row: where each pixel comes from, from the last layer back to the first.
+
+  Each comes with its draws, and with where it is still to be done; None for everywhere.
+  """
   _, height, width = x.shape
   row, column = _places(height, width)
   hidden = None
@@ -163,16 +198,17 @@ def _scaled(fraction, size):
   return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
 
 
-def _after_policies(x, policies, drawn, todo, slots):
-  """Policy layers in a row, from the numbers drawn for each."""
+def _after_policies(x, run, group, slots):
+  """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
+  policies, drawn, (todo, *_) = zip(*run)
   ints, floats, first, edges = map(ops.convert_to_tensor, finish_rows.policy_rows(policies, height, width))
-  below = ops.cast(ops.expand_dims(ops.stack(drawn), -1) >= ops.expand_dims(edges, 1), "int32")
+  below = ops.cast(ops.stack(drawn) >= ops.expand_dims(edges, 1), "int32")
   rows = (ops.sum(below, axis=-1) + ops.expand_dims(first, -1)) * ops.expand_dims(todo, 0)
 
   def distorted(layer, x):
     row = ops.take(rows, layer, axis=0)
-    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(floats, row, axis=0), slots)
+    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(floats, row, axis=0), group, slots)
 
   # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first anew for each
   # pixel that the second reads, which is ten to twenty times as slow.
@@ -180,8 +216,9 @@ def _after_policies(x, policies, drawn, todo, slots):
   return ops.while_loop(lambda layer, x: layer < len(policies), distorted, (start, x))[1]
 
 
-def _distorted(x, ints, floats, slots):
-  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `slots` in a group need a table."""
+def _distorted(x, ints, floats, group, slots):
+  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `slots` of `group` in a row need a
+  table."""
   _, height, width = x.shape
   whole = lambda k: _each(ints[:, k])
   row, column = _places(height, width)
@@ -191,7 +228,7 @@ def _distorted(x, ints, floats, slots):
   # Joined between the steps, so that one array of each is kept, if any, and not three.
   pixels = _joined([ops.where(v >= whole(THRESHOLD), v ^ 255, v) & whole(MASK) for v in _planes(pixels)])
   if slots:
-    tables = _image_tables(x, ints[:, TABLE], slots)
+    tables = _image_tables(x, ints[:, TABLE], group, slots)
     places = [value + 256 * channel for channel, value in enumerate(_planes(ops.reshape(pixels, (-1, height * width))))]
     pixels = ops.reshape(_joined([_look_up(tables, place) for place in places]), (-1, height, width))
   values = _planes(pixels)
@@ -227,22 +264,22 @@ def _smoothed(x):
           for total in (sums[0] & 0xffff, sums[1], ops.right_shift(sums[0], 16))]
 
 
-def _image_tables(x, kinds, slots):
+def _image_tables(x, kinds, group, slots):
   """int32 `[n, H, W]`, `[n]` kinds -> `[n, 768]`: a table for each channel, the identity for images that need none.
 
-  Tables are made for the first `slots` of each group that need one.
+  Tables are made for the first `slots` of each `group` images that need one.
   """
   _, height, width = x.shape
   size = height * width
-  place = ops.arange(GROUP, dtype="int32")
-  kinds = ops.reshape(kinds, (-1, GROUP, 1))
+  place = ops.arange(group, dtype="int32")
+  kinds = ops.reshape(kinds, (-1, group, 1))
   needed = ops.cast(kinds > 0, "int32")
   before = ops.cast(ops.reshape(place, (1, -1, 1)) < ops.reshape(place, (1, 1, -1)), "int32")
   slot = ops.expand_dims(ops.sum(before * needed, axis=1), -1)
   chosen = needed * ops.cast(slot == ops.arange(slots, dtype="int32"), "int32")
   image = ops.sum(chosen * ops.reshape(place, (1, -1, 1)), axis=1)
   index = ops.expand_dims(image * size, -1) + ops.arange(size, dtype="int32")
-  some = _look_up(ops.reshape(x, (-1, GROUP * size)), ops.reshape(index, (-1, slots * size)))
+  some = _look_up(ops.reshape(x, (-1, group * size)), ops.reshape(index, (-1, slots * size)))
   tables = _tables(ops.reshape(some, (-1, slots, size)), ops.sum(chosen * kinds, axis=1))
   tables = ops.reshape(tables, (-1, 1, slots, 768))
   made = ops.sum(ops.expand_dims(chosen, -1) * tables, axis=2)

@@ -210,7 +210,7 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 Batches of images with the draws of their layers, of which the shared ones are done
-for the first images of each of the batch's parts.
+for all images of each of the batch's parts but the accelerator's.
 
 eighths: the share of a part whose shared layers are left to the accelerator, or -1.
 group, slots: so many images of a group can get tables on the accelerator.

@@ -165,10 +165,11 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
                          iteration_.epoch, position_ - 1);
   }
   Draw(*options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
-  const int64_t part = options_.part();
-  const int64_t num_on_device = (part * batch.eighths + 4) / 8;
-  draws[0] =
-      row % part >= part - num_on_device && table_slots_.Take(row, draws + 1);
+  // Every so many images, so that an accelerator finds them in each group by a
+  // stride, wherever the batch was divided.
+  const int64_t place = row % options_.part() + 1;
+  draws[0] = batch.eighths > 0 && place % (8 / batch.eighths) == 0 &&
+             table_slots_.Take(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {
     piece->batch = current_;
