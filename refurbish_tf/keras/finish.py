@@ -32,10 +32,11 @@ class Finish(keras.layers.Layer):
 
   It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
-  TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own,
-  without a branch for what it draws. One trace serves all shares: the layers up to the last policy are compiled for an eighth,
-  a quarter, half and all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices do not exchange pixels if the
-  part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of `jax.make_mesh` may be explicit.
+  TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
+  what it draws. One trace serves all shares: the layers up to the last policy are compiled for an eighth, a quarter, half and
+  all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
+  do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
+  `jax.make_mesh` may be explicit.
 
   It has no weights. Images have sides of 1 to 2,048 pixels. The layer is called on a dict, in which other entries do not
   matter:
