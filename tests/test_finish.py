@@ -62,7 +62,8 @@ def check_case(name, compiled):
     operations = DeviceLayers.of(layers, "test").layers[0].arguments["operations"]
     check(run, layers, images, np.full([n, 2], operations.index("equalize"), np.int32))
     # Each outcome, with those that need tables as far apart as they come.
-    check(run, layers, images, np.stack([np.arange(n) % len(operations), rng.permutation(n) % len(operations)], 1).astype(np.int32))
+    drawn = [np.arange(n) % len(operations), rng.permutation(n) % len(operations)]
+    check(run, layers, images, np.stack(drawn, axis=1).astype(np.int32))
 
 
 @pytest.mark.parametrize("name, mode", [

@@ -43,7 +43,8 @@ def check_model(inner, model):
   finished = tf.data.Dataset.from_tensor_slices((unfinished.finished(images), labels)).batch(N)
   history = model.fit(train, epochs=2, validation_data=finished, verbose=0, shuffle=False).history
   assert len(history["val_loss"]) == 2 and not np.array_equal(before[0], inner.get_weights()[0])
-  np.testing.assert_allclose(model.predict(entries, batch_size=N, verbose=0), inner.predict(expected, batch_size=N, verbose=0), rtol=1e-5)
+  predicted = inner.predict(expected, batch_size=N, verbose=0)
+  np.testing.assert_allclose(model.predict(entries, batch_size=N, verbose=0), predicted, rtol=1e-5)
 """
 MIRRORED = """
 import tensorflow as tf

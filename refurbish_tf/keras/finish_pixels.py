@@ -304,7 +304,8 @@ def _tables(x, kinds):
   errors, nearest = map(ops.convert_to_tensor, finish_rows.stretch_errors())
   error = lambda value: ops.cast(ops.take(errors, some * 256 + value, axis=0), "int32")
   low = ops.logical_and(
-      stretched * some == scaled, 2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"))
+      stretched * some == scaled,
+      2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"))
   stretched = ops.where(span > 0, stretched - ops.cast(low, "int32"), every)
   return ops.where(ops.reshape(kinds, (-1, slots, 1, 1)) == AUTO_CONTRAST, stretched, spread)
 
