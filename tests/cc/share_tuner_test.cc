@@ -27,6 +27,7 @@ struct Pipeline {
   int room = 3;
   int prefetch = 2;
   double noise = 0.1;    // Standard deviation of each time.
+  double delay = 0;    // The longest until the batch is asked for; few are that long.
   double warm_up = 1;      // The first batches take the CPU so much longer.
   double fixed = 0.02;   // What the CPU takes for a batch of which the device does all.
   int change_at = kNever;  // From this batch on the CPU takes `change` times as long.
@@ -74,7 +75,7 @@ class Simulation {
  private:
   struct Batch {
     int share;
-    double work, finished, handed_out, taken, trained;
+    double work, delay, finished, handed_out, taken, trained;
   };
 
   static double Fraction(int share) { return ShareTuner::kEighths[share] / 8.0; }
@@ -86,6 +87,12 @@ class Simulation {
     return time * (1 + pipeline_.noise * std::sqrt(3.0) * sum);
   }
 
+  // A thread's until it wakes.
+  double Delay() {
+    const double part = random_.Below(1 << 20) * 0x1p-20;
+    return pipeline_.delay * part * part * part * part;
+  }
+
   double Pause(int batch) const { return (batch + 1) % pipeline_.pause_every == 0 ? pipeline_.pause : 0; }
 
   double NextBegin(int out) const {
@@ -94,7 +101,9 @@ class Simulation {
     return begun_ == 0 ? 0 : std::max(batches_[begun_ - 1].finished, room);
   }
 
-  double Asked(int batch) const {
+  double Asked(int batch) const { return AskedAtOnce(batch) + batches_[batch].delay; }
+
+  double AskedAtOnce(int batch) const {
     if (batch == 0) return 0;
     if (pipeline_.prefetch == 0) return batches_[batch - 1].trained;
     const double taken = batch < pipeline_.prefetch ? 0 : batches_[batch - pipeline_.prefetch].taken;
@@ -112,17 +121,16 @@ class Simulation {
     if (begun_ < 3) time *= pipeline_.warm_up;
     if (begun_ >= pipeline_.change_at) time *= pipeline_.change;
     const double work = Noisy(time);
-    batches_[begun_++] = {share, work, now + work, 0, 0, 0};
+    batches_[begun_++] = {share, work, Delay(), now + work, 0, 0, 0};
   }
 
   void HandOut(int number) {
     Batch& batch = batches_[number];
     const double asked = Asked(number);
     batch.handed_out = std::max(batch.finished, asked);
-    int num_finished = 0;
-    for (int i = number; i < begun_; ++i) num_finished += batches_[i].finished <= asked;
-    tuner_.Record({batch.share, Nanos(batch.handed_out), Nanos(batch.handed_out - asked),
-                   num_finished == pipeline_.room, begun_ - number - 1, Nanos(batch.work)});
+    const bool full = begun_ - number == pipeline_.room && batches_[begun_ - 1].finished <= asked;
+    tuner_.Record({batch.share, Nanos(batch.handed_out), Nanos(batch.handed_out - asked), full, begun_ - number - 1,
+                   Nanos(batch.work)});
     batch.taken = std::max(batch.handed_out, number == 0 ? 0 : batches_[number - 1].trained);
     batch.trained =
         batch.taken + Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);
@@ -199,7 +207,9 @@ TEST(ShareTunerTest, FollowsAChangeOfTheCpu) {
     const int from = pipeline.change_at + pipeline.room + pipeline.prefetch + 60;
     for (const double change : {0.5, 2.0}) {
       pipeline.change = change;
-      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, 0.94) << pipeline.Name();
+      // Where the policies take a device as long as the CPU, what is queued changes slowly.
+      const double least = pipeline.device < 1 ? 0.95 : 0.90;
+      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, least) << pipeline.Name();
     }
   }
 }
@@ -220,6 +230,14 @@ TEST(ShareTunerTest, TheExtremesArePure) {
   EXPECT_EQ(Simulation(pipeline, 300, kTuned, 0).Count(kNumShares - 1, 100, 250), 150);
 }
 
+TEST(ShareTunerTest, AMomentIsNoWait) {
+  ShareTuner tuner;
+  for (int64_t i = 0; i < 100; ++i) {
+    tuner.Record({tuner.Next(), i * 1'000'000, /*waited_nanos=*/10, /*room_was_full=*/true, 1, 100'000});
+  }
+  EXPECT_EQ(tuner.Next(), 0);
+}
+
 // An epoch's end, an evaluation, a checkpoint.
 TEST(ShareTunerTest, APauseChangesNothing) {
   for (Pipeline pipeline : Pipelines()) {
@@ -227,6 +245,15 @@ TEST(ShareTunerTest, APauseChangesNothing) {
     pipeline.pause_every = 40;
     pipeline.pause = 300;
     EXPECT_GE(Simulation(pipeline, 500, kTuned, 0).Throughput(100, 500), 0.95 * without) << pipeline.Name();
+  }
+}
+
+// A busy machine lets threads wake late.
+TEST(ShareTunerTest, LateThreadsAreNoSlowDevice) {
+  for (Pipeline pipeline : Pipelines()) {
+    if (pipeline.train < 0.3 || pipeline.prefetch == 0) continue;
+    pipeline.delay = 0.5;
+    EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.93) << pipeline.Name();
   }
 }
 
@@ -257,7 +284,7 @@ TEST(ShareTunerTest, AShareThatWasTooSlowIsTriedAgain) {
   pipeline.train = 1.1;
   pipeline.device = 1;
   pipeline.warm_up = 30;
-  EXPECT_GE(Compare(pipeline, 1000, 1300).to_best, 0.95);
+  EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95);
 }
 
 }  // namespace

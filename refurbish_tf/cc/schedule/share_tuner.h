@@ -54,17 +54,18 @@ class ShareTuner {
   static constexpr int kMostPatience = 16;
 
   void MovePair(Side late);
+  Side Late(const HandedOut& batch) const;
   void UpdateTimes(const HandedOut& batch, Side late);
   bool LowerKeepsUp(const HandedOut& batch);
 
   int lower_ = 0;  // Of the two neighbours.
   int share_ = 0;
-  Side late_ = Side::kNeither;
-  int in_a_row_ =
+  int evidence_ =
       0;  // Batches for which the share on the late side was no help.
   int patience_ = kLeastPatience;
   Side moved_for_ = Side::kNeither;
   std::array<double, kEighths.size()> work_nanos_ = {};  // 0: not known.
+  double interval_nanos_ = 0;
   double device_nanos_ = 0;   // Between two batches while the device is late.
   double refused_nanos_ = 0;  // Since the smaller share was last tried.
   std::optional<int64_t> last_nanos_;

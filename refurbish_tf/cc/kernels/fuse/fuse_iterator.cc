@@ -21,6 +21,8 @@ constexpr char kNumErrors[] = "num_errors";
 constexpr char kError[] = "error";
 // Far more than are ever begun or found at once.
 constexpr int64_t kMostSaved = 1 << 20;
+// Batches. More would take memory, and let a change of the share wait.
+constexpr int64_t kRoom = 2;
 
 int64_t NanosSinceBoot() {
   return std::chrono::nanoseconds(
@@ -43,9 +45,7 @@ void FuseIterator::Run(IteratorContext* ctx) {
   num_taken_ = num_handed_out_ = 0;
   OrderedWorkers::Options workers =
       WorkerOptions(ctx, kAutotuneCalls, "true", {});
-  // Room for two batches. More would take memory, and let a change of the
-  // share wait.
-  workers.max_pieces = 2 * work_->pieces_per_batch();
+  workers.max_pieces = kRoom * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
   num_workers_ = workers.max_calls;
   Start(workers);
@@ -72,7 +72,7 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   if (!IsRunning()) Run(ctx);
   work_->Consumer();
   handed.room_was_full =
-      work_->num_done() - num_taken_ >= work_->pieces_per_batch();
+      work_->num_done() - num_taken_ >= kRoom * work_->pieces_per_batch();
   std::shared_ptr<FuseBatch> batch;
   absl::Status status =
       Gather(ctx, &handed.waited_nanos, &batch, end_of_sequence);
