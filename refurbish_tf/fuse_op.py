@@ -169,6 +169,7 @@ class _FuseDataset(dataset_ops.UnaryDataset):
 
   def __init__(self, source, layers, batch_size, eighths, num_replicas, component, seed, drop_remainder, name):
     self._name = name
+    self._given, self._batch_size = layers, batch_size
     given = source.element_spec
     path = _path_of_image(given, component, "fuse")
     height, width = _checked_image(_at(given, path), "fuse", batched=False)
@@ -223,10 +224,13 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
 
   def describe_stage(self):
-    share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of a batch"
-    kinds = [layer.kind for layer in self._layers.layers]
-    shared, own = (", ".join(part) or "none" for part in (kinds[:self._layers.num_shared], kinds[self._layers.num_shared:]))
-    rows = [("shared", f"{shared}; by the accelerator: {share}"), ("device", f"{own}; for all images")]
+    names = [layer.__name__ for layer in self._given]
+    num_shared = self._layers.num_shared
+    share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
+    rows = [
+        ("batch", f"{self._batch_size:,} images"),
+        ("shared", f"{', '.join(names[:num_shared])}; by the accelerator: {share}" if num_shared else "none"),
+        ("device", ", ".join(names[num_shared:]) or "none")]
     return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 

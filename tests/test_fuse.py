@@ -237,7 +237,7 @@ def test_counts():
   assert [epoch.batches for epoch in stage.epochs] == [4, 4]
   assert (stage.total.host_images, stage.total.device_images) == (done.count(0), done.count(1))
   assert "workers_slept [s]" in str(stage)
-  assert "shared  policy, policy; by the accelerator: 0.5 of a batch" in rtf.describe(dataset)
+  assert "  batch   8 images\n  shared  rand_augment, rand_augment; by the accelerator: 0.5 of each batch\n  device  none" in rtf.describe(dataset)
 
 
 def test_two_iterators_and_left_epochs():
