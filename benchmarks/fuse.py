@@ -114,13 +114,13 @@ def _grid(quick, processor):
                       f"{'100 µs a step, ' if processor else ''}t_train {train}, t_device {device}", ways)
   return common.Section(
       title,
-      f"Random bytes of {SIDE}x{SIDE} in memory, rand_augment({MANY_POLICIES}), random_crop({PADDING}), random_flip() and "
-      f"normalize(), batches of {BATCH}, a prefetch of {fuse_accelerator.PREFETCH}. Training holds each batch for t_train and, "
-      "if all of its images are unfinished, for t_device, else for that part of it; both are multiples of the time that the CPU "
-      f"takes for a batch by itself. {counted} batches by the clock, for AUTOTUNE from batch {found} on; all ways by turns in "
-      f"random order, each from its beginning. Without fuse: refurbish, r = 1, then crop, flip and "
-      f"normalise on whole batches. A limit of {1 / LEAST_OF_BEST:.3f} is {LEAST_OF_BEST} of the throughput, one of {1 / LEAST_OF_EXTREME:.3f} "
-      f"is {LEAST_OF_EXTREME}.", rows,
+      f"Random bytes of {SIDE}x{SIDE} in memory, rand_augment({MANY_POLICIES}), random_crop({PADDING}), random_flip() "
+      f"and normalize(), batches of {BATCH}, a prefetch of {fuse_accelerator.PREFETCH}. Training holds each batch for "
+      "t_train and, if all of its images are unfinished, for t_device, else for that part of it; both are multiples of "
+      f"the time that the CPU takes for a batch by itself. {counted} batches by the clock, for AUTOTUNE from batch "
+      f"{found} on; all ways by turns in random order, each from its beginning. Without fuse: refurbish, r = 1, then "
+      f"crop, flip and normalise on whole batches. A limit of {1 / LEAST_OF_BEST:.3f} is {LEAST_OF_BEST} of the "
+      f"throughput, one of {1 / LEAST_OF_EXTREME:.3f} is {LEAST_OF_EXTREME}.", rows,
       {} if processor or quick else {"shares": lambda figure: _draw_grid(figure, took)})
 
 
@@ -129,7 +129,8 @@ def _compared(key, name, ways):
   tuned = ways[rtf.AUTOTUNE]
   shares = [ways[share] for share in SHARES]
   rows = [
-      common.Row(f"{key}_best", name, BEST, common.quotients(tuned, list(map(min, *shares))), round(1 / LEAST_OF_BEST, 3)),
+      common.Row(f"{key}_best", name, BEST, common.quotients(tuned, list(map(min, *shares))),
+                 round(1 / LEAST_OF_BEST, 3)),
       common.Row(f"{key}_extreme", name, EXTREME, common.quotients(tuned, list(map(min, shares[0], shares[-1]))),
                  round(1 / LEAST_OF_EXTREME, 3))]
   if WITHOUT in ways:
@@ -165,9 +166,9 @@ def _change(quick):
                       f"{'half as fast' if half else 'twice as fast'}, t_train {train}, t_device {device}", ways)
   return common.Section(
       _change.__doc__,
-      f"As above. From batch {found} on every processor has another process that computes all the time; {again} batches later "
-      f"{counted} are measured. Then these processes end, and the same is measured once more. The shares are measured under the "
-      "same load.", rows)
+      f"As above. From batch {found} on every processor has another process that computes all the time; {again} batches "
+      f"later {counted} are measured. Then these processes end, and the same is measured once more. The shares are "
+      "measured under the same load.", rows)
 
 
 def _fixed_shares(images, accelerator, counted, took):
@@ -199,15 +200,15 @@ def _reuse(quick, files, whence):
       for way in random.sample(list(batches), len(batches)):
         took[way].append(accelerator.seconds(batches[way], 2, steps))
     rates[r] = {way: [BATCH / seconds for seconds in values] for way, values in took.items()}
-    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}, {way if way == WITHOUT else 'with fuse'}", "images / s",
-                          values) for way, values in rates[r].items()),
+    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}, {way if way == WITHOUT else 'with fuse'}",
+                          "images / s", values) for way, values in rates[r].items()),
              common.Row(f"reuse_r{r}_gain", f"r = {r}: images a second", f"times those {WITHOUT}",
                         common.quotients(took[WITHOUT], took["with"]))]
   return common.Section(
       _reuse.__doc__,
-      f"{whence}, in memory: decode_and_crop({SIDE}) in partial_fn, rand_augment(), random_crop({PADDING}), random_flip() and "
-      "normalize() behind it. A simulated accelerator as above: t_train is a fourth of the time that the CPU takes for a batch "
-      f"without fuse, r = 1, {1e3 * accelerator.train:.1f} ms, t_device a tenth. Epochs of {steps} batches of {BATCH}. "
+      f"{whence}, in memory: decode_and_crop({SIDE}) in partial_fn, rand_augment(), random_crop({PADDING}), random_flip() "
+      "and normalize() behind it. A simulated accelerator as above: t_train is a fourth of the time that the CPU takes for "
+      f"a batch without fuse, r = 1, {1e3 * accelerator.train:.1f} ms, t_device a tenth. {steps} batches of {BATCH} an epoch. "
       "FusionFlow's figure 11 has 1.52 times, on another machine, with a cache of a part of the samples.", rows,
       {"reuse": lambda figure: _draw_reuse(figure, rates)})
 
@@ -234,8 +235,10 @@ def _cpu_time(quick, files, whence):
     rows += [
         common.Row(f"cpu_r{r}_without", f"r = {r}: policies in partial_fn, {WITHOUT}", "µs an image",
                    costs["in partial_fn, without"]),
-        common.Row(f"cpu_r{r}_fuse", f"r = {r}: policies in partial_fn, with fuse", "µs an image", costs["in partial_fn"])]
-    rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}: {name}", of_cpu, common.quotients(costs[mine], costs[other]), limit)
+        common.Row(f"cpu_r{r}_fuse", f"r = {r}: policies in partial_fn, with fuse", "µs an image",
+                   costs["in partial_fn"])]
+    rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}: {name}", of_cpu, common.quotients(costs[mine], costs[other]),
+                        limit)
              for key, name, mine, other, limit in (
                  ("final", "policies in partial_fn", "in partial_fn", "in partial_fn, without", MOST_OF_CPU.get(r)),
                  ("share_0", "policies fresh, share 0", "share 0", "fresh, without", None),
@@ -244,9 +247,10 @@ def _cpu_time(quick, files, whence):
   return common.Section(
       _cpu_time.__doc__,
       f"{whence}, in memory, to a model that takes float32; no model runs. decode_and_crop({SIDE}) in partial_fn, "
-      f"rand_augment() there or behind, then random_crop({PADDING}), random_flip() and normalize(): by the accelerator, or on "
-      f"whole batches of {BATCH} where there is no fuse, its fastest form. Share: of the policies on the accelerator. Policies "
-      "alone: without the final layers, beside refurbish(...).batch. CPU time of all threads of an epoch after the first.", rows)
+      f"rand_augment() there or behind, then random_crop({PADDING}), random_flip() and normalize(): by the accelerator, or "
+      f"on whole batches of {BATCH} where there is no fuse, its fastest form. Share: of the policies on the accelerator. "
+      "Policies alone: without the final layers, beside refurbish(...).batch. CPU time of all threads of an epoch after the "
+      "first.", rows)
 
 
 def _compiled():
@@ -257,13 +261,14 @@ def _compiled():
     missing = ": jax[cuda12] is not installed"
   for side, batch in ((32, 128), (SIDE, 64)):
     counts = {} if missing else fuse_device.compiled(side, batch)
-    rows += [common.Row(f"compiled_{side}_{key}", f"{side}x{side}: {name}{missing}", unit, [counts[key]] if counts else [])
+    rows += [common.Row(f"compiled_{side}_{key}", f"{side}x{side}: {name}{missing}", unit,
+                        [counts[key]] if counts else [])
              for key, name, unit in fuse_device.COUNTED]
   return common.Section(
       _compiled.__doc__,
-      "rtf.keras.Finish of rand_augment(), random_crop(4), random_flip() and normalize(), compiled by JAX for an H100. Launches: "
-      "instructions of the compiled program that are a kernel or a copy, those of a loop once. Moved: the operands and results "
-      "of all of these, as if each were read and written once. At 3.35 TB/s that is the time by memory.", rows)
+      "rtf.keras.Finish of rand_augment(), random_crop(4), random_flip() and normalize(), compiled by JAX for an H100. "
+      "Launches: instructions of the compiled program that are a kernel or a copy, those of a loop once. Moved: the operands "
+      "and results of all of these, as if each were read and written once. At 3.35 TB/s that is the time by memory.", rows)
 
 
 def _draw_grid(figure, took):
