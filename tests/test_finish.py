@@ -7,6 +7,7 @@ import tensorflow as tf
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.augment.on_device import DeviceLayers
+from refurbish_tf.keras import finish_pixels
 from support import cases
 from support import unfinished
 from support.unfinished import MEAN, STD
@@ -50,13 +51,18 @@ def check(run, layers, images, draws=None, todo=1):
   assert not differ.size, (differ, entries["draws"][differ])
 
 
+def every(n, stride):
+  """1 for the images that `fuse` leaves to the accelerator for a share of 1 / stride."""
+  return (np.arange(1, n + 1) % stride == 0).astype(np.int32)
+
+
 def check_case(name, compiled):
   """Whatever part of the batch is done, and with more images that need tables than there are."""
   layers, height, width, n = CASES[name]
   rng = np.random.default_rng(height)
   images = unfinished.images_like(rng, n, height, width)
   run = compiled(rtf.keras.Finish(layers))
-  for todo in (1, 0, rng.integers(0, 2, n)):
+  for todo in (1, 0, rng.integers(0, 2, n), *(every(n, stride) for stride in (8, 4, 2))):
     check(run, layers, images, todo=todo)
   if name.startswith("each distortion"):
     operations = DeviceLayers.of(layers, "test").layers[0].arguments["operations"]
@@ -71,6 +77,14 @@ def check_case(name, compiled):
     for name in CASES for mode in MODES])
 def test_the_bytes_are_those_of_the_host(name, mode):
   check_case(name, MODES[mode])
+
+
+def test_no_more_is_done_than_the_share():
+  """The program does the shared layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
+  which = lambda todo: int(finish_pixels._which(keras.ops.convert_to_tensor(todo)))  # pylint: disable=protected-access
+  assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
+  one = np.eye(24, dtype=np.int32)
+  assert [which(one[i]) for i in range(8)] == [4, 3, 4, 2, 4, 3, 4, 1]
 
 
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=cases.only_exhaustive)])

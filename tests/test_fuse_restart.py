@@ -88,7 +88,9 @@ def test_a_batch_that_lacks_rows_is_saved(tmp_path):
   with pytest.raises(tf.errors.InvalidArgumentError, match="two"):
     next(iterator)
   path = save(iterator, tmp_path)
-  assert values(restore(fused(source(N).map(fail), seed=5), path)) == values(iterator)
+  dataset = fused(source(N).map(fail), seed=5, on_device=1)
+  assert values(restore(dataset, path)) == values(iterator)
+  assert rtf.stats(dataset)[0].shares == ((0, 1.0),)  # And not that of the rows that were restored.
 
 
 def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
@@ -159,6 +161,7 @@ DAMAGE = [
     ({"num_batches": np.array([1, 2])}, r"num_batches is int64\[2\]"),
     ({"num_batches": np.int64(99)}, "no batch_[0-9]*_code"),
     ({"num_errors": np.int64(2**40)}, "num_errors is 1099511627776"),
+    ({"num_errors": np.int64(1), "error_0_code": np.int64(0)}, "error 0 is none"),
     ({"epoch": np.int64(7)}, "epoch is 7"),
     ({"next_epoch": np.int64(-1)}, "next_epoch is -1"),
     ({"position": np.int64(2**40)}, "position is 1099511627776"),

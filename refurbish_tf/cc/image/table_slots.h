@@ -7,10 +7,9 @@
 #define REFURBISH_TF_CC_IMAGE_TABLE_SLOTS_H_
 
 #include <cstdint>
-#include <utility>
+#include <deque>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/policy.h"
 
@@ -18,29 +17,28 @@ namespace refurbish_tf {
 
 class TableSlots {
  public:
-  // `slots` of each `group` images in a row, counted from the beginning of the
-  // batch as well as of each of its parts of `part` images, as replicas may get
-  // one or the other. `run` must outlive this.
-  TableSlots(const LayerRun& run, int slots, int64_t group, int64_t part);
+  // `slots` of any `group` images in a row: who divides the batch, and where,
+  // is not known here, and groups are counted from there. `run` must outlive
+  // this.
+  TableSlots(const LayerRun& run, int slots, int64_t group);
 
+  // A new batch.
+  void Begin();
   // Whether there is a table for image `row` in each layer that needs one;
-  // takes them. Rows come in rising order; row 0 begins a new batch.
+  // takes them. Rows of a batch come in rising order.
   bool Take(int64_t row, const int32_t* draws);
 
  private:
-  // How many slots are taken, by layer.
-  struct Group {
-    int64_t number = -1;
-    std::vector<int> taken;
+  struct PolicyLayer {
+    const Policy* policy;
+    int first_draw;
+    // The last rows that got tables, at most `slots_`, in rising order.
+    std::deque<int64_t> taken;
   };
 
-  void Enter(int64_t number, Group* group) const;
-
   const int slots_;
-  const int64_t group_size_, part_;
-  // The policies, and where their draws are.
-  std::vector<std::pair<const Policy*, int>> policies_;
-  Group of_batch_, of_part_;
+  const int64_t group_;
+  std::vector<PolicyLayer> policies_;
 };
 
 }  // namespace refurbish_tf

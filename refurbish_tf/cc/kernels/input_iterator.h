@@ -48,6 +48,7 @@ class InputWork : public OrderedWorkers::Work {
         ctx_.options()->external_state_policy() !=
             tensorflow::data::ExternalStatePolicy::POLICY_FAIL;
     SerializationContext::Params params;
+    params.resource_mgr = nullptr;  // Not initialized by TensorFlow.
     params.external_state_policy =
         allowed ? tensorflow::data::ExternalStatePolicy::POLICY_IGNORE
                 : tensorflow::data::ExternalStatePolicy::POLICY_FAIL;

@@ -110,7 +110,7 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
       if (!status.ok() || made == nullptr) return status;
       if (*end) {
         if (options().drop_remainder) return status;
-        FinishShortBatch(options(), made.get());
+        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));
       }
       *batch = std::move(made);
       return status;
@@ -129,7 +129,7 @@ void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
   handed.now_nanos = NanosSinceBoot();
   handed.work_nanos =
       batch->fetch_nanos + batch->run_nanos / std::max(1, num_workers_);
-  stage().Record(batch->eighths, handed);
+  if (!batch->restored) stage().Record(batch->eighths, handed);
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {
       ctx->MergeCheckpoint(batch->checkpoint.get());
@@ -235,6 +235,7 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
                                         options().types, shapes, &result));
     TF_RETURN_IF_ERROR(result.status);
     auto batch = std::make_shared<FuseBatch>();
+    batch->restored = true;
     batch->num_rows = result.element[0].dim_size(0);
     for (const Tensor& component : result.element) {
       if (component.dim_size(0) != batch->num_rows || batch->num_rows < 1 ||
@@ -268,6 +269,9 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
     Result result;
     TF_RETURN_IF_ERROR(
         saved.ReadResult(absl::StrCat(kError, "_", i), {}, {}, &result));
+    if (result.status.ok()) {
+      return DamagedCheckpoint("fuse", "error ", i, " is none");
+    }
     errors->push_back(std::move(result.status));
   }
   return absl::OkStatus();

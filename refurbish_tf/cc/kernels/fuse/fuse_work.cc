@@ -36,6 +36,11 @@ absl::Status MakeComponent(IteratorContext* ctx, DataType type,
   return absl::OkStatus();
 }
 
+absl::Status NoMemoryForAnImage() {
+  return absl::ResourceExhaustedError(
+      "No memory for an image between two layers of fuse.");
+}
+
 }  // namespace
 
 absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
@@ -61,24 +66,30 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
   return absl::OkStatus();
 }
 
-void FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
+absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
   const int64_t bytes = options.image_bytes();
-  if (batch->num_unfinished > 0) {
-    Painter painter(*options.shared_layers, options.size, 3, BestKernels());
+  try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
+    std::optional<Painter> painter;
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
-      if (draws[0] == 0) continue;
+      if (std::exchange(draws[0], 0) == 0) continue;
+      if (!options.shared_layers.has_value()) continue;
+      if (!painter.has_value()) {
+        painter.emplace(*options.shared_layers, options.size, 3, BestKernels());
+      }
       uint8_t* const to = batch->images + row * bytes;
       std::memcpy(image.get(), to, bytes);
-      painter.Paint(image.get(), draws + 1, to);
-      draws[0] = 0;
+      painter->Paint(image.get(), draws + 1, to);
     }
-    batch->num_unfinished = 0;
+  } catch (const std::bad_alloc&) {
+    return NoMemoryForAnImage();
   }
+  batch->num_unfinished = 0;
   for (Tensor& component : batch->components) {
     component = component.Slice(0, batch->num_rows);
   }
+  return absl::OkStatus();
 }
 
 FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
@@ -92,7 +103,7 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
       rows_per_piece_(RowsPerPiece(options)),
       table_slots_(options.shared_layers.has_value() ? *options.shared_layers
                                                      : *options.layers,
-                   options.slots, options.group, options.part()) {}
+                   options.slots, options.group) {}
 
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
@@ -127,6 +138,7 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
   batch->eighths = stage_.NextEighths();
   current_ = std::move(batch);
+  table_slots_.Begin();
   ++num_begun_;
   return absl::OkStatus();
 }
@@ -201,8 +213,7 @@ OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {
-    rows.status = absl::ResourceExhaustedError(
-        "No memory for an image between two layers of fuse.");
+    rows.status = NoMemoryForAnImage();
   }
   rows.elements.clear();
   ++num_done_;

@@ -58,6 +58,8 @@ struct FuseOptions {
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
 struct FuseBatch {
+  // Of a checkpoint: it says nothing of how fast batches are made.
+  bool restored = false;
   int eighths = 0;
   // Rows that are fetched.
   int64_t num_rows = 0;
@@ -91,7 +93,7 @@ struct FusePiece : OrderedWorkers::Piece {
 absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, FuseBatch* batch);
 // Does the shared layers that are left, and shortens the batch to its rows.
-void FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
+absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
 
 class FuseWork : public InputWork<FusePiece> {
  public:
