@@ -44,10 +44,10 @@ from refurbish_tf.stats import StageStats
 from refurbish_tf.stats import stats
 
 __all__ = [
-    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats", "FuseStats",
-    "Loader", "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats", "augment",
-    "describe", "diversity", "echo", "finished", "fuse", "jax_loader", "keras", "recommend_echo_factor", "recommend_split", "refurbish", "sources", "stats",
-    "torch_loader"]
+    "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",
+    "FuseStats", "Loader", "PipelineWarning", "SplitLayer", "SplitPrediction", "SplitRecommendation", "StageStats",
+    "augment", "describe", "diversity", "echo", "finished", "fuse", "jax_loader", "keras", "recommend_echo_factor",
+    "recommend_split", "refurbish", "sources", "stats", "torch_loader"]
 
 tf.data.Dataset.echo = _as_method(echo)
 tf.data.Dataset.fuse = _as_method(fuse)

@@ -174,7 +174,7 @@ def entries_with(**changed):
 
 OTHER = np.zeros([N, 0, rtf.augment.on_device.DeviceLayers.of(LAYERS[1:], "a test").fingerprint], np.int32)
 BAD = {
-    "plain images": (IMAGES, TypeError, r"must be called on a dict with .*, got a .*finish_first takes plain images"),
+    "plain images": (IMAGES, TypeError, r"must be called on a dict with .*, got an array of shape .*finish_first takes plain images"),
     "no draws": (entries_with(draws=None), TypeError, r"got one with \['layers', 'unfinished_image'\]"),
     "floats": (entries_with(unfinished_image=np.zeros([N, SIDE, 3 * SIDE], np.float32)), TypeError,
                "unfinished_image of Finish must be uint8, got float32"),

@@ -52,7 +52,7 @@ def test_a_backup_of_another_dataset_is_refused(backup, change, error, message):
 
 
 def test_a_backup_of_other_stages_or_executions_is_refused(backup):
-  assert_refused(ValueError, "backup_dir .* 1 refurbish stages, but this one has 2", backup,
+  assert_refused(ValueError, "backup_dir .* 1 stages that have a state, but this one has 2", backup,
                  dataset=two_stages())
   assert_refused(ValueError, "steps_per_execution 1, but this one has 5", backup, make_model(steps_per_execution=5))
 

@@ -251,7 +251,7 @@ def test_another_state_is_refused():
   with pytest.raises(ValueError, match="is damaged"):
     loader.load_state_dict({"state": np.zeros([0], np.uint8)})
   other = numpy_loader(PIPELINES["no refurbish"]())
-  with pytest.raises(ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'refurbish stages': 0}"):
+  with pytest.raises(ValueError, match="numpy_loader: the state is of another pipeline, with {'elements': .*, 'stages': 0}"):
     loader.load_state_dict(other.state_dict())
 
 

@@ -44,8 +44,8 @@ def upstream_first(dataset):
   return found
 
 
-def refurbish_stages(datasets):
-  """The refurbish stages among `datasets`. Their names differ between processes, their order does not."""
+def stages_with_state(datasets):
+  """The stages among `datasets` whose state is saved between epochs. Their names differ between processes, their order does not."""
   return [each for each in datasets if hasattr(each, "saved_state")]
 
 

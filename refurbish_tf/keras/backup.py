@@ -76,7 +76,7 @@ class Backup:
     tf.train.Checkpoint(iterator=iterator).write(str(self._new / "iterator"))
     # After the iterator, which may be reading ahead: a stage that is missing from its checkpoint has ended and stays
     # put.
-    stages = [stage.saved_state() for stage in dataset_graph.refurbish_stages(pipeline(iterator))]
+    stages = [stage.saved_state() for stage in dataset_graph.stages_with_state(pipeline(iterator))]
     tf.train.Checkpoint(variables=[variable.value for group in variables.values() for variable in group]).write(
         str(self._new / "variables"))
     (self._new / "state.json").write_text(json.dumps({
@@ -111,7 +111,7 @@ class Backup:
       self._refuse_damaged(error)
     # Before the model is changed, as the backup may be of another pipeline. Stages before the iterator, whose
     # checkpoint overrides them: with symbolic checkpoints a stage was further than training.
-    self._restore_stages(dataset_graph.refurbish_stages(pipeline(iterator)), state)
+    self._restore_stages(dataset_graph.stages_with_state(pipeline(iterator)), state)
     tf.train.Checkpoint(iterator=iterator).read(str(path / "iterator")).assert_consumed()
     for name in ("weights", "random states", "optimizer"):
       for variable in variables[name]:
@@ -137,7 +137,7 @@ class Backup:
     except (KeyError, TypeError, ValueError, OverflowError, tf.errors.DataLossError) as error:
       self._refuse_damaged(error)
     self.refuse(
-        f"a pipeline with {len(saved)} refurbish stages, but this one has {len(stages)}. Build the same pipeline")
+        f"a pipeline with {len(saved)} stages that have a state, but this one has {len(stages)}. Build the same pipeline")
 
   def delete(self):
     shutil.rmtree(self._previous, ignore_errors=True)

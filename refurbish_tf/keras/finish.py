@@ -33,7 +33,8 @@ class Finish(keras.layers.Layer):
   It is the first layer of a model that is trained on these batches; `rtf.keras.finish_first` puts it before a model that
   there is. The images are those that `rtf.augment.compose(layers)` makes on the host, bit for bit: jitted or not, on the
   TensorFlow, JAX and PyTorch backends, with any dtype policy. An image is changed by draws of its own, without a branch for
-  what it draws. One trace serves all shares: the layers up to the last policy are compiled for an eighth, a quarter, half and
+  what it draws: behind `fuse(..., on_device=1)` this is an exact RandAugment on the accelerator, while Keras' own layer draws
+  once for a batch and computes all distortions. One trace serves all shares: the layers up to the last policy are compiled for an eighth, a quarter, half and
   all of a batch, and the draws say which. To read that, a GPU sends the host four bytes a step. Under `jax.sharding`, devices
   do not exchange pixels if the part of each is a multiple of 8 images; make the mesh by `jax.sharding.Mesh`, as the axes of
   `jax.make_mesh` may be explicit.
@@ -90,10 +91,11 @@ class Finish(keras.layers.Layer):
   def _checked(self, inputs):
     """Height, width, and whether nothing random is to be done; raises unless all of that can be read off the shapes."""
     if not isinstance(inputs, dict) or not _DTYPES.keys() <= inputs.keys():
-      given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else f"a {type(inputs).__name__}"
+      given = f"one with {sorted(map(str, inputs))}" if isinstance(inputs, dict) else (
+          f"an array of shape {inputs.shape}" if hasattr(inputs, "shape") else f"a {type(inputs).__name__}")
       raise TypeError(
           f"Finish must be called on a dict with the entries {_ENTRIES}, got {given}. Give it batches of Dataset.fuse or "
-          "of rtf.finished; the model that was given to finish_first takes plain images.")
+          "of rtf.finished; the model that was given to finish_first takes plain images, and is the one to export.")
     for name, allowed in _DTYPES.items():
       dtype = keras.backend.standardize_dtype(inputs[name].dtype)
       if dtype not in allowed and not _builds_under_a_strategy():
@@ -147,8 +149,9 @@ def finish_first(layers: Sequence[Any], model: keras.Model) -> keras.Model:
   True
 
   Both share their weights. The model that is returned takes the batches of `Dataset.fuse`, for `fit`, and of
-  `rtf.finished`, for `evaluate`, `predict` and `validation_data`. `model` is what to save and to export for use, and
-  predicts on plain images, normalised as the layers have it. Where there are other entries beside those of the images,
+  `rtf.finished`, for `evaluate`, `predict` and `validation_data`. `model`, which is also the attribute
+  `model` of the one that is returned, is what to save and to export for use. It predicts on plain images; if the layers
+  normalise, normalise them first: `model.predict(rtf.augment.compose(layers[-1:])(images))`. Where there are other entries beside those of the images,
   `model` is called on a dict of them and of the images, `"image"`.
 
   Compile, save and load it like any model; `keras.models.load_model` needs `import refurbish_tf` before. Under a

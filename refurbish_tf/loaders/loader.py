@@ -35,10 +35,10 @@ class Loader:
     self._function = function
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
-    self._stages = dataset_graph.refurbish_stages(dataset_graph.upstream_first(dataset))
+    self._stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(dataset))
     self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}  # pylint: disable=protected-access
     self._pack = _packer(dataset.element_spec)
-    self._described = {"elements": str(dataset.element_spec), "refurbish stages": len(self._stages)}
+    self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
     self._epoch = None  # The newest one.
     self._restored = None  # An iterator for the next epoch to be read.
     self._restored_number = None  # What number that epoch had when it was saved.

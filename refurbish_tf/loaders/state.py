@@ -17,7 +17,7 @@ def of(stages, iterator, described, number):
   only into arrays of the same shape.
 
   Args:
-    stages: the refurbish stages.
+    stages: those whose state is saved between epochs.
     iterator: the iterator, or None between two epochs.
     described: what must be equal where the state is loaded, for JSON.
     number: the number of the epoch, or None if nobody gave it one.

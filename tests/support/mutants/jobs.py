@@ -35,7 +35,7 @@ MUTANTS = [
            '      self._num_resumed = self._saved["step"]\n', "      self._num_resumed = 0\n",
            "tests/test_keras_callbacks.py::test_a_stopped_fit_goes_on_as_if_it_had_not_been"),
     Mutant("a backup at the end of an epoch forgets the stage", "refurbish_tf/keras/backup.py",
-           "    self._restore_stages(dataset_graph.refurbish_stages(pipeline(iterator)), state)\n", "",
+           "    self._restore_stages(dataset_graph.stages_with_state(pipeline(iterator)), state)\n", "",
            "tests/test_keras_callbacks.py::test_a_backup_knows_each_stage_and_its_seed_when_all_of_its_epoch_had_been_read"),
     # At home in tf.data.
     Mutant("a dropped stage stays", "refurbish_tf/cc/base/registry.h",
