@@ -198,7 +198,7 @@ def test_elements_of_other_shapes_are_an_error():
     ({"seed": 0.5}, TypeError, "seed must be a whole number"),
     ({"drop_remainder": 1}, TypeError, "drop_remainder must be True or False"),
     ({"name": 3}, TypeError, "name must be a string"),
-], ids=str)
+])
 def test_bad_arguments_are_refused(change, error, message):
   with pytest.raises(error, match=message):
     source(N).fuse(**{"layers": layers(), "batch_size": 8, **change})
