@@ -272,7 +272,7 @@ LEAVING_NOTHING = {
     "refurbish, parallel": lambda source, path: source.refurbish(tf.identity, tf.identity, r=2, seed=1).prefetch(1),
     "echo": lambda source, path: source.echo(2).prefetch(1),
     "adaptive echo": lambda source, path: source.echo(rtf.AUTOTUNE, max_e=2),
-    "fuse": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).fuse(rtf.augment.rand_augment(1), 1),
+    "fuse": lambda source, path: source.map(lambda x: tf.reshape(x[:960_000], [400, 800, 3])).fuse([rtf.augment.random_flip()], 1),
 }
 
 

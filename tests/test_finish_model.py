@@ -54,7 +54,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("kind", [
-    pytest.param(kind, marks=cases.only_exhaustive if kind in ("sequential", "keras.applications") else ()) for kind in MODELS])
+    pytest.param(kind, marks=() if kind in ("not built", "functional") else cases.only_exhaustive) for kind in MODELS])
 def test_any_model_trains_and_is_saved(kind, tmp_path):
   inner = MODELS[kind]()
   model = compiled(inner)
@@ -95,9 +95,8 @@ def check_same_weights(how):
       np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("how", [
-    {"jit_compile": True}, pytest.param({"jit_compile": False, "steps_per_execution": 2}, marks=cases.only_exhaustive)],
-    ids=str)
+@cases.only_exhaustive  # It follows from the bytes, which the default run has.
+@pytest.mark.parametrize("how", [{"jit_compile": True}, {"jit_compile": False, "steps_per_execution": 2}], ids=str)
 def test_the_weights_do_not_depend_on_the_share(how):
   assert run_forked(check_same_weights, how) == 0
 
@@ -231,7 +230,8 @@ PLAIN = {
     "sequential": sequential, "sequential, not built": lambda _: sequential()}
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+@pytest.mark.parametrize("kind", [
+    "functional", *(pytest.param(kind, marks=cases.only_exhaustive) for kind in PLAIN if kind != "functional")])
 @pytest.mark.parametrize("side", [SIDE, pytest.param(None, marks=cases.only_exhaustive)])
 @pytest.mark.parametrize("name", [
     "unfinished_image", *(pytest.param(name, marks=cases.only_exhaustive) for name in (None, "image", "draws", "layers"))])

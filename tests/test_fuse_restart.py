@@ -56,7 +56,7 @@ def test_at_every_step(make, tmp_path):
   """Also saved a second time after it was restored."""
   expected = values(make())
   steps = range(len(expected) + 1)
-  for step in cases.some(steps, 4):
+  for step in cases.some(steps, 3):
     dataset = make()
     iterator = iter(dataset)
     before = values(itertools.islice(iterator, step))

@@ -73,7 +73,7 @@ def test_at_every_step_the_rest_is_the_rest(make, num_ahead):
     seen += values([batch])
     states.append(whole.state_dict())
   after = values(whole)
-  for step, state in enumerate(states):
+  for step, state in cases.some(enumerate(states), 5):
     resumed = numpy_loader(make(), num_ahead)
     if step % 2:
       next(iter(resumed))
@@ -175,6 +175,7 @@ def test_a_state_holds_nothing_that_is_read_ahead(num_ahead):
   assert set(sizes) == {65536}
 
 
+@cases.only_exhaustive
 def test_a_state_of_many_samples_is_small():
   n = 1_000_000
   loader = numpy_loader(tf.data.Dataset.range(n).refurbish(lambda x: x, r=2, seed=7).batch(100_000).prefetch(2))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.advice import measure_split
+from support import cases
 
 # The function of the same name hides it as an attribute of the package.
 module = importlib.import_module("refurbish_tf.advice.recommend_split")
@@ -270,6 +271,7 @@ def test_rare_outcomes_are_no_diversity(all_draws):
   assert predicted[3] < real + 0.1 and found.r == 1
 
 
+@cases.only_exhaustive
 def test_rare_outcomes_are_no_diversity_wherever_they_are(all_draws):
   """If it is cached, a layer that mostly does nothing does not hide the loss by the layers after it."""
   def rare(image, seed):
@@ -313,6 +315,7 @@ def test_outcomes_behind_the_stage_count():
   assert found.best.diversity == rtf.diversity.normalized_unique_samples(14 * 14 * 162, 162, 90, 3)
 
 
+@cases.only_exhaustive
 def test_bytes_are_those_of_the_store():
   """Also for samples of different size and strings, and for a stream of unknown length."""
   source = tf.data.Dataset.range(1, 7).filter(lambda i: i > 0).map(
@@ -329,6 +332,7 @@ def test_bytes_are_those_of_the_store():
   assert found.layers[0].sample_bytes == store.stats().bytes / 4
 
 
+@cases.only_exhaustive
 def test_text_and_ragged():
   texts = tf.data.Dataset.from_tensor_slices(["a small text", "another one"])
 
