@@ -31,15 +31,15 @@ class Accelerator:
 
   def seconds(self, batches, skipped, counted):
     """Seconds a batch, of `counted` batches behind `skipped` others."""
-    # What a sleep takes too long, the next one takes less.
     free = time.perf_counter()
     for number, batch in enumerate(itertools.islice(batches, skipped + counted)):
       if number == skipped:
         began = free
-      step = self.train + self.device * _unfinished(batch)
-      free = max(free, time.perf_counter()) + step
+      begins = max(free, time.perf_counter())
+      free = begins + self.train + self.device * _unfinished(batch)
       _compute(self.processor)
-      time.sleep(max(0.0, free - time.perf_counter()))
+      # As with asynchronous dispatch: the host fetches the next batch while this one is trained on.
+      time.sleep(max(0.0, begins - time.perf_counter()))
     return (free - began) / counted
 
 

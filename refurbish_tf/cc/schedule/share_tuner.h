@@ -1,13 +1,10 @@
 // Which share of each batch an accelerator finishes in place of the CPU.
 //
-// The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): after each
-// batch more is given to the side that waited. Theirs stops when the share
-// oscillates. This one goes on between two neighbours, by what each batch
-// finds: batches of the greater share while the consumer waits, of the smaller
-// while finished ones pile up. With something queued between the two sides both
-// are then always at work, which is at least as good as either share alone; and
-// there is nothing to measure through batches that are still queued, and
-// nothing to try.
+// The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): more is given
+// to the side that has time. While the CPU works all the time, a greater share
+// can only help it; while it rests, a smaller one can only help the device. So
+// measurements are only compared where both hold: one share keeps the CPU busy,
+// and the next one the device. There the tuner stays at the better.
 #ifndef REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 #define REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 
@@ -27,12 +24,6 @@ class ShareTuner {
   struct HandedOut {
     int share;          // Index into kEighths with which the batch was made.
     int64_t now_nanos;  // When it was handed out.
-    int64_t
-        waited_nanos;  // How long the consumer waited for it; 0: not at all.
-    // Finished batches filled the stage's room when it was asked for, so the
-    // workers slept.
-    bool room_was_full;
-    int num_queued;  // Batches begun and not yet handed out, this one left out.
     // How long the CPU worked at it: the time of all workers, over their
     // number.
     int64_t work_nanos;
@@ -44,31 +35,44 @@ class ShareTuner {
   void Record(const HandedOut& batch);
 
  private:
-  enum class Side { kNeither, kCpuIsLate, kDeviceIsLate };
+  static constexpr int kLeastPatience = 100;
 
-  // So many batches, and those that the stage has queued, are to show that both
-  // neighbours are too small or too great. What a prefetch holds cannot be
-  // seen: when it is deep, the shares swing to and fro in step with it, so the
-  // patience doubles each time that the pair turns back.
-  static constexpr int kLeastPatience = 4;
-  static constexpr int kMostPatience = 16;
+  // A mean of some batches.
+  struct Mean {
+    double nanos = 0;       // From one batch to the next.
+    double work_nanos = 0;  // The CPU's.
+    bool IsCpuLate() const;
+  };
+  struct Known {
+    Mean mean;
+    int num_windows = 0;  // 0: the share was not measured.
+    bool cpu_is_late = false;
+  };
 
-  void MovePair(Side late);
-  Side Late(const HandedOut& batch) const;
-  void UpdateTimes(const HandedOut& batch, Side late);
-  bool LowerKeepsUp(const HandedOut& batch);
+  bool IsPause(int64_t nanos);
+  // Takes what was measured into what is known of the share. False for
+  // something new, which is believed when it comes again.
+  bool Update(const Mean& window);
+  // The CPU has become so much faster, or slower.
+  void UpdateOthers(const Mean& window, double speed);
+  // Whether the neighbour is better, or is to be measured.
+  bool IsWanted(int share);
+  bool IsBetter(int share) const;
+  void MoveTo(int share);
 
-  int lower_ = 0;  // Of the two neighbours.
   int share_ = 0;
-  int evidence_ =
-      0;  // Batches for which the share on the late side was no help.
+  std::array<Known, kEighths.size()> known_;
+  // Of batches with `share_`: how many went by, how many of these are
+  // measured, and the sum of those.
+  int num_batches_ = 0;
+  int num_measured_ = 0;
+  Mean sum_;
+  std::optional<Mean> new_;  // See `Update`.
+  double left_nanos_ = 0;    // Of the share before, if that was greater.
   int patience_ = kLeastPatience;
-  Side moved_for_ = Side::kNeither;
-  std::array<double, kEighths.size()> work_nanos_ = {};  // 0: not known.
-  double interval_nanos_ = 0;
-  double device_nanos_ = 0;   // Between two batches while the device is late.
-  double refused_nanos_ = 0;  // Since the smaller share was last tried.
-  std::optional<int64_t> last_nanos_;
+  int64_t last_nanos_ = 0;
+  double usual_nanos_ = 0;
+  int num_pauses_ = 0;  // In a row.
 };
 
 }  // namespace refurbish_tf

@@ -3,8 +3,10 @@
 #ifndef REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
 #define REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,18 +45,13 @@ class FuseStage {
     int64_t epoch = 0;
     std::shared_ptr<FuseCounters> counters;
   };
-  // Of the next epoch.
-  Iteration Begin() ABSL_LOCKS_EXCLUDED(mu_) {
+  // Of the next epoch, or of that with which a checkpoint goes on.
+  Iteration Begin(std::optional<int64_t> epoch = std::nullopt)
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     counters_.push_back(std::make_shared<FuseCounters>());
-    return {seed_, next_epoch_++, counters_.back()};
-  }
-
-  // Of an epoch that a checkpoint goes on with.
-  Iteration Resume(int64_t epoch) ABSL_LOCKS_EXCLUDED(mu_) {
-    absl::MutexLock lock(&mu_);
-    counters_.push_back(std::make_shared<FuseCounters>());
-    return {seed_, epoch, counters_.back()};
+    return {seed_, epoch.has_value() ? *epoch : next_epoch_++,
+            counters_.back()};
   }
 
   // The share of the next batch that is begun, in eighths.
@@ -64,8 +61,8 @@ class FuseStage {
     return ShareTuner::kEighths[tuner_.Next()];
   }
 
-  // A batch was handed out. `batch.share` is filled in.
-  void Record(int eighths, ShareTuner::HandedOut batch)
+  // A batch was handed out, at which the CPU worked so long.
+  void Record(int eighths, int64_t now_nanos, int64_t work_nanos)
       ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     if (shares_.empty() || shares_.back().second != eighths) {
@@ -74,8 +71,11 @@ class FuseStage {
     }
     ++num_batches_;
     if (eighths_ != kAutotuned) return;
-    while (ShareTuner::kEighths[batch.share] != eighths) ++batch.share;
-    tuner_.Record(batch);
+    const auto share = std::find(ShareTuner::kEighths.begin(),
+                                 ShareTuner::kEighths.end(), eighths);
+    tuner_.Record(
+        {static_cast<int>(share - ShareTuner::kEighths.begin()), now_nanos,
+         work_nanos});
   }
 
   // Batches at which the share changed, counted over all epochs, and what it

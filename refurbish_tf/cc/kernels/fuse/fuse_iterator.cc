@@ -42,7 +42,6 @@ void FuseIterator::Run(IteratorContext* ctx) {
     saved_ = std::make_shared<MemoryCheckpoint>(work_->Snapshot());
   }
   work_->GoOn(filling_, position_);
-  num_taken_ = num_handed_out_ = 0;
   OrderedWorkers::Options workers =
       WorkerOptions(ctx, kAutotuneCalls, "true", {});
   workers.max_pieces = kRoom * work_->pieces_per_batch();
@@ -62,21 +61,18 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
     return status;
   }
   if (!iteration_.has_value()) iteration_ = stage().Begin();
-  ShareTuner::HandedOut handed{};
   if (!restored_.empty()) {
     std::shared_ptr<FuseBatch> batch = std::move(restored_.front());
     restored_.pop_front();
-    HandOut(ctx, batch.get(), handed, out_tensors);
+    HandOut(ctx, batch.get(), out_tensors);
     return absl::OkStatus();
   }
   if (!IsRunning()) Run(ctx);
   work_->Consumer();
-  handed.room_was_full =
-      work_->num_done() - num_taken_ >= kRoom * work_->pieces_per_batch();
   std::shared_ptr<FuseBatch> batch;
-  absl::Status status =
-      Gather(ctx, &handed.waited_nanos, &batch, end_of_sequence);
-  iteration_->counters->host_wait_nanos += handed.waited_nanos;
+  int64_t waited_nanos = 0;
+  absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
+  iteration_->counters->host_wait_nanos += waited_nanos;
   iteration_->counters->workers_slept_nanos += work_->TakeSleptNanos();
   if (*end_of_sequence) {
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
@@ -84,8 +80,7 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   }
   if (batch != nullptr) {
     *end_of_sequence = false;
-    handed.num_queued = work_->num_begun() - ++num_handed_out_;
-    HandOut(ctx, batch.get(), handed, out_tensors);
+    HandOut(ctx, batch.get(), out_tensors);
   }
   return status;
 }
@@ -100,7 +95,6 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
     *waited_nanos += waited;
     *end = rows == nullptr;
     if (rows != nullptr && rows->begin < rows->end) {
-      ++num_taken_;
       filling_ = std::move(rows->batch);
       lost_.Update(rows->status);
     }
@@ -120,16 +114,15 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
 }
 
 void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
-                           ShareTuner::HandedOut handed,
                            std::vector<Tensor>* out_tensors) {
   FuseCounters& counters = *iteration_->counters;
   ++counters.batches;
   counters.device_images += batch->num_unfinished;
   counters.host_images += batch->num_rows - batch->num_unfinished;
-  handed.now_nanos = NanosSinceBoot();
-  handed.work_nanos =
-      batch->fetch_nanos + batch->run_nanos / std::max(1, num_workers_);
-  if (!batch->restored) stage().Record(batch->eighths, handed);
+  if (!batch->restored) {
+    const int64_t work_nanos = batch->work_nanos / std::max(1, num_workers_);
+    stage().Record(batch->eighths, NanosSinceBoot(), work_nanos);
+  }
   if (batch->checkpoint != nullptr) {
     if (ctx->symbolic_checkpoint()) {
       ctx->MergeCheckpoint(batch->checkpoint.get());
@@ -301,7 +294,7 @@ absl::Status FuseIterator::RestoreInternal(IteratorContext* ctx,
   TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
   if (!options().seeded) stage().Restore(seed, next_epoch);
   iteration_.reset();
-  if (epoch >= 0) iteration_ = stage().Resume(epoch);
+  if (epoch >= 0) iteration_ = stage().Begin(epoch);
   position_ = position;
   restored_ = std::move(batches);
   restored_errors_ = std::move(errors);

@@ -57,7 +57,7 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
                       std::shared_ptr<FuseBatch>* batch, bool* end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandOut(IteratorContext* ctx, FuseBatch* batch,
-               ShareTuner::HandedOut handed, std::vector<Tensor>* out_tensors)
+               std::vector<Tensor>* out_tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // The input and the batches that are begun, while the workers rest.
@@ -82,8 +82,6 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t num_taken_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace refurbish_tf

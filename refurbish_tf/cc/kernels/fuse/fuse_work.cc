@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/stopwatch.h"
+#include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/schedule/random.h"
@@ -124,7 +125,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
     if (!rows.next_status.ok()) break;
   }
   if (rows.begin < rows.end) {
-    rows.batch->fetch_nanos +=
+    rows.batch->work_nanos +=
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
             .count();
     return OrderedWorkers::Outcome::kRun;
@@ -139,7 +140,6 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   batch->eighths = stage_.NextEighths();
   current_ = std::move(batch);
   table_slots_.Begin();
-  ++num_begun_;
   return absl::OkStatus();
 }
 
@@ -209,14 +209,13 @@ void FuseWork::EndBatch() {
 
 OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
-  const Stopwatch stopwatch(&rows.batch->run_nanos);
+  const Stopwatch stopwatch(&rows.batch->work_nanos);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {
     rows.status = NoMemoryForAnImage();
   }
   rows.elements.clear();
-  ++num_done_;
   return OrderedWorkers::Outcome::kDone;
 }
 

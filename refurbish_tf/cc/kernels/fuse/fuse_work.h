@@ -5,15 +5,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/table_slots.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
@@ -67,7 +64,7 @@ struct FuseBatch {
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
   // What the workers have spent on it, added up.
-  std::atomic<int64_t> run_nanos{0}, fetch_nanos{0};
+  std::atomic<int64_t> work_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
@@ -116,13 +113,10 @@ class FuseWork : public InputWork<FusePiece> {
     position_ = position;
   }
   // While the workers are settled, or after the end.
-  const std::shared_ptr<FuseBatch>& current() const { return current_; }
   int64_t position() const { return position_; }
   // After the end, with snapshots: of the input then.
   const std::shared_ptr<MemoryCheckpoint>& at_end() const { return at_end_; }
 
-  int64_t num_begun() const { return num_begun_; }
-  int64_t num_done() const { return num_done_; }
   // How many pieces a batch has at most.
   int64_t pieces_per_batch() const {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
@@ -155,9 +149,6 @@ class FuseWork : public InputWork<FusePiece> {
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;
 
-  std::atomic<int64_t> num_begun_{0};
-  // Pieces that were run.
-  std::atomic<int64_t> num_done_{0};
   std::atomic<int64_t> slept_nanos_{0};
   std::atomic<std::thread::id> consumer_;
 };
