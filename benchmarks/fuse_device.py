@@ -27,7 +27,9 @@ platform_name: "CUDA" dnn_version_info { major: 9 minor: 7 } runtime_version { m
 device_description_str: "NVIDIA H100 80GB HBM3" """
 WIDTHS = {"pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "f32": 4, "s64": 8, "u64": 8}
 # Instructions that are none when the program runs.
-NOT_RUN = ("parameter", "constant", "bitcast", "get-tuple-element", "tuple", "while", "conditional")
+NOT_RUN = ("parameter", "constant", "bitcast", "get-tuple-element", "tuple")
+# Those that run other blocks of them.
+CALLS = ("while", "conditional", "call")
 
 
 def compiled(side, batch):
@@ -63,20 +65,32 @@ def _count(side, batch):
 
 
 def _launches(text):
-  """How many instructions of a compiled program run, and the bytes of their operands and results."""
-  launches = moved = 0
-  for block in text.split("\n\n"):
-    head = (block.strip().splitlines() or [""])[0]
-    # The computations that run are the entry, and bodies of loops; others are within an instruction.
-    if not head.startswith("ENTRY") and not re.search(r"kind=k\w+, calls|custom-call", block):
-      continue
+  """How many instructions of a compiled program run, and the bytes of their operands and results.
+
+  Those of a loop once, and of a switch those of its longest branch, which finishes all images.
+  """
+  blocks = dict(re.findall(r"^(?:ENTRY )?%([\w.\-]+) [^\n]*\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL))
+
+  def run(name):
+    launches = moved = 0
     types = {}
-    for name, kind, operation, operands in re.findall(r"%([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)", block):
-      types[name] = kind
-      if operation not in NOT_RUN:
+    for line in blocks[name].splitlines():
+      found = re.match(r"\s*(?:ROOT )?%([\w.\-]+) = (\(.*?\)|\S+) ([\w\-]+)\((.*?)\)", line)
+      if not found:
+        continue
+      result, kind, operation, operands = found.groups()
+      types[result] = kind
+      if operation in CALLS:
+        called = [run(block) for block in re.findall(r"%([\w.\-]+)", line[found.end():]) if block in blocks]
+        counts = [max(called)] if operation == "conditional" else called
+        launches += sum(count[0] for count in counts)
+        moved += sum(count[1] for count in counts)
+      elif operation not in NOT_RUN:
         launches += 1
         moved += _bytes(kind) + sum(_bytes(types.get(each, "")) for each in re.findall(r"%([\w.\-]+)", operands))
-  return launches, moved
+    return launches, moved
+
+  return run(re.search(r"^ENTRY %([\w.\-]+)", text, re.MULTILINE)[1])
 
 
 def _bytes(kind):

@@ -144,8 +144,8 @@ bool ShareTuner::IsWanted(int share) {
                ? IsBetter(share)
                : here.mean.work_nanos > kHalfBusy * here.mean.nanos;
   }
-  if (neighbour.num_windows == 0 ||
-      neighbour.cpu_is_late == here.cpu_is_late || IsBetter(share)) {
+  if (neighbour.num_windows == 0 || neighbour.cpu_is_late == here.cpu_is_late ||
+      IsBetter(share)) {
     return true;
   }
   const bool is_far = neighbour.mean.nanos > kFarWorse * here.mean.nanos;

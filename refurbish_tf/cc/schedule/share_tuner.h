@@ -1,10 +1,11 @@
 // Which share of each batch an accelerator finishes in place of the CPU.
 //
-// The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): more is given
-// to the side that has time. While the CPU works all the time, a greater share
-// can only help it; while it rests, a smaller one can only help the device. So
-// measurements are only compared where both hold: one share keeps the CPU busy,
-// and the next one the device. There the tuner stays at the better.
+// The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): more is
+// given to the side that has time. While the CPU works all the time, a greater
+// share can only help it; while it rests, a smaller one can only help the
+// device. So measurements are only compared where both hold: one share keeps
+// the CPU busy, and the next one the device. There the tuner stays at the
+// better.
 #ifndef REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 #define REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 

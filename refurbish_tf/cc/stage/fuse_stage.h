@@ -73,9 +73,8 @@ class FuseStage {
     if (eighths_ != kAutotuned) return;
     const auto share = std::find(ShareTuner::kEighths.begin(),
                                  ShareTuner::kEighths.end(), eighths);
-    tuner_.Record(
-        {static_cast<int>(share - ShareTuner::kEighths.begin()), now_nanos,
-         work_nanos});
+    tuner_.Record({static_cast<int>(share - ShareTuner::kEighths.begin()),
+                   now_nanos, work_nanos});
   }
 
   // Batches at which the share changed, counted over all epochs, and what it
