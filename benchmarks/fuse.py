@@ -277,8 +277,8 @@ def _compiled():
   return common.Section(
       _compiled.__doc__,
       "rtf.keras.Finish of rand_augment(), random_crop(4), random_flip() and normalize(), compiled by JAX for an H100. "
-      "Launches: instructions of the compiled program that are a kernel or a copy, those of a loop once; of the branches that "
-      "for all images. Moved: the operands and results of all of these, as if each were read and written once. At 3.35 TB/s "
+      "Launches: instructions of the compiled program that are a kernel or a copy, those of a loop once; of the "
+      "branches only that for all images. Moved: the operands and results of all of these, as if each were read and written once. At 3.35 TB/s "
       "that is the time by memory.", rows)
 
 

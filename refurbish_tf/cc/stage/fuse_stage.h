@@ -30,7 +30,7 @@ struct FuseCounters : Counters {
 
 class FuseStage {
  public:
-  // For the share: the accelerator's, by the time that either side waits.
+  // For the share: the accelerator's, by which side has time.
   static constexpr int kAutotuned = -1;
   // Seeds are made of epochs below 2**32.
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;

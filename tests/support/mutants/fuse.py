@@ -53,7 +53,7 @@ MUTANTS = [
            STEPS + "[source, epochs]"),
     Mutant("errors that were read ahead are not saved", ITERATOR, "errors.push_back(rows.next_status);", "",
            RESTART + "test_an_error_that_was_read_ahead_is_saved"),
-    Mutant("a checkpoint of another seed is taken", STAGE, "if (seed == seed_ || any_seed_) return absl::OkStatus();",
+    Mutant("a checkpoint of another seed is taken by fuse", STAGE, "if (seed == seed_ || any_seed_) return absl::OkStatus();",
            "return absl::OkStatus();", RESTART + "test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given"),
     Mutant("a restored batch is a measurement", ITERATOR, "  if (!batch->restored) {\n", "  {\n",
            RESTART + "test_a_batch_that_lacks_rows_is_saved"),
