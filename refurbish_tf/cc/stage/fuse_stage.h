@@ -38,7 +38,10 @@ class FuseStage {
   // `any_seed`: the user gave none, so that of a checkpoint replaces it.
   // `eighths`: of a batch, or kAutotuned.
   FuseStage(int64_t seed, bool any_seed, int eighths)
-      : any_seed_(any_seed), eighths_(eighths), seed_(seed) {}
+      : any_seed_(any_seed),
+        is_autotuned_(eighths == kAutotuned),
+        share_(IndexOf(eighths)),
+        seed_(seed) {}
 
   struct Iteration {
     int64_t seed = 0;
@@ -54,27 +57,25 @@ class FuseStage {
             counters_.back()};
   }
 
-  // The share of the next batch that is begun, in eighths.
-  int NextEighths() ABSL_LOCKS_EXCLUDED(mu_) {
-    if (eighths_ != kAutotuned) return eighths_;
+  // The share of the next batch that is begun, as an index into
+  // ShareTuner::kEighths.
+  int NextShare() const ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!is_autotuned_) return share_;
     absl::MutexLock lock(&mu_);
-    return ShareTuner::kEighths[tuner_.Next()];
+    return tuner_.Next();
   }
 
-  // A batch was handed out, at which the CPU worked so long.
-  void Record(int eighths, int64_t now_nanos, int64_t work_nanos)
+  // `measured`: whether it says how fast batches are made.
+  void Record(const ShareTuner::HandedOut& batch, bool measured)
       ABSL_LOCKS_EXCLUDED(mu_) {
+    const int eighths = ShareTuner::kEighths[batch.share];
     absl::MutexLock lock(&mu_);
     if (shares_.empty() || shares_.back().second != eighths) {
       if (shares_.size() == kMostShares) shares_.erase(shares_.begin());
       shares_.push_back({num_batches_, eighths});
     }
     ++num_batches_;
-    if (eighths_ != kAutotuned) return;
-    const auto share = std::find(ShareTuner::kEighths.begin(),
-                                 ShareTuner::kEighths.end(), eighths);
-    tuner_.Record({static_cast<int>(share - ShareTuner::kEighths.begin()),
-                   now_nanos, work_nanos});
+    if (is_autotuned_ && measured) tuner_.Record(batch);
   }
 
   // Batches at which the share changed, counted over all epochs, and what it
@@ -110,11 +111,18 @@ class FuseStage {
   }
 
  private:
+  static int IndexOf(int eighths) {
+    const auto& all = ShareTuner::kEighths;
+    const auto* const share = std::find(all.begin(), all.end(), eighths);
+    return share == all.end() ? 0 : static_cast<int>(share - all.begin());
+  }
+
   // Enough to draw a plot of; more would grow for ever.
   static constexpr size_t kMostShares = 4096;
 
   const bool any_seed_;
-  const int eighths_;
+  const bool is_autotuned_;
+  const int share_;  // If it is not.
   mutable absl::Mutex mu_;
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;

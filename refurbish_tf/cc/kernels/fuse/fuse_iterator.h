@@ -46,6 +46,11 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
+  // In nanoseconds: the time, and what the process has computed.
+  struct Moment {
+    int64_t time;
+    int64_t computed;
+  };
   using Batches = std::deque<std::shared_ptr<FuseBatch>>;
 
   const FuseOptions& options() const { return dataset()->arguments_.options; }
@@ -56,6 +61,7 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   absl::Status Gather(IteratorContext* ctx, int64_t* waited_nanos,
                       std::shared_ptr<FuseBatch>* batch, bool* end)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Record(const FuseBatch& batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandOut(IteratorContext* ctx, FuseBatch* batch,
                std::vector<Tensor>* out_tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -82,6 +88,8 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   std::shared_ptr<FuseBatch> filling_ ABSL_GUARDED_BY(mu_);
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
+  // When the last batch was handed out that the workers made.
+  std::optional<Moment> last_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

@@ -125,7 +125,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
     if (!rows.next_status.ok()) break;
   }
   if (rows.begin < rows.end) {
-    rows.batch->work_nanos +=
+    rows.batch->fetch_nanos +=
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - began)
             .count();
     return OrderedWorkers::Outcome::kRun;
@@ -137,7 +137,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
 absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<FuseBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
-  batch->eighths = stage_.NextEighths();
+  batch->share = stage_.NextShare();
   current_ = std::move(batch);
   table_slots_.Begin();
   return absl::OkStatus();
@@ -180,7 +180,8 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
   const int64_t place = row % options_.part() + 1;
-  draws[0] = batch.eighths > 0 && place % (8 / batch.eighths) == 0 &&
+  const int eighths = ShareTuner::kEighths[batch.share];
+  draws[0] = eighths > 0 && place % (8 / eighths) == 0 &&
              table_slots_.Take(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {
@@ -209,7 +210,7 @@ void FuseWork::EndBatch() {
 
 OrderedWorkers::Outcome FuseWork::Run(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
-  const Stopwatch stopwatch(&rows.batch->work_nanos);
+  const Stopwatch stopwatch(&rows.batch->run_nanos);
   try {
     rows.status = MakeRows(rows);
   } catch (const std::bad_alloc&) {

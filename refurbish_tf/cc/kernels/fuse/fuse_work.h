@@ -55,16 +55,18 @@ struct FuseOptions {
 // A batch that is being made. Its memory is written by several workers, each
 // its own rows.
 struct FuseBatch {
-  // Of a checkpoint: it says nothing of how fast batches are made.
+  // Of a checkpoint.
   bool restored = false;
-  int eighths = 0;
+  // Index into ShareTuner::kEighths.
+  int share = 0;
   // Rows that are fetched.
   int64_t num_rows = 0;
   // Of those, images whose shared layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
-  // What the workers have spent on it, added up.
-  std::atomic<int64_t> work_nanos{0};
+  // What it took to read the input, and the workers added up to make the rows.
+  int64_t fetch_nanos = 0;
+  std::atomic<int64_t> run_nanos{0};
   uint8_t* images = nullptr;
   int32_t* draws = nullptr;
   // When the last row is fetched: where the input is then, and how many
