@@ -358,6 +358,33 @@ TEST(ShareTunerTest, AGreaterShareThatBringsNothingIsNotTaken) {
   EXPECT_EQ(Shares({{1, 1}, {0.97, 0.5}}, 100).back(), 1);
 }
 
+TEST(ShareTunerTest, SmallGainsAreFoundAsSoon) {
+  EXPECT_EQ(Shares({{1, 1}, {0.99, 1}, {0.98, 1}, {0.96, 1}, {0.92, 1}}, 70).back(), 4);
+}
+
+TEST(ShareTunerTest, SmallGainsAreFoundAfterAChange) {
+  ShareTuner tuner;
+  ASSERT_EQ(Shares({{1.2, 0.81}, {1.3, 0.74}}, 80, &tuner).back(), 0);
+  EXPECT_EQ(Shares({{2, 1}, {1.98, 1}, {1.96, 1}, {1.93, 1}, {1.88, 1}}, 120, &tuner).back(), 4);
+}
+
+TEST(ShareTunerTest, BatchesOfAnotherShareAreNotMeasured) {
+  ShareTuner tuner;
+  for (int i = 0; i < 100; ++i) tuner.Record({4, Nanos(1), Nanos(1), 0, 0});
+  EXPECT_EQ(tuner.Next(), 0);
+}
+
+// As other programs compute now and then.
+TEST(ShareTunerTest, WhatIsNewAndDoesNotComeAgainIsNotBelieved) {
+  ShareTuner tuner;
+  for (int i = 0; i < 300; ++i) {
+    // A measurement is of ten, behind the first four.
+    const double time = i >= 4 && (i - 4) / 10 % 3 == 2 ? 2 : 1;
+    tuner.Record({tuner.Next(), Nanos(time), Nanos(time == 2 ? 2 : 0.5), 0, 0});
+    ASSERT_EQ(tuner.Next(), 0) << i;
+  }
+}
+
 TEST(ShareTunerTest, BothSidesMayBeLateByTurns) {
   EXPECT_EQ(Shares({{1, 0.75}, {0.8, 0.5}}, 100).back(), 1);
   EXPECT_EQ(NumTimes(Shares({{1, 0.5}, {0.8, 0.3}}, 3000), 1), 0);
@@ -396,6 +423,12 @@ TEST(ShareTunerTest, ADeviceThatBecomesFasterIsFound) {
   ShareTuner tuner;
   Shares({{1, 1}, {1.2, 0.5}}, 300, &tuner);
   EXPECT_EQ(Shares({{1, 1}, {0.6, 0.6}}, 900, &tuner).back(), 1);
+}
+
+TEST(ShareTunerTest, WhatIsKnownOfASlowerDeviceIsForgotten) {
+  ShareTuner tuner;
+  ASSERT_EQ(Shares({{1, 1}, {0.9, 1}, {0.8, 0.7}, {1.2, 0.3}}, 150, &tuner).back(), 2);
+  EXPECT_EQ(Shares({{1, 1}, {0.9, 1}, {0.6, 1}, {0.45, 0.7}, {0.6, 0.1}}, 100, &tuner).back(), 3);
 }
 
 // While the CPU has time left only its work tells that it has become faster.

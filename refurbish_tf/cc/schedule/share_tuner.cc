@@ -8,7 +8,9 @@
 namespace refurbish_tf {
 namespace {
 
-// So many batches are measured at a time, at least.
+// So many batches of a share go by before it is measured, as others are begun
+// before them. So many are measured at a time, at least.
+constexpr int kSettling = 3;
 constexpr int kMeasured = 10;
 // Training may take batches by turns: none for a long time, then several at
 // once. A measurement goes from one long time to another, behind at most so
@@ -17,8 +19,7 @@ constexpr size_t kLongestTurns = 70;
 constexpr double kLong = 0.5;
 
 // A device that is late works at what is queued for so many batches more, if
-// the queue is long: the time stays as it was with the share before. Where the
-// tuner went to and fro it waits for that before it measures.
+// the queue is long: the time stays as it was with the share before.
 constexpr int kDrained = 34;
 constexpr double kAsBefore = 0.05;
 
@@ -35,9 +36,6 @@ constexpr double kWorthIt = 0.02;
 // is so many times in the CPU's work, and the next one is as new.
 constexpr double kOtherTime = 0.15;
 constexpr double kOtherWork = 1.3;
-// The first measurements of a share do not tell whether the CPU's work has
-// changed: at first it fills the room, which takes longer.
-constexpr int kFirstWindows = 3;
 
 // A neighbour that was worse is measured again behind so many times the batches
 // that this took the last time, which keeps it to 2 % of them, and behind as
@@ -60,16 +58,14 @@ bool IsOtherWork(double times) {
 bool ShareTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
 
 void ShareTuner::Record(const HandedOut& batch) {
-  if (batch.share != share_ || ++num_batches_ <= settling_) return;
+  if (batch.share != share_ || ++num_batches_ <= kSettling) return;
   measured_.push_back(batch);
   const std::optional<Mean> window = TakeWindow();
   if (!window.has_value()) return;
   const bool is_as_before =
       std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_;
   if (is_as_before && num_batches_ < kDrained) return;
-  const bool is_believed = Update(*window);
-  just_moved_ = false;
-  if (!is_believed) return;
+  if (!Update(*window)) return;
   const int towards = known_[share_].mean.IsCpuLate() ? 1 : -1;
   for (const int share : {share_ + towards, share_ - towards}) {
     const Verdict verdict = Judge(share);
@@ -120,11 +116,10 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
 
 bool ShareTuner::Update(const Mean& window) {
   Known& here = known_[share_];
-  if (++here.num_windows == 1) {
+  if (!std::exchange(here.is_measured, true)) {
     here.mean = window;
     return true;
   }
-  if (here.num_windows <= kFirstWindows) here.mean.work = window.work;
   const Mean before = here.mean;
   if (!Differs(window.nanos, before.nanos) &&
       !IsOtherWork(window.work / before.work)) {
@@ -134,21 +129,11 @@ bool ShareTuner::Update(const Mean& window) {
     ScaleOthers(here.mean.work / before.work);
     return true;
   }
-  if (IsTooMuch(window)) {
-    here.mean = window;
-    return true;
-  }
   is_new_ = !is_new_;
   if (is_new_) return false;
   here.mean = window;
-  num_returns_ = 0;
   UpdateOthers(before, window);
   return true;
-}
-
-bool ShareTuner::IsTooMuch(const Mean& window) const {
-  return just_moved_ && share_ > 0 && known_[share_ - 1].num_windows > 0 &&
-         window.nanos > 2 * known_[share_ - 1].mean.nanos;
 }
 
 void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
@@ -186,7 +171,7 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   }
   const Mean& here = known_[share_].mean;
   const Mean& there = known_[share].mean;
-  const bool is_known = known_[share].num_windows > 0;
+  const bool is_known = known_[share].is_measured;
   const bool is_better = is_known && IsBetter(share);
   if ((share > share_) != here.IsCpuLate()) {
     // Not that of the side that is late.
@@ -211,13 +196,9 @@ void ShareTuner::MoveTo(int share, bool is_trial) {
   // If the CPU is late nothing is queued, unless it is hardly so.
   const bool is_queued = is_trial || !known_[share_].mean.IsCpuLate();
   left_nanos_ = is_queued ? known_[share_].mean.nanos : 0;
-  num_returns_ = share == came_from_ ? num_returns_ + 1 : 0;
-  settling_ = num_returns_ > 1 && !is_trial ? kDrained : kSettling;
-  came_from_ = share_;
   share_ = share;
   num_batches_ = 0;
   measured_.clear();
-  just_moved_ = true;
   is_new_ = false;
 }
 

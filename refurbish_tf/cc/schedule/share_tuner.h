@@ -40,10 +40,6 @@ class ShareTuner {
   void Record(const HandedOut& batch);
 
  private:
-  // So many batches of a share go by before it is measured, as others are
-  // queued before them.
-  static constexpr int kSettling = 3;
-
   // A mean of some batches.
   struct Mean {
     double nanos = 1;  // From one batch to the next.
@@ -52,7 +48,7 @@ class ShareTuner {
   };
   struct Known {
     Mean mean;
-    int num_windows = 0;  // 0: the share is to be measured.
+    bool is_measured = false;
   };
 
   // What was measured, if that is enough.
@@ -60,9 +56,6 @@ class ShareTuner {
   // Takes it into what is known of the share. False for something new, which
   // is believed when the next one is new, too.
   bool Update(const Mean& window);
-  // Whether half of the time, which a device needs for half of the share at
-  // least, is more than the lower neighbour takes.
-  bool IsTooMuch(const Mean& window) const;
   // After a change.
   void UpdateOthers(const Mean& before, const Mean& now);
   // The CPU takes so many times as long as it did.
@@ -78,16 +71,12 @@ class ShareTuner {
   int trial_length_ = 0;  // Batches of the last trial.
 
   // Since the tuner has moved to `share_`:
-  int settling_ = kSettling;
   int num_batches_ = 0;
   std::vector<HandedOut> measured_;
-  int turn_ = 1;            // Of how many batches one was long, at last.
-  bool just_moved_ = true;  // Nothing was measured.
-  bool is_new_ = false;     // The last measurement was.
-  double left_nanos_ = 0;   // Of the share before, if its batches are queued.
+  int turn_ = 1;           // Of how many batches one was long, at last.
+  bool is_new_ = false;    // The last measurement was.
+  double left_nanos_ = 0;  // Of the share before, if its batches are queued.
   bool is_trial_ = false;
-  int came_from_ = -1;
-  int num_returns_ = 0;  // Moves in a row back to where it came from.
 };
 
 }  // namespace refurbish_tf
