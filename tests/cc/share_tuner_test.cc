@@ -439,6 +439,10 @@ TEST(ShareTunerTest, ACpuThatBecomesFasterIsSeenByItsWork) {
     const std::vector<Measured> now = {{1 / faster, 1}, {0.9, 0.6 / faster}};
     EXPECT_EQ(Shares(now, 140, &tuner).back(), 0) << faster;
   }
+  // The more it is, the sooner.
+  ShareTuner tuner;
+  ASSERT_EQ(Shares({{1, 1}, {0.5, 0.6}}, 300, &tuner).back(), 1);
+  EXPECT_EQ(Shares({{0.4, 1}, {0.5, 0.24}}, 60, &tuner).back(), 0);
 }
 
 TEST(ShareTunerTest, MeasurementsThatGoToAndFroAreBelieved) {

@@ -170,19 +170,16 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
     return Verdict::kStay;
   }
   const Mean& here = known_[share_].mean;
-  const Mean& there = known_[share].mean;
-  const bool is_known = known_[share].is_measured;
-  const bool is_better = is_known && IsBetter(share);
+  const bool is_measured = known_[share].is_measured;
+  const bool is_better = is_measured && IsBetter(share);
   if ((share > share_) != here.IsCpuLate()) {
     // Not that of the side that is late.
     const bool both_late =
-        is_known ? is_better : here.work > kHalfBusy * here.nanos;
+        is_measured ? is_better : here.work > kHalfBusy * here.nanos;
     return share > share_ && both_late ? Verdict::kMove : Verdict::kStay;
   }
-  if (!is_known || is_better || (here.IsCpuLate() && there.IsCpuLate())) {
-    return Verdict::kMove;
-  }
-  const double times = there.nanos / here.nanos;
+  if (!is_measured || is_better) return Verdict::kMove;
+  const double times = known_[share].mean.nanos / here.nanos;
   const bool is_early = trial_length_ == 0 && times < kFarWorse;
   const int length = std::max(trial_length_, kSettling + 1 + kMeasured);
   const double patience =

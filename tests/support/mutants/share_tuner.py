@@ -44,7 +44,6 @@ MUTANTS = [
     _mutant("workers lose much time", "kBusy = 0.82", "kBusy = 0.6"),
     _mutant("a greater share need not be worth it", "kWorthIt = 0.02", "kWorthIt = 0"),
     _mutant("the worse neighbour", "return is_greater == (", "return is_greater != ("),
-    _mutant("what can only be mended is measured", "|| (here.IsCpuLate() && there.IsCpuLate())) {", ") {"),
     _mutant("all neighbours are tried soon", "kFarWorse = 1.25", "kFarWorse = 100"),
     _mutant("no neighbour is tried soon", "kFarWorse = 1.25", "kFarWorse = 0"),
     _mutant("a neighbour is tried often", "kPatience = 50", "kPatience = 25"),
