@@ -22,8 +22,8 @@ MUTANTS = [
     # Who does what.
     Mutant("other images than the strides of Finish are left", WORK, "row % options_.part() + 1;", "row % options_.part();",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
-    Mutant("one replica does it all", WORK, "place % (8 / batch.eighths) == 0 &&",
-           "row >= options_.batch_size * (8 - batch.eighths) / 8 && place > 0 &&",
+    Mutant("one replica does it all", WORK, "place % (8 / eighths) == 0 &&",
+           "row >= options_.batch_size * (8 - eighths) / 8 && place > 0 &&",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
     Mutant("what the accelerator is to do is done already", WORK,
            "if (draws[0] == 1 || !options_.shared_layers.has_value()) {", "if (!options_.shared_layers.has_value()) {",
@@ -38,8 +38,8 @@ MUTANTS = [
            "        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));\n", "",
            FUSE + "test_a_smaller_last_batch_is_done_by_the_host"),
     # Errors.
-    Mutant("an error ends the rows of its piece, and they are lost", WORK, "  if (rows.begin < rows.end) {\n    rows.batch->work",
-           "  if (rows.begin < rows.end && rows.next_status.ok()) {\n    rows.batch->work",
+    Mutant("an error ends the rows of its piece, and they are lost", WORK, "  if (rows.begin < rows.end) {\n    rows.batch->fetch",
+           "  if (rows.begin < rows.end && rows.next_status.ok()) {\n    rows.batch->fetch",
            FUSE + "test_a_failing_element_loses_no_other"),
     # Checkpoints.
     Mutant("a checkpoint of fuse is of what was read", ITERATOR, "    } else if (saved_ != nullptr) {\n", "    } else if (false) {\n",
@@ -55,7 +55,7 @@ MUTANTS = [
            RESTART + "test_an_error_that_was_read_ahead_is_saved"),
     Mutant("a checkpoint of another seed is taken by fuse", STAGE, "if (seed == seed_ || any_seed_) return absl::OkStatus();",
            "return absl::OkStatus();", RESTART + "test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given"),
-    Mutant("a restored batch is a measurement", ITERATOR, "  if (!batch->restored) {\n", "  {\n",
+    Mutant("a restored batch is a measurement", ITERATOR, "  if (!batch->restored) Record(*batch);\n", "  Record(*batch);\n",
            RESTART + "test_a_batch_that_lacks_rows_is_saved"),
     Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers->CheckDraws(draws + 1).ok()) {",
            "          false) {", RESTART + "test_a_damaged_checkpoint_is_refused_and_changes_nothing[changes9-impossible draws]"),
