@@ -19,7 +19,7 @@ BENCHMARKS = {
     "cpus": (0, ["processors"] if len(os.sched_getaffinity(0)) > 1 else []),
     "disk": (25, []),
     "echo": (5, ["time"]),
-    "fuse": (15, ["reuse"]),
+    "fuse": (19, ["reuse"]),
     "loaders": (18, []),
     "memory": (9, ["shares"]),
     "overhead": (12, []),

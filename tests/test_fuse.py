@@ -244,6 +244,13 @@ def test_counts():
   assert "  batch   8 images\n  shared  rand_augment, rand_augment; by the accelerator: 0.5 of each batch\n  device  none" in rtf.describe(dataset)
 
 
+def test_the_time_between_two_iterators_does_not_change_the_share():
+  dataset = source(4).fuse(policies(), 4, seed=1)
+  for _ in range(40):
+    assert len(list(dataset)) == 1
+  assert rtf.stats(dataset)[-1].shares == ((0, 0),)
+
+
 def test_two_iterators_and_left_epochs():
   dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 4, drop_remainder=False).prefetch(1)
   one, other = iter(dataset), iter(dataset)

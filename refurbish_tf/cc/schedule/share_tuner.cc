@@ -13,9 +13,10 @@ namespace {
 constexpr int kSettling = 3;
 constexpr int kMeasured = 10;
 // Training may take batches by turns: none for a long time, then several at
-// once. A measurement goes from one long time to another, behind at most so
-// many batches. A long time that does not return was a pause.
-constexpr size_t kLongestTurns = 70;
+// once. A measurement goes from one long time to another. One that does not
+// return within kLongestTurn batches was a pause.
+constexpr int kLongestTurn = 33;
+constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;
 
 // A device that is late works at what is queued for so many batches more, if
@@ -38,12 +39,19 @@ constexpr double kOtherTime = 0.15;
 constexpr double kOtherWork = 1.3;
 
 // A neighbour that was worse is measured again behind so many times the batches
-// that this took the last time, which keeps it to 2 % of them, and behind as
-// many more as it takes longer. Once it is measured again early, as the first
-// batches may have been slow, unless it was worse by so much.
+// that this took the last time, which keeps it to 2 % of them. If it took more
+// than kFarWorse times as long, it waits as many times longer.
 constexpr double kPatience = 50;
+constexpr double kFarWorse = 2;
+// Once it is measured again early, as the first batches may have been slow,
+// and so after a change, but not if it took kNotNear times as long, or soon
+// after another trial.
 constexpr double kEarlyPatience = 100;
-constexpr double kFarWorse = 1.25;
+constexpr double kNotNear = 1.25;
+constexpr int kSoon = 350;
+// A trial from which the tuner has not returned after so many batches has found
+// something better.
+constexpr int kLongestTrial = 200;
 
 bool Differs(double nanos, double from) {
   return std::abs(nanos - from) > kOtherTime * from;
@@ -58,6 +66,7 @@ bool IsOtherWork(double times) {
 bool ShareTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
 
 void ShareTuner::Record(const HandedOut& batch) {
+  ++since_trial_;
   if (batch.share != share_ || ++num_batches_ <= kSettling) return;
   measured_.push_back(batch);
   const std::optional<Mean> window = TakeWindow();
@@ -76,7 +85,8 @@ void ShareTuner::Record(const HandedOut& batch) {
 
 std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   const int least = std::max(kMeasured, turn_);
-  if (static_cast<int>(measured_.size()) <= least) return std::nullopt;
+  const int num_measured = static_cast<int>(measured_.size());
+  if (num_measured <= least) return std::nullopt;
   int64_t longest = 0;
   for (const HandedOut& batch : measured_) {
     longest = std::max(longest, batch.since);
@@ -87,31 +97,29 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   auto begin = std::find_if(measured_.begin(), measured_.end(), is_long) + 1;
   const bool is_whole =
       is_long(measured_.back()) && measured_.end() - begin >= least;
-  if (!is_whole && measured_.size() < kLongestTurns) return std::nullopt;
+  if (!is_whole && num_measured < kMostMeasured) return std::nullopt;
   turn_ = 1;
-  if (is_whole) {
-    int num_short = 0;
-    for (auto batch = begin; batch != measured_.end(); ++batch) {
-      num_short = is_long(*batch) ? 0 : num_short + 1;
-      turn_ = std::max(turn_, num_short + 1);
-    }
-  } else {
+  int num_short = 0;
+  for (auto batch = begin; batch != measured_.end(); ++batch) {
+    num_short = is_long(*batch) ? 0 : num_short + 1;
+    turn_ = std::max(turn_, num_short + 1);
+  }
+  const bool by_turns = is_whole && turn_ <= kLongestTurn;
+  if (!by_turns) {
+    turn_ = 1;
     measured_.erase(std::remove_if(measured_.begin(), measured_.end(), is_long),
                     measured_.end());
     begin = measured_.begin();
   }
-  double since = 0, work = 0, fetch = 0, computed = 0;
+  double since = 0, work = 0;
   for (auto batch = begin; batch != measured_.end(); ++batch) {
     since += batch->since;
     work += batch->work;
-    fetch += batch->fetch;
-    computed += batch->computed;
   }
   const double num = measured_.end() - begin;
   // The last batch ends this measurement, and begins the next one.
-  measured_.erase(measured_.begin(), measured_.end() - (is_whole ? 1 : 0));
-  return Mean{std::max(1.0, since / num),
-              std::max({1.0, work / num, std::min(fetch, computed) / num})};
+  measured_.erase(measured_.begin(), measured_.end() - (by_turns ? 1 : 0));
+  return Mean{std::max(1.0, since / num), std::max(1.0, work / num)};
 }
 
 bool ShareTuner::Update(const Mean& window) {
@@ -132,6 +140,7 @@ bool ShareTuner::Update(const Mean& window) {
   is_new_ = !is_new_;
   if (is_new_) return false;
   here.mean = window;
+  if (since_trial_ > kSoon) is_early_ = true;
   UpdateOthers(before, window);
   return true;
 }
@@ -180,16 +189,24 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   }
   if (!is_measured || is_better) return Verdict::kMove;
   const double times = known_[share].mean.nanos / here.nanos;
-  const bool is_early = trial_length_ == 0 && times < kFarWorse;
-  const int length = std::max(trial_length_, kSettling + 1 + kMeasured);
-  const double patience =
-      is_early ? kEarlyPatience : kPatience * length * std::max(1.0, times);
+  // Two turns at least.
+  double patience = kPatience * std::max<int64_t>(trial_length_, 2 * turn_);
+  if (is_early_ && times < kNotNear) patience = kEarlyPatience;
+  if (times > kFarWorse) patience *= times;
   return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
 }
 
 void ShareTuner::MoveTo(int share, bool is_trial) {
-  if (std::exchange(is_trial_, is_trial)) trial_length_ = num_batches_;
-  if (is_trial) known_[share] = {};
+  if (share == trial_from_) {
+    trial_from_ = -1;
+    if (since_trial_ < kLongestTrial) trial_length_ = since_trial_;
+  }
+  if (is_trial) {
+    known_[share] = {};
+    trial_from_ = share_;
+    since_trial_ = 0;
+    is_early_ = false;
+  }
   // If the CPU is late nothing is queued, unless it is hardly so.
   const bool is_queued = is_trial || !known_[share_].mean.IsCpuLate();
   left_nanos_ = is_queued ? known_[share_].mean.nanos : 0;

@@ -3,12 +3,13 @@
 // The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): more is
 // given to the side that has time. While the CPU works all the time, a greater
 // share can only help it; while it rests, a smaller one can only help the
-// device. So measurements are only compared where both hold: one share keeps
-// the CPU busy, and the next one the device. There the tuner stays at the
-// better.
+// device. So measurements are compared where both hold: one share keeps the CPU
+// busy, and the next one the device, or both are so by turns. There the tuner
+// stays at the better.
 #ifndef REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 #define REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -23,16 +24,18 @@ class ShareTuner {
   // The shares of a batch that the accelerator does, in eighths.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
-  // What is known of a batch, in nanoseconds.
+  // Times in nanoseconds.
   struct HandedOut {
     int share;      // Index into kEighths with which the batch was made.
     int64_t since;  // From the batch before to this one.
-    int64_t work;   // What workers spent on it, over their number.
-    int64_t fetch;  // Of that, on the input, which one reads at a time.
-    // What the process has computed since the batch before, over the same
-    // number. While workers wait for the input it says whether the CPU is late.
-    int64_t computed;
+    int64_t work;   // See `Work`.
   };
+
+  // How long the CPU was busy with a batch: the time of all workers, over their
+  // number, or that of reading the input, which is one worker's at a time.
+  static int64_t Work(int64_t fetch, int64_t run, int num_workers) {
+    return std::max(fetch, (fetch + run) / std::max(1, num_workers));
+  }
 
   // The share for the next batch that is begun, as an index into kEighths.
   int Next() const { return share_; }
@@ -68,15 +71,20 @@ class ShareTuner {
 
   int share_ = 0;
   std::array<Known, kEighths.size()> known_;
-  int trial_length_ = 0;  // Batches of the last trial.
+  // Batches since the last trial began, how many it took, and where it leads
+  // back to.
+  int64_t since_trial_ = 0;
+  int64_t trial_length_ = 14;
+  int trial_from_ = -1;
+  bool is_early_ = true;  // The next trial is due soon.
+  // The length of the last turn, in batches.
+  int turn_ = 1;
 
   // Since the tuner has moved to `share_`:
-  int num_batches_ = 0;
+  int64_t num_batches_ = 0;
   std::vector<HandedOut> measured_;
-  int turn_ = 1;           // Of how many batches one was long, at last.
   bool is_new_ = false;    // The last measurement was.
   double left_nanos_ = 0;  // Of the share before, if its batches are queued.
-  bool is_trial_ = false;
 };
 
 }  // namespace refurbish_tf

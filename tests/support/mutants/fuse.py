@@ -55,6 +55,8 @@ MUTANTS = [
            RESTART + "test_an_error_that_was_read_ahead_is_saved"),
     Mutant("a checkpoint of another seed is taken by fuse", STAGE, "if (seed == seed_ || any_seed_) return absl::OkStatus();",
            "return absl::OkStatus();", RESTART + "test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given"),
+    Mutant("the first batch of an iterator is a measurement", ITERATOR, "const bool measured = last_nanos_.has_value();",
+           "const bool measured = true;", FUSE + "test_the_time_between_two_iterators_does_not_change_the_share"),
     Mutant("a restored batch is a measurement", ITERATOR, "  if (!batch->restored) Record(*batch);\n", "  Record(*batch);\n",
            RESTART + "test_a_batch_that_lacks_rows_is_saved"),
     Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers->CheckDraws(draws + 1).ok()) {",

@@ -3,10 +3,11 @@ from support.mutants import Mutant
 
 SHARE_TUNER_TEST = "tests/test_cc.py::test_cc[address_undefined-share_tuner_test]"
 SHARE_TUNER = "refurbish_tf/cc/schedule/share_tuner.cc"
+SHARE_TUNER_HEADER = "refurbish_tf/cc/schedule/share_tuner.h"
 
 
-def _mutant(name, text, instead):
-  return Mutant(name, SHARE_TUNER, text, instead, SHARE_TUNER_TEST)
+def _mutant(name, text, instead, file=SHARE_TUNER):
+  return Mutant(name, file, text, instead, SHARE_TUNER_TEST)
 
 
 MUTANTS = [
@@ -17,16 +18,13 @@ MUTANTS = [
             "measured_.end() - begin >= 0;"),
     _mutant("a pause is an interval as any other", "std::remove_if(measured_.begin(), measured_.end(), is_long)",
             "measured_.end()"),
-    _mutant("training takes few batches at once", "kLongestTurns = 70", "kLongestTurns = 20"),
+    _mutant("training takes few batches at once", "kLongestTurn = 33", "kLongestTurn = 10"),
     _mutant("it is forgotten how many batches training takes at once", "turn_ = std::max(turn_, num_short + 1);", ""),
     _mutant("a long queue of the share before is measured", "if (is_as_before && num_batches_ < kDrained) return;",
             "if (is_as_before && num_batches_ < 0) return;"),
     _mutant("behind a late CPU batches are queued", "is_trial || !known_[share_].mean.IsCpuLate()", "true"),
     _mutant("behind a trial no batches are queued", "is_trial || !known_[share_].mean.IsCpuLate()",
             "!known_[share_].mean.IsCpuLate()"),
-    _mutant("workers that wait for the input do nothing", "std::min(fetch, computed) / num", "0.0"),
-    _mutant("workers that wait for a slow input compute", "std::min(fetch, computed)", "fetch"),
-    _mutant("what the process computes is the workers'", "std::min(fetch, computed)", "computed"),
     # What is known.
     _mutant("what is new is believed at once", "if (is_new_) return false;", ""),
     _mutant("what is new is never believed", "is_new_ = !is_new_;", "is_new_ = true;"),
@@ -44,11 +42,17 @@ MUTANTS = [
     _mutant("workers lose much time", "kBusy = 0.82", "kBusy = 0.6"),
     _mutant("a greater share need not be worth it", "kWorthIt = 0.02", "kWorthIt = 0"),
     _mutant("the worse neighbour", "return is_greater == (", "return is_greater != ("),
-    _mutant("all neighbours are tried soon", "kFarWorse = 1.25", "kFarWorse = 100"),
-    _mutant("no neighbour is tried soon", "kFarWorse = 1.25", "kFarWorse = 0"),
     _mutant("a neighbour is tried often", "kPatience = 50", "kPatience = 25"),
-    _mutant("a neighbour that takes long is tried as often", "length * std::max(1.0, times)", "length"),
-    _mutant("a trial that took long is no reason to wait", "std::max(trial_length_, kSettling + 1 + kMeasured)",
-            "kSettling + 1 + kMeasured"),
-    _mutant("a trial finds what was known", "if (is_trial) known_[share] = {};", ""),
+    _mutant("a neighbour that takes far longer is tried as often", "if (times > kFarWorse) patience *= times;", ""),
+    _mutant("a trial that took long is no reason to wait", "trial_length_ = since_trial_;", "{}"),
+    _mutant("training by turns is no reason to wait", "std::max<int64_t>(trial_length_, 2 * turn_)", "trial_length_"),
+    _mutant("a trial that was kept is one", "if (since_trial_ < kLongestTrial) trial_length_", "trial_length_"),
+    _mutant("all neighbours are tried soon", "kNotNear = 1.25", "kNotNear = 100"),
+    _mutant("no neighbour is tried soon", "kNotNear = 1.25", "kNotNear = 0"),
+    _mutant("each neighbour is tried soon for ever", "    is_early_ = false;\n", ""),
+    _mutant("after a change no neighbour is tried soon", "  if (since_trial_ > kSoon) is_early_ = true;\n", ""),
+    _mutant("what does not come back soon comes back", "is_whole && turn_ <= kLongestTurn;", "is_whole;"),
+    _mutant("a worker that reads is one of many", "std::max(fetch, (fetch + run) / std::max(1, num_workers));",
+            "(fetch + run) / std::max(1, num_workers);", SHARE_TUNER_HEADER),
+    _mutant("a trial finds what was known", "    known_[share] = {};\n    trial_from_", "    trial_from_"),
 ]

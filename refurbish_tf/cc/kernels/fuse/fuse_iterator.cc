@@ -1,7 +1,7 @@
 #include "refurbish_tf/cc/kernels/fuse/fuse_iterator.h"
 
 #include <algorithm>
-#include <ctime>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -24,10 +24,10 @@ constexpr int64_t kMostSaved = 1 << 20;
 // Batches. More would take memory, and let a change of the share wait.
 constexpr int64_t kRoom = 2;
 
-int64_t Nanos(clockid_t clock) {
-  timespec now = {};
-  clock_gettime(clock, &now);
-  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec;
+int64_t NanosSinceBoot() {
+  return std::chrono::nanoseconds(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -44,7 +44,8 @@ void FuseIterator::Run(IteratorContext* ctx) {
   work_->GoOn(filling_, position_);
   OrderedWorkers::Options workers =
       WorkerOptions(ctx, kAutotuneCalls, "true", {});
-  // Batches are made while the consumer trains, too.
+  // The consumer may be the training's own thread: counted as a worker, it
+  // would make the CPU look idle.
   workers.consumer_helps = false;
   workers.max_pieces = kRoom * work_->pieces_per_batch();
   workers.max_small_pieces = 0;
@@ -116,16 +117,14 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
 }
 
 void FuseIterator::Record(const FuseBatch& batch) {
-  const Moment now = {Nanos(CLOCK_MONOTONIC), Nanos(CLOCK_PROCESS_CPUTIME_ID)};
-  // Behind the first one, and behind what a checkpoint held, there is no time
-  // between two batches.
-  const Moment last = last_.value_or(now);
-  const int64_t num = std::max(1, num_workers_);
-  stage().Record({batch.share, now.time - last.time,
-                  (batch.fetch_nanos + batch.run_nanos) / num,
-                  batch.fetch_nanos, (now.computed - last.computed) / num},
-                 last_.has_value());
-  last_ = now;
+  const int64_t now = NanosSinceBoot();
+  const int64_t work =
+      ShareTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
+  // Before the first one there is no time between two batches.
+  const bool measured = last_nanos_.has_value();
+  stage().Record({batch.share, now - last_nanos_.value_or(now), work},
+                 measured);
+  last_nanos_ = now;
 }
 
 void FuseIterator::HandOut(IteratorContext* ctx, FuseBatch* batch,
@@ -312,7 +311,6 @@ absl::Status FuseIterator::RestoreInternal(IteratorContext* ctx,
   restored_errors_ = std::move(errors);
   saved_ = nullptr;
   filling_ = nullptr;
-  last_.reset();
   // A batch that lacks rows is gone on with.
   if (!restored_.empty() && restored_.back()->num_rows < options().batch_size) {
     filling_ = std::move(restored_.back());

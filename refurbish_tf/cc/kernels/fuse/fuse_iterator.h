@@ -46,11 +46,6 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  // In nanoseconds: the time, and what the process has computed.
-  struct Moment {
-    int64_t time;
-    int64_t computed;
-  };
   using Batches = std::deque<std::shared_ptr<FuseBatch>>;
 
   const FuseOptions& options() const { return dataset()->arguments_.options; }
@@ -89,7 +84,7 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
   absl::Status lost_ ABSL_GUARDED_BY(mu_);
   int num_workers_ ABSL_GUARDED_BY(mu_) = 0;
   // When the last batch was handed out that the workers made.
-  std::optional<Moment> last_ ABSL_GUARDED_BY(mu_);
+  std::optional<int64_t> last_nanos_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf
