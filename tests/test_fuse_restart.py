@@ -78,19 +78,41 @@ def test_a_checkpoint_behind_refurbish_holds_no_images(tmp_path):
   assert len(list(rest)) == 7
 
 
-def test_a_batch_that_lacks_rows_is_saved(tmp_path):
-  """An error came in its middle, so the rows before it were handed over, and the batch was not."""
+def failing_at(failure):
   def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(2, tf.int64), message="two")]):
+    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(failure, tf.int64), message="bad")]):
       return tf.identity(image), label
 
-  iterator = iter(fused(source(N).map(fail), seed=5))
-  with pytest.raises(tf.errors.InvalidArgumentError, match="two"):
+  return fail
+
+
+@pytest.mark.parametrize("failure, shares", [(2, ((0, 1.0),)), (N - 1, ())], ids=["first", "last"])
+def test_a_batch_that_lacks_rows_is_saved(failure, shares, tmp_path):
+  """An error came in its middle, so the rows before it were handed over, and the batch was not."""
+  iterator = iter(fused(source(N).map(failing_at(failure)), seed=5))
+  values(itertools.islice(iterator, failure // BATCH))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
     next(iterator)
   path = save(iterator, tmp_path)
-  dataset = fused(source(N).map(fail), seed=5, on_device=1)
+  dataset = fused(source(N).map(failing_at(failure)), seed=5, on_device=1)
   assert values(restore(dataset, path)) == values(iterator)
-  assert rtf.stats(dataset)[0].shares == ((0, 1.0),)  # And not that of the rows that were restored.
+  assert rtf.stats(dataset)[0].shares == shares  # And not that of the rows that were restored.
+
+
+def test_behind_refurbish_an_error_in_the_first_batch_loses_nothing(tmp_path):
+  first = values(fused(refurbished()))[0][0][1]
+
+  def make():
+    return fused(source(N).refurbish(failing_at(first), r=2, seed=3))
+
+  iterator = iter(make())
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+    next(iterator)
+  again = restore(make(), save(iterator, tmp_path))
+  # Nothing was handed out yet, so the epoch begins anew.
+  with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+    next(again)
+  assert values(again) == values(iterator)
 
 
 def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
@@ -104,10 +126,6 @@ def test_the_seed_of_a_checkpoint_is_taken_unless_one_was_given(tmp_path):
 
 
 def test_an_error_that_was_read_ahead_is_saved(tmp_path):
-  def fail(image, label):
-    with tf.control_dependencies([tf.debugging.assert_none_equal(label, tf.constant(9, tf.int64), message="nine")]):
-      return tf.identity(image), label
-
   def read(iterator):
     labels, errors = [], 0
     while True:
@@ -118,9 +136,9 @@ def test_an_error_that_was_read_ahead_is_saved(tmp_path):
       except StopIteration:
         return labels, errors
 
-  iterator = iter(fused(source(N).map(fail), seed=5))
+  iterator = iter(fused(source(N).map(failing_at(9)), seed=5))
   first = next(iterator)[1].numpy().tolist()
-  labels, errors = read(restore(fused(source(N).map(fail), seed=5), save(iterator, tmp_path)))
+  labels, errors = read(restore(fused(source(N).map(failing_at(9)), seed=5), save(iterator, tmp_path)))
   assert first + labels == [i for i in range(N) if i != 9] and errors == 1
 
 
@@ -182,7 +200,7 @@ def made_up(values):
 @pytest.mark.parametrize("changes, message", [
     *DAMAGE,
     (made_up({"draws": np.full([BATCH, 6], 2, np.int32)}), "impossible draws"),
-    (made_up({"draws": np.full([BATCH, 6], 99, np.int32)}), "impossible draws"),
+    (made_up({"draws": np.array([[1, 99, 99, 99, 99, 99]] * BATCH, np.int32)}), "impossible draws"),
     (made_up({"draws": np.zeros([BATCH, 5], np.int32)}), r"batch_0_0 is int32\[4,5\]"),
     (made_up({"label": np.zeros([BATCH - 1], np.int64)}), "components of 3 rows"),
     (made_up({"label": np.int64(1)}), r"batch_0_3 is int64\[\]"),
