@@ -18,6 +18,7 @@ constexpr int kMeasured = 10;
 constexpr int kLongestTurn = 33;
 constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;
+constexpr double kLongest = 0.25;
 
 // A device that is late works at what is queued for so many batches more, if
 // the queue is long: the time stays as it was with the share before.
@@ -47,7 +48,7 @@ constexpr double kFarWorse = 2;
 // and so after a change, but not if it took kNotNear times as long, or soon
 // after another trial.
 constexpr double kEarlyPatience = 100;
-constexpr double kNotNear = 1.25;
+constexpr double kNotNear = 1.15;
 constexpr int kSoon = 350;
 // A trial from which the tuner has not returned after so many batches has found
 // something better.
@@ -87,12 +88,15 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   const int least = std::max(kMeasured, turn_);
   const int num_measured = static_cast<int>(measured_.size());
   if (num_measured <= least) return std::nullopt;
-  int64_t longest = 0;
+  int64_t longest = 0, total = 0;
   for (const HandedOut& batch : measured_) {
     longest = std::max(longest, batch.since);
+    total += batch.since;
   }
-  const auto is_long = [longest](const HandedOut& batch) {
-    return batch.since >= kLong * longest;
+  // If no time is long beside all of them it does not matter where they end.
+  const double least_long = longest > kLongest * total ? kLong * longest : 0;
+  const auto is_long = [least_long](const HandedOut& batch) {
+    return batch.since >= least_long;
   };
   auto begin = std::find_if(measured_.begin(), measured_.end(), is_long) + 1;
   const bool is_whole =
@@ -127,6 +131,13 @@ bool ShareTuner::Update(const Mean& window) {
   if (!std::exchange(here.is_measured, true)) {
     here.mean = window;
     return true;
+  }
+  // What other shares told of the CPU may hold for this one in part only.
+  const double scale = std::exchange(here.scale, 1);
+  if (scale != 1 &&
+      window.work * kOtherWork > here.mean.work / std::max(1.0, scale) &&
+      window.work < kOtherWork * here.mean.work / std::min(1.0, scale)) {
+    here.mean.work = window.work;
   }
   const Mean before = here.mean;
   if (!Differs(window.nanos, before.nanos) &&
@@ -163,6 +174,7 @@ void ShareTuner::ScaleOthers(double times) {
     if (&other == &known_[share_]) continue;
     if (other.mean.IsCpuLate()) other.mean.nanos *= times;
     other.mean.work *= times;
+    other.scale *= times;
     other.mean.nanos = std::max(other.mean.nanos, other.mean.work);
   }
 }
@@ -189,7 +201,7 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   }
   if (!is_measured || is_better) return Verdict::kMove;
   const double times = known_[share].mean.nanos / here.nanos;
-  // Two turns at least.
+  // Where training takes batches by turns, a trial lasts two at least.
   double patience = kPatience * std::max<int64_t>(trial_length_, 2 * turn_);
   if (is_early_ && times < kNotNear) patience = kEarlyPatience;
   if (times > kFarWorse) patience *= times;

@@ -52,6 +52,8 @@ class ShareTuner {
   struct Known {
     Mean mean;
     bool is_measured = false;
+    // So many times the CPU has become slower since, by what other shares told.
+    double scale = 1;
   };
 
   // What was measured, if that is enough.
