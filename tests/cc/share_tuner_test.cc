@@ -418,13 +418,6 @@ TEST(ShareTunerTest, ANeighbourThatWasNotBetterIsTriedAgain) {
   EXPECT_EQ(NumTimes(Shares({{1, 1}, {3, 0.5}}, 2200), 1), 2);
 }
 
-TEST(ShareTunerTest, ATrialIsShortAlsoWhereItFindsAnotherTime) {
-  ShareTuner tuner;
-  Shares({{1, 1}, {1.3, 0.5}}, 500, &tuner);
-  const std::vector<int> shares = Shares({{1, 1}, {1.7, 0.4}}, 500, &tuner);
-  EXPECT_EQ(std::count(shares.begin(), shares.end(), 1), 14);
-}
-
 TEST(ShareTunerTest, WhatIsTriedAgainIsTwoPercentOfTheBatches) {
   for (const double time : {1.03, 1.5, 3.0, 10.0}) {
     ShareTuner tuner;

@@ -214,7 +214,6 @@ void ShareTuner::MoveTo(int share, bool is_trial) {
     if (since_trial_ < kLongestTrial) trial_length_ = since_trial_;
   }
   if (is_trial) {
-    known_[share] = {};
     trial_from_ = share_;
     since_trial_ = 0;
     is_early_ = false;

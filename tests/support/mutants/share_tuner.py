@@ -48,7 +48,6 @@ MUTANTS = [
     _mutant("a neighbour that takes far longer is tried as often", "if (times > kFarWorse) patience *= times;", ""),
     _mutant("a trial that took long is no reason to wait", "trial_length_ = since_trial_;", "{}"),
     _mutant("training by turns is no reason to wait", "std::max<int64_t>(trial_length_, 2 * turn_)", "trial_length_"),
-    _mutant("a trial finds what was known", "    known_[share] = {};\n", ""),
     _mutant("a trial that was kept is one", "if (since_trial_ < kLongestTrial) trial_length_", "trial_length_"),
     _mutant("all neighbours are tried soon", "kNotNear = 1.15", "kNotNear = 100"),
     _mutant("no neighbour is tried soon", "kNotNear = 1.15", "kNotNear = 0"),
