@@ -441,9 +441,9 @@ TEST(ShareTunerTest, WhatIsTriedAgainIsTwoPercentOfTheBatches) {
 // What was found by a trial is no trial, however long it lasted.
 TEST(ShareTunerTest, ATrialThatIsKeptTriesNoPatience) {
   ShareTuner tuner;
-  Shares({{1, 1}, {1.2, 0.5}}, 300, &tuner);
-  ASSERT_EQ(Shares({{1, 1}, {0.8, 0.6}}, 750, &tuner).back(), 1);
-  ASSERT_EQ(Shares({{0.5, 1}, {0.8, 0.3}}, 300, &tuner).back(), 0);
+  Shares({{1, 1}, {1.02, 0.5}}, 500, &tuner);
+  ASSERT_EQ(Shares({{1, 1}, {0.9, 0.6}}, 1000, &tuner).back(), 1);
+  ASSERT_EQ(Shares({{0.5, 1}, {0.9, 0.3}}, 300, &tuner).back(), 0);
   EXPECT_EQ(Shares({{0.5, 1}, {0.3, 0.6}}, 1000, &tuner).back(), 1);
 }
 

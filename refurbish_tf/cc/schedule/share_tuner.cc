@@ -13,8 +13,9 @@ namespace {
 constexpr int kSettling = 3;
 constexpr int kMeasured = 10;
 // Training may take batches by turns: none for a long time, then several at
-// once. A measurement goes from one long time to another. One that does not
-// return within kLongestTurn batches was a pause.
+// once. A measurement goes from one long time to another: of kLong of the
+// longest, if that is more than kLongest of all. One that does not return
+// within kLongestTurn batches was a pause.
 constexpr int kLongestTurn = 33;
 constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;
@@ -201,8 +202,7 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   }
   if (!is_measured || is_better) return Verdict::kMove;
   const double times = known_[share].mean.nanos / here.nanos;
-  // Where training takes batches by turns, a trial lasts two at least.
-  double patience = kPatience * std::max<int64_t>(trial_length_, 2 * turn_);
+  double patience = kPatience * trial_length_;
   if (is_early_ && times < kNotNear) patience = kEarlyPatience;
   if (times > kFarWorse) patience *= times;
   return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
@@ -218,9 +218,9 @@ void ShareTuner::MoveTo(int share, bool is_trial) {
     since_trial_ = 0;
     is_early_ = false;
   }
-  // If the CPU is late nothing is queued, unless it is hardly so.
-  const bool is_queued = is_trial || !known_[share_].mean.IsCpuLate();
-  left_nanos_ = is_queued ? known_[share_].mean.nanos : 0;
+  // If the CPU is late nothing is queued.
+  const Mean& here = known_[share_].mean;
+  left_nanos_ = here.IsCpuLate() ? 0 : here.nanos;
   share_ = share;
   num_batches_ = 0;
   measured_.clear();

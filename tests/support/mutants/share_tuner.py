@@ -22,9 +22,7 @@ MUTANTS = [
     _mutant("it is forgotten how many batches training takes at once", "turn_ = std::max(turn_, num_short + 1);", ""),
     _mutant("a long queue of the share before is measured", "if (is_as_before && num_batches_ < kDrained) return;",
             "if (is_as_before && num_batches_ < 0) return;"),
-    _mutant("behind a late CPU batches are queued", "is_trial || !known_[share_].mean.IsCpuLate()", "true"),
-    _mutant("behind a trial no batches are queued", "is_trial || !known_[share_].mean.IsCpuLate()",
-            "!known_[share_].mean.IsCpuLate()"),
+    _mutant("behind a late CPU batches are queued", "here.IsCpuLate() ? 0 : here.nanos;", "here.nanos;"),
     # What is known.
     _mutant("what is new is believed at once", "if (is_new_) return false;", ""),
     _mutant("what is new is never believed", "is_new_ = !is_new_;", "is_new_ = true;"),
@@ -47,7 +45,6 @@ MUTANTS = [
     _mutant("a neighbour is tried often", "kPatience = 50", "kPatience = 25"),
     _mutant("a neighbour that takes far longer is tried as often", "if (times > kFarWorse) patience *= times;", ""),
     _mutant("a trial that took long is no reason to wait", "trial_length_ = since_trial_;", "{}"),
-    _mutant("training by turns is no reason to wait", "std::max<int64_t>(trial_length_, 2 * turn_)", "trial_length_"),
     _mutant("a trial that was kept is one", "if (since_trial_ < kLongestTrial) trial_length_", "trial_length_"),
     _mutant("all neighbours are tried soon", "kNotNear = 1.15", "kNotNear = 100"),
     _mutant("no neighbour is tried soon", "kNotNear = 1.15", "kNotNear = 0"),
