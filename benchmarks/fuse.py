@@ -234,16 +234,13 @@ def _cpu_time(quick, files, whence):
   for r in REUSE_FACTORS:
     common.say(f"{_cpu_time.__doc__}, r = {r}")
     kept = lambda partial, function, r=r: source.refurbish(partial, function, r, seed=7)
-    # In pairs that are compared: with fuse, and without.
+    # In pairs that are compared: with fuse, and without. Some are nearly equal, so they take many rounds.
     costs = common.per_element(len(files) // BATCH * BATCH, common.cpu_of_epochs({
         "in partial_fn": kept([decode, *policies], None).fuse(final, BATCH),
         "in partial_fn, without": _on_batches(kept([decode, *policies], None)),
         "share 0": kept([decode], None).fuse([*policies, *final], BATCH, on_device=0),
         "share 1": kept([decode], None).fuse([*policies, *final], BATCH, on_device=1),
         "fresh, without": _on_batches(kept([decode], policies)),
-    }, common.rounds(quick, 7)))
-    # These are nearly equal, so they take more rounds.
-    costs |= common.per_element(len(files) // BATCH * BATCH, common.cpu_of_epochs({
         "alone": kept([decode], None).fuse(policies, BATCH, on_device=0),
         "alone, without": kept([decode], policies).batch(BATCH, drop_remainder=True),
     }, common.rounds(quick, 15)))
@@ -284,8 +281,8 @@ def _compiled():
       _compiled.__doc__,
       "rtf.keras.Finish of rand_augment(), random_crop(4), random_flip() and normalize(), compiled by JAX for an H100. "
       "Launches: instructions of the compiled program that are a kernel or a copy, those of a loop once; of the "
-      "branches only that for all images. Moved: the operands and results of all of these, as if each were read and written once. At 3.35 TB/s "
-      "that is the time by memory.", rows)
+      "branches only that for all images. Moved: the operands and results of all of these, as if each were read and "
+      "written once. At 3.35 TB/s that is the time by memory.", rows)
 
 
 def _draw_grid(figure, took):
