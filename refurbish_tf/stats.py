@@ -95,7 +95,8 @@ class StageStats:
       epoch resumed from a checkpoint has an entry of its own.
     total: the same of all epochs together.
     shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
-      share of the images from that batch on. Only the newest 4,096 changes are kept. `()` for the other stages.
+      share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
+      Only the newest 4,096 changes are kept. `()` for the other stages.
   """
   name: str
   # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.

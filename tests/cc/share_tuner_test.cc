@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -12,14 +15,11 @@
 namespace refurbish_tf {
 namespace {
 
-// A long queue shows late what a share brings.
-double LeastExtreme(const Pipeline& pipeline) { return pipeline.prefetch == 16 ? 0.965 : 0.97; }
-
 TEST(ShareTunerTest, IsAsGoodAsTheBestShare) {
   for (const Pipeline& pipeline : Pipelines()) {
     const Ratios ratios = Compare(pipeline, 100, 300);
     EXPECT_GE(ratios.to_best, 0.95) << pipeline.Name();
-    EXPECT_GE(ratios.to_extreme, LeastExtreme(pipeline)) << pipeline.Name();
+    EXPECT_GE(ratios.to_extreme, 0.97) << pipeline.Name();
   }
 }
 
@@ -35,13 +35,15 @@ TEST(ShareTunerTest, NoiseIsNoChange) {
 
 TEST(ShareTunerTest, FollowsAChangeOfTheCpu) {
   for (Pipeline pipeline : Pipelines()) {
-    pipeline.change_at = 200;
     // A long queue shows late what a share brings.
     const bool is_long = pipeline.prefetch == 16;
-    const int from = pipeline.change_at + pipeline.room + pipeline.prefetch + (is_long ? 160 : 60);
-    for (const double change : {0.5, 2.0}) {
-      pipeline.change = change;
-      EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.90 : 0.94) << pipeline.Name();
+    for (const int change_at : {200, 300}) {
+      pipeline.change_at = change_at;
+      const int from = change_at + pipeline.room + pipeline.prefetch + (is_long ? 100 : 60);
+      for (const double change : {0.5, 0.7, 1.4, 2.0}) {
+        pipeline.change = change;
+        EXPECT_GE(Compare(pipeline, from, from + 140).to_best, is_long ? 0.90 : 0.94) << pipeline.Name();
+      }
     }
   }
 }
@@ -59,7 +61,7 @@ TEST(ShareTunerTest, TheExtremesArePure) {
 TEST(ShareTunerTest, APauseChangesNothing) {
   for (Pipeline pipeline : Pipelines()) {
     // Meanwhile a long queue fills, which hides for a while what a share brings.
-    const double least = pipeline.prefetch == 16 ? 0.85 : 0.95;
+    const double least = pipeline.prefetch == 16 ? 0.89 : 0.95;
     std::array<double, 5> ratios;
     for (int seed = 0; seed < 5; ++seed) {
       pipeline.pause = 0;
@@ -87,7 +89,7 @@ TEST(ShareTunerTest, BurstsAreNoChange) {
     // With less than a burst's length queued the device is without work at any share.
     if (pipeline.room == 2 && pipeline.prefetch == 0) continue;
     pipeline.burst = 3;
-    EXPECT_GE(Compare(pipeline, 100, 300).to_best, pipeline.prefetch == 16 ? 0.88 : 0.95) << pipeline.Name();
+    EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95) << pipeline.Name();
   }
 }
 
@@ -98,7 +100,7 @@ TEST(ShareTunerTest, TrainingMayTakeSeveralBatchesAtATime) {
       if (pipeline.prefetch == 1 || pipeline.train == 0.8) continue;
       pipeline.execution = execution;
       // A trial takes longer.
-      const double least = execution == 32 ? 0.88 : pipeline.prefetch == 16 ? 0.92 : 0.93;
+      const double least = execution == 32 ? 0.86 : pipeline.prefetch == 16 ? 0.92 : 0.93;
       EXPECT_GE(Compare(pipeline, 500, 1500).to_best, least) << pipeline.Name();
       if (execution > 5) continue;
       EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.90) << pipeline.Name();
@@ -133,8 +135,10 @@ TEST(ShareTunerTest, AShareThatWasTooSlowIsTriedAgain) {
   Pipeline pipeline;
   pipeline.train = 1.1;
   pipeline.device = 1;
-  pipeline.warm_up = 30;
-  EXPECT_GE(Compare(pipeline, 100, 300).to_best, 0.95);
+  for (const auto& [warm_up, from] : {std::pair{1.3, 100}, {2.0, 100}, {4.0, 300}, {30.0, 1700}}) {
+    pipeline.warm_up = warm_up;
+    EXPECT_GE(Compare(pipeline, from, from + 200).to_best, 0.95) << warm_up;
+  }
 }
 
 // What a share takes from one batch to the next, and how much of that the CPU works.
@@ -146,7 +150,7 @@ struct Measured {
 std::vector<int> Shares(const std::vector<Measured>& measured, int num_batches, ShareTuner* tuner) {
   std::vector<int> shares;
   for (int i = 0; i < num_batches; ++i) {
-    const int share = tuner->Next();
+    const int share = tuner->Begin();
     const auto& [time, busy] = measured[share];
     shares.push_back(share);
     tuner->Record({share, Nanos(time), Nanos(time * busy)});
@@ -159,41 +163,55 @@ std::vector<int> Shares(const std::vector<Measured>& measured, int num_batches) 
   return Shares(measured, num_batches, &tuner);
 }
 
+// The share behind these.
+int Found(const std::vector<Measured>& measured, int num_batches, ShareTuner* tuner) {
+  Shares(measured, num_batches, tuner);
+  return tuner->share();
+}
+
+int Found(const std::vector<Measured>& measured, int num_batches) {
+  ShareTuner tuner;
+  return Found(measured, num_batches, &tuner);
+}
+
+// Without the single batches of probes.
 int NumTimes(const std::vector<int>& shares, int share) {
   int times = 0;
-  for (size_t i = 1; i < shares.size(); ++i) times += shares[i] == share && shares[i - 1] != share;
+  for (size_t i = 2; i < shares.size(); ++i) {
+    times += shares[i] == share && shares[i - 1] == share && shares[i - 2] != share;
+  }
   return times;
 }
 
 TEST(ShareTunerTest, WorkersThatLoseSomeTimeAreBusy) {
-  EXPECT_EQ(Shares({{1, 0.85}, {0.9, 0.85}, {0.8, 0.85}, {0.6, 0.85}, {0.4, 0.85}}, 100).back(), 4);
+  EXPECT_EQ(Found({{1, 0.85}, {0.9, 0.85}, {0.8, 0.85}, {0.6, 0.85}, {0.4, 0.85}}, 100), 4);
 }
 
 TEST(ShareTunerTest, AGreaterShareThatBringsNothingIsNotTaken) {
-  EXPECT_EQ(Shares({{1, 1}, {0.99, 0.5}}, 100).back(), 0);
-  EXPECT_EQ(Shares({{1, 1}, {0.97, 0.5}}, 100).back(), 1);
+  EXPECT_EQ(Found({{1, 1}, {0.99, 0.5}}, 100), 0);
+  EXPECT_EQ(Found({{1, 1}, {0.97, 0.5}}, 100), 1);
 }
 
 TEST(ShareTunerTest, AMeasurementDoesNotWaitForATimeThatIsSomewhatLonger) {
   ShareTuner tuner;
   for (int i = 0; i < 15; ++i) tuner.Record({0, Nanos(i == 7 ? 2.2 : 1), Nanos(1)});
-  EXPECT_EQ(tuner.Next(), 1);
+  EXPECT_EQ(tuner.Begin(), 1);
 }
 
 TEST(ShareTunerTest, SmallGainsAreFoundAsSoon) {
-  EXPECT_EQ(Shares({{1, 1}, {0.99, 1}, {0.98, 1}, {0.96, 1}, {0.92, 1}}, 70).back(), 4);
+  EXPECT_EQ(Found({{1, 1}, {0.99, 1}, {0.98, 1}, {0.96, 1}, {0.92, 1}}, 70), 4);
 }
 
 TEST(ShareTunerTest, SmallGainsAreFoundAfterAChange) {
   ShareTuner tuner;
-  ASSERT_EQ(Shares({{1.2, 0.81}, {1.3, 0.74}}, 80, &tuner).back(), 0);
-  EXPECT_EQ(Shares({{2, 1}, {1.98, 1}, {1.96, 1}, {1.93, 1}, {1.88, 1}}, 120, &tuner).back(), 4);
+  ASSERT_EQ(Found({{1.2, 0.81}, {1.3, 0.74}}, 80, &tuner), 0);
+  EXPECT_EQ(Found({{2, 1}, {1.98, 1}, {1.96, 1}, {1.93, 1}, {1.88, 1}}, 120, &tuner), 4);
 }
 
 TEST(ShareTunerTest, BatchesOfAnotherShareAreNotMeasured) {
   ShareTuner tuner;
   for (int i = 0; i < 100; ++i) tuner.Record({4, Nanos(1), Nanos(1)});
-  EXPECT_EQ(tuner.Next(), 0);
+  EXPECT_EQ(tuner.Begin(), 0);
 }
 
 // As other programs compute now and then.
@@ -202,13 +220,13 @@ TEST(ShareTunerTest, WhatIsNewAndDoesNotComeAgainIsNotBelieved) {
   for (int i = 0; i < 300; ++i) {
     // A measurement is of ten, behind the first four.
     const double time = i >= 4 && (i - 4) / 10 % 3 == 2 ? 2 : 1;
-    tuner.Record({tuner.Next(), Nanos(time), Nanos(time == 2 ? 2 : 0.5)});
-    ASSERT_EQ(tuner.Next(), 0) << i;
+    tuner.Record({tuner.Begin(), Nanos(time), Nanos(time == 2 ? 2 : 0.5)});
+    ASSERT_EQ(tuner.Begin(), 0) << i;
   }
 }
 
 TEST(ShareTunerTest, BothSidesMayBeLateByTurns) {
-  EXPECT_EQ(Shares({{1, 0.75}, {0.8, 0.5}}, 100).back(), 1);
+  EXPECT_EQ(Found({{1, 0.75}, {0.8, 0.5}}, 100), 1);
   EXPECT_EQ(NumTimes(Shares({{1, 0.5}, {0.8, 0.3}}, 3000), 1), 0);
 }
 
@@ -219,13 +237,10 @@ TEST(ShareTunerTest, TheCpuIsBusyWhileWorkersAreOrWhileOneReads) {
 }
 
 TEST(ShareTunerTest, ANeighbourThatWasNotBetterIsTriedAgain) {
-  // Once it is early.
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 120), 1), 1);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 160), 1), 2);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 840), 1), 2);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.1, 0.5}}, 900), 1), 3);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.9, 0.5}}, 690), 1), 1);
-  EXPECT_EQ(NumTimes(Shares({{1, 1}, {1.9, 0.5}}, 740), 1), 2);
+  for (const double time : {1.1, 1.9}) {
+    EXPECT_EQ(NumTimes(Shares({{1, 1}, {time, 0.5}}, 690), 1), 1);
+    EXPECT_EQ(NumTimes(Shares({{1, 1}, {time, 0.5}}, 740), 1), 2);
+  }
   // If it takes far longer, later.
   EXPECT_EQ(NumTimes(Shares({{1, 1}, {3, 0.5}}, 2000), 1), 1);
   EXPECT_EQ(NumTimes(Shares({{1, 1}, {3, 0.5}}, 2200), 1), 2);
@@ -255,36 +270,29 @@ TEST(ShareTunerTest, WhatIsTriedAgainIsTwoPercentOfTheBatches) {
 TEST(ShareTunerTest, ATrialThatIsKeptTriesNoPatience) {
   ShareTuner tuner;
   Shares({{1, 1}, {1.02, 0.5}}, 500, &tuner);
-  ASSERT_EQ(Shares({{1, 1}, {0.9, 0.6}}, 1000, &tuner).back(), 1);
-  ASSERT_EQ(Shares({{0.5, 1}, {0.9, 0.3}}, 300, &tuner).back(), 0);
-  EXPECT_EQ(Shares({{0.5, 1}, {0.3, 0.6}}, 1000, &tuner).back(), 1);
-}
-
-TEST(ShareTunerTest, AfterAChangeItIsTriedAgainEarly) {
-  ShareTuner tuner;
-  // The last trial ended some 400 batches ago.
-  Shares({{1, 1}, {1.5, 0.5}}, 1860, &tuner);
-  EXPECT_EQ(NumTimes(Shares({{1.35, 1}, {1.5, 0.5}}, 100, &tuner), 1), 1);
+  ASSERT_EQ(Found({{1, 1}, {0.9, 0.6}}, 1000, &tuner), 1);
+  ASSERT_EQ(Found({{0.5, 1}, {0.9, 0.3}}, 300, &tuner), 0);
+  EXPECT_EQ(Found({{0.5, 1}, {0.3, 0.6}}, 1000, &tuner), 1);
 }
 
 TEST(ShareTunerTest, ADeviceThatBecomesFasterIsFound) {
   ShareTuner tuner;
   Shares({{1, 1}, {1.2, 0.5}}, 300, &tuner);
-  EXPECT_EQ(Shares({{1, 1}, {0.6, 0.6}}, 900, &tuner).back(), 1);
+  EXPECT_EQ(Found({{1, 1}, {0.6, 0.6}}, 900, &tuner), 1);
 }
 
 TEST(ShareTunerTest, WhatIsKnownOfASlowerDeviceIsForgotten) {
   ShareTuner tuner;
-  ASSERT_EQ(Shares({{1, 1}, {0.9, 1}, {0.8, 0.7}, {1.2, 0.3}}, 150, &tuner).back(), 2);
-  EXPECT_EQ(Shares({{1, 1}, {0.9, 1}, {0.6, 1}, {0.45, 0.7}, {0.6, 0.1}}, 100, &tuner).back(), 3);
+  ASSERT_EQ(Found({{1, 1}, {0.9, 1}, {0.8, 0.7}, {1.2, 0.3}}, 150, &tuner), 2);
+  EXPECT_EQ(Found({{1, 1}, {0.9, 1}, {0.6, 1}, {0.45, 0.7}, {0.6, 0.1}}, 100, &tuner), 3);
 }
 
 // A CPU that other programs slow down does as much as before for a share that leaves it time.
 TEST(ShareTunerTest, WhatOtherSharesTellOfTheCpuNeedNotHold) {
   ShareTuner tuner;
-  ASSERT_EQ(Shares({{1, 1}, {0.9, 1}, {1, 0.3}}, 80, &tuner).back(), 1);
+  ASSERT_EQ(Found({{1, 1}, {0.9, 1}, {1, 0.3}}, 80, &tuner), 1);
   const std::vector<int> shares = Shares({{1.7, 1}, {1.5, 1}, {1, 0.3}}, 140, &tuner);
-  EXPECT_EQ(shares.back(), 2);
+  EXPECT_EQ(tuner.share(), 2);
   EXPECT_EQ(NumTimes(shares, 1), 0);
 }
 
@@ -292,24 +300,176 @@ TEST(ShareTunerTest, WhatOtherSharesTellOfTheCpuNeedNotHold) {
 TEST(ShareTunerTest, ACpuThatBecomesFasterIsSeenByItsWork) {
   for (const double faster : {1.2, 1.4, 1.6, 2.5}) {
     ShareTuner tuner;
-    ASSERT_EQ(Shares({{1, 1}, {0.9, 0.6}}, 300, &tuner).back(), 1);
+    ASSERT_EQ(Found({{1, 1}, {0.9, 0.6}}, 300, &tuner), 1);
     const std::vector<Measured> now = {{1 / faster, 1}, {0.9, 0.6 / faster}};
-    EXPECT_EQ(Shares(now, 140, &tuner).back(), 0) << faster;
+    EXPECT_EQ(Found(now, 140, &tuner), 0) << faster;
   }
   // The more it is, the sooner.
   ShareTuner tuner;
-  ASSERT_EQ(Shares({{1, 1}, {0.5, 0.6}}, 300, &tuner).back(), 1);
-  EXPECT_EQ(Shares({{0.4, 1}, {0.5, 0.24}}, 60, &tuner).back(), 0);
+  ASSERT_EQ(Found({{1, 1}, {0.5, 0.6}}, 300, &tuner), 1);
+  EXPECT_EQ(Found({{0.4, 1}, {0.5, 0.24}}, 60, &tuner), 0);
+}
+
+// What the CPU does for share 1 is so little that a load does not hold it up.
+TEST(ShareTunerTest, ProbesTellThatALoadHasEnded) {
+  for (const double slow : {1.1, 1.7, 2.2}) {
+    ShareTuner tuner;
+    ASSERT_EQ(Found({{slow, 1}, {1, 0.1}}, 300, &tuner), 1);
+    EXPECT_EQ(Found({{slow / 2, 1}, {1, 0.1}}, slow < 2 ? 60 : 120, &tuner), slow / 2 < 1 ? 0 : 1);
+  }
+}
+
+TEST(ShareTunerTest, ProbesTellOfAChangeThatComesSlowly) {
+  ShareTuner tuner;
+  ASSERT_EQ(Found({{1.2, 1}, {1, 0.1}}, 300, &tuner), 1);
+  EXPECT_EQ(Found({{0.95, 1}, {1, 0.1}}, 500, &tuner), 0);
+}
+
+// The tuner in a pipeline of which so many batches are begun before one is handed out: a share's time, and the work of a
+// batch by its share and that of the tuner.
+template <typename Work>
+std::vector<int> Shares(const std::vector<double>& times, int num_begun, int num_batches, const Work& work,
+                        ShareTuner* tuner) {
+  std::deque<int> begun;
+  std::vector<int> shares;
+  for (int i = 0; i < num_batches; ++i) {
+    while (static_cast<int>(begun.size()) < num_begun) begun.push_back(tuner->Begin());
+    const int share = begun.front();
+    begun.pop_front();
+    shares.push_back(tuner->share());
+    tuner->Record({share, Nanos(times[tuner->share()]), Nanos(work(share, tuner->share()))});
+  }
+  return shares;
+}
+
+// A load holds up some batches, and others not.
+TEST(ShareTunerTest, OddProbesAreNotBelieved) {
+  for (const int fast : {1, 3}) {
+    ShareTuner tuner;
+    ASSERT_EQ(Found({{1.4, 1}, {1, 0.1}}, 300, &tuner), 1);
+    int probes = 0;
+    const auto shares = Shares({1.4, 1}, 3, 4000, [&](int share, int) {
+      return share == 1 ? 0.1 : ++probes % (3 * fast) < fast ? 0.4 : 1.4;
+    }, &tuner);
+    EXPECT_EQ(std::count(shares.begin(), shares.end(), 0), 0);
+    EXPECT_GE(probes, 50);
+    EXPECT_LE(probes, 4000 / 10) << fast;
+  }
+}
+
+// Single batches may be fast beside a load that holds up many.
+TEST(ShareTunerTest, WhatProbesToldIsMeasuredAndSeldomIfItIsWrong) {
+  for (const double slow : {1.1, 1.4, 2.0}) {
+    ShareTuner tuner;
+    ASSERT_EQ(Found({{slow, 1}, {1, 0.1}}, 300, &tuner), 1);
+    const auto shares = Shares({slow, 1}, 2, 20000, [&](int share, int tuned) {
+      return share == 1 ? 0.1 : tuned == 1 ? 0.5 * slow : slow;
+    }, &tuner);
+    int visits = 0;
+    for (size_t i = 1; i < shares.size(); ++i) visits += shares[i] < shares[i - 1];
+    const auto batches = std::count(shares.begin(), shares.end(), 0);
+    EXPECT_GE(visits, 10) << slow;
+    EXPECT_LE(batches, 18 * visits) << slow;
+    EXPECT_LE((slow - 1) * batches, 0.025 * shares.size()) << slow;
+  }
+}
+
+TEST(ShareTunerTest, ProbesAreTrustedAgain) {
+  ShareTuner tuner;
+  const auto wrong = [](int share, int tuned) { return share == 1 ? 0.1 : tuned == 1 ? 0.7 : 1.4; };
+  const auto visits = [&](int num_batches) {
+    const auto shares = Shares({1.4, 1}, 2, num_batches, wrong, &tuner);
+    int visits = 0;
+    for (size_t i = 1; i < shares.size(); ++i) visits += shares[i] < shares[i - 1];
+    return visits;
+  };
+  ASSERT_EQ(Found({{1.4, 1}, {1, 0.1}}, 300, &tuner), 1);
+  EXPECT_GE(visits(700), 4);
+  visits(3000);
+  EXPECT_LE(visits(700), 3);
+  // Now they are right.
+  EXPECT_EQ(Found({{0.7, 1}, {1, 0.1}}, 700, &tuner), 0);
+  ASSERT_EQ(Found({{1.4, 1}, {1, 0.1}}, 60, &tuner), 1);
+  EXPECT_GE(visits(700), 4);
+}
+
+TEST(ShareTunerTest, ASlowerDeviceIsFollowedWhateverProbesTold) {
+  ShareTuner tuner;
+  ASSERT_EQ(Found({{1.8, 1}, {1, 0.1}}, 300, &tuner), 1);
+  Shares({1.8, 1}, 2, 6000, [](int share, int tuned) { return share == 1 ? 0.1 : tuned == 1 ? 0.9 : 1.8; }, &tuner);
+  while (tuner.share() == 0) Shares({{1.8, 1}, {1, 0.1}}, 1, &tuner);
+  EXPECT_EQ(Found({{1.8, 1}, {2.5, 0.1}}, 60, &tuner), 0);
+}
+
+TEST(ShareTunerTest, AVisitIsNotWrongIfTheDeviceHasChanged) {
+  ShareTuner tuner;
+  const auto work = [](int share, int tuned) { return share == 1 ? 0.1 : tuned == 1 ? 0.7 : 1.4; };
+  ASSERT_EQ(Found({{1.4, 1}, {1, 0.1}}, 300, &tuner), 1);
+  while (tuner.share() == 1) Shares({1.4, 1}, 2, 1, work, &tuner);
+  // The device is late, and then it is not. So it is not known how it does with the greater share.
+  ASSERT_EQ(Found({{1, 0.5}}, 50, &tuner), 0);
+  while (tuner.share() == 0) Shares({{1.4, 1}, {1, 0.1}}, 1, &tuner);
+  const auto shares = Shares({1.4, 1}, 2, 200, work, &tuner);
+  EXPECT_GE(std::count(shares.begin(), shares.end(), 0), 10);
+}
+
+TEST(ShareTunerTest, WhatIsLeftOfAShareIsNoProbe) {
+  ShareTuner tuner;
+  ASSERT_EQ(Found({{1, 1}, {1.1, 0.5}}, 300, &tuner), 0);
+  while (tuner.share() == 0) tuner.Record({tuner.Begin(), Nanos(1), Nanos(1)});
+  tuner.Record({0, Nanos(1), Nanos(0.4)});
+  EXPECT_EQ(tuner.Begin(), 1);
+}
+
+// They are 17 batches apart, or not seen if only the others of an iterator were.
+TEST(ShareTunerTest, TheFirstBatchOfAnIteratorMayBeAProbe) {
+  ShareTuner tuner;
+  ASSERT_EQ(Found({{1.2, 1}, {1, 0.1}}, 300, &tuner), 1);
+  for (int i = 0; i < 60; ++i) {
+    const int share = tuner.Begin();
+    const std::optional<int64_t> since = share == 0 ? std::nullopt : std::optional(Nanos(1));
+    tuner.Record({share, since, Nanos(share == 0 ? 0.6 : 0.1)});
+  }
+  EXPECT_EQ(tuner.share(), 0);
+}
+
+// Else what is known of the others would grow, or shrink, with each visit.
+TEST(ShareTunerTest, WhatProbesToldSaysNothingOfOtherShares) {
+  ShareTuner tuner;
+  const std::vector<Measured> measured = {{1.5, 1}, {1.2, 1}, {1, 0.1}};
+  ASSERT_EQ(Found(measured, 300, &tuner), 2);
+  Shares({1.5, 1.2, 1}, 1, 20000, [](int share, int tuned) { return share == 2 ? 0.1 : tuned == 2 ? 0.98 : 1.2; }, &tuner);
+  EXPECT_EQ(Found({{0.5, 1}, {0.55, 0.6}, {1, 0.1}}, 400, &tuner), 0);
+}
+
+// Its first measurement may have held a pause.
+TEST(ShareTunerTest, AShareThatSeemedSlowOnceIsVisitedAgain) {
+  ShareTuner tuner;
+  ASSERT_EQ(Found({{1.2, 0.84}, {1.1, 0.1}}, 60, &tuner), 1);
+  EXPECT_EQ(Found({{1, 1}, {1.1, 0.1}}, 600, &tuner), 0);
+}
+
+TEST(ShareTunerTest, ProbesTakeTwoPercentOfTheTime) {
+  for (const double time : {1.05, 1.5, 2.0, 3.0, 10.0}) {
+    ShareTuner tuner;
+    Shares({{time, 1}, {1, 0.1}}, 1000, &tuner);
+    const std::vector<int> shares = Shares({{time, 1}, {1, 0.1}}, 50000, &tuner);
+    const double probes = std::count(shares.begin(), shares.end(), 0);
+    EXPECT_GE(probes, 10) << time;
+    EXPECT_LE(probes, shares.size() / 16) << time;
+    EXPECT_LE((time - 1) * probes, 0.021 * shares.size()) << time;
+    EXPECT_EQ(NumTimes(shares, 0), 0) << time;
+  }
 }
 
 TEST(ShareTunerTest, MeasurementsThatGoToAndFroAreBelieved) {
   ShareTuner tuner;
-  ASSERT_EQ(Shares({{1, 1}, {1.5, 0.5}}, 100, &tuner).back(), 0);
+  ASSERT_EQ(Found({{1, 1}, {1.5, 0.5}}, 100, &tuner), 0);
   // The device has become faster than the CPU, which now takes longer by turns.
-  for (int i = 0; i < 20 && tuner.Next() == 0; ++i) {
-    for (int k = 0; k < 10; ++k) tuner.Record({tuner.Next(), Nanos(i % 2 == 0 ? 2 : 2.6), Nanos(2)});
+  for (int i = 0; i < 20 && tuner.Begin() == 0; ++i) {
+    for (int k = 0; k < 10; ++k) tuner.Record({tuner.Begin(), Nanos(i % 2 == 0 ? 2 : 2.6), Nanos(2)});
   }
-  EXPECT_EQ(tuner.Next(), 1);
+  EXPECT_EQ(tuner.Begin(), 1);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,8 @@ struct Pipeline {
   int prefetch = 2;
   double noise = 0.1;    // Standard deviation of each time.
   double delay = 0;    // The longest until the batch is asked for; few are that long.
-  double warm_up = 1;      // The first batches take the CPU so much longer.
-  double fixed = 0.02;   // What the CPU takes for a batch of which the device does all.
+  double warm_up = 1;      // The first 15 batches take the CPU so much longer.
+  double fixed = 0.02;   // What the CPU takes for a batch of which the device does all; a change leaves it as it is.
   int change_at = kNever;  // From this batch on the CPU takes `change` times as long.
   double change = 1;
   int pause_every = kNever;  // After so many batches the training pauses so long.
@@ -57,7 +58,7 @@ class Simulation {
     for (int out = 0; out < num_batches;) {
       const double begin = NextBegin(out);
       if (begin < NextHandOut(out)) {
-        Begin(begin, share == kTuned ? tuner_.Next() : share);
+        Begin(begin, share == kTuned ? tuner_.Begin() : share);
       } else {
         HandOut(out++);
       }
@@ -134,9 +135,9 @@ class Simulation {
   void Begin(double now, int share) {
     double time = (1 - Fraction(share));
     if (pipeline_.burst > 1) time *= begun_ % pipeline_.burst == 0 ? 1.5 : 1 - 0.5 / (pipeline_.burst - 1);
-    time += pipeline_.fixed;
-    if (begun_ < 3) time *= pipeline_.warm_up;
+    if (begun_ < 15) time *= pipeline_.warm_up;
     if (begun_ >= pipeline_.change_at) time *= pipeline_.change;
+    time += pipeline_.fixed;
     const double work = Noisy(time);
     batches_[begun_++] = {share, work, Delay(), now + work, 0, 0, 0};
   }
@@ -145,9 +146,9 @@ class Simulation {
     Batch& batch = batches_[number];
     const double asked = Asked(number);
     batch.handed_out = std::max(batch.finished, asked);
-    if (!IsFirst(number)) {
-      tuner_.Record({batch.share, Nanos(batch.handed_out) - Nanos(batches_[number - 1].handed_out), Nanos(batch.work)});
-    }
+    std::optional<int64_t> since;
+    if (!IsFirst(number)) since = Nanos(batch.handed_out) - Nanos(batches_[number - 1].handed_out);
+    tuner_.Record({batch.share, since, Nanos(batch.work)});
     batch.taken = std::max(batch.handed_out, TakenAtOnce(number));
     batch.trained = std::max(batch.taken, number == 0 ? 0 : batches_[number - 1].trained) +
                     Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);

@@ -21,8 +21,8 @@ constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;
 constexpr double kLongest = 0.25;
 
-// A device that is late works at what is queued for so many batches more, if
-// the queue is long: the time stays as it was with the share before.
+// If the time stays as it was with the share before, a device that is late may
+// work at a long queue of those batches: for so many batches more.
 constexpr int kDrained = 34;
 constexpr double kAsBefore = 0.05;
 
@@ -45,12 +45,16 @@ constexpr double kOtherWork = 1.3;
 // than kFarWorse times as long, it waits as many times longer.
 constexpr double kPatience = 50;
 constexpr double kFarWorse = 2;
-// Once it is measured again early, as the first batches may have been slow,
-// and so after a change, but not if it took kNotNear times as long, or soon
-// after another trial.
-constexpr double kEarlyPatience = 100;
-constexpr double kNotNear = 1.15;
-constexpr int kSoon = 350;
+// Behind at least so many batches one is a probe. It may take longer than the
+// others by so much that kPatience keeps what is lost to 2 % of the time. One
+// that is fast, by kOtherProbe, tells little, as a load holds up some batches
+// and not others: more follow it, and kFastProbes in turn are believed.
+constexpr double kProbing = 16;
+constexpr double kOtherProbe = 1.5;
+constexpr int kFastProbes = 5;
+// What they told may turn out to be wrong. At first an eighth of what is lost
+// in 2 % of the time is waited for until it is believed again, in the end all.
+constexpr int kMostRefuted = 4;
 // A trial from which the tuner has not returned after so many batches has found
 // something better.
 constexpr int kLongestTrial = 200;
@@ -69,13 +73,30 @@ bool ShareTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
 
 void ShareTuner::Record(const HandedOut& batch) {
   ++since_trial_;
-  if (batch.share != share_ || ++num_batches_ <= kSettling) return;
-  measured_.push_back(batch);
+  HandedOut counted = batch;
+  if (batch.share + 1 == share_ && num_batches_ > kSettling &&
+      known_[share_].is_measured) {
+    TakeProbe(batch.work);
+    // When it was handed out says how fast those before it were.
+    counted.share = share_;
+    counted.work = static_cast<int64_t>(known_[share_].mean.work);
+  }
+  if (counted.share != share_ || !counted.since.has_value() ||
+      ++num_batches_ <= kSettling) {
+    return;
+  }
+  ++since_probe_;
+  if (IsProbeDue()) {
+    since_probe_ = 0;
+    is_probe_due_ = true;
+  }
+  measured_.push_back(counted);
   const std::optional<Mean> window = TakeWindow();
   if (!window.has_value()) return;
-  const bool is_as_before =
-      std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_;
-  if (is_as_before && num_batches_ < kDrained) return;
+  if (std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_) {
+    is_queued_ = true;
+  }
+  if (is_queued_ && num_batches_ < kDrained) return;
   if (!Update(*window)) return;
   const int towards = known_[share_].mean.IsCpuLate() ? 1 : -1;
   for (const int share : {share_ + towards, share_ - towards}) {
@@ -91,13 +112,13 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   if (num_measured <= least) return std::nullopt;
   int64_t longest = 0, total = 0;
   for (const HandedOut& batch : measured_) {
-    longest = std::max(longest, batch.since);
-    total += batch.since;
+    longest = std::max(longest, *batch.since);
+    total += *batch.since;
   }
   // If no time is long beside all of them it does not matter where they end.
   const double least_long = longest > kLongest * total ? kLong * longest : 0;
   const auto is_long = [least_long](const HandedOut& batch) {
-    return batch.since >= least_long;
+    return *batch.since >= least_long;
   };
   auto begin = std::find_if(measured_.begin(), measured_.end(), is_long) + 1;
   const bool is_whole =
@@ -118,7 +139,7 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   }
   double since = 0, work = 0;
   for (auto batch = begin; batch != measured_.end(); ++batch) {
-    since += batch->since;
+    since += *batch->since;
     work += batch->work;
   }
   const double num = measured_.end() - begin;
@@ -129,6 +150,7 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
 
 bool ShareTuner::Update(const Mean& window) {
   Known& here = known_[share_];
+  const bool is_told = here.is_told;
   if (!std::exchange(here.is_measured, true)) {
     here.mean = window;
     return true;
@@ -144,16 +166,16 @@ bool ShareTuner::Update(const Mean& window) {
   if (!Differs(window.nanos, before.nanos) &&
       !IsOtherWork(window.work / before.work)) {
     is_new_ = false;
+    here.is_told = false;
     here.mean.nanos += (window.nanos - before.nanos) / 2;
     here.mean.work += (window.work - before.work) / 8;
-    ScaleOthers(here.mean.work / before.work);
     return true;
   }
   is_new_ = !is_new_;
   if (is_new_) return false;
   here.mean = window;
-  if (since_trial_ > kSoon) is_early_ = true;
-  UpdateOthers(before, window);
+  here.is_told = false;
+  if (!is_told) UpdateOthers(before, window);
   return true;
 }
 
@@ -161,23 +183,51 @@ void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
   const bool is_other_side = before.IsCpuLate() != now.IsCpuLate();
   const bool is_other_device =
       is_other_side || (!now.IsCpuLate() && Differs(now.nanos, before.nanos));
+  const double times = now.work / before.work;
+  // Workers that work all the time hold each other up a little.
+  const bool is_other_cpu = !is_other_side || IsOtherWork(times);
+  if (is_other_device) patience_with_probes_ = 0;
   for (Known& other : known_) {
     if (&other == &known_[share_]) continue;
     if (is_other_device && !other.mean.IsCpuLate()) other = {};
-  }
-  const double times = now.work / before.work;
-  // Workers that work all the time hold each other up a little.
-  if (!is_other_side || IsOtherWork(times)) ScaleOthers(times);
-}
-
-void ShareTuner::ScaleOthers(double times) {
-  for (Known& other : known_) {
-    if (&other == &known_[share_]) continue;
+    if (!is_other_cpu) continue;
     if (other.mean.IsCpuLate()) other.mean.nanos *= times;
     other.mean.work *= times;
     other.scale *= times;
     other.mean.nanos = std::max(other.mean.nanos, other.mean.work);
   }
+}
+
+bool ShareTuner::IsProbeDue() const {
+  const Known& here = known_[share_];
+  if (share_ == 0 || !here.is_measured || here.mean.IsCpuLate()) return false;
+  const Known& probed = known_[share_ - 1];
+  if (!probed.is_measured || !probed.mean.IsCpuLate()) return false;
+  const double longer = probed.mean.nanos / here.mean.nanos - 1;
+  return since_probe_ >= std::max(kProbing, kPatience * longer);
+}
+
+void ShareTuner::TakeProbe(double work) {
+  Known& probed = known_[share_ - 1];
+  Mean& mean = probed.mean;
+  if (!probed.is_measured || !mean.IsCpuLate()) return;
+  const bool is_fast = work * kOtherProbe < mean.work;
+  num_fast_probes_ = is_fast ? num_fast_probes_ + 1 : 0;
+  const bool is_believed = num_fast_probes_ == kFastProbes;
+  is_probe_due_ = is_fast;
+  if (is_believed) {
+    num_fast_probes_ = 0;
+    mean = {work, work};
+  } else {
+    work = std::clamp(work, mean.work / kOtherProbe, mean.work * kOtherProbe);
+    mean.nanos += (work - mean.nanos) / 8;
+    mean.work += (work - mean.work) / 8;
+  }
+  probed.scale = 1;
+  probed.is_told = true;
+  is_told_ = IsBetter(share_ - 1);
+  // What is believed is measured as if it never was.
+  probed.is_measured = !is_believed || !is_told_;
 }
 
 bool ShareTuner::IsBetter(int share) const {
@@ -200,29 +250,47 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
         is_measured ? is_better : here.work > kHalfBusy * here.nanos;
     return share > share_ && both_late ? Verdict::kMove : Verdict::kStay;
   }
+  if (share < share_ && num_batches_ < patience_with_probes_) {
+    return Verdict::kStay;
+  }
   if (!is_measured || is_better) return Verdict::kMove;
+  if (share < share_ && known_[share].mean.IsCpuLate()) return Verdict::kStay;
   const double times = known_[share].mean.nanos / here.nanos;
   double patience = kPatience * trial_length_;
-  if (is_early_ && times < kNotNear) patience = kEarlyPatience;
   if (times > kFarWorse) patience *= times;
   return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
 }
 
 void ShareTuner::MoveTo(int share, bool is_trial) {
+  patience_with_probes_ = 0;
   if (share == trial_from_) {
     trial_from_ = -1;
-    if (since_trial_ < kLongestTrial) trial_length_ = since_trial_;
+    if (since_trial_ >= kLongestTrial) {
+      num_refuted_ = 0;
+    } else {
+      trial_length_ = since_trial_;
+      if (share > share_ && known_[share].is_measured) {
+        num_refuted_ = std::min(num_refuted_ + 1, kMostRefuted);
+        const double longer =
+            known_[share_].mean.nanos / known_[share].mean.nanos - 1;
+        patience_with_probes_ = std::ldexp(kPatience * trial_length_ * longer,
+                                           num_refuted_ - kMostRefuted);
+      }
+    }
   }
-  if (is_trial) {
+  if (is_trial || (share < share_ && is_told_)) {
     trial_from_ = share_;
     since_trial_ = 0;
-    is_early_ = false;
   }
+  is_told_ = false;
   // If the CPU is late nothing is queued.
   const Mean& here = known_[share_].mean;
   left_nanos_ = here.IsCpuLate() ? 0 : here.nanos;
   share_ = share;
   num_batches_ = 0;
+  since_probe_ = 0;
+  is_queued_ = is_probe_due_ = false;
+  num_fast_probes_ = 0;
   measured_.clear();
   is_new_ = false;
 }

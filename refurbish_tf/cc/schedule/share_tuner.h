@@ -26,9 +26,10 @@ class ShareTuner {
 
   // Times in nanoseconds.
   struct HandedOut {
-    int share;      // Index into kEighths with which the batch was made.
-    int64_t since;  // From the batch before to this one.
-    int64_t work;   // See `Work`.
+    int share;  // Index into kEighths with which the batch was made.
+    // From the batch before to this one, if it is of the same iterator.
+    std::optional<int64_t> since;
+    int64_t work;  // See `Work`.
   };
 
   // How long the CPU was busy with a batch: the time of all workers, over their
@@ -38,7 +39,14 @@ class ShareTuner {
   }
 
   // The share for the next batch that is begun, as an index into kEighths.
-  int Next() const { return share_; }
+  int Begin() {
+    if (!is_probe_due_) return share_;
+    is_probe_due_ = false;
+    return share_ - 1;
+  }
+
+  // The share without probes.
+  int share() const { return share_; }
 
   void Record(const HandedOut& batch);
 
@@ -52,6 +60,7 @@ class ShareTuner {
   struct Known {
     Mean mean;
     bool is_measured = false;
+    bool is_told = false;  // By probes, since then.
     // So many times the CPU has become slower since, by what other shares told.
     double scale = 1;
   };
@@ -63,12 +72,17 @@ class ShareTuner {
   bool Update(const Mean& window);
   // After a change.
   void UpdateOthers(const Mean& before, const Mean& now);
-  // The CPU takes so many times as long as it did.
-  void ScaleOthers(double times);
   bool IsBetter(int share) const;
-  // Of a neighbour. A trial measures again one that was worse.
+  // Of a neighbour. A trial measures again one that was worse, if no probe can
+  // tell.
   enum class Verdict { kStay, kMove, kTrial };
   Verdict Judge(int share) const;
+  // A probe is a single batch of the next smaller share, if the CPU was late
+  // there. Its work tells whether it still would be. That of the batches of
+  // `share_` does not: a CPU that has little to do does it as fast under a load
+  // as without.
+  bool IsProbeDue() const;
+  void TakeProbe(double work);
   void MoveTo(int share, bool is_trial);
 
   int share_ = 0;
@@ -78,7 +92,6 @@ class ShareTuner {
   int64_t since_trial_ = 0;
   int64_t trial_length_ = 14;
   int trial_from_ = -1;
-  bool is_early_ = true;  // The next trial is due soon.
   // The length of the last turn, in batches.
   int turn_ = 1;
 
@@ -87,6 +100,15 @@ class ShareTuner {
   std::vector<HandedOut> measured_;
   bool is_new_ = false;    // The last measurement was.
   double left_nanos_ = 0;  // Of the share before, if its batches are queued.
+  bool is_queued_ = false;
+  int since_probe_ = 0;  // Batches.
+  bool is_probe_due_ = false;
+  int num_fast_probes_ = 0;  // In turn.
+  bool is_told_ = false;     // By probes, that their share is better.
+  // How often in turn that was wrong, and for how many batches behind the last
+  // time it is not followed.
+  int num_refuted_ = 0;
+  double patience_with_probes_ = 0;
 };
 
 }  // namespace refurbish_tf

@@ -59,27 +59,26 @@ class FuseStage {
 
   // The share of the next batch that is begun, as an index into
   // ShareTuner::kEighths.
-  int NextShare() const ABSL_LOCKS_EXCLUDED(mu_) {
+  int NextShare() ABSL_LOCKS_EXCLUDED(mu_) {
     if (!is_autotuned_) return share_;
     absl::MutexLock lock(&mu_);
-    return tuner_.Next();
+    return tuner_.Begin();
   }
 
-  // `measured`: whether it says how fast batches are made.
-  void Record(const ShareTuner::HandedOut& batch, bool measured)
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  void Record(const ShareTuner::HandedOut& batch) ABSL_LOCKS_EXCLUDED(mu_) {
     const int eighths = ShareTuner::kEighths[batch.share];
     absl::MutexLock lock(&mu_);
-    if (shares_.empty() || shares_.back().second != eighths) {
+    const bool is_probe = is_autotuned_ && batch.share < tuner_.share();
+    if (shares_.empty() || (shares_.back().second != eighths && !is_probe)) {
       if (shares_.size() == kMostShares) shares_.erase(shares_.begin());
       shares_.push_back({num_batches_, eighths});
     }
     ++num_batches_;
-    if (is_autotuned_ && measured) tuner_.Record(batch);
+    if (is_autotuned_) tuner_.Record(batch);
   }
 
-  // Batches at which the share changed, counted over all epochs, and what it
-  // became, in eighths.
+  // Batches at which the share changed, probes left out, counted over all
+  // epochs, and what it became, in eighths.
   std::vector<std::pair<int64_t, int>> Shares() const ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
     return shares_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -120,10 +121,9 @@ void FuseIterator::Record(const FuseBatch& batch) {
   const int64_t now = NanosSinceBoot();
   const int64_t work =
       ShareTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
-  // Before the first one there is no time between two batches.
-  const bool measured = last_nanos_.has_value();
-  stage().Record({batch.share, now - last_nanos_.value_or(now), work},
-                 measured);
+  std::optional<int64_t> since;
+  if (last_nanos_.has_value()) since = now - *last_nanos_;
+  stage().Record({batch.share, since, work});
   last_nanos_ = now;
 }
 
