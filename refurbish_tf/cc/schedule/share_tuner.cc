@@ -45,6 +45,11 @@ constexpr double kOtherWork = 1.3;
 // than kFarWorse times as long, it waits as many times longer.
 constexpr double kPatience = 50;
 constexpr double kFarWorse = 2;
+// Within the first batches, which may have been slow, it is measured again once
+// behind kEarlyPatience, but not if it took kNotNear times as long.
+constexpr int64_t kEarly = 200;
+constexpr double kEarlyPatience = 40;
+constexpr double kNotNear = 1.15;
 // Behind at least so many batches one is a probe. It may take longer than the
 // others by so much that kPatience keeps what is lost to 2 % of the time. One
 // that is fast, by kOtherProbe, tells little, as a load holds up some batches
@@ -257,6 +262,9 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   if (share < share_ && known_[share].mean.IsCpuLate()) return Verdict::kStay;
   const double times = known_[share].mean.nanos / here.nanos;
   double patience = kPatience * trial_length_;
+  if (is_early_ && since_trial_ < kEarly && times < kNotNear) {
+    patience = kEarlyPatience;
+  }
   if (times > kFarWorse) patience *= times;
   return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
 }
@@ -279,6 +287,7 @@ void ShareTuner::MoveTo(int share, bool is_trial) {
     }
   }
   if (is_trial || (share < share_ && is_told_)) {
+    is_early_ = false;
     trial_from_ = share_;
     since_trial_ = 0;
   }

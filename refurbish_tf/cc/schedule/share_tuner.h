@@ -92,6 +92,7 @@ class ShareTuner {
   int64_t since_trial_ = 0;
   int64_t trial_length_ = 14;
   int trial_from_ = -1;
+  bool is_early_ = true;  // There was no trial.
   // The length of the last turn, in batches.
   int turn_ = 1;
 
