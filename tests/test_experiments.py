@@ -12,7 +12,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.experiments import accuracy, echoing, images, pipelines, plots, results, speed, training
+from refurbish_tf.experiments import accuracy, echoing, full_length, images, pipelines, plots, results, speed, training
 from support import cases
 
 
@@ -148,6 +148,25 @@ def test_simplified_leaves_out_the_expensive_layers():
       assert augment.compose(layers)(image, seed=[1, 2]).shape == [32, 32, 3]
 
 
+def test_the_magnitude_is_that_of_rand_augment():
+  image = tf.constant(np.random.default_rng(1).integers(256, size=[32, 32, 3]), tf.uint8)
+  found = {magnitude: np.stack([
+      augment.compose(accuracy.layers("RandAugment", magnitude=magnitude))(image, seed=[seed, 2]) for seed in range(8)])
+           for magnitude in (1, 9)}
+  assert (found[1] != found[9]).any()
+  assert (found[9] == np.stack([
+      augment.compose(accuracy.layers("RandAugment"))(image, seed=[seed, 2]) for seed in range(8)])).all()
+
+
+def test_a_choice_is_validated_on_training_images_that_are_not_trained_on(monkeypatch):
+  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
+  all_of_them = [record for record, _ in images.load_all("shapes", 868).train.as_numpy_iterator()]
+  loaded = accuracy.load("shapes", 768, 0, "train")
+  parts = [[record for record, _ in part.as_numpy_iterator()] for part in (loaded.train, loaded.validation)]
+  assert parts == [all_of_them[:768], all_of_them[768:]]
+  assert len(set(all_of_them)) == 868 and len(loaded.train) == 768
+
+
 def test_whole_batches():
   assert accuracy.whole_batches(10_000) == 9984
   assert accuracy.whole_batches(768) == accuracy.whole_batches(1535) == 768
@@ -256,6 +275,47 @@ def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
   before = path.read_text(encoding="utf-8")
   speed.main(arguments)
   assert path.read_text(encoding="utf-8") == before
+
+
+def test_the_choice_goes_on_where_it_was(monkeypatch, tmp_path, capsys):
+  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
+  monkeypatch.setattr(full_length, "DATASET", "shapes")
+  monkeypatch.setattr(full_length, "CHOICE", ((768, 2, 4, 0.1, 5, ("standard", full_length.CROP_AND_FLIP)),))
+  path = tmp_path / "choice.csv"
+  ran, run = [], full_length.run
+  monkeypatch.setattr(full_length, "run", lambda **row: ran.append(row["setting"]) or run(**row))
+  full_length.main(["choice", "--output", str(path)])
+  rows = results.read(path)
+  assert ran == [row["setting"] for row in rows] == ["standard", "simplified by 2"]
+  for row in rows:
+    assert (row["validation"], row["validation_images"], row["magnitude"], row["steps"]) == ("train", 100, 5, 12)
+    assert len(row["accuracies"].split()) == 2 and row["cpu_seconds"] > 0
+  before = path.read_text(encoding="utf-8")
+  path.write_text(before[:before.rindex("\n", 0, -1) + 1], encoding="utf-8")
+  full_length.main(["choice", "--output", str(path)])
+  assert ran[2:] == ["simplified by 2"] and "1 of 2 trainings are in" in capsys.readouterr().out
+  full_length.main(["choice", "--output", str(path)])
+  assert len(ran) == 3
+
+
+@pytest.mark.parametrize("ones, others, expected", [
+    # By scipy.stats.ttest_ind(ones, others, equal_var=False).
+    ([0.52, 0.50, 0.51], [0.48, 0.49, 0.47], (0.03, 0.0226695)),
+    ([5.0, 6.0, 7.0, 8.0], [1.0, 9.0], (1.5, 45.79106)),
+    ([1.0, 1.0], [0.5, 0.5], (0.5, 0.0))])
+def test_the_interval_of_a_difference(ones, others, expected):
+  middle, half = results.difference(ones, others)
+  assert middle == pytest.approx(expected[0]) and half == pytest.approx(expected[1], rel=1e-5)
+  back, same = results.difference(others, ones)
+  assert (back, same) == (pytest.approx(-middle), pytest.approx(half))
+  with pytest.raises(ValueError, match="two trainings of each, got 1 and"):
+    results.difference(ones[:1], others)
+
+
+def test_student_t_is_that_of_the_tables():
+  for confidence, freedom, expected in ((0.95, 1, 12.7062), (0.95, 6, 2.4469), (0.95, 22, 2.0739), (0.99, 10, 3.1693),
+                                        (0.95, 1e6, 1.95997)):
+    assert results.student_t(confidence, freedom) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["accuracy", "accuracy_larger", "echoing", "speed"])

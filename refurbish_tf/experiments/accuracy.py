@@ -8,6 +8,7 @@ a row for each training. All use the same learning rate, by default the best one
 `training.py`. Validation is on CIFAR-10's test images, which also served to choose the learning rate.
 """
 import argparse
+import dataclasses
 import pathlib
 import sys
 import time
@@ -28,6 +29,8 @@ from refurbish_tf.experiments.pipelines import decoded
 MAGNITUDE = 9
 PADDING = 4
 LEAST_IMAGES = 6 * BATCH_SIZE
+# Images of the training set on which choices are validated.
+HELD_OUT = 10_000
 KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
 # The settings of the paper's comparison. MORE_SETTINGS, with RandAugment alone: its Figures 12, the split, and 14, the
@@ -92,10 +95,10 @@ def settings(augmentation):
   return [*SETTINGS, *MORE_SETTINGS] if augmentation == "RandAugment" else [*SETTINGS]
 
 
-def pipeline(images, augmentation, setting, seed):
+def pipeline(images, augmentation, setting, seed, magnitude=MAGNITUDE):
   """The pipeline of a setting, from `Images`."""
   simplified, at = split_of(setting)
-  ways = Pipelines(images, layers(augmentation, simplified), at, seed)
+  ways = Pipelines(images, layers(augmentation, simplified, magnitude), at, seed)
   return {**SETTINGS, **MORE_SETTINGS}[setting](ways)
 
 
@@ -105,29 +108,48 @@ def split_of(setting):
   return (number, 1) if "simplified" in setting else (0, number)
 
 
-def layers(augmentation, simplified=0):
-  """Two expensive layers, less the `simplified` ones, a random crop and a random flip."""
+def layers(augmentation, simplified=0, magnitude=MAGNITUDE):
+  """Two expensive layers, less the `simplified` ones, a random crop and a random flip. The magnitude is RandAugment's."""
   if augmentation == "AutoAugment":
     first, second = augment.auto_augment("cifar10")
     # The first layer returns more than the image, for the second one.
     expensive = [[first, second], [lambda image, seed: first(image, seed).image], []][simplified]
   else:
-    expensive = augment.rand_augment(2, MAGNITUDE)[simplified:]
+    expensive = augment.rand_augment(2, magnitude)[simplified:]
   return [*expensive, augment.random_crop(PADDING), augment.random_flip()]
 
 
-def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed):
-  """Trains once. Returns the results, as columns of the table."""
+def load(dataset, images, seed, validation):
+  """The `Images` of a training; `validation` as in `run`."""
+  if validation == "test":
+    return image_sets.load_all(dataset, images, seed)
+  loaded = image_sets.load_all(dataset, images + HELD_OUT, seed)
+  return dataclasses.replace(loaded, train=loaded.train.take(images), validation=loaded.train.skip(images))
+
+
+def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed, magnitude=MAGNITUDE,
+        validation="test", evaluations=5):
+  """Trains once.
+
+  Args:
+    dataset, images, epochs, width, learning_rate, augmentation, setting, seed: see `KEY`.
+    magnitude: of RandAugment.
+    validation: "test", or "train": images of the training set that are not trained on, for choices.
+    evaluations: how many times the accuracy is taken, if there are as many epochs.
+
+  Returns:
+    The results, as columns of the table.
+  """
   keras.utils.set_random_seed(seed)
-  loaded = image_sets.load_all(dataset, images, seed)
-  train = pipeline(loaded, augmentation, setting, seed)
+  loaded = load(dataset, images, seed, validation)
+  train = pipeline(loaded, augmentation, setting, seed, magnitude)
   # Decoded once and kept.
-  validation = decoded(loaded.validation, loaded).batch(500).cache()
+  validated = decoded(loaded.validation, loaded).batch(500).cache()
   model = training.compiled(training.small_resnet(loaded, width), epochs * len(train), learning_rate)
   began = time.perf_counter()
   history = model.fit(
-      train, epochs=epochs, validation_data=validation, validation_freq=[*range(epochs, 0, -max(1, epochs // 5))],
-      shuffle=False, verbose=0).history
+      train, epochs=epochs, validation_data=validated,
+      validation_freq=[*range(epochs, 0, -max(1, epochs // evaluations))], shuffle=False, verbose=0).history
   seconds = time.perf_counter() - began
   stages = rtf.stats(train)
   if stages:

@@ -166,6 +166,51 @@ def mean_and_spread(values):
   return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
+def difference(ones, others, confidence=0.95):
+  """The difference of two means, and half the width of its confidence interval (Welch, 1947, by Student's t).
+
+  >>> middle, half = difference([0.52, 0.50, 0.51], [0.48, 0.49, 0.47])
+  >>> round(middle, 3), round(half, 4)
+  (0.03, 0.0227)
+
+  Args:
+    ones, others: values of independent trainings, at least two of each.
+    confidence: the probability that such an interval holds the difference.
+
+  Raises:
+    ValueError: there are fewer values.
+  """
+  if min(len(ones), len(others)) < 2:
+    raise ValueError(f"an interval needs at least two trainings of each, got {len(ones)} and {len(others)}. Run more seeds.")
+  variances = [statistics.variance(values) / len(values) for values in (ones, others)]
+  middle = statistics.mean(ones) - statistics.mean(others)
+  if not any(variances):
+    return middle, 0.0
+  freedom = sum(variances)**2 / sum(
+      variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
+  return middle, student_t(confidence, freedom) * sum(variances)**0.5
+
+
+def student_t(confidence, freedom):
+  """The number that Student's t is within, on both sides of 0, with this probability.
+
+  >>> round(student_t(0.95, 10), 4), round(student_t(0.95, 22), 4)
+  (2.2281, 2.0739)
+
+  Args:
+    confidence: the probability.
+    freedom: the degrees of freedom, above 0.
+  """
+  below, above = 0.0, 1e4
+  for _ in range(60):
+    t = (below + above) / 2
+    # The probability of both tails.
+    tails = float(tf.math.betainc(*(tf.constant(value, tf.float64) for value in (
+        freedom / 2, 0.5, freedom / (freedom + t * t)))))
+    below, above = (t, above) if tails > 1 - confidence else (below, t)
+  return below
+
+
 def markdown(heads, rows):
   """A Markdown table, with the first column aligned left and the others right.
 
