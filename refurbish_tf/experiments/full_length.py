@@ -23,7 +23,7 @@ KEY = ("dataset", "validation", "images", "epochs", "width", "learning_rate", "m
 # Standard training beside crop and flip alone: images, epochs, width, learning rate, magnitude, settings. The number of
 # operations is about the same for all.
 CHOICE = (
-    (9_984, 60, 42, 0.2, 9, ("standard", CROP_AND_FLIP)),
+    (9_984, 50, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
 )
 
 
