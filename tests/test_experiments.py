@@ -298,6 +298,16 @@ def test_the_choice_goes_on_where_it_was(monkeypatch, tmp_path, capsys):
   assert len(ran) == 3
 
 
+def test_the_packaged_choice_is_that_of_the_code():
+  """Each training once, of one commit without changes, on images that are held out."""
+  rows = results.read("choice")
+  found = [{name: row[name] for name in full_length.KEY} for row in rows]
+  assert all(found.count(row) == 1 for row in found) and all(row in full_length.choice() for row in found)
+  for row in rows:
+    assert row["validation"] == "train" and row["validation_images"] == accuracy.HELD_OUT
+    assert row["commit"] and not row["commit"].endswith("+")
+
+
 @pytest.mark.parametrize("ones, others, expected", [
     # By scipy.stats.ttest_ind(ones, others, equal_var=False).
     ([0.52, 0.50, 0.51], [0.48, 0.49, 0.47], (0.03, 0.0226695)),
