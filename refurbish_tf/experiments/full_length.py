@@ -20,10 +20,12 @@ DATASET = "cifar10"
 CROP_AND_FLIP = "simplified by 2"
 EVALUATIONS = 10
 KEY = ("dataset", "validation", "images", "epochs", "width", "learning_rate", "magnitude", "setting", "seed")
-# Standard training beside crop and flip alone: images, epochs, width, learning rate, magnitude, settings. The number of
-# operations is about the same for all.
+# Standard training beside crop and flip alone: images, epochs, width, learning rate, magnitude, settings.
 CHOICE = (
     (9_984, 50, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
+    (4_608, 80, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
+    (4_608, 80, 48, 0.2, 4, ("standard",)),
+    (2_304, 160, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
 )
 
 
