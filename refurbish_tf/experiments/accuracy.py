@@ -128,13 +128,14 @@ def load(dataset, images, seed, validation):
 
 
 def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed, magnitude=MAGNITUDE,
-        validation="test", evaluations=5):
+        validation="test", evaluations=5, network="small_resnet"):
   """Trains once.
 
   Args:
     dataset, images, epochs, width, learning_rate, augmentation, setting, seed: see `KEY`.
     magnitude: of RandAugment.
     validation: "test", or "train": images of the training set that are not trained on, for choices.
+    network: a name in `training.NETWORKS`.
     evaluations: how many times the accuracy is taken, if there are as many epochs.
 
   Returns:
@@ -145,7 +146,7 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
   train = pipeline(loaded, augmentation, setting, seed, magnitude)
   # Decoded once and kept.
   validated = decoded(loaded.validation, loaded).batch(500).cache()
-  model = training.compiled(training.small_resnet(loaded, width), epochs * len(train), learning_rate)
+  model = training.compiled(training.NETWORKS[network](loaded, width), epochs * len(train), learning_rate)
   began = time.perf_counter()
   history = model.fit(
       train, epochs=epochs, validation_data=validated,

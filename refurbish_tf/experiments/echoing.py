@@ -58,14 +58,15 @@ def main(argv=None):
       {"dataset": args.dataset, "images": args.images, "target": args.target, "learning_rate": args.learning_rate,
        **setting, "seed": seed}
       for setting in settings() for seed in range(args.seeds)]
-
-  def run(row):
-    return fresh_samples_to_target(
-        loaded, **{name: value for name, value in row.items() if name not in ("dataset", "images")})
-
   table.complete(
-      rows, run, lambda row: f"{row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
+      rows, lambda row: run(loaded, row), lambda row: f"{row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
       f"{row['shuffle_buffer_size']}, seed {row['seed']}: {row['fresh']} fresh samples")
+
+
+def run(images, row):
+  """Trains once on `images`, as a row of the table says. Returns its other columns."""
+  return fresh_samples_to_target(
+      images, **{name: value for name, value in row.items() if name not in ("dataset", "images")})
 
 
 def settings():
@@ -102,7 +103,7 @@ def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
 
 def fresh_samples_to_target(
     images, where, e, batch_size, shuffle_buffer_size, seed, *, target, learning_rate=training.ECHOING_LEARNING_RATE,
-    most_steps=MOST_STEPS, samples_between=4096):
+    most_steps=MOST_STEPS, samples_between=4096, network="small_cnn"):
   """Trains until the target is reached, or for `most_steps`.
 
   Args:
@@ -112,6 +113,7 @@ def fresh_samples_to_target(
     learning_rate: of SGD with Nesterov momentum, constant.
     most_steps: optimizer steps after which the training ends.
     samples_between: training samples between two validations.
+    network: a name in `training.NETWORKS`.
 
   Returns:
     A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
@@ -127,10 +129,10 @@ def fresh_samples_to_target(
         "that the baseline reaches, such as 0.6 for CIFAR-10.")
   keras.utils.set_random_seed(seed)
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
-  model = training.small_cnn(images)
+  model = training.NETWORKS[network](images)
   model.compile(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
-      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=False,
+      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=training.on_gpu(),
       # Keras takes a millisecond a call, a good part of a step of such a network.
       steps_per_execution=STEPS_PER_EXECUTION)
   # A multiple of STEPS_PER_EXECUTION, as Keras would round up.

@@ -1,11 +1,19 @@
-"""Accuracy with enough images and epochs for RandAugment to help (Lee et al., 2021, section 7.1).
+"""Accuracy with enough images and epochs for RandAugment to help (Lee et al., 2021, sections 7.1 and 7.5).
 
     python -m refurbish_tf.experiments.full_length choice
+    python -m refurbish_tf.experiments.full_length comparison
+    python -m refurbish_tf.experiments.full_length hyperparameters
+    python -m refurbish_tf.experiments.full_length echoing
 
-Trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone, validated on training images
-that are not trained on. So network, number of images, epochs, learning rate and magnitude can be chosen before anything is
-compared on the test images. Each training adds a row to a table; it can be stopped at any time, and goes on where it was.
-Nothing else should run on the machine, as a row also has the processor's time.
+`choice` trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone, validated on training
+images that are not trained on. So network, number of images, epochs, learning rate and magnitude were chosen before anything
+was compared on the test images. `comparison` trains in all ways what was chosen. The number of seeds was fixed before.
+
+The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figures 2 and
+3 of Choi et al., 2019.
+
+Each training adds a row to a table; it can be stopped at any time, and goes on where it was. Nothing else should run on the
+machine, as a row also has the processor's time.
 """
 import argparse
 import pathlib
@@ -13,55 +21,129 @@ import sys
 import time
 
 from refurbish_tf.experiments import accuracy
+from refurbish_tf.experiments import echoing
 from refurbish_tf.experiments import images as image_sets
+from refurbish_tf.experiments import positive_number
 from refurbish_tf.experiments import results
+from refurbish_tf.experiments import training
+from refurbish_tf.experiments import whole_number
+from refurbish_tf.experiments.pipelines import measure_input
 
 DATASET = "cifar10"
 CROP_AND_FLIP = "simplified by 2"
-EVALUATIONS = 10
+EVALUATIONS = 5
 KEY = ("dataset", "validation", "images", "epochs", "width", "learning_rate", "magnitude", "setting", "seed")
 # Standard training beside crop and flip alone: images, epochs, width, learning rate, magnitude, settings.
 CHOICE = (
     (9_984, 50, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
     (4_608, 80, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
-    (4_608, 80, 48, 0.2, 4, ("standard",)),
-    (2_304, 160, 48, 0.2, 9, ("standard", CROP_AND_FLIP)),
+    (4_608, 80, 48, 0.4, 9, ("standard",)),
+    (4_608, 80, 48, 0.1, 9, ("standard",)),
 )
+# What was chosen: images, epochs, width, learning rate, magnitude. The number of trainings in each setting.
+CHOSEN = (4_608, 80, 48, 0.2, 9)
+SEEDS = {"standard": 12, "refurbish r=2": 12, "refurbish r=3": 12, "echo augmented e=3": 4, "cache after augmentation": 4,
+         CROP_AND_FLIP: 4}
+OUTPUTS = {"choice": "choice.csv", "comparison": "comparison.csv", "hyperparameters": "hyperparameters.csv",
+           "echoing": "echoing_resnet18.csv"}
+RESNET18_WIDTH = 64
+# Learning rate and magnitude, each varied around the values of the paper.
+HYPERPARAMETERS = ((0.1, 10), (0.05, 10), (0.2, 10), (0.4, 10), (0.1, 7), (0.1, 4))
+HYPERPARAMETER_SETTINGS = ("standard", "refurbish r=2", "refurbish r=3")
+ECHOING_FACTORS = (2, 3, 4, 5)
+ECHOING_MOST_STEPS = 8_000
 
 
 def choice():
   """The trainings of the choice, as keys of its table."""
+  return [_row("train", *how, setting) for *how, settings in CHOICE for setting in settings]
+
+
+def comparison():
+  """The trainings of the comparison, as keys of its table. The settings take turns."""
+  return [_row("test", *CHOSEN, setting, seed)
+          for seed in range(max(SEEDS.values())) for setting, seeds in SEEDS.items() if seed < seeds]
+
+
+def hyperparameters(images, epochs):
+  """The trainings of the hyperparameters, as keys of their table."""
   return [
-      {"dataset": DATASET, "validation": "train", "images": images, "epochs": epochs, "width": width,
-       "learning_rate": learning_rate, "magnitude": magnitude, "setting": setting, "seed": 0}
-      for images, epochs, width, learning_rate, magnitude, settings in CHOICE for setting in settings]
+      {"network": "resnet18", **_row("test", images, epochs, RESNET18_WIDTH, learning_rate, magnitude, setting)}
+      for learning_rate, magnitude in HYPERPARAMETERS for setting in HYPERPARAMETER_SETTINGS]
 
 
-def run(dataset, **row):
-  """Trains once. Returns the results, as columns of the table."""
+def echoes(images, target):
+  """The trainings with echoes, as keys of their table: the baseline, and each place with each factor."""
+  return [
+      {"network": "resnet18", "dataset": DATASET, "images": images, "target": target,
+       "learning_rate": training.ECHOING_LEARNING_RATE, "where": where, "e": e, "batch_size": 128,
+       "shuffle_buffer_size": echoing.SHUFFLE_BUFFER_SIZE, "most_steps": ECHOING_MOST_STEPS, "seed": 0}
+      for where, e in [("baseline", 1), *((where, e) for e in ECHOING_FACTORS for where in echoing.PLACES)]]
+
+
+def _row(validation, images, epochs, width, learning_rate, magnitude, setting, seed=0):
+  return dict(zip(KEY, (DATASET, validation, images, epochs, width, learning_rate, magnitude, setting, seed)))
+
+
+def train(row):
+  """Trains once. Returns the results, as columns of the table; "cpu_seconds" are those of input and training together."""
   began = time.process_time()
-  found = accuracy.run(dataset, augmentation="RandAugment", evaluations=EVALUATIONS, **row)
+  found = accuracy.run(augmentation="RandAugment", evaluations=EVALUATIONS, **row)
   return {**found, "cpu_seconds": round(time.process_time() - began, 1)}
+
+
+def train_and_measure_input(row):
+  """As `train`, and the CPU time of the same input for as many epochs, without a training: "input_cpu_seconds"."""
+  loaded = accuracy.load(row["dataset"], row["images"], row["seed"], row["validation"])
+  pipeline = accuracy.pipeline(loaded, "RandAugment", row["setting"], row["seed"], row["magnitude"])
+  (_, seconds), = measure_input({row["setting"]: pipeline}, rounds=1, epochs=row["epochs"])[row["setting"]]
+  return {**train(row), "input_cpu_seconds": round(seconds, 1)}
+
+
+def run_echo(row):
+  """Trains once until the target is reached. Returns the results, as columns of the table."""
+  return echoing.run(accuracy.load(row["dataset"], row["images"], row["seed"], "test"), row)
 
 
 def main(argv=None):
   """Runs the trainings that are missing in the table."""
-  parser = argparse.ArgumentParser(
-      description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-  parser.add_argument("what", choices=["choice"], help="which trainings to run")
-  parser.add_argument("--output", type=pathlib.Path, help="the table; an existing one is completed")
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  programs = parser.add_subparsers(dest="what", required=True)
+  for name, help_text in (
+      ("choice", "network, images, epochs, learning rate and magnitude for standard training"),
+      ("comparison", "all ways with what was chosen"), ("hyperparameters", "learning rate and magnitude, on a GPU"),
+      ("echoing", "fresh samples to a target, on a GPU")):
+    program = programs.add_parser(name, help=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    program.add_argument("--output", type=pathlib.Path, default=OUTPUTS[name], help="the table; an existing one is completed")
+    if name in ("hyperparameters", "echoing"):
+      program.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=50_000,
+                           help="train on this many images, rounded down to whole batches")
+    if name == "hyperparameters":
+      program.add_argument("--epochs", type=whole_number(1), default=30)
+    if name == "echoing":
+      program.add_argument("--target", type=positive_number(1), default=0.85, help="accuracy on the test images")
   args = parser.parse_args(argv)
-  rows = choice()
+  run, rows = {
+      "choice": lambda: (train, choice()),
+      "comparison": lambda: (train_and_measure_input, comparison()),
+      "hyperparameters": lambda: (train, hyperparameters(accuracy.whole_batches(args.images), args.epochs)),
+      "echoing": lambda: (run_echo, echoes(args.images, args.target)),
+  }[args.what]()
+  if training.on_gpu():
+    keras.config.set_dtype_policy("mixed_bfloat16")
   try:
-    table = results.Table(args.output or f"{args.what}.csv", KEY)
+    table = results.Table(args.output, tuple(rows[0]))
     for images in {row["images"] for row in rows}:
-      accuracy.load(DATASET, images, 0, "train")
+      accuracy.load(DATASET, images, 0, rows[0].get("validation", "test"))
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))
-  table.complete(
-      rows, lambda row: run(**row), lambda row: f"{row['setting']}, {row['images']:,} images, {row['epochs']} epochs, width "
-      f"{row['width']}, learning rate {row['learning_rate']}, magnitude {row['magnitude']}, seed {row['seed']}: "
-      f"{row['accuracy']:.4f} after {row['seconds']:.0f} s")
+  table.complete(rows, run, _line)
+
+
+def _line(row):
+  what = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in (
+      "images", "epochs", "width", "learning_rate", "magnitude", "setting", "where", "e", "seed") if name in row)
+  return f"{what}: {row.get('accuracy', row.get('fresh'))} after {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

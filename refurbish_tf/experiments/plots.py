@@ -31,7 +31,10 @@ NAMES = {
     "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
     "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
     "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
-    "simplified by 1": "one expensive layer fewer", "simplified by 2": "two fewer: crop and flip only"}
+    "simplified by 1": "one expensive layer fewer", "simplified by 2": "crop and flip only"}
+# Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
+PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=2": 77.37,
+         "echo augmented e=3": 76.93}
 # Offsets of the labels of points, so that adjacent ones do not overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
@@ -163,12 +166,97 @@ def split_policy(speeds, accuracies, trained, speed):
   accuracies.set_xlabel("layers of the final augmentation, of 4")
 
 
-def table(trained, larger, speed):
-  """The accuracies and the speeds of all ways, as Markdown.
+def differences(axes, rows):
+  """How far each setting is from standard, with its 95 % interval, and the paper's differences beside.
+
+  Those that the interval tells apart from standard have another colour and marker. What lies far below the others is
+  written at the margin. Settings with a single training are left out.
 
   Args:
-    trained, larger: rows with "augmentation", "setting" and "accuracy", of the run of all ways and of one with more
-      images and RandAugment alone.
+    axes: of Matplotlib.
+    rows: with "setting" and "accuracy", one for each training.
+  """
+  found = _differences(rows)
+  # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
+  lowest = min([-1.0, *(middle - half for middle, half in found.values() if middle > -4)])
+  for place, (setting, (middle, half)) in enumerate(found.items()):
+    apart = abs(middle) > half
+    color, marker = (VERMILION, "s") if apart else (BLUE, "o")
+    if middle < lowest:
+      axes.annotate(f"{middle:+.1f} ± {half:.1f}", (lowest, place), xytext=(14, 0), textcoords="offset points", va="center",
+                    color=color)
+      axes.plot([lowest], [place], "<", color=color, ms=10, clip_on=False)
+    else:
+      axes.errorbar([middle], [place], xerr=[half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
+    if setting in PAPER:
+      axes.plot([PAPER[setting] - PAPER["standard"]], [place - 0.26], "D", color="0.35", ms=8, mfc="white", mew=1.8)
+  axes.axvline(0, color="0.4", lw=1.2, zorder=0)
+  for color, marker, name in ((BLUE, "o", "cannot be told apart from standard"), (VERMILION, "s", "differs from standard")):
+    axes.plot([], [], marker, color=color, ms=9, label=name)
+  axes.plot([], [], "D", color="0.35", mfc="white", mew=1.8, ms=8, label="Lee et al., 2021: ResNet-50 on ImageNet")
+  axes.set_yticks(range(len(found)), [NAMES[setting].replace("`", "") for setting in found])
+  axes.set_ylim(len(found) - 0.5, -0.6)
+  axes.set_xlabel("accuracy minus that of standard, points, 95 % interval")
+
+
+def input_cpu(axes, rows):
+  """CPU time of the input of each setting, as a part of that of standard, in the order of `differences`.
+
+  Args:
+    axes: of Matplotlib.
+    rows: with "setting" and "input_cpu_seconds".
+  """
+  seconds = {setting: mean for setting, (mean, *_) in results.summary(rows, "setting", "input_cpu_seconds").items()}
+  for place, setting in enumerate(_differences(rows)):
+    part = seconds[setting] / seconds["standard"]
+    axes.barh([place], [100 * part], 0.55, color="0.6")
+    axes.annotate(f"{100 * part:.0f} %", (100 * part, place), xytext=(5, 0), textcoords="offset points", va="center")
+  axes.set_xlim(0, 125)
+  axes.axvline(100, color="0.4", lw=1.2, zorder=0)
+  axes.set_xlabel("CPU time of the input,\nof that of standard")
+
+
+def comparison_table(rows):
+  """Accuracies, their differences from standard and the CPU time of all ways, as Markdown.
+
+  Args:
+    rows: with "setting", "accuracy", "input_cpu_seconds" and "cpu_seconds", one for each training.
+  """
+  accuracies = results.summary(rows, "setting", "accuracy")
+  input_seconds, seconds = (
+      results.summary(rows, "setting", column) for column in ("input_cpu_seconds", "cpu_seconds"))
+  found = _differences(rows)
+  lines = []
+  for setting in (setting for setting in NAMES if setting in accuracies):
+    mean, spread, count = accuracies[setting]
+    difference = apart = ""
+    if setting in found:
+      middle, half = found[setting]
+      difference = f"{middle:+.2f} ± {half:.2f}"
+      apart = "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+    lines.append([
+        NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
+        difference, apart, f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
+        f"{input_seconds[setting][0]:.0f}", f"{seconds[setting][0]:,.0f}"])
+  return results.markdown(
+      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "in the paper", "CPU seconds, input alone",
+       "CPU seconds, all"], lines)
+
+
+def _differences(rows):
+  """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points."""
+  values = {}
+  for row in rows:
+    values.setdefault(row["setting"], []).append(100 * row["accuracy"])
+  return {setting: results.difference(values[setting], values["standard"]) for setting in NAMES
+          if setting != "standard" and min(len(values.get(name, ())) for name in (setting, "standard")) > 1}
+
+
+def table(trained, speed):
+  """The accuracies and the speeds of all ways in small trainings, as Markdown.
+
+  Args:
+    trained: rows with "augmentation", "setting" and "accuracy".
     speed: rows with "augmentation", "setting" and "images_per_second".
   """
   def of(rows, augmentation, column):
@@ -180,36 +268,27 @@ def table(trained, larger, speed):
   percent = lambda mean, spread: f"{100 * mean:.1f} ± {100 * spread:.1f} %"
   rate = lambda mean, spread: f"{round(mean, -2):,.0f} ± {round(spread, -2):,.0f}"
   columns = [
-      (of(speed, "RandAugment", "images_per_second"), rate), (of(trained, "RandAugment", "accuracy"), percent),
-      (of(larger, "RandAugment", "accuracy"), percent), (of(speed, "AutoAugment", "images_per_second"), rate),
-      (of(trained, "AutoAugment", "accuracy"), percent)]
-  count = lambda rows: f"{rows[0]['images']:,} images"
+      column for augmentation in ("RandAugment", "AutoAugment") for column in (
+          (of(speed, augmentation, "images_per_second"), rate), (of(trained, augmentation, "accuracy"), percent))]
   return results.markdown(
-      ["", "RandAugment: images/s", f"accuracy, {count(trained)}", f"accuracy, {count(larger)}", "AutoAugment: images/s",
-       f"accuracy, {count(trained)}"],
+      ["", "RandAugment: images/s", "accuracy", "AutoAugment: images/s", "accuracy"],
       [[name, *(cell(found.get(setting), shown) for found, shown in columns)] for setting, name in NAMES.items()])
 
 
 def main(argv=None):
-  """Draws the figures of docs/results.md from the tables that come with the package, and prints its table."""
+  """Draws the figures of docs/results.md from the tables that come with the package, and prints its tables."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"), help="a directory")
   args = parser.parse_args(argv)
   args.output.mkdir(parents=True, exist_ok=True)
   matplotlib.use("Agg")
   # Not for those who only draw.
-  from refurbish_tf.experiments import accuracy  # pylint: disable=import-outside-toplevel
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
-  trained, larger, speed, echoed = (
-      results.read(name) for name in ("accuracy", "accuracy_larger", "speed", "echoing"))
+  compared, trained, speed, echoed = (results.read(name) for name in ("comparison", "accuracy", "speed", "echoing"))
   with pyplot.rc_context(STYLE):
-    figure, both = pyplot.subplots(1, 2, figsize=(13, 6.2), sharey=True, layout="constrained")
-    for axes, augmentation in zip(both, ("RandAugment", "AutoAugment")):
-      accuracy_over_speed(
-          axes, *([row for row in rows if row["augmentation"] == augmentation and row["setting"] in accuracy.SETTINGS]
-                  for rows in (trained, speed)))
-      axes.set_title(augmentation, loc="left")
-    both[1].set_ylabel("")
+    figure, both = pyplot.subplots(1, 2, figsize=(12, 4.6), sharey=True, width_ratios=(3, 1), layout="constrained")
+    differences(both[0], compared)
+    input_cpu(both[1], compared)
     figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(args.output / "accuracy.png")
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
@@ -217,7 +296,7 @@ def main(argv=None):
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(args.output / "echoing.png")
-  print(table(trained, larger, speed))
+  print(comparison_table(compared), table(trained, speed), sep="\n\n")
 
 
 if __name__ == "__main__":

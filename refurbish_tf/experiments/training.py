@@ -1,5 +1,6 @@
 """The networks that the experiments train."""
 import keras
+import tensorflow as tf
 
 # The best for standard training among 0.1, 0.2, 0.4 and 0.8, used for all settings.
 LEARNING_RATE = 0.4
@@ -15,13 +16,12 @@ def small_resnet(images, width=16):
   As the networks for CIFAR-10 of He et al., *Deep Residual Learning for Image Recognition*, CVPR 2016, section 4.2, with
   one block in each of the three stages, and the first layer at half the resolution.
   """
-  inputs = keras.Input(images.shape, dtype="uint8")
-  x = keras.layers.Rescaling(1 / 64, offset=-2)(inputs)
-  x = _conv(x, width, strides=2)
-  for number in range(3):
-    x = _block(x, width * 2**number, strides=1 if number == 0 else 2)
-  x = keras.layers.GlobalAveragePooling2D()(x)
-  return keras.Model(inputs, keras.layers.Dense(images.classes)(x))
+  return _resnet(images, width, stages=3, blocks=1, strides=2)
+
+
+def resnet18(images, width=64):
+  """ResNet-18 of He et al., 2016, Table 1, for a GPU; the first layer is that of their networks for CIFAR-10."""
+  return _resnet(images, width, stages=4, blocks=2, strides=1)
 
 
 def small_cnn(images, reach=2):
@@ -37,6 +37,10 @@ def small_cnn(images, reach=2):
       keras.layers.Dense(images.classes)])
 
 
+# Functions of `Images`.
+NETWORKS = {"small_resnet": small_resnet, "resnet18": resnet18, "small_cnn": small_cnn}
+
+
 def compiled(model, steps, learning_rate=LEARNING_RATE):
   """Compiles a model for a training of `steps` steps: SGD with Nesterov momentum, learning rate down to 0 by a cosine."""
   model.compile(
@@ -44,9 +48,13 @@ def compiled(model, steps, learning_rate=LEARNING_RATE):
           keras.optimizers.schedules.CosineDecay(learning_rate, steps), momentum=MOMENTUM, nesterov=True,
           weight_decay=WEIGHT_DECAY),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-      # On a CPU, XLA takes longer to compile such a model than it saves.
-      jit_compile=False, steps_per_execution=8)
+      jit_compile=on_gpu(), steps_per_execution=8)
   return model
+
+
+def on_gpu():
+  """Whether there is a GPU. On a CPU, XLA takes longer to compile such models than it saves."""
+  return bool(tf.config.list_physical_devices("GPU"))
 
 
 def restart(model, weights):
@@ -55,6 +63,18 @@ def restart(model, weights):
   for variable in model.optimizer.variables:
     # The learning rate is a schedule, not a variable; all variables begin with 0.
     variable.assign(keras.ops.zeros_like(variable))
+
+
+def _resnet(images, width, stages, blocks, strides):
+  inputs = keras.Input(images.shape, dtype="uint8")
+  x = keras.layers.Rescaling(1 / 64, offset=-2)(inputs)
+  x = _conv(x, width, strides)
+  for stage in range(stages):
+    for block in range(blocks):
+      x = _block(x, width * 2**stage, strides=2 if stage and not block else 1)
+  x = keras.layers.GlobalAveragePooling2D()(x)
+  # Float32 also where the others compute with bfloat16.
+  return keras.Model(inputs, keras.layers.Dense(images.classes, dtype="float32")(x))
 
 
 def _conv(x, filters, strides=1, size=3, activation=True):
