@@ -57,8 +57,9 @@ constexpr double kNotNear = 1.15;
 constexpr double kProbing = 16;
 constexpr double kOtherProbe = 1.5;
 constexpr int kFastProbes = 5;
-// What they told may turn out to be wrong. At first an eighth of what is lost
-// in 2 % of the time is waited for until it is believed again, in the end all.
+// A visit that probes led to may turn out to be wrong. The wait for the next one
+// makes what was lost 2 % of the time. After the first wrong visit it is an
+// eighth of that, after each further one in turn twice as long, up to all of it.
 constexpr int kMostRefuted = 4;
 // A trial from which the tuner has not returned after so many batches has found
 // something better.
@@ -230,9 +231,9 @@ void ShareTuner::TakeProbe(double work) {
   }
   probed.scale = 1;
   probed.is_told = true;
-  is_told_ = IsBetter(share_ - 1);
+  is_probed_better_ = IsBetter(share_ - 1);
   // What is believed is measured as if it never was.
-  probed.is_measured = !is_believed || !is_told_;
+  probed.is_measured = !is_believed || !is_probed_better_;
 }
 
 bool ShareTuner::IsBetter(int share) const {
@@ -286,12 +287,12 @@ void ShareTuner::MoveTo(int share, bool is_trial) {
       }
     }
   }
-  if (is_trial || (share < share_ && is_told_)) {
+  if (is_trial || (share < share_ && is_probed_better_)) {
     is_early_ = false;
     trial_from_ = share_;
     since_trial_ = 0;
   }
-  is_told_ = false;
+  is_probed_better_ = false;
   // If the CPU is late nothing is queued.
   const Mean& here = known_[share_].mean;
   left_nanos_ = here.IsCpuLate() ? 0 : here.nanos;

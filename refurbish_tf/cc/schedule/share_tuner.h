@@ -104,8 +104,8 @@ class ShareTuner {
   bool is_queued_ = false;
   int since_probe_ = 0;  // Batches.
   bool is_probe_due_ = false;
-  int num_fast_probes_ = 0;  // In turn.
-  bool is_told_ = false;     // By probes, that their share is better.
+  int num_fast_probes_ = 0;        // In turn.
+  bool is_probed_better_ = false;  // Probes say that their share is better.
   // How often in turn that was wrong, and for how many batches behind the last
   // time it is not followed.
   int num_refuted_ = 0;
