@@ -128,7 +128,7 @@ def load(dataset, images, seed, validation):
 
 
 def run(dataset, images, epochs, width, learning_rate, augmentation, setting, seed, magnitude=MAGNITUDE,
-        validation="test", evaluations=5, network="small_resnet"):
+        validation="test", network="small_resnet", precision="float32"):
   """Trains once.
 
   Args:
@@ -136,7 +136,7 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
     magnitude: of RandAugment.
     validation: "test", or "train": images of the training set that are not trained on, for choices.
     network: a name in `training.NETWORKS`.
-    evaluations: how many times the accuracy is taken, if there are as many epochs.
+    precision: of Keras, "float32" or "mixed_bfloat16".
 
   Returns:
     The results, as columns of the table.
@@ -146,11 +146,12 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
   train = pipeline(loaded, augmentation, setting, seed, magnitude)
   # Decoded once and kept.
   validated = decoded(loaded.validation, loaded).batch(500).cache()
-  model = training.compiled(training.NETWORKS[network](loaded, width), epochs * len(train), learning_rate)
+  with training.computing_with(precision):
+    model = training.compiled(training.NETWORKS[network](loaded, width), epochs * len(train), learning_rate)
   began = time.perf_counter()
   history = model.fit(
       train, epochs=epochs, validation_data=validated,
-      validation_freq=[*range(epochs, 0, -max(1, epochs // evaluations))], shuffle=False, verbose=0).history
+      validation_freq=[*range(epochs, 0, -max(1, epochs // 5))], shuffle=False, verbose=0).history
   seconds = time.perf_counter() - began
   stages = rtf.stats(train)
   if stages:

@@ -103,7 +103,7 @@ def pipeline(images, where, e, batch_size, shuffle_buffer_size, seed):
 
 def fresh_samples_to_target(
     images, where, e, batch_size, shuffle_buffer_size, seed, *, target, learning_rate=training.ECHOING_LEARNING_RATE,
-    most_steps=MOST_STEPS, samples_between=4096, network="small_cnn"):
+    most_steps=MOST_STEPS, samples_between=4096, network="small_cnn", precision="float32"):
   """Trains until the target is reached, or for `most_steps`.
 
   Args:
@@ -114,6 +114,7 @@ def fresh_samples_to_target(
     most_steps: optimizer steps after which the training ends.
     samples_between: training samples between two validations.
     network: a name in `training.NETWORKS`.
+    precision: of Keras, "float32" or "mixed_bfloat16".
 
   Returns:
     A dict: "fresh", the fresh samples on which the network was trained until it reached the target, without those left
@@ -129,7 +130,8 @@ def fresh_samples_to_target(
         "that the baseline reaches, such as 0.6 for CIFAR-10.")
   keras.utils.set_random_seed(seed)
   validation = decoded(images.validation.take(VALIDATION_IMAGES), images).batch(500).cache()
-  model = training.NETWORKS[network](images)
+  with training.computing_with(precision):
+    model = training.NETWORKS[network](images)
   model.compile(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=training.on_gpu(),

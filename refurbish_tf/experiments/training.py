@@ -1,4 +1,6 @@
 """The networks that the experiments train."""
+import contextlib
+
 import keras
 import tensorflow as tf
 
@@ -39,6 +41,17 @@ def small_cnn(images, reach=2):
 
 # Functions of `Images`.
 NETWORKS = {"small_resnet": small_resnet, "resnet18": resnet18, "small_cnn": small_cnn}
+
+
+@contextlib.contextmanager
+def computing_with(precision):
+  """Models that are made within compute with `precision`, one of Keras' dtype policies."""
+  before = keras.config.dtype_policy()
+  keras.config.set_dtype_policy(precision)
+  try:
+    yield
+  finally:
+    keras.config.set_dtype_policy(before)
 
 
 def compiled(model, steps, learning_rate=LEARNING_RATE):
