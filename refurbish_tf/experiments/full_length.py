@@ -9,8 +9,8 @@
 images that are not trained on. So network, number of images, epochs, learning rate and magnitude were chosen before anything
 was compared on the test images. `comparison` trains in all ways what was chosen. The number of seeds was fixed before.
 
-The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figures 2 and
-3 of Choi et al., 2019.
+The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
+Choi et al., 2019, with more factors.
 
 Each training adds a row to a table; it can be stopped at any time, and goes on where it was. Nothing else should run on the
 machine, as a row also has the processor's time.
@@ -39,22 +39,23 @@ CHOICE = (
     (4_608, 80, 48, "float32", 0.4, 9, ("standard",)),
     # Twice as fast on a processor that has bfloat16.
     (4_608, 80, 48, "mixed_bfloat16", 0.1, 9, ("standard",)),
-    (4_608, 80, 48, "mixed_bfloat16", 0.05, 9, ("standard",)),
-    (4_608, 80, 48, "mixed_bfloat16", 0.1, 9, (CROP_AND_FLIP,)),
+    (4_608, 80, 48, "mixed_bfloat16", 0.2, 9, ("standard", CROP_AND_FLIP)),
 )
 # What was chosen, likewise. The number of trainings in each setting.
-CHOSEN = (4_608, 80, 48, "mixed_bfloat16", 0.1, 9)
-SEEDS = {"standard": 12, "refurbish r=2": 12, "refurbish r=3": 12, "echo augmented e=3": 4, "cache after augmentation": 4,
+CHOSEN = (4_608, 80, 48, "mixed_bfloat16", 0.2, 9)
+SEEDS = {"standard": 16, "refurbish r=2": 16, "refurbish r=3": 16, "echo augmented e=3": 4, "cache after augmentation": 4,
          CROP_AND_FLIP: 4}
 OUTPUTS = {"choice": "choice.csv", "comparison": "comparison.csv", "hyperparameters": "hyperparameters.csv",
            "echoing": "echoing_resnet18.csv"}
 RESNET18_WIDTH = 64
 PRECISION = "mixed_bfloat16"
-# Learning rate and magnitude, each varied around the values of the paper.
+# Learning rate and magnitude, of which the paper has 10 for CIFAR-10; each is varied alone.
 HYPERPARAMETERS = ((0.1, 10), (0.05, 10), (0.2, 10), (0.4, 10), (0.1, 7), (0.1, 4))
 HYPERPARAMETER_SETTINGS = ("standard", "refurbish r=2", "refurbish r=3")
 ECHOING_FACTORS = (2, 3, 4, 5)
-ECHOING_MOST_STEPS = 8_000
+# Of the baseline. With the factor e times as many, so that "not reached" says the same of the fresh samples for all.
+ECHOING_MOST_STEPS = 4_000
+ECHOING_SAMPLES_BETWEEN = 16_384
 
 
 def choice():
@@ -81,7 +82,8 @@ def echoes(images, target):
   return [
       {"network": "resnet18", "precision": PRECISION, "dataset": DATASET, "images": images, "target": target,
        "learning_rate": training.ECHOING_LEARNING_RATE, "where": where, "e": e, "batch_size": 128,
-       "shuffle_buffer_size": echoing.SHUFFLE_BUFFER_SIZE, "most_steps": ECHOING_MOST_STEPS, "seed": 0}
+       "shuffle_buffer_size": echoing.SHUFFLE_BUFFER_SIZE, "most_steps": e * ECHOING_MOST_STEPS,
+       "samples_between": ECHOING_SAMPLES_BETWEEN, "seed": 0}
       for where, e in [("baseline", 1), *((where, e) for e in ECHOING_FACTORS for where in echoing.PLACES)]]
 
 
@@ -123,15 +125,16 @@ def main(argv=None):
       program.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=50_000,
                            help="train on this many images, rounded down to whole batches")
     if name == "hyperparameters":
-      program.add_argument("--epochs", type=whole_number(1), default=30)
+      program.add_argument("--epochs", type=whole_number(1), default=20, help="of each training")
     if name == "echoing":
-      program.add_argument("--target", type=positive_number(1), default=0.85, help="accuracy on the test images")
+      program.add_argument("--target", type=positive_number(1), default=0.8,
+                           help=f"accuracy on the first {echoing.VALIDATION_IMAGES:,} test images")
   args = parser.parse_args(argv)
   run, rows = {
       "choice": lambda: (train, choice()),
       "comparison": lambda: (train_and_measure_input, comparison()),
       "hyperparameters": lambda: (train, hyperparameters(accuracy.whole_batches(args.images), args.epochs)),
-      "echoing": lambda: (run_echo, echoes(args.images, args.target)),
+      "echoing": lambda: (run_echo, echoes(accuracy.whole_batches(args.images), args.target)),
   }[args.what]()
   try:
     table = results.Table(args.output, tuple(rows[0]))

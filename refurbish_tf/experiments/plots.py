@@ -1,4 +1,4 @@
-"""Draws the figures of the experiments, for the notebooks and the documentation, and prints the documentation's table.
+"""Draws the figures of the experiments, for the notebooks and the documentation, and writes the documentation's tables.
 
     python -m refurbish_tf.experiments.plots --output docs
 
@@ -6,6 +6,7 @@ Colours are those of Okabe and Ito, which colour-blind people can distinguish; m
 """
 import argparse
 import pathlib
+import re
 import sys
 
 import matplotlib
@@ -166,6 +167,15 @@ def split_policy(speeds, accuracies, trained, speed):
   accuracies.set_xlabel("layers of the final augmentation, of 4")
 
 
+def comparison(rows):
+  """A figure of `differences` and `input_cpu` with their legend. `rows` as for `comparison_table`."""
+  figure, both = pyplot.subplots(1, 2, figsize=(12, 4.6), sharey=True, width_ratios=(3, 1), layout="constrained")
+  differences(both[0], rows)
+  input_cpu(both[1], rows)
+  figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+  return figure
+
+
 def differences(axes, rows):
   """How far each setting is from standard, with its 95 % interval, and the paper's differences beside.
 
@@ -204,9 +214,9 @@ def input_cpu(axes, rows):
 
   Args:
     axes: of Matplotlib.
-    rows: with "setting" and "input_cpu_seconds".
+    rows: with "setting", "seed" and "input_cpu_seconds".
   """
-  seconds = {setting: mean for setting, (mean, *_) in results.summary(rows, "setting", "input_cpu_seconds").items()}
+  seconds = _prices(rows, "input_cpu_seconds")
   for place, setting in enumerate(_differences(rows)):
     part = seconds[setting] / seconds["standard"]
     axes.barh([place], [100 * part], 0.55, color="0.6")
@@ -220,12 +230,10 @@ def comparison_table(rows):
   """Accuracies, their differences from standard and the CPU time of all ways, as Markdown.
 
   Args:
-    rows: with "setting", "accuracy", "input_cpu_seconds" and "cpu_seconds", one for each training.
+    rows: with "setting", "seed", "accuracy", "input_cpu_seconds" and "cpu_seconds", one for each training.
   """
-  accuracies = results.summary(rows, "setting", "accuracy")
-  input_seconds, seconds = (
-      results.summary(rows, "setting", column) for column in ("input_cpu_seconds", "cpu_seconds"))
-  found = _differences(rows)
+  accuracies, found = results.summary(rows, "setting", "accuracy"), _differences(rows)
+  input_seconds, seconds = (_prices(rows, column) for column in ("input_cpu_seconds", "cpu_seconds"))
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
     mean, spread, count = accuracies[setting]
@@ -237,10 +245,51 @@ def comparison_table(rows):
     lines.append([
         NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
         difference, apart, f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
-        f"{input_seconds[setting][0]:.0f}", f"{seconds[setting][0]:,.0f}"])
+        *(f"{found[setting]:,.0f}" if setting in found else "" for found in (input_seconds, seconds))])
   return results.markdown(
       ["", "accuracy", "trainings", "minus standard, points", "told apart?", "in the paper", "CPU seconds, input alone",
        "CPU seconds, all"], lines)
+
+
+def precision_reached(rows, wanted=0.3):
+  """In words: how wide the intervals of refurbish are, and with how many seeds they would be as wanted.
+
+  Args:
+    rows: as for `comparison_table`.
+    wanted: half the width of an interval, in points.
+  """
+  spreads, sentences = results.summary(rows, "setting", "accuracy"), []
+  for setting, (_, half) in _differences(rows).items():
+    if setting.startswith("refurbish"):
+      spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
+      sentences.append(f"{NAMES[setting]}: ± {half:.2f} points. With this spread of the seeds, {spread:.2f} points, "
+                       f"{results.seeds_needed(wanted, spread)} of each make it ± {wanted}.")
+  return " ".join(sentences)
+
+
+def choice_table(rows):
+  """Standard training beside crop and flip only, for each candidate of the choice, as Markdown.
+
+  Args:
+    rows: with "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting" and "accuracy".
+  """
+  columns = ("images", "epochs", "width", "precision", "learning_rate", "magnitude")
+  found = {}
+  for row in rows:
+    found.setdefault(tuple(row[column] for column in columns), {})[row["setting"]] = row["accuracy"]
+  return results.markdown(
+      [*(column.replace("_", " ") for column in columns), "standard", NAMES["simplified by 2"]],
+      [[*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
+        *(f"{100 * accuracies[setting]:.1f} %" if setting in accuracies else ""
+          for setting in ("standard", "simplified by 2"))] for how, accuracies in found.items()])
+
+
+def _prices(rows, column):
+  """The mean of a column, by setting, over the seeds that all settings have, as the machine is not the same at all times."""
+  seeds = [{row["seed"] for row in rows if row["setting"] == setting} for setting in {row["setting"] for row in rows}]
+  common = set.intersection(*seeds)
+  return {setting: mean for setting, (mean, *_) in results.summary(
+      [row for row in rows if row["seed"] in common], "setting", column).items()}
 
 
 def _differences(rows):
@@ -276,27 +325,34 @@ def table(trained, speed):
 
 
 def main(argv=None):
-  """Draws the figures of docs/results.md from the tables that come with the package, and prints its tables."""
+  """Draws the figures from the tables that come with the package, and writes the tables of results.md beside them."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"), help="a directory")
+  parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"),
+                      help="a directory; the tables of a results.md in it are replaced")
   args = parser.parse_args(argv)
   args.output.mkdir(parents=True, exist_ok=True)
   matplotlib.use("Agg")
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
-  compared, trained, speed, echoed = (results.read(name) for name in ("comparison", "accuracy", "speed", "echoing"))
+  chosen, compared, trained, speed, echoed = (
+      results.read(name) for name in ("choice", "comparison", "accuracy", "speed", "echoing"))
   with pyplot.rc_context(STYLE):
-    figure, both = pyplot.subplots(1, 2, figsize=(12, 4.6), sharey=True, width_ratios=(3, 1), layout="constrained")
-    differences(both[0], compared)
-    input_cpu(both[1], compared)
-    figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(args.output / "accuracy.png")
+    comparison(compared).savefig(args.output / "accuracy.png")
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(args.output / "echoing.png")
-  print(comparison_table(compared), table(trained, speed), sep="\n\n")
+  tables = {"choice": choice_table(chosen), "small": table(trained, speed),
+            "comparison": f"{comparison_table(compared)}\n\n{precision_reached(compared)}".strip()}
+  print(*tables.values(), sep="\n\n")
+  page = args.output / "results.md"
+  if page.exists():
+    text = page.read_text(encoding="utf-8")
+    for name, content in tables.items():
+      text = re.sub(f"<!-- {name} -->.*?<!-- end -->", lambda _, name=name, content=content: (
+          f"<!-- {name} -->\n\n{content}\n\n<!-- end -->"), text, flags=re.DOTALL)
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -174,7 +174,7 @@ def difference(ones, others, confidence=0.95):
   (0.03, 0.0227)
 
   Args:
-    ones, others: values of independent trainings, at least two of each.
+    ones, others: values of trainings with several seeds, at least two of each.
     confidence: the probability that such an interval holds the difference.
 
   Raises:
@@ -189,6 +189,23 @@ def difference(ones, others, confidence=0.95):
   freedom = sum(variances)**2 / sum(
       variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
   return middle, student_t(confidence, freedom) * sum(variances)**0.5
+
+
+def seeds_needed(half, spread, confidence=0.95):
+  """How many trainings of each of two settings make half the interval of `difference` at most `half`.
+
+  >>> seeds_needed(0.3, spread=0.35), seeds_needed(0.3, spread=0.45)
+  (12, 19)
+
+  Args:
+    half: half the width of the interval, above 0.
+    spread: the standard deviation of a training, in the same unit, the same in both settings.
+    confidence: as in `difference`.
+  """
+  count = 2
+  while student_t(confidence, 2 * count - 2) * spread * (2 / count)**0.5 > half:
+    count += 1
+  return count
 
 
 def student_t(confidence, freedom):
