@@ -39,7 +39,7 @@ CHOICE = (
     (4_608, 80, 48, "float32", 0.4, 9, ("standard",)),
     # Twice as fast on a processor that has bfloat16.
     (4_608, 80, 48, "mixed_bfloat16", 0.1, 9, ("standard",)),
-    (4_608, 80, 48, "mixed_bfloat16", 0.2, 9, ("standard", CROP_AND_FLIP)),
+    (4_608, 80, 48, "mixed_bfloat16", 0.2, 9, ("standard",)),
 )
 # What was chosen, likewise. The number of trainings in each setting.
 CHOSEN = (4_608, 80, 48, "mixed_bfloat16", 0.2, 9)
@@ -83,7 +83,7 @@ def echoes(images, target):
       {"network": "resnet18", "precision": PRECISION, "dataset": DATASET, "images": images, "target": target,
        "learning_rate": training.ECHOING_LEARNING_RATE, "where": where, "e": e, "batch_size": 128,
        "shuffle_buffer_size": echoing.SHUFFLE_BUFFER_SIZE, "most_steps": e * ECHOING_MOST_STEPS,
-       "samples_between": ECHOING_SAMPLES_BETWEEN, "seed": 0}
+       "samples_between": min(images, ECHOING_SAMPLES_BETWEEN), "seed": 0}
       for where, e in [("baseline", 1), *((where, e) for e in ECHOING_FACTORS for where in echoing.PLACES)]]
 
 

@@ -36,6 +36,10 @@ NAMES = {
 # Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
 PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=2": 77.37,
          "echo augmented e=3": 76.93}
+# Colours, markers and labels of differences from standard.
+_SINGLE = ("0.6", ".", "a single training, without an interval")
+_APART = (VERMILION, "s", "differs from standard")
+_NOT_APART = (BLUE, "o", "cannot be told apart from standard")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
@@ -180,7 +184,7 @@ def differences(axes, rows):
   """How far each setting is from standard, with its 95 % interval, and the paper's differences beside.
 
   Those that the interval tells apart from standard have another colour and marker. What lies far below the others is
-  written at the margin. Settings with a single training are left out.
+  written at the margin. A single training has no interval.
 
   Args:
     axes: of Matplotlib.
@@ -189,20 +193,21 @@ def differences(axes, rows):
   found = _differences(rows)
   # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
   lowest = min([-1.0, *(middle - half for middle, half in found.values() if middle > -4)])
+  shown = set()
   for place, (setting, (middle, half)) in enumerate(found.items()):
-    apart = abs(middle) > half
-    color, marker = (VERMILION, "s") if apart else (BLUE, "o")
+    color, marker, name = _SINGLE if not half else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
-      axes.annotate(f"{middle:+.1f} ± {half:.1f}", (lowest, place), xytext=(14, 0), textcoords="offset points", va="center",
-                    color=color)
+      axes.annotate(f"{middle:+.1f}" + (f" ± {half:.1f}" if half else ""), (lowest, place), xytext=(14, 0),
+                    textcoords="offset points", va="center", color=color)
       axes.plot([lowest], [place], "<", color=color, ms=10, clip_on=False)
     else:
-      axes.errorbar([middle], [place], xerr=[half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
+      axes.errorbar([middle], [place], xerr=[half] if half else None, color=color, marker=marker, ms=9, capsize=5, lw=2.2)
+    if name not in shown:
+      axes.plot([], [], marker, color=color, ms=9, label=name)
+    shown.add(name)
     if setting in PAPER:
       axes.plot([PAPER[setting] - PAPER["standard"]], [place - 0.26], "D", color="0.35", ms=8, mfc="white", mew=1.8)
   axes.axvline(0, color="0.4", lw=1.2, zorder=0)
-  for color, marker, name in ((BLUE, "o", "cannot be told apart from standard"), (VERMILION, "s", "differs from standard")):
-    axes.plot([], [], marker, color=color, ms=9, label=name)
   axes.plot([], [], "D", color="0.35", mfc="white", mew=1.8, ms=8, label="Lee et al., 2021: ResNet-50 on ImageNet")
   axes.set_yticks(range(len(found)), [NAMES[setting].replace("`", "") for setting in found])
   axes.set_ylim(len(found) - 0.5, -0.6)
@@ -240,8 +245,8 @@ def comparison_table(rows):
     difference = apart = ""
     if setting in found:
       middle, half = found[setting]
-      difference = f"{middle:+.2f} ± {half:.2f}"
-      apart = "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+      difference = f"{middle:+.2f}" + (f" ± {half:.2f}" if half else "")
+      apart = "" if not half else "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
     lines.append([
         NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
         difference, apart, f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
@@ -260,7 +265,7 @@ def precision_reached(rows, wanted=0.3):
   """
   spreads, sentences = results.summary(rows, "setting", "accuracy"), []
   for setting, (_, half) in _differences(rows).items():
-    if setting.startswith("refurbish"):
+    if half and setting.startswith("refurbish"):
       spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
       sentences.append(f"{NAMES[setting]}: ± {half:.2f} points. With this spread of the seeds, {spread:.2f} points, "
                        f"{results.seeds_needed(wanted, spread)} of each make it ± {wanted}.")
@@ -293,12 +298,17 @@ def _prices(rows, column):
 
 
 def _differences(rows):
-  """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points."""
+  """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
+
+  Of a single training there is no interval: 0.
+  """
   values = {}
   for row in rows:
     values.setdefault(row["setting"], []).append(100 * row["accuracy"])
-  return {setting: results.difference(values[setting], values["standard"]) for setting in NAMES
-          if setting != "standard" and min(len(values.get(name, ())) for name in (setting, "standard")) > 1}
+  standard = values.get("standard", [])
+  found = {setting: values[setting] for setting in NAMES if setting != "standard" and standard and setting in values}
+  return {setting: results.difference(ones, standard) if min(len(ones), len(standard)) > 1 else (
+      results.mean_and_spread(ones)[0] - results.mean_and_spread(standard)[0], 0.0) for setting, ones in found.items()}
 
 
 def table(trained, speed):
