@@ -309,12 +309,16 @@ def test_full_length_goes_on_where_it_was(small_full_length, monkeypatch, tmp_pa
   assert len(ran) == 3
 
 
-def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, tmp_path):
+def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):
   path = tmp_path / "comparison.csv"
+  measured, measure_input = [], full_length.measure_input
+  monkeypatch.setattr(full_length, "measure_input", lambda *args, **how: measured.append(how) or measure_input(*args, **how))
   full_length.main(["comparison", "--output", str(path)])
   rows = results.read(path)
   assert [(row["seed"], row["setting"]) for row in rows] == [
       (0, "standard"), (0, "simplified by 2"), (0, "refurbish r=3"), (1, "standard"), (1, "refurbish r=3")]
+  # As long as a training.
+  assert measured == [{"rounds": 1, "epochs": 2}] * 5
   for row in rows:
     assert (row["validation"], row["steps"], row["magnitude"]) == ("test", 12, 5)
     assert 0 < row["input_cpu_seconds"] < row["cpu_seconds"]
