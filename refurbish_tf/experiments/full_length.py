@@ -6,8 +6,8 @@
     python -m refurbish_tf.experiments.full_length echoing
 
 `choice` trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone, validated on training
-images that are not trained on. So network, number of images, epochs, learning rate and magnitude were chosen before anything
-was compared on the test images. `comparison` trains in all ways what was chosen. The number of seeds was fixed before.
+images that are not trained on. So images, epochs and learning rate were chosen before the ways were compared, on the test
+images. `comparison` trains in all ways what was chosen. The number of seeds was fixed before.
 
 The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
 Choi et al., 2019, with more factors.
@@ -37,7 +37,7 @@ CHOICE = (
     (9_984, 50, 48, "float32", 0.2, 9, ("standard", CROP_AND_FLIP)),
     (4_608, 80, 48, "float32", 0.2, 9, ("standard", CROP_AND_FLIP)),
     (4_608, 80, 48, "float32", 0.4, 9, ("standard",)),
-    # Twice as fast on a processor that has bfloat16.
+    # Faster on a processor that has bfloat16.
     (4_608, 80, 48, "mixed_bfloat16", 0.1, 9, ("standard",)),
     (4_608, 80, 48, "mixed_bfloat16", 0.2, 9, ("standard",)),
 )
@@ -49,12 +49,12 @@ OUTPUTS = {"choice": "choice.csv", "comparison": "comparison.csv", "hyperparamet
            "echoing": "echoing_resnet18.csv"}
 RESNET18_WIDTH = 64
 PRECISION = "mixed_bfloat16"
-# Learning rate and magnitude, of which the paper has 10 for CIFAR-10; each is varied alone.
+# Learning rate and magnitude. Each is varied alone; the paper's magnitude for CIFAR-10 is 10.
 HYPERPARAMETERS = ((0.1, 10), (0.05, 10), (0.2, 10), (0.4, 10), (0.1, 7), (0.1, 4))
 HYPERPARAMETER_SETTINGS = ("standard", "refurbish r=2", "refurbish r=3")
 ECHOING_FACTORS = (2, 3, 4, 5)
-# Of the baseline. With the factor e times as many, so that "not reached" says the same of the fresh samples for all.
-ECHOING_MOST_STEPS = 4_000
+# Of the baseline, a multiple of those between validations. An echo by e has e times as many: as many fresh samples for all.
+ECHOING_MOST_STEPS = 3_968
 ECHOING_SAMPLES_BETWEEN = 16_384
 
 
@@ -116,7 +116,7 @@ def main(argv=None):
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   programs = parser.add_subparsers(dest="what", required=True)
   for name, help_text in (
-      ("choice", "network, images, epochs, learning rate and magnitude for standard training"),
+      ("choice", "images, epochs and learning rate for standard training"),
       ("comparison", "all ways with what was chosen"), ("hyperparameters", "learning rate and magnitude, on a GPU"),
       ("echoing", "fresh samples to a target, on a GPU")):
     program = programs.add_parser(name, help=help_text, formatter_class=argparse.ArgumentDefaultsHelpFormatter)

@@ -192,16 +192,16 @@ def differences(axes, rows):
   """
   found = _differences(rows)
   # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
-  lowest = min([-1.0, *(middle - half for middle, half in found.values() if middle > -4)])
+  lowest = min([-1.0, *(middle - (half or 0) for middle, half in found.values() if middle > -4)])
   shown = set()
   for place, (setting, (middle, half)) in enumerate(found.items()):
-    color, marker, name = _SINGLE if not half else _APART if abs(middle) > half else _NOT_APART
+    color, marker, name = _SINGLE if half is None else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
-      axes.annotate(f"{middle:+.1f}" + (f" ± {half:.1f}" if half else ""), (lowest, place), xytext=(14, 0),
+      axes.annotate(f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}"), (lowest, place), xytext=(14, 0),
                     textcoords="offset points", va="center", color=color)
       axes.plot([lowest], [place], "<", color=color, ms=10, clip_on=False)
     else:
-      axes.errorbar([middle], [place], xerr=[half] if half else None, color=color, marker=marker, ms=9, capsize=5, lw=2.2)
+      axes.errorbar([middle], [place], xerr=None if half is None else [half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
     if name not in shown:
       axes.plot([], [], marker, color=color, ms=9, label=name)
     shown.add(name)
@@ -223,12 +223,14 @@ def input_cpu(axes, rows):
   """
   seconds = _prices(rows, "input_cpu_seconds")
   for place, setting in enumerate(_differences(rows)):
-    part = seconds[setting] / seconds["standard"]
+    if setting not in seconds:
+      continue
+    part = seconds[setting][0] / seconds["standard"][0]
     axes.barh([place], [100 * part], 0.55, color="0.6")
     axes.annotate(f"{100 * part:.0f} %", (100 * part, place), xytext=(5, 0), textcoords="offset points", va="center")
   axes.set_xlim(0, 125)
   axes.axvline(100, color="0.4", lw=1.2, zorder=0)
-  axes.set_xlabel("CPU time of the input,\nof that of standard")
+  axes.set_xlabel("CPU time of the input,\n% of standard's")
 
 
 def comparison_table(rows):
@@ -245,19 +247,20 @@ def comparison_table(rows):
     difference = apart = ""
     if setting in found:
       middle, half = found[setting]
-      difference = f"{middle:+.2f}" + (f" ± {half:.2f}" if half else "")
-      apart = "" if not half else "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+      difference = f"{middle:+.2f}" + ("" if half is None else f" ± {half:.2f}")
+      apart = "" if half is None else "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
     lines.append([
         NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
         difference, apart, f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
-        *(f"{found[setting]:,.0f}" if setting in found else "" for found in (input_seconds, seconds))])
+        *(f"{prices[setting][0]:,.0f} ± {prices[setting][1]:,.0f}" if setting in prices else ""
+          for prices in (input_seconds, seconds))])
   return results.markdown(
-      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "in the paper", "CPU seconds, input alone",
+      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper", "CPU seconds, input alone",
        "CPU seconds, all"], lines)
 
 
 def precision_reached(rows, wanted=0.3):
-  """In words: how wide the intervals of refurbish are, and with how many seeds they would be as wanted.
+  """In words: how wide the intervals of refurbish are, and how many seeds make them as wanted if these do not.
 
   Args:
     rows: as for `comparison_table`.
@@ -265,10 +268,12 @@ def precision_reached(rows, wanted=0.3):
   """
   spreads, sentences = results.summary(rows, "setting", "accuracy"), []
   for setting, (_, half) in _differences(rows).items():
-    if half and setting.startswith("refurbish"):
-      spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-      sentences.append(f"{NAMES[setting]}: ± {half:.2f} points. With this spread of the seeds, {spread:.2f} points, "
-                       f"{results.seeds_needed(wanted, spread)} of each make it ± {wanted}.")
+    if half is not None and setting.startswith("refurbish"):
+      sentences.append(f"{NAMES[setting]}: ± {half:.2f} points.")
+      if half > wanted:
+        spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
+        sentences.append(f"With this spread of the seeds, {spread:.2f} points, {results.seeds_needed(wanted, spread)} of each "
+                         f"make it ± {wanted}.")
   return " ".join(sentences)
 
 
@@ -290,17 +295,15 @@ def choice_table(rows):
 
 
 def _prices(rows, column):
-  """The mean of a column, by setting, over the seeds that all settings have, as the machine is not the same at all times."""
+  """The `summary` of a column, by setting, over the seeds that all have, as the machine is not the same at all times."""
   seeds = [{row["seed"] for row in rows if row["setting"] == setting} for setting in {row["setting"] for row in rows}]
-  common = set.intersection(*seeds)
-  return {setting: mean for setting, (mean, *_) in results.summary(
-      [row for row in rows if row["seed"] in common], "setting", column).items()}
+  return results.summary([row for row in rows if all(row["seed"] in some for some in seeds)], "setting", column)
 
 
 def _differences(rows):
   """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
 
-  Of a single training there is no interval: 0.
+  Of a single training there is no interval: None.
   """
   values = {}
   for row in rows:
@@ -308,7 +311,7 @@ def _differences(rows):
   standard = values.get("standard", [])
   found = {setting: values[setting] for setting in NAMES if setting != "standard" and standard and setting in values}
   return {setting: results.difference(ones, standard) if min(len(ones), len(standard)) > 1 else (
-      results.mean_and_spread(ones)[0] - results.mean_and_spread(standard)[0], 0.0) for setting, ones in found.items()}
+      results.mean_and_spread(ones)[0] - results.mean_and_spread(standard)[0], None) for setting, ones in found.items()}
 
 
 def table(trained, speed):
@@ -360,8 +363,10 @@ def main(argv=None):
   if page.exists():
     text = page.read_text(encoding="utf-8")
     for name, content in tables.items():
-      text = re.sub(f"<!-- {name} -->.*?<!-- end -->", lambda _, name=name, content=content: (
+      text, count = re.subn(f"<!-- {name} -->.*?<!-- end -->", lambda _, name=name, content=content: (
           f"<!-- {name} -->\n\n{content}\n\n<!-- end -->"), text, flags=re.DOTALL)
+      if count != 1:
+        parser.error(f"{page} must have one table between <!-- {name} --> and <!-- end -->, got {count}. Nothing was written.")
     page.write_text(text, encoding="utf-8")
 
 

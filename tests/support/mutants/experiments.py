@@ -2,13 +2,13 @@
 from support.mutants import Mutant
 
 
-def _mutant(name, module, old, new, test):
-  return Mutant(f"experiments: {name}", f"refurbish_tf/experiments/{module}.py", old, new, f"tests/test_experiments.py::{test}")
+def _mutant(name, module, old, new, test, file="test_full_length"):
+  return Mutant(f"experiments: {name}", f"refurbish_tf/experiments/{module}.py", old, new, f"tests/{file}.py::{test}")
 
 
 MUTANTS = [
     _mutant("echo reads the same part again and again", "pipelines", "index_shuffle(number % e, ", "index_shuffle(0 * number, ",
-            "test_echo_reads_all_parts"),
+            "test_echo_reads_all_parts", "test_experiments"),
     _mutant("an interval as if the spread were known", "results", "student_t(confidence, freedom) * sum", "1.96 * sum",
             "test_the_interval_of_a_difference"),
     _mutant("too few seeds are said to be enough", "results", "spread * (2 / count)**0.5", "spread * (1 / count)**0.5",
@@ -24,11 +24,11 @@ MUTANTS = [
             "test_the_comparison_takes_turns_and_measures_its_input"),
     _mutant("an echo ends before the baseline", "full_length", '"most_steps": e * ECHOING', '"most_steps": ECHOING',
             "test_what_a_gpu_would_run"),
-    _mutant("all is computed with float32", "training", "  keras.config.set_dtype_policy(precision)\n", "", "test_networks"),
+    _mutant("all is computed with float32", "training", "  keras.config.set_dtype_policy(precision)\n", "", "test_networks", "test_experiments"),
     _mutant("what the interval does not allow is said", "plots", '"no" if abs(middle) <= half else', '"no" if not middle else',
             "test_the_comparison_says_what_is_told_apart"),
     _mutant("prices of different seeds", "plots", '[row for row in rows if row["seed"] in common]', "rows",
             "test_the_comparison_says_what_is_told_apart"),
     _mutant("the documentation keeps its tables", "plots", "    page.write_text(text, encoding=\"utf-8\")\n", "    pass\n",
-            "test_the_figures_are_drawn"),
+            "test_the_figures_are_drawn", "test_experiments"),
 ]

@@ -1,0 +1,192 @@
+"""Accuracy at full length: what is trained, in which order, and what the intervals of the results say."""
+import collections
+import functools
+
+import keras
+import pytest
+
+from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, training
+
+
+def test_a_choice_is_validated_on_training_images_that_are_not_trained_on(monkeypatch):
+  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
+  all_of_them = [record for record, _ in images.load_all("shapes", 868).train.as_numpy_iterator()]
+  loaded = accuracy.load("shapes", 768, 0, "train")
+  parts = [[record for record, _ in part.as_numpy_iterator()] for part in (loaded.train, loaded.validation)]
+  assert parts == [all_of_them[:768], all_of_them[768:]]
+  assert len(set(all_of_them)) == 868 and len(loaded.train) == 768
+
+
+@pytest.fixture
+def small_full_length(monkeypatch):
+  """Experiments at full length, on a few images."""
+  monkeypatch.setattr(accuracy, "HELD_OUT", 100)
+  monkeypatch.setattr(full_length, "DATASET", "shapes")
+  monkeypatch.setattr(full_length, "CHOICE", (
+      (768, 2, 4, "float32", 0.1, 5, ("standard", full_length.CROP_AND_FLIP)),))
+  monkeypatch.setattr(full_length, "CHOSEN", (768, 2, 4, "mixed_bfloat16", 0.1, 5))
+  monkeypatch.setattr(full_length, "SEEDS", {"standard": 2, full_length.CROP_AND_FLIP: 1, "refurbish r=3": 2})
+
+
+def test_full_length_goes_on_where_it_was(small_full_length, monkeypatch, tmp_path, capsys):
+  path = tmp_path / "choice.csv"
+  ran, train = [], full_length.train
+  monkeypatch.setattr(full_length, "train", lambda row: ran.append(row["setting"]) or train(row))
+  full_length.main(["choice", "--output", str(path)])
+  rows = results.read(path)
+  assert ran == [row["setting"] for row in rows] == ["standard", "simplified by 2"]
+  for row in rows:
+    assert (row["validation"], row["validation_images"], row["magnitude"], row["steps"]) == ("train", 100, 5, 12)
+    assert len(row["accuracies"].split()) == 2 and row["cpu_seconds"] > 0
+  before = path.read_text(encoding="utf-8")
+  path.write_text(before[:before.rindex("\n", 0, -1) + 1], encoding="utf-8")
+  full_length.main(["choice", "--output", str(path)])
+  assert ran[2:] == ["simplified by 2"] and "1 of 2 trainings are in" in capsys.readouterr().out
+  full_length.main(["choice", "--output", str(path)])
+  assert len(ran) == 3
+
+
+def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):
+  path = tmp_path / "comparison.csv"
+  measured, measure_input = [], full_length.measure_input
+  monkeypatch.setattr(full_length, "measure_input", lambda *args, **how: measured.append(how) or measure_input(*args, **how))
+  full_length.main(["comparison", "--output", str(path)])
+  rows = results.read(path)
+  assert [(row["seed"], row["setting"]) for row in rows] == [
+      (0, "standard"), (0, "simplified by 2"), (0, "refurbish r=3"), (1, "standard"), (1, "refurbish r=3")]
+  # As long as a training.
+  assert measured == [{"rounds": 1, "epochs": 2}] * 5
+  for row in rows:
+    assert (row["validation"], row["steps"], row["magnitude"]) == ("test", 12, 5)
+    assert 0 < row["input_cpu_seconds"] < row["cpu_seconds"]
+    # Measuring the input has not used up any of it.
+    assert row["fresh"] == (768 + 256 if row["setting"] == "refurbish r=3" else 2 * 768)
+
+
+def test_what_a_gpu_would_run(small_full_length, monkeypatch, tmp_path):
+  """ResNet-18 with bfloat16, and all that Figure 15 and echoes by 1 to 5 need."""
+  built = []
+
+  def small(images, *width, name):
+    built.append((name, keras.config.dtype_policy().name, *width))
+    return training.small_resnet(images, 2)
+
+  monkeypatch.setattr(training, "NETWORKS", {name: functools.partial(small, name=name) for name in training.NETWORKS})
+  monkeypatch.setattr(full_length, "HYPERPARAMETERS", full_length.HYPERPARAMETERS[:1])
+  monkeypatch.setattr(full_length, "ECHOING_FACTORS", (5,))
+  monkeypatch.setattr(full_length, "ECHOING_MOST_STEPS", 4)
+  path = tmp_path / "hyperparameters.csv"
+  full_length.main(["hyperparameters", "--images", "800", "--epochs", "1", "--output", str(path)])
+  assert built == [("resnet18", "mixed_bfloat16", 64)] * 3 and keras.config.dtype_policy().name == "float32"
+  assert [(row["setting"], row["learning_rate"], row["magnitude"], row["images"], row["steps"])
+          for row in results.read(path)] == [
+              (setting, 0.1, 10, 768, 6) for setting in ("standard", "refurbish r=2", "refurbish r=3")]
+  path, built[:] = tmp_path / "echoing.csv", []
+  full_length.main(["echoing", "--images", "800", "--target", "1", "--output", str(path)])
+  assert built == [("resnet18", "mixed_bfloat16")] * 4
+  # As many fresh samples for all: the baseline is validated once, and with e = 5 each five times.
+  assert [(row["where"], row["e"], row["images"], len(str(row["accuracies"]).split())) for row in results.read(path)] == [
+      ("baseline", 1, 768, 1), ("before_augment", 5, 768, 5), ("after_augment", 5, 768, 5), ("after_batch", 5, 768, 5)]
+  monkeypatch.undo()
+  rows = full_length.hyperparameters(50_000, 20)
+  for column, number in (("learning_rate", 4), ("magnitude", 3)):
+    for setting in ("standard", "refurbish r=2", "refurbish r=3"):
+      assert len({row[column] for row in rows if row["setting"] == setting}) == number
+  assert {(row["where"], row["e"]) for row in full_length.echoes(50_000, 0.8)} == {
+      ("baseline", 1), *((where, e) for where in echoing.PLACES for e in (2, 3, 4, 5))}
+
+
+@pytest.mark.parametrize("name, planned", [("choice", full_length.choice), ("comparison", full_length.comparison)])
+def test_the_packaged_tables_of_full_length_are_as_planned(name, planned):
+  """The first trainings of the plan, in its order: none was left out, and none made twice. Their code was not changed."""
+  rows, planned = results.read(name), planned()
+  assert rows and [{column: row[column] for column in full_length.KEY} for row in rows] == planned[:len(rows)]
+  for row in rows:
+    assert row["commit"] and not row["commit"].endswith("+")
+
+
+def test_the_short_runs_of_what_is_for_a_gpu():
+  """Two rows of each, as the programs would make them."""
+  for name, planned in (("hyperparameters_short", full_length.hyperparameters(768, 1)),
+                        ("echoing_resnet18_short", full_length.echoes(768, 0.05))):
+    rows = results.read(name)
+    assert [{column: row[column] for column in planned[0]} for row in rows] == planned[:2]
+    assert all(row["commit"] and not row["commit"].endswith("+") for row in rows)
+
+
+def test_the_plan_of_the_comparison():
+  """As many trainings as were planned before the first: none is added once results have been seen."""
+  found = collections.Counter(row["setting"] for row in full_length.comparison())
+  assert found == {"standard": 16, "refurbish r=2": 16, "refurbish r=3": 16, "echo augmented e=3": 4,
+                   "cache after augmentation": 4, "simplified by 2": 4}
+
+
+def test_what_was_chosen_is_the_best_of_the_choice():
+  """Its learning rate is, for standard training on as many images, where RandAugment helps by a point or more."""
+  rows = [{**row, "how": tuple(row[column] for column in full_length.KEY[2:8])} for row in results.read("choice")]
+  chosen = full_length.CHOSEN
+  best = max((row for row in rows if row["setting"] == "standard" and row["how"][:4] == chosen[:4]),
+             key=lambda row: row["accuracy"])
+  assert best["how"] == chosen
+  # This was measured with float32.
+  pair = {row["setting"]: row["accuracy"] for row in rows if row["how"] == (*chosen[:3], "float32", *chosen[4:])}
+  assert pair["standard"] >= pair[full_length.CROP_AND_FLIP] + 0.01
+
+
+@pytest.mark.parametrize("ones, others, expected", [
+    # By scipy.stats.ttest_ind(ones, others, equal_var=False).
+    ([0.52, 0.50, 0.51], [0.48, 0.49, 0.47], (0.03, 0.0226695)),
+    ([5.0, 6.0, 7.0, 8.0], [1.0, 9.0], (1.5, 45.79106)),
+    ([1.0, 1.0], [0.5, 0.5], (0.5, 0.0))])
+def test_the_interval_of_a_difference(ones, others, expected):
+  middle, half = results.difference(ones, others)
+  assert middle == pytest.approx(expected[0]) and half == pytest.approx(expected[1], rel=1e-5)
+  back, same = results.difference(others, ones)
+  assert (back, same) == (pytest.approx(-middle), pytest.approx(half))
+  with pytest.raises(ValueError, match="two trainings of each, got 1 and"):
+    results.difference(ones[:1], others)
+
+
+def test_as_many_seeds_as_are_needed():
+  for half, spread, expected in ((0.3, 0.35, 12), (0.3, 0.4, 15), (0.3, 0.45, 19), (1, 0.01, 2)):
+    assert results.seeds_needed(half, spread) == expected
+
+
+def test_student_t_is_that_of_the_tables():
+  for confidence, freedom, expected in ((0.95, 1, 12.7062), (0.95, 6, 2.4469), (0.95, 22, 2.0739), (0.99, 10, 3.1693),
+                                        (0.95, 1e6, 1.95997)):
+    assert results.student_t(confidence, freedom) == pytest.approx(expected, rel=1e-4)
+
+
+def test_the_comparison_says_what_is_told_apart():
+  accuracies = {"standard": (0.70, 0.71, 0.72), "refurbish r=2": (0.705, 0.71, 0.72), "echo augmented e=3": (0.60, 0.61, 0.62),
+                "cache after augmentation": (0.3, 0.31), "simplified by 2": (0.75,), "refurbish r=3": (0.78, 0.79, 0.8)}
+  # The processor was half as fast at the second seed, which not all have.
+  rows = [{"setting": setting, "seed": seed, "accuracy": accuracy, "input_cpu_seconds": 10 * (1 + bool(seed)) * len(setting),
+           "cpu_seconds": 1000 + 500 * seed} for setting, values in accuracies.items() for seed, accuracy in enumerate(values)]
+  lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in plots.comparison_table(rows).split("\n")[2:]]
+  assert lines == [
+      ["standard", "71.00 ± 1.00 %", "3", "", "", "", "80 ± 0", "1,000 ± 0"],
+      ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "no", "-0.01", "130 ± 0", "1,000 ± 0"],
+      ["refurbish, r = 3", "79.00 ± 1.00 %", "3", "+8.00 ± 2.27", "**higher**", "-0.05", "130 ± 0", "1,000 ± 0"],
+      ["echo after augmentation, e = 3", "61.00 ± 1.00 %", "3", "-10.00 ± 2.27", "**lower**", "-0.89", "180 ± 0", "1,000 ± 0"],
+      ["`cache()` after augmentation", "30.50 ± 0.71 %", "2", "-40.50 ± 2.49", "**lower**", "", "240 ± 0", "1,000 ± 0"],
+      ["crop and flip only", "75.00 %", "1", "+4.00", "", "", "150 ± 0", "1,000 ± 0"]]
+  assert plots.precision_reached(rows, wanted=2.1) == (
+      "refurbish, r = 2: ± 2.07 points. "
+      "refurbish, r = 3: ± 2.27 points. With this spread of the seeds, 1.00 points, 4 of each make it ± 2.1.")
+  figure = plots.comparison(rows)
+  both = figure.axes
+  # One place for each with an interval, those that are told apart with another marker, and what is far away at the margin.
+  assert [tick.get_text() for tick in both[0].get_yticklabels()] == [
+      "refurbish, r = 2", "refurbish, r = 3", "echo after augmentation, e = 3", "cache() after augmentation",
+      "crop and flip only"]
+  marked = {(line.get_marker(), float(line.get_ydata()[0])) for line in both[0].get_lines() if len(line.get_ydata()) == 1}
+  assert {("o", 0.0), ("s", 1.0), ("<", 2.0), ("<", 3.0), (".", 4.0)} <= marked and ("s", 0.0) not in marked
+  assert [text.get_text() for text in both[0].texts] == ["-10.0 ± 2.3", "-40.5 ± 2.5"]
+  assert [bar.get_width() for bar in both[1].patches] == pytest.approx([162.5, 162.5, 225, 300, 187.5])
+  plots.pyplot.close(figure)
+  # At any time of a table that grows, also where no seed has all settings yet.
+  for some in ([], rows[:1], rows[1:4], [rows[0], rows[-1]], [{**rows[0], "seed": 5}, rows[-1]]):
+    assert plots.comparison_table(some).count("\n") == 1 + len({row["setting"] for row in some})
+    plots.pyplot.close(plots.comparison(some))
