@@ -303,14 +303,18 @@ def test_the_packaged_tables_are_whole(name):
 
 def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   """By one command, from the tables, and the tables of the documentation are those of the package."""
-  page = (pathlib.Path(__file__).parent.parent / "docs" / "results.md").read_text(encoding="utf-8")
-  (tmp_path / "results.md").write_text(re.sub("[0-9]", "0", page), encoding="utf-8")
-  plots.main(["--output", str(tmp_path)])
+  (tmp_path / "docs").mkdir()
+  names = ("README.md", "docs/results.md")
+  pages = {name: (pathlib.Path(__file__).parent.parent / name).read_text(encoding="utf-8") for name in names}
+  for name, page in pages.items():
+    (tmp_path / name).write_text(re.sub("[0-9]", "0", page), encoding="utf-8")
   tables = lambda text: re.findall("<!-- ([a-z]+) -->\n\n(.*?)\n\n<!-- end -->", text, re.DOTALL)
-  written = tables((tmp_path / "results.md").read_text(encoding="utf-8"))
-  assert written == tables(page) and [name for name, _ in written] == ["comparison", "choice", "small"]
+  written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
+  plots.main(["--root", str(tmp_path)])
+  for name, found in (("README.md", ["reuse"]), ("docs/results.md", ["comparison", "choice", "small"])):
+    assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing"):
-    picture = tf.io.decode_png((tmp_path / f"{name}.png").read_bytes(), channels=3).numpy()
+    picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()
     assert picture.shape[0] > 400 and picture.std() > 10
   # Of other tables, others.
   for path in results.DIRECTORY.glob("*.csv"):
@@ -318,16 +322,17 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(results, "DIRECTORY", tmp_path)
   head, *lines = (tmp_path / "comparison.csv").read_text(encoding="utf-8").splitlines()
   (tmp_path / "comparison.csv").write_text("\n".join([head, *lines[:2]]), encoding="utf-8")
-  plots.main(["--output", str(tmp_path)])
-  name, table = tables((tmp_path / "results.md").read_text(encoding="utf-8"))[0]
-  assert name == "comparison" and table.split("\n\n")[0].count("\n") == 3
-  # A page that has lost a place for a table is left as it is.
-  lost = page.replace("<!-- small -->", "")
-  (tmp_path / "results.md").write_text(lost, encoding="utf-8")
+  plots.main(["--root", str(tmp_path)])
+  assert [text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])] == [2, 3]
+  # Where a page has lost a place for a table, all are left as they are.
+  lost = pages["docs/results.md"].replace("<!-- small -->", "")
+  (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
+  (tmp_path / "README.md").write_text(pages["README.md"], encoding="utf-8")
   with pytest.raises(SystemExit):
-    plots.main(["--output", str(tmp_path)])
+    plots.main(["--root", str(tmp_path)])
   assert "one table between <!-- small --> and <!-- end -->, got 0" in capsys.readouterr().err
-  assert (tmp_path / "results.md").read_text(encoding="utf-8") == lost
+  for name, text in (("README.md", pages["README.md"]), ("docs/results.md", lost)):
+    assert (tmp_path / name).read_text(encoding="utf-8") == text
 
 
 def test_networks(shapes):

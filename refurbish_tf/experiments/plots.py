@@ -1,6 +1,6 @@
 """Draws the figures of the experiments, for the notebooks and the documentation, and writes the documentation's tables.
 
-    python -m refurbish_tf.experiments.plots --output docs
+    python -m refurbish_tf.experiments.plots
 
 Colours are those of Okabe and Ito, which colour-blind people can distinguish; markers repeat what they say.
 """
@@ -244,19 +244,25 @@ def comparison_table(rows):
   lines = []
   for setting in (setting for setting in NAMES if setting in accuracies):
     mean, spread, count = accuracies[setting]
-    difference = apart = ""
-    if setting in found:
-      middle, half = found[setting]
-      difference = f"{middle:+.2f}" + ("" if half is None else f" ± {half:.2f}")
-      apart = "" if half is None else "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
     lines.append([
         NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
-        difference, apart, f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
+        *(_told(*found[setting]) if setting in found else ("", "")),
+        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
         *(f"{prices[setting][0]:,.0f} ± {prices[setting][1]:,.0f}" if setting in prices else ""
           for prices in (input_seconds, seconds))])
   return results.markdown(
       ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper", "CPU seconds, input alone",
        "CPU seconds, all"], lines)
+
+
+def reuse_table(rows):
+  """What r = 2 and r = 3 cost and save, as Markdown. `rows` as for `comparison_table`."""
+  seconds = _prices(rows, "input_cpu_seconds")
+  return results.markdown(
+      ["", "accuracy minus standard, points", "told apart?", "CPU time of the input"],
+      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference),
+        f"{100 * seconds[setting][0] / seconds['standard'][0]:.0f} %" if setting in seconds else ""]
+       for setting, difference in _differences(rows).items() if setting.startswith("refurbish")])
 
 
 def precision_reached(rows, wanted=0.3):
@@ -314,6 +320,13 @@ def _differences(rows):
       results.mean_and_spread(ones)[0] - results.mean_and_spread(standard)[0], None) for setting, ones in found.items()}
 
 
+def _told(middle, half):
+  """A difference of `_differences`, and whether its interval tells it apart from none, as cells of a table."""
+  if half is None:
+    return f"{middle:+.2f}", ""
+  return f"{middle:+.2f} ± {half:.2f}", "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+
+
 def table(trained, speed):
   """The accuracies and the speeds of all ways in small trainings, as Markdown.
 
@@ -338,36 +351,42 @@ def table(trained, speed):
 
 
 def main(argv=None):
-  """Draws the figures from the tables that come with the package, and writes the tables of results.md beside them."""
+  """Draws the figures from the tables that come with the package, and writes the documentation's tables."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("docs"),
-                      help="a directory; the tables of a results.md in it are replaced")
+  parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("."),
+                      help="a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced")
   args = parser.parse_args(argv)
-  args.output.mkdir(parents=True, exist_ok=True)
-  matplotlib.use("Agg")
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
   chosen, compared, trained, speed, echoed = (
       results.read(name) for name in ("choice", "comparison", "accuracy", "speed", "echoing"))
+  pages = {
+      "README.md": {"reuse": reuse_table(compared)},
+      "docs/results.md": {"comparison": f"{comparison_table(compared)}\n\n{precision_reached(compared)}".strip(),
+                          "choice": choice_table(chosen), "small": table(trained, speed)}}
+  texts = {}
+  for name, tables in pages.items():
+    print(*tables.values(), "", sep="\n\n")
+    if not (page := args.root / name).exists():
+      continue
+    texts[page] = page.read_text(encoding="utf-8")
+    for place, content in tables.items():
+      texts[page], count = re.subn(f"<!-- {place} -->.*?<!-- end -->", lambda _, place=place, content=content: (
+          f"<!-- {place} -->\n\n{content}\n\n<!-- end -->"), texts[page], flags=re.DOTALL)
+      if count != 1:
+        parser.error(f"{page} must have one table between <!-- {place} --> and <!-- end -->, got {count}. Nothing was written.")
+  docs = args.root / "docs"
+  docs.mkdir(parents=True, exist_ok=True)
+  for page, text in texts.items():
+    page.write_text(text, encoding="utf-8")
+  matplotlib.use("Agg")
   with pyplot.rc_context(STYLE):
-    comparison(compared).savefig(args.output / "accuracy.png")
+    comparison(compared).savefig(docs / "accuracy.png")
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(args.output / "echoing.png")
-  tables = {"choice": choice_table(chosen), "small": table(trained, speed),
-            "comparison": f"{comparison_table(compared)}\n\n{precision_reached(compared)}".strip()}
-  print(*tables.values(), sep="\n\n")
-  page = args.output / "results.md"
-  if page.exists():
-    text = page.read_text(encoding="utf-8")
-    for name, content in tables.items():
-      text, count = re.subn(f"<!-- {name} -->.*?<!-- end -->", lambda _, name=name, content=content: (
-          f"<!-- {name} -->\n\n{content}\n\n<!-- end -->"), text, flags=re.DOTALL)
-      if count != 1:
-        parser.error(f"{page} must have one table between <!-- {name} --> and <!-- end -->, got {count}. Nothing was written.")
-    page.write_text(text, encoding="utf-8")
+    figure.savefig(docs / "echoing.png")
 
 
 if __name__ == "__main__":
