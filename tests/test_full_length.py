@@ -176,7 +176,7 @@ def test_the_comparison_says_what_is_told_apart():
       ["`cache()` after augmentation", "30.50 ± 0.71 %", "2", "-40.50 ± 2.49", "**lower**", "", "240 ± 0", "1,000 ± 0"],
       ["crop and flip only", "75.00 %", "1", "+4.00", "", "", "150 ± 0", "1,000 ± 0"]]
   assert plots.reuse_table(rows).split("\n")[2:] == [
-      "| r = 2 | +0.17 ± 2.07 | no | 162 % |", "| r = 3 | +8.00 ± 2.27 | **higher** | 162 % |"]
+      "| r = 2 | +0.17 ± 2.07 | no | 3 | 162 % |", "| r = 3 | +8.00 ± 2.27 | **higher** | 3 | 162 % |"]
   assert plots.precision_reached(rows, wanted=2.1) == (
       "refurbish, r = 2: ± 2.07 points. "
       "refurbish, r = 3: ± 2.27 points. With this spread of the seeds, 1.00 points, 4 of each make it ± 2.1.")

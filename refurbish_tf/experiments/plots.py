@@ -257,10 +257,10 @@ def comparison_table(rows):
 
 def reuse_table(rows):
   """What r = 2 and r = 3 cost and save, as Markdown. `rows` as for `comparison_table`."""
-  seconds = _prices(rows, "input_cpu_seconds")
+  seconds, trainings = _prices(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
   return results.markdown(
-      ["", "accuracy minus standard, points", "told apart?", "CPU time of the input"],
-      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference),
+      ["", "accuracy minus standard, points", "told apart?", "seeds", "CPU time of the input"],
+      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
         f"{100 * seconds[setting][0] / seconds['standard'][0]:.0f} %" if setting in seconds else ""]
        for setting, difference in _differences(rows).items() if setting.startswith("refurbish")])
 
