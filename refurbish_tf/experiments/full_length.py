@@ -103,7 +103,7 @@ def train_and_measure_input(row):
   loaded = accuracy.load(row["dataset"], row["images"], row["seed"], row["validation"])
   pipeline = accuracy.pipeline(loaded, "RandAugment", row["setting"], row["seed"], row["magnitude"])
   (_, seconds), = measure_input({row["setting"]: pipeline}, rounds=1, epochs=row["epochs"])[row["setting"]]
-  return {**train(row), "input_cpu_seconds": round(seconds, 1)}
+  return {**train(row), "input_cpu_seconds": round(seconds, 3)}
 
 
 def run_echo(row):

@@ -221,13 +221,11 @@ def input_cpu(axes, rows):
     axes: of Matplotlib.
     rows: with "setting", "seed" and "input_cpu_seconds".
   """
-  seconds = _prices(rows, "input_cpu_seconds")
+  parts = _input_parts(rows)
   for place, setting in enumerate(_differences(rows)):
-    if setting not in seconds:
-      continue
-    part = seconds[setting][0] / seconds["standard"][0]
-    axes.barh([place], [100 * part], 0.55, color="0.6")
-    axes.annotate(f"{100 * part:.0f} %", (100 * part, place), xytext=(5, 0), textcoords="offset points", va="center")
+    if setting in parts:
+      axes.barh([place], [parts[setting]], 0.55, color="0.6")
+      axes.annotate(f"{parts[setting]:.0f} %", (parts[setting], place), xytext=(5, 0), textcoords="offset points", va="center")
   axes.set_xlim(0, 125)
   axes.axvline(100, color="0.4", lw=1.2, zorder=0)
   axes.set_xlabel("CPU time of the input,\n% of standard's")
@@ -257,11 +255,11 @@ def comparison_table(rows):
 
 def reuse_table(rows):
   """What r = 2 and r = 3 cost and save, as Markdown. `rows` as for `comparison_table`."""
-  seconds, trainings = _prices(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
+  parts, trainings = _input_parts(rows), results.summary(rows, "setting", "accuracy")
   return results.markdown(
       ["", "accuracy minus standard, points", "told apart?", "seeds", "CPU time of the input"],
       [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
-        f"{100 * seconds[setting][0] / seconds['standard'][0]:.0f} %" if setting in seconds else ""]
+        f"{parts[setting]:.0f} %" if setting in parts else ""]
        for setting, difference in _differences(rows).items() if setting.startswith("refurbish")])
 
 
@@ -304,6 +302,12 @@ def _prices(rows, column):
   """The `summary` of a column, by setting, over the seeds that all have, as the machine is not the same at all times."""
   seeds = [{row["seed"] for row in rows if row["setting"] == setting} for setting in {row["setting"] for row in rows}]
   return results.summary([row for row in rows if all(row["seed"] in some for some in seeds)], "setting", column)
+
+
+def _input_parts(rows):
+  """By setting: the CPU time of its input, in % of that of standard."""
+  seconds = _prices(rows, "input_cpu_seconds")
+  return {setting: 100 * mean / seconds["standard"][0] for setting, (mean, *_) in seconds.items()}
 
 
 def _differences(rows):
