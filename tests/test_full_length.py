@@ -176,8 +176,8 @@ def test_the_comparison_says_what_is_told_apart():
   assert plots.reuse_table(rows).split("\n")[2:] == [
       "| r = 2 | +0.17 ± 2.07 | no | 3 | 162 % |", "| r = 3 | +8.00 ± 2.27 | **higher** | 3 | 162 % |"]
   assert plots.precision_reached(rows, wanted=2.1) == (
-      "refurbish, r = 2: ± 2.07 points. "
-      "refurbish, r = 3: ± 2.27 points. With this spread of the seeds, 1.00 points, 4 of each make it ± 2.1.")
+      "Refurbish, r = 2: ± 2.07 points. "
+      "Refurbish, r = 3: ± 2.27 points. With this spread of the seeds, 1.00 points, ± 2.1 takes 4 seeds of each.")
   figure = plots.comparison(rows)
   both = figure.axes
   # One place for each with an interval, those that are told apart with another marker, and what is far away at the margin.
@@ -189,6 +189,9 @@ def test_the_comparison_says_what_is_told_apart():
   assert [text.get_text() for text in both[0].texts] == ["-10.0 ± 2.3", "-40.5 ± 2.5"]
   assert [bar.get_width() for bar in both[1].patches] == pytest.approx([162.5, 162.5, 225, 300, 187.5])
   plots.pyplot.close(figure)
+  # Nothing is compared with standard where nothing is standard.
+  assert "79.00" in plots.comparison_table(rows[6:]) and plots.reuse_table(rows[6:]).count("\n") == 1
+  plots.pyplot.close(plots.comparison(rows[6:]))
   # At any time of a table that grows, also where no seed has all settings yet.
   for some in ([], rows[:1], rows[1:4], [rows[0], rows[-1]], [{**rows[0], "seed": 5}, rows[-1]]):
     assert plots.comparison_table(some).count("\n") == 1 + len({row["setting"] for row in some})

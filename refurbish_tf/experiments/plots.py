@@ -273,11 +273,11 @@ def precision_reached(rows, wanted=0.3):
   spreads, sentences = results.summary(rows, "setting", "accuracy"), []
   for setting, (_, half) in _differences(rows).items():
     if half is not None and setting.startswith("refurbish"):
-      sentences.append(f"{NAMES[setting]}: ± {half:.2f} points.")
+      sentences.append(f"{NAMES[setting].capitalize()}: ± {half:.2f} points.")
       if half > wanted:
         spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-        sentences.append(f"With this spread of the seeds, {spread:.2f} points, {results.seeds_needed(wanted, spread)} of each "
-                         f"make it ± {wanted}.")
+        sentences.append(f"With this spread of the seeds, {spread:.2f} points, ± {wanted} takes "
+                         f"{results.seeds_needed(wanted, spread)} seeds of each.")
   return " ".join(sentences)
 
 
@@ -305,8 +305,10 @@ def _prices(rows, column):
 
 
 def _input_parts(rows):
-  """By setting: the CPU time of its input, in % of that of standard."""
+  """By setting: the CPU time of its input, in % of that of standard; empty where nothing is standard."""
   seconds = _prices(rows, "input_cpu_seconds")
+  if "standard" not in seconds:
+    return {}
   return {setting: 100 * mean / seconds["standard"][0] for setting, (mean, *_) in seconds.items()}
 
 
