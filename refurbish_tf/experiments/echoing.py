@@ -134,7 +134,8 @@ def fresh_samples_to_target(
     model = training.NETWORKS[network](images)
   model.compile(
       keras.optimizers.SGD(learning_rate, momentum=training.MOMENTUM, nesterov=True),
-      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"], jit_compile=training.on_gpu(),
+      keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
+      jit_compile=training.jit_compile(),
       # Keras takes a millisecond a call, a good part of a step of such a network.
       steps_per_execution=STEPS_PER_EXECUTION)
   # A multiple of STEPS_PER_EXECUTION, as Keras would round up.

@@ -1,6 +1,5 @@
 """The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
 import csv
-import importlib.metadata
 import io
 import os
 import pathlib
@@ -11,6 +10,7 @@ import statistics
 import subprocess
 import sys
 
+import keras
 import tensorflow as tf
 
 import refurbish_tf as rtf
@@ -253,9 +253,7 @@ def _provenance():
   cpuinfo = pathlib.Path("/proc/cpuinfo")
   model = re.search(r"^model name\s*:\s*(.*)", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if (
       cpuinfo.exists()) else None
-  devices = [
-      tf.config.experimental.get_device_details(device).get("device_name", "GPU")
-      for device in tf.config.list_physical_devices("GPU")]
+  backend, devices = _backend()
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
       "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
@@ -264,9 +262,20 @@ def _provenance():
           [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),
       "refurbish_tf": rtf.__version__,
       "tensorflow": tf.__version__,
-      "keras": importlib.metadata.version("keras"),
+      "keras": f"{keras.__version__}{backend}",
       "python": platform.python_version(),
   }
+
+
+def _backend():
+  """What Keras computes with, "" if it is TensorFlow, and the names of its accelerators."""
+  name = keras.backend.backend()
+  if name == "jax":
+    import jax
+    return f" on jax {jax.__version__}", [device.device_kind for device in jax.devices() if device.platform != "cpu"]
+  return "" if name == "tensorflow" else f" on {name}", [
+      tf.config.experimental.get_device_details(device).get("device_name", "GPU")
+      for device in tf.config.list_physical_devices("GPU")]
 
 
 def _commit():

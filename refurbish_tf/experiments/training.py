@@ -61,13 +61,17 @@ def compiled(model, steps, learning_rate=LEARNING_RATE):
           keras.optimizers.schedules.CosineDecay(learning_rate, steps), momentum=MOMENTUM, nesterov=True,
           weight_decay=WEIGHT_DECAY),
       keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"],
-      jit_compile=on_gpu(), steps_per_execution=8)
+      jit_compile=jit_compile(), steps_per_execution=8)
   return model
 
 
-def on_gpu():
-  """Whether there is a GPU. On a CPU, XLA takes longer to compile such models than it saves."""
-  return bool(tf.config.list_physical_devices("GPU"))
+def jit_compile():
+  """Whether Keras is to compile a model, as `Model.compile` takes it.
+
+  In TensorFlow on a CPU, XLA takes longer to compile such models than it saves. JAX is slow without.
+  """
+  in_tensorflow = keras.backend.backend() == "tensorflow"
+  return False if in_tensorflow and not tf.config.list_physical_devices("GPU") else "auto"
 
 
 def restart(model, weights):
