@@ -1,9 +1,11 @@
 """Accuracy at full length: what is trained, in which order, and what the intervals of the results say."""
 import collections
 import functools
+import types
 
 import keras
 import pytest
+import tensorflow as tf
 
 from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, training
 
@@ -95,6 +97,26 @@ def test_what_a_gpu_would_run(small_full_length, monkeypatch, tmp_path):
       assert len({row[column] for row in rows if row["setting"] == setting}) == number
   assert {(row["where"], row["e"]) for row in full_length.echoes(50_000, 0.8)} == {
       ("baseline", 1), *((where, e) for where in echoing.PLACES for e in (2, 3, 4, 5))}
+
+
+def test_on_another_backend_than_tensorflow(monkeypatch):
+  """Its models are compiled, as JAX is slow without, and a row says with what it was made."""
+  assert training.jit_compile() == ("auto" if tf.config.list_physical_devices("GPU") else False)
+  assert results._provenance()["keras"] == keras.__version__
+  jax = pytest.importorskip("jax", reason="jax is not installed")
+  monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+  monkeypatch.setattr(jax, "devices", lambda: [types.SimpleNamespace(platform="gpu", device_kind="Some GPU")])
+  assert training.jit_compile() == "auto"
+  provenance = results._provenance()
+  assert provenance["keras"] == f"{keras.__version__} on jax {jax.__version__}" and provenance["machine"].endswith(", Some GPU")
+
+
+@pytest.mark.parametrize("name, planned", [
+    ("hyperparameters", full_length.hyperparameters(49_920, 20)), ("echoing_resnet18", full_length.echoes(49_920, 0.8))])
+def test_the_packaged_tables_of_a_gpu_are_as_planned(name, planned):
+  rows = results.read(name)
+  assert [{column: row[column] for column in planned[0]} for row in rows] == planned
+  assert all(row["commit"] and not row["commit"].endswith("+") and "NVIDIA" in row["machine"] for row in rows)
 
 
 @pytest.mark.parametrize("name, planned", [("choice", full_length.choice), ("comparison", full_length.comparison)])
