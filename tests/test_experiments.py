@@ -311,7 +311,8 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   tables = lambda text: re.findall("<!-- ([a-z]+) -->\n\n(.*?)\n\n<!-- end -->", text, re.DOTALL)
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
-  for name, found in (("README.md", ["reuse"]), ("docs/results.md", ["comparison", "choice", "small"])):
+  for name, found in (("README.md", ["reuse"]),
+                      ("docs/results.md", ["comparison", "choice", "hyperparameters", "echoes", "small"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()

@@ -219,3 +219,20 @@ def test_the_comparison_says_what_is_told_apart():
     assert plots.comparison_table(some).count("\n") == 1 + len({row["setting"] for row in some})
     assert plots.reuse_table(some).count("\n") == 1 + len({row["setting"] for row in some if row["setting"][:9] == "refurbish"})
     plots.pyplot.close(plots.comparison(some))
+
+
+def test_the_tables_of_a_gpu():
+  """Largest magnitude first, in whichever order they were trained. What did not reach the target has no share."""
+  rows = [{"learning_rate": rate, "magnitude": magnitude, "setting": setting, "accuracy": accuracy}
+          for rate, magnitude, setting, accuracy in (
+              (0.1, 4, "standard", 0.8), (0.2, 10, "refurbish r=3", 0.76543), (0.2, 10, "standard", 0.5),
+              (0.05, 10, "refurbish r=2", 0.7))]
+  assert plots.hyperparameters_table(rows).split("\n") == [
+      "| learning rate | magnitude | standard | refurbish, r = 2 | refurbish, r = 3 |", "| --- | ---: | ---: | ---: | ---: |",
+      "| 0.05 | 10 |  | 70.0 % |  |", "| 0.2 | 10 | 50.0 % |  | 76.5 % |", "| 0.1 | 4 | 80.0 % |  |  |"]
+  rows = [{"where": where, "e": e, "fresh": fresh} for where, e, fresh in (
+      ("after_batch", 4, -1), ("baseline", 1, 2000), ("before_augment", 4, 501), ("before_augment", 2, 2500))]
+  assert plots.echoes_table(rows).split("\n") == [
+      "| of the baseline's 2,000 fresh samples | e = 2 | e = 4 |", "| --- | ---: | ---: |",
+      "| example echoing before augmentation | 1.25 | 0.25 |", "| example echoing after augmentation |  |  |",
+      "| batch echoing |  | not reached |"]

@@ -287,15 +287,49 @@ def choice_table(rows):
   Args:
     rows: with "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting" and "accuracy".
   """
-  columns = ("images", "epochs", "width", "precision", "learning_rate", "magnitude")
+  return _accuracies(rows, ("images", "epochs", "width", "precision", "learning_rate", "magnitude"),
+                     ("standard", "simplified by 2"))
+
+
+def hyperparameters_table(rows):
+  """Standard training beside reuse, for each learning rate and magnitude, as Markdown (Lee et al., 2021, Figure 15).
+
+  Args:
+    rows: with "learning_rate", "magnitude", "setting" and "accuracy".
+  """
+  ordered = sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))
+  return _accuracies(ordered, ("learning_rate", "magnitude"), ("standard", "refurbish r=2", "refurbish r=3"))
+
+
+def echoes_table(rows):
+  """Fresh samples to the target for each place of the echo, as a share of the baseline's, as Markdown (Choi et al., 2019).
+
+  Args:
+    rows: with "where", "e" and "fresh", which is -1 where the target was not reached. The baseline has reached it.
+  """
+  baseline, = (row["fresh"] for row in rows if row["where"] == "baseline")
+  found = {(row["where"], row["e"]): row["fresh"] for row in rows if row["where"] != "baseline"}
+  factors = sorted({e for _, e in found})
+
+  def cell(fresh):
+    return "" if fresh is None else "not reached" if fresh < 0 else f"{fresh / baseline:.2f}"
+
+  return results.markdown(
+      [f"of the baseline's {baseline:,} fresh samples", *(f"e = {e}" for e in factors)],
+      [[name.replace("\n", " "), *(cell(found.get((where, e))) for e in factors)]
+       for where, name in PLACE_NAMES.items() if where != "baseline"])
+
+
+def _accuracies(rows, columns, settings):
+  """The accuracy in each of the settings, a line for each combination of values of the columns, as Markdown."""
   found = {}
   for row in rows:
     found.setdefault(tuple(row[column] for column in columns), {})[row["setting"]] = row["accuracy"]
   return results.markdown(
-      [*(column.replace("_", " ") for column in columns), "standard", NAMES["simplified by 2"]],
+      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)],
       [[*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-        *(f"{100 * accuracies[setting]:.1f} %" if setting in accuracies else ""
-          for setting in ("standard", "simplified by 2"))] for how, accuracies in found.items()])
+        *(f"{100 * accuracies[setting]:.1f} %" if setting in accuracies else "" for setting in settings)]
+       for how, accuracies in found.items()])
 
 
 def _prices(rows, column):
@@ -364,12 +398,13 @@ def main(argv=None):
   args = parser.parse_args(argv)
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
-  chosen, compared, trained, speed, echoed = (
-      results.read(name) for name in ("choice", "comparison", "accuracy", "speed", "echoing"))
+  chosen, compared, varied, echoed_on_gpu, trained, speed, echoed = (results.read(name) for name in (
+      "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing"))
   pages = {
       "README.md": {"reuse": reuse_table(compared)},
       "docs/results.md": {"comparison": f"{comparison_table(compared)}\n\n{precision_reached(compared)}".strip(),
-                          "choice": choice_table(chosen), "small": table(trained, speed)}}
+                          "choice": choice_table(chosen), "hyperparameters": hyperparameters_table(varied),
+                          "echoes": echoes_table(echoed_on_gpu), "small": table(trained, speed)}}
   texts = {}
   for name, tables in pages.items():
     print(*tables.values(), "", sep="\n\n")
