@@ -31,4 +31,8 @@ MUTANTS = [
             "test_the_comparison_says_what_is_told_apart"),
     _mutant("the documentation keeps its tables", "plots", "    page.write_text(text, encoding=\"utf-8\")\n", "    pass\n",
             "test_the_figures_are_drawn", "test_experiments"),
+    _mutant("a target that was missed has a share", "plots", '"not reached" if fresh < 0 else ', "",
+            "test_the_tables_of_a_gpu"),
+    _mutant("hyperparameters in any order", "plots", 'sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))',
+            "rows", "test_the_tables_of_a_gpu"),
 ]
