@@ -87,8 +87,9 @@ def test_seeds_are_other_trainings(shapes):
     (echoing, ["--target", "40"], "argument --target: "),
     (full_length, ["hyperparameters", "--epochs", "0"], "argument --epochs: "),
     (full_length, ["echoing", "--target", "80"], "argument --target: "), (full_length, [], "required: what"),
-    (full_length, ["comparison", "--output", "/proc/none/some.csv"], "No such file or directory: '/proc/none'"),
-    (accuracy, ["--output", "/proc/none/accuracy.csv"], "No such file or directory: '/proc/none'")], ids=str)
+    (full_length, ["comparison", "--output", "/proc/none/some.csv"],
+     "--output must be a file that can be written, got /proc/none/some.csv (No such file or directory)"),
+    (accuracy, ["--output", "/proc/none/accuracy.csv"], "got /proc/none/accuracy.csv (No such file")], ids=str)
 def test_what_the_scripts_refuse(module, arguments, error, capsys, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   with pytest.raises(SystemExit) as exit:
@@ -177,6 +178,9 @@ def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path,
   with pytest.raises(ValueError, match="--output .*notes.txt .*columns seed, r,"):
     results.Table(path, ("seed", "r"))
   assert path.read_bytes() == content
+  for nowhere in (tmp_path, path / "some.csv"):
+    with pytest.raises(OSError, match="--output must be a file that can be written, got .*Give another"):
+      results.Table(nowhere, ("seed", "r"))
 
 
 def test_a_table_knows_its_rows(tmp_path):
@@ -221,13 +225,13 @@ def test_what_another_process_has_added_is_not_done_again(tmp_path):
 
   def run(row):
     ran.append(row["seed"])
-    if row["seed"] == 0:
-      results.Table(tmp_path / "some.csv", ("seed",)).add([{"seed": 1, "accuracy": 0.5}])
+    # The first time one that was not begun, then the same.
+    results.Table(tmp_path / "some.csv", ("seed",)).add([{"seed": row["seed"] or 1, "accuracy": 0.25}])
     return {"accuracy": 0.5}
 
   results.Table(tmp_path / "some.csv", ("seed",)).complete(rows, run, str)
   assert ran == [0, 2]
-  assert [row["seed"] for row in results.read(tmp_path / "some.csv")] == [1, 0, 2]
+  assert [(row["seed"], row["accuracy"]) for row in results.read(tmp_path / "some.csv")] == [(1, 0.25), (0, 0.5), (2, 0.25)]
 
 
 def test_fresh_samples_to_the_target(shapes, monkeypatch):
@@ -334,6 +338,9 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   assert "one table between <!-- small --> and <!-- end -->, got 0" in capsys.readouterr().err
   for name, text in (("README.md", pages["README.md"]), ("docs/results.md", lost)):
     assert (tmp_path / name).read_text(encoding="utf-8") == text
+  with pytest.raises(SystemExit):
+    plots.main(["--root", str(tmp_path / "README.md")])
+  assert "--root must be a directory" in capsys.readouterr().err
 
 
 def test_networks(shapes):

@@ -5,9 +5,9 @@
     python -m refurbish_tf.experiments.full_length hyperparameters
     python -m refurbish_tf.experiments.full_length echoing
 
-`choice` trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone, validated on training
-images that are not trained on. So images, epochs and learning rate were chosen before the ways were compared, on the test
-images. `comparison` trains in all ways what was chosen. The number of seeds was fixed before.
+`choice` trains a small ResNet on a part of CIFAR-10, in the standard way and with crop and flip alone. It is validated on
+training images that are not trained on. By it images, epochs and learning rate were chosen. `comparison` trains in all ways
+what was chosen, and is validated on the test images. The number of seeds was fixed before.
 
 The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
 Choi et al., 2019, with more factors.
@@ -53,7 +53,8 @@ PRECISION = "mixed_bfloat16"
 HYPERPARAMETERS = ((0.1, 10), (0.05, 10), (0.2, 10), (0.4, 10), (0.1, 7), (0.1, 4))
 HYPERPARAMETER_SETTINGS = ("standard", "refurbish r=2", "refurbish r=3")
 ECHOING_FACTORS = (2, 3, 4, 5)
-# Of the baseline, a multiple of those between validations. An echo by e has e times as many: as many fresh samples for all.
+# Of the baseline, a multiple of the steps between validations. An echo by e may take e times as many, which need as many
+# fresh samples.
 ECHOING_MOST_STEPS = 3_968
 ECHOING_SAMPLES_BETWEEN = 16_384
 

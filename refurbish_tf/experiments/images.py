@@ -93,9 +93,9 @@ def load_all(name, count, seed=0):
   """
   images = load(name, count, seed)
   if images.note:
-    raise DatasetError(images.note.partition(":")[0])
+    raise DatasetError(f"{images.note.partition(':')[0]}. Copy it there from a machine that has it, or connect to the internet.")
   if len(images.train) < count:
-    raise DatasetError(f"{name} has only {len(images.train):,} training images, not the {count:,} asked for")
+    raise DatasetError(f"{name} has only {len(images.train):,} training images, not the {count:,} asked for. Ask for fewer.")
   return images
 
 

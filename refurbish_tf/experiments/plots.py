@@ -246,11 +246,10 @@ def comparison_table(rows):
         NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
         *(_told(*found[setting]) if setting in found else ("", "")),
         f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
-        *(f"{prices[setting][0]:,.0f} ± {prices[setting][1]:,.0f}" if setting in prices else ""
-          for prices in (input_seconds, seconds))])
+        _priced(input_seconds, setting), _priced(seconds, setting)])
   return results.markdown(
-      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper", "CPU seconds, input alone",
-       "CPU seconds, all"], lines)
+      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper",
+       "CPU seconds, input alone", "CPU seconds, all"], lines)
 
 
 def reuse_table(rows):
@@ -273,11 +272,11 @@ def precision_reached(rows, wanted=0.3):
   spreads, sentences = results.summary(rows, "setting", "accuracy"), []
   for setting, (_, half) in _differences(rows).items():
     if half is not None and setting.startswith("refurbish"):
-      sentences.append(f"{NAMES[setting].capitalize()}: ± {half:.2f} points.")
+      sentences.append(f"With {NAMES[setting].removeprefix('refurbish, ')} the interval is ± {half:.2f} points.")
       if half > wanted:
         spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-        sentences.append(f"With this spread of the seeds, {spread:.2f} points, ± {wanted} takes "
-                         f"{results.seeds_needed(wanted, spread)} seeds of each.")
+        sentences.append(f"At a spread of {spread:.2f} points between seeds, ± {wanted} needs "
+                         f"{results.seeds_needed(wanted, spread)} seeds of each of the two ways.")
   return " ".join(sentences)
 
 
@@ -307,43 +306,60 @@ def echoes_table(rows):
   Args:
     rows: with "where", "e" and "fresh", which is -1 where the target was not reached. The baseline has reached it.
   """
-  baseline, = (row["fresh"] for row in rows if row["where"] == "baseline")
-  found = {(row["where"], row["e"]): row["fresh"] for row in rows if row["where"] != "baseline"}
+  found = {}
+  for row in rows:
+    found.setdefault((row["where"], row["e"]), []).append(row["fresh"])
+  baseline = results.mean_and_spread(found.pop(("baseline", 1)))[0]
   factors = sorted({e for _, e in found})
 
   def cell(fresh):
-    return "" if fresh is None else "not reached" if fresh < 0 else f"{fresh / baseline:.2f}"
+    return "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
 
   return results.markdown(
-      [f"of the baseline's {baseline:,} fresh samples", *(f"e = {e}" for e in factors)],
+      [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
       [[name.replace("\n", " "), *(cell(found.get((where, e))) for e in factors)]
        for where, name in PLACE_NAMES.items() if where != "baseline"])
 
 
 def _accuracies(rows, columns, settings):
-  """The accuracy in each of the settings, a line for each combination of values of the columns, as Markdown."""
+  """The mean accuracy in each of the settings, a line for each combination of values of the columns, as Markdown."""
   found = {}
   for row in rows:
-    found.setdefault(tuple(row[column] for column in columns), {})[row["setting"]] = row["accuracy"]
+    found.setdefault(tuple(row[column] for column in columns), []).append(row)
+  lines = []
+  for how, same in found.items():
+    accuracies = results.summary(same, "setting", "accuracy")
+    lines.append([*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
+                  *(f"{100 * accuracies[setting][0]:.1f} %" if setting in accuracies else "" for setting in settings)])
   return results.markdown(
-      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)],
-      [[*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-        *(f"{100 * accuracies[setting]:.1f} %" if setting in accuracies else "" for setting in settings)]
-       for how, accuracies in found.items()])
+      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
 
 
 def _prices(rows, column):
-  """The `summary` of a column, by setting, over the seeds that all have, as the machine is not the same at all times."""
-  seeds = [{row["seed"] for row in rows if row["setting"] == setting} for setting in {row["setting"] for row in rows}]
-  return results.summary([row for row in rows if all(row["seed"] in some for some in seeds)], "setting", column)
+  """By setting: mean and spread of a column, and those of standard, over the seeds that both have.
+
+  Others would not be comparable, as the machine is not the same at all times. Where no seed is shared, the setting is missing.
+  """
+  values, found = {}, {}
+  for row in rows:
+    values.setdefault(row["setting"], {})[row["seed"]] = row[column]
+  standard = values.get("standard", {})
+  for setting, of_setting in values.items():
+    if shared := sorted(of_setting.keys() & standard.keys()):
+      found[setting] = tuple(results.mean_and_spread([some[seed] for seed in shared]) for some in (of_setting, standard))
+  return found
+
+
+def _priced(prices, setting):
+  """A cell of a table: one of `_prices`, and that of standard behind "of"."""
+  shown = [f"{mean:,.0f} ± {spread:,.0f}" for mean, spread in prices.get(setting, ())]
+  return " of ".join(shown[:1] if setting == "standard" else shown)
 
 
 def _input_parts(rows):
   """By setting: the CPU time of its input, in % of that of standard; empty where nothing is standard."""
-  seconds = _prices(rows, "input_cpu_seconds")
-  if "standard" not in seconds:
-    return {}
-  return {setting: 100 * mean / seconds["standard"][0] for setting, (mean, *_) in seconds.items()}
+  return {setting: 100 * mean / standard
+          for setting, ((mean, _), (standard, _)) in _prices(rows, "input_cpu_seconds").items()}
 
 
 def _differences(rows):
@@ -417,7 +433,10 @@ def main(argv=None):
       if count != 1:
         parser.error(f"{page} must have one table between <!-- {place} --> and <!-- end -->, got {count}. Nothing was written.")
   docs = args.root / "docs"
-  docs.mkdir(parents=True, exist_ok=True)
+  try:
+    docs.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    parser.error(f"--root must be a directory that can be written, got {args.root} ({error.strerror}). Nothing was written.")
   for page, text in texts.items():
     page.write_text(text, encoding="utf-8")
   matplotlib.use("Agg")

@@ -16,8 +16,6 @@ import tensorflow as tf
 import refurbish_tf as rtf
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
-
-
 # Columns that say what made a row. They stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
 
@@ -53,8 +51,13 @@ class Table:
     # Taken now, as the code may change while it runs.
     self._provenance = _provenance()
     # Errors are raised now, not after the first training.
-    self.path.parent.mkdir(parents=True, exist_ok=True)
-    with self.path.open("ab+") as file:
+    try:
+      self.path.parent.mkdir(parents=True, exist_ok=True)
+      file = self.path.open("ab+")
+    except OSError as error:
+      raise OSError(
+          f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
+    with file:
       file.seek(0)
       content = file.read()
       # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may
@@ -99,7 +102,11 @@ class Table:
     for number, row in enumerate(missing):
       if self.has(row):
         continue  # Another process has added it meanwhile.
-      row = {**row, **run(row)}
+      found = run(row)
+      if self.has(row):
+        print(f"{number + 1} of {len(missing)}: another process has added it meanwhile", flush=True)
+        continue
+      row = {**row, **found}
       self.add([row])
       print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
 

@@ -4,7 +4,7 @@ import contextlib
 import keras
 import tensorflow as tf
 
-# The best for standard training among 0.1, 0.2, 0.4 and 0.8, used for all settings.
+# The best for standard training in small trainings, among 0.1, 0.2, 0.4 and 0.8.
 LEARNING_RATE = 0.4
 # The best for the baseline among 0.01, 0.02, 0.05 and 0.1.
 ECHOING_LEARNING_RATE = 0.02
