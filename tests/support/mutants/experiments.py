@@ -35,4 +35,6 @@ MUTANTS = [
             "test_the_tables_of_a_gpu"),
     _mutant("hyperparameters in any order", "plots", 'sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))',
             "rows", "test_the_tables_of_a_gpu"),
+    _mutant("what another process has made is added again", "results", "      if self.has(row):\n        print(", "      if False:\n        print(",
+            "test_what_another_process_has_added_is_not_done_again", "test_experiments"),
 ]
