@@ -10,6 +10,8 @@ import nbformat
 import pytest
 
 from refurbish_tf import experiments
+from refurbish_tf.experiments import plots
+from refurbish_tf.experiments import results
 from support import cases
 from support.notebooks import NOTEBOOKS
 from support.notebooks import execute
@@ -71,6 +73,15 @@ def test_runs(path, parameters):
   # This one is the recommender's message.
   said = [line for line in said if "UserWarning: recommend_split: " not in line]
   assert not [line for line in said if re.search(r"warning|traceback|^[WEF]\d{4} ", line, re.IGNORECASE)], said
+
+
+def test_the_outputs_show_the_comparison_that_comes_with_the_package():
+  """They were made again after its last training."""
+  path, = (path for path in NOTEBOOKS if path.stem == "data_refurbishing")
+  shown = [output.data.get("text/markdown") for cell in nbformat.read(path, as_version=4).cells
+           for output in cell.get("outputs", []) if "data" in output]
+  compared = results.read("comparison")
+  assert f"{plots.comparison_table(compared)}\n\n{plots.precision_reached(compared)}" in shown
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
