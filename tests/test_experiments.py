@@ -5,6 +5,7 @@ import dataclasses
 import pathlib
 import re
 import shutil
+import threading
 import time
 
 import keras
@@ -220,6 +221,31 @@ def test_a_table_survives_a_kill(tmp_path, monkeypatch):
     assert path.read_bytes().startswith(whole[0] + b"\n")
 
 
+def test_a_table_of_several_processes(tmp_path):
+  """Opening it takes no row from another that is just written, and what a killed one has left harms none."""
+  path = tmp_path / "some.csv"
+  first = results.Table(path, ("seed",))
+  first.add([{"seed": 0, "accuracy": 0.5}])
+  line = path.read_bytes().split(b"\n")[1] + b"\n"
+  opened = threading.Event()
+  other = threading.Thread(target=lambda: results.Table(path, ("seed",)) and opened.set())
+  with first._opened() as file:
+    other.start()
+    for part in (line[:9], line[9:]):
+      file.write(part.replace(b"0,", b"1,", 1))
+      file.flush()
+      opened.wait(0.2)  # It must not be: this only gives it the time to.
+  other.join()
+  assert [row["seed"] for row in results.read(path)] == [0, 1]
+  with path.open("ab") as file:
+    file.write(line[:9])
+  assert first.has({"seed": 1}) and not first.has({"seed": 2})
+  # All that are missing.
+  assert first.add([{"seed": seed, "accuracy": 0.5} for seed in (1, 2, 3)]) == 2
+  assert [row["seed"] for row in results.read(path)] == [0, 1, 2, 3]
+  assert first.add([{"seed": 3, "accuracy": 0.5}]) == 0
+
+
 def test_what_another_process_has_added_is_not_done_again(tmp_path):
   rows, ran = [{"seed": seed} for seed in range(3)], []
 
@@ -238,9 +264,11 @@ def test_fresh_samples_to_the_target(shapes, monkeypatch):
   monkeypatch.setitem(training.NETWORKS, "small_cnn", lambda images: keras.Sequential([
       keras.Input(images.shape, dtype="uint8"), keras.layers.Flatten(), keras.layers.Dense(images.classes)]))
   how = {"batch_size": 64, "shuffle_buffer_size": 100, "seed": 1, "samples_between": 256}
+  made, optimizer = [], keras.optimizers.SGD
+  monkeypatch.setattr(keras.optimizers, "SGD", lambda rate, **how: made.append(rate) or optimizer(rate, **how))
   # Whatever the batch size, the optimizer's steps are counted.
-  found = echoing.fresh_samples_to_target(shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, target=1e-9)
-  assert (found["fresh"], found["steps"]) == (400, 8)
+  found = echoing.fresh_samples_to_target(shapes, "before_augment", 2, 100, 100, 1, samples_between=1000, target=1e-9, learning_rate=0.125)
+  assert (found["fresh"], found["steps"], made) == (400, 8, [0.125])
   found = echoing.fresh_samples_to_target(shapes, "baseline", 1, **how, target=1.0, most_steps=8)
   assert (found["fresh"], found["steps"]) == (-1, -1) and len(found["accuracies"].split()) == 2
   for target in (0, 40, float("nan")):
@@ -316,7 +344,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   written = lambda name: tables((tmp_path / name).read_text(encoding="utf-8"))
   plots.main(["--root", str(tmp_path)])
   for name, found in (("README.md", ["reuse"]),
-                      ("docs/results.md", ["comparison", "choice", "hyperparameters", "echoes", "small"])):
+                      ("docs/results.md", ["comparison", "pairs", "prices", "choice", "hyperparameters", "echoes", "small"])):
     assert written(name) == tables(pages[name]) and [place for place, _ in written(name)] == found
   for name in ("accuracy", "echoing"):
     picture = tf.io.decode_png((tmp_path / "docs" / f"{name}.png").read_bytes(), channels=3).numpy()

@@ -1,13 +1,17 @@
 """Accuracy at full length: what is trained, in which order, and what the intervals of the results say."""
 import collections
 import functools
+import pathlib
+import re
+import subprocess
 import types
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, training
+from refurbish_tf.experiments import accuracy, echoing, full_length, images, plots, results, tables, training
 
 
 def test_a_choice_is_validated_on_training_images_that_are_not_trained_on(monkeypatch):
@@ -34,7 +38,12 @@ def test_full_length_goes_on_where_it_was(small_full_length, monkeypatch, tmp_pa
   path = tmp_path / "choice.csv"
   ran, found, train = [], [], full_length.train
   monkeypatch.setattr(full_length, "train", lambda row: ran.append(row["setting"]) or found.append(train(row)) or found[-1])
+  # What the rows say is what is trained.
+  built, layers, compiled = [], accuracy.layers, training.compiled
+  monkeypatch.setattr(accuracy, "layers", lambda *how: built.append(how) or layers(*how))
+  monkeypatch.setattr(training, "compiled", lambda model, *how: built.append(how) or compiled(model, *how))
   full_length.main(["choice", "--output", str(path)])
+  assert built == [("RandAugment", 0, 5), (12, 0.1), ("RandAugment", 2, 5), (12, 0.1)]
   rows = results.read(path)
   assert ran == [row["setting"] for row in rows] == ["standard", "simplified by 2"]
   for row in rows:
@@ -47,6 +56,45 @@ def test_full_length_goes_on_where_it_was(small_full_length, monkeypatch, tmp_pa
   assert ran[2:] == ["simplified by 2"] and "1 of 2 trainings are in" in capsys.readouterr().out
   full_length.main(["choice", "--output", str(path)])
   assert len(ran) == 3
+
+
+def test_the_price_of_a_training(monkeypatch):
+  """CPU time of the training, and that of the same input alone."""
+  clock, measured = iter([10.0, 17.5]), []
+  monkeypatch.setattr(full_length, "time", types.SimpleNamespace(process_time=lambda: next(clock)))
+  monkeypatch.setattr(accuracy, "load", lambda *how: how)
+  monkeypatch.setattr(accuracy, "pipeline", lambda *how: how)
+  monkeypatch.setattr(accuracy, "run", lambda augmentation, **row: {"seconds": 99.0, "trained": (augmentation, row)})
+  monkeypatch.setattr(full_length, "measure_input", lambda pipelines, rounds, epochs: measured.append(
+      (pipelines, rounds, epochs)) or {name: [(50.0, 3.1234)] for name in pipelines})
+  row = dict(zip(full_length.KEY, ("some", "train", 7, 3, 4, "float32", 0.3, 5, "refurbish r=3", 2)))
+  assert full_length.train_and_measure_input(row) == {
+      "seconds": 99.0, "trained": ("RandAugment", row), "cpu_seconds": 7.5, "input_cpu_seconds": 3.123}
+  assert measured == [({"refurbish r=3": (("some", 7, 2, "train"), "RandAugment", "refurbish r=3", 2, 5)}, 1, 3)]
+
+
+def test_a_row_names_the_commit_of_its_code(monkeypatch, tmp_path):
+  """With a plus where the code was changed; a table that grows is no change."""
+  package = tmp_path / "package"
+  (package / "experiments").mkdir(parents=True)
+  monkeypatch.setattr(results, "__file__", str(package / "experiments" / "results.py"))
+  for path in ("__init__.py", "experiments/results.py", "experiments/some.csv"):
+    (package / path).write_text("seed\n", encoding="utf-8")
+  assert results._commit() == ""
+
+  def git(*arguments):
+    return subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@here", *arguments],
+                          check=True, capture_output=True, text=True).stdout.strip()
+
+  git("init", "-q")
+  assert results._commit() == ""  # The checkout is another project's.
+  git("add", ".")
+  git("commit", "-qm", "first")
+  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  (package / "experiments" / "some.csv").write_text("seed\n1\n", encoding="utf-8")
+  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  (package / "experiments" / "results.py").write_text("other\n", encoding="utf-8")
+  assert results._commit() == git("rev-parse", "--short", "HEAD") + "+"
 
 
 def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):
@@ -170,8 +218,13 @@ def test_the_interval_of_a_difference(ones, others, expected):
   assert middle == pytest.approx(expected[0]) and half == pytest.approx(expected[1], rel=1e-5)
   back, same = results.difference(others, ones)
   assert (back, same) == (pytest.approx(-middle), pytest.approx(half))
-  with pytest.raises(ValueError, match="two trainings of each, got 1 and"):
-    results.difference(ones[:1], others)
+  assert results.difference(ones[:1], others) == (pytest.approx(ones[0] - np.mean(others)), None)
+
+
+def test_the_interval_of_a_mean():
+  # By scipy.stats.t.interval(0.95, 3, loc=2.5, scale=scipy.stats.sem([1, 2, 3, 4])).
+  assert results.mean_interval([1, 2, 3, 4]) == (2.5, pytest.approx(2.0542602, rel=1e-6))
+  assert results.mean_interval([7.0]) == (7.0, None)
 
 
 def test_as_many_seeds_as_are_needed():
@@ -185,47 +238,103 @@ def test_student_t_is_that_of_the_tables():
     assert results.student_t(confidence, freedom) == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_comparison_says_what_is_told_apart():
+@pytest.fixture
+def compared():
+  """Rows of a comparison, made up."""
   accuracies = {"standard": (0.70, 0.71, 0.72), "refurbish r=2": (0.705, 0.71, 0.72), "echo augmented e=3": (0.60, 0.61, 0.62),
                 "cache after augmentation": (0.3, 0.31), "simplified by 2": (0.75,), "refurbish r=3": (0.78, 0.79, 0.8)}
-  # The processor was half as fast at the second seed, which not all have.
-  rows = [{"setting": setting, "seed": seed, "accuracy": accuracy, "input_cpu_seconds": 10 * (1 + bool(seed)) * len(setting),
-           "cpu_seconds": 1000 + 500 * seed} for setting, values in accuracies.items() for seed, accuracy in enumerate(values)]
-  lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in plots.comparison_table(rows).split("\n")[2:]]
-  assert lines == [
-      ["standard", "71.00 ± 1.00 %", "3", "", "", "", "133 ± 46", "1,500 ± 500"],
-      ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "no", "-0.01", "217 ± 75 of 133 ± 46", "1,500 ± 500 of 1,500 ± 500"],
-      ["refurbish, r = 3", "79.00 ± 1.00 %", "3", "+8.00 ± 2.27", "**higher**", "-0.05", "217 ± 75 of 133 ± 46",
-       "1,500 ± 500 of 1,500 ± 500"],
-      ["echo after augmentation, e = 3", "61.00 ± 1.00 %", "3", "-10.00 ± 2.27", "**lower**", "-0.89", "300 ± 104 of 133 ± 46",
-       "1,500 ± 500 of 1,500 ± 500"],
-      ["`cache()` after augmentation", "30.50 ± 0.71 %", "2", "-40.50 ± 2.49", "**lower**", "", "360 ± 170 of 120 ± 57",
-       "1,250 ± 354 of 1,250 ± 354"],
-      ["crop and flip only", "75.00 %", "1", "+4.00", "", "", "150 ± 0 of 80 ± 0", "1,000 ± 0 of 1,000 ± 0"]]
-  assert plots.reuse_table(rows).split("\n")[2:] == [
-      "| r = 2 | +0.17 ± 2.07 | no | 3 | 162 % |", "| r = 3 | +8.00 ± 2.27 | **higher** | 3 | 162 % |"]
-  assert plots.precision_reached(rows, wanted=2.1) == (
+  # The processor was half as fast behind the first seed, which only some have.
+  return [
+      {"setting": setting, "seed": seed, "accuracy": accuracy, "input_cpu_seconds": 10 * (1 + bool(seed)) * len(setting),
+       "cpu_seconds": (1 + bool(seed)) * (1000 + 100 * seed * setting.startswith("refurbish")), "seconds": 100 * (1 + seed)}
+      for setting, values in accuracies.items() for seed, accuracy in enumerate(values)]
+
+
+def cells(table):
+  return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")[2:]]
+
+
+def test_the_comparison_says_what_is_told_apart(compared):
+  assert cells(tables.comparison(compared)) == [
+      ["standard", "71.00 ± 1.00 %", "3", "", "", ""],
+      ["refurbish, r = 2", "71.17 ± 0.76 %", "3", "+0.17 ± 2.07", "no", "-0.01"],
+      ["refurbish, r = 3", "79.00 ± 1.00 %", "3", "+8.00 ± 2.27", "**higher**", "-0.05"],
+      ["echo after augmentation, e = 3", "61.00 ± 1.00 %", "3", "-10.00 ± 2.27", "**lower**", "-0.89"],
+      ["`cache()` after augmentation", "30.50 ± 0.71 %", "2", "-40.50 ± 2.49", "**lower**", ""],
+      ["crop and flip only", "75.00 %", "1", "+4.00", "", ""]]
+  assert cells(tables.pairs(compared)) == [
+      ["refurbish, r = 3, minus r = 2", "+7.83 ± 2.07", "**higher**"],
+      ["refurbish, r = 3, minus echo after augmentation, e = 3", "+18.00 ± 2.27", "**higher**"],
+      ["refurbish, r = 3, minus crop and flip only", "+4.00", ""]]
+  assert cells(tables.reuse(compared)) == [
+      ["r = 2", "+0.17 ± 2.07", "no", "3", "162 ± 0 %"], ["r = 3", "+8.00 ± 2.27", "**higher**", "3", "162 ± 0 %"]]
+  assert tables.precision_reached(compared, wanted=2.1) == (
       "With r = 2 the interval is ± 2.07 points. With r = 3 the interval is ± 2.27 points. "
       "At a spread of 1.00 points between seeds, ± 2.1 needs 4 seeds of each of the two ways.")
+
+
+def test_prices_are_compared_with_the_same_seeds(compared):
+  # Of all CPU time refurbish takes 1, 1.1 and 1.2 times that of standard.
+  refurbished = ["217", "162 ± 0 %", "1,867", "110 ± 25 %", "200", "100 ± 0 %"]
+  assert cells(tables.prices(compared)) == [
+      ["standard", "133", "", "1,667", "", "200", ""],
+      ["refurbish, r = 2", *refurbished], ["refurbish, r = 3", *refurbished],
+      ["echo after augmentation, e = 3", "300", "225 ± 0 %", "1,667", "100 ± 0 %", "200", "100 ± 0 %"],
+      ["`cache()` after augmentation", "360", "300 ± 0 %", "1,500", "100 ± 0 %", "150", "100 ± 0 %"],
+      ["crop and flip only", "150", "188 %", "1,000", "100 %", "100", "100 %"]]
+
+
+def test_the_figure_of_the_comparison(compared):
+  """One place for each way, with another marker for those that are told apart. What is far away is at the margin."""
+  # Another input's price at each seed, so that it has an interval.
+  rows = [{**row, "input_cpu_seconds": row["input_cpu_seconds"] * (10 + row["seed"] * (row["setting"] == "refurbish r=2"))}
+          for row in compared]
   figure = plots.comparison(rows)
-  both = figure.axes
-  # One place for each with an interval, those that are told apart with another marker, and what is far away at the margin.
-  assert [tick.get_text() for tick in both[0].get_yticklabels()] == [
+  places, prices = figure.axes
+  assert [tick.get_text() for tick in places.get_yticklabels()] == [
       "refurbish, r = 2", "refurbish, r = 3", "echo after augmentation, e = 3", "cache() after augmentation",
       "crop and flip only"]
-  marked = {(line.get_marker(), float(line.get_ydata()[0])) for line in both[0].get_lines() if len(line.get_ydata()) == 1}
-  assert {("o", 0.0), ("s", 1.0), ("<", 2.0), ("<", 3.0), (".", 4.0)} <= marked and ("s", 0.0) not in marked
-  assert [text.get_text() for text in both[0].texts] == ["-10.0 ± 2.3", "-40.5 ± 2.5"]
-  assert [bar.get_width() for bar in both[1].patches] == pytest.approx([162.5, 162.5, 225, 300, 187.5])
+  marked = {(line.get_marker(), float(line.get_ydata()[0])): float(line.get_xdata()[0])
+            for line in places.get_lines() if len(line.get_ydata()) == 1 and line.get_marker() != "|"}
+  assert marked == {
+      ("o", 0.0): pytest.approx(1 / 6), ("s", 1.0): pytest.approx(8), ("<", 2.0): 0, ("<", 3.0): 0, (".", 4.0): pytest.approx(4),
+      ("D", -0.26): pytest.approx(-0.01), ("D", 0.74): pytest.approx(-0.05), ("D", 1.74): pytest.approx(-0.89)}
+  bars = [segment[:, 0].tolist() for lines in places.collections for segment in lines.get_segments()]
+  middle, half = tables.differences(rows)["refurbish r=2"]
+  assert bars == [pytest.approx([middle - half, middle + half]), pytest.approx([8 - 2.2672, 8 + 2.2672], abs=1e-3)]
+  assert [text.get_text() for text in places.texts] == ["-10.0 ± 2.3, beyond the scale", "-40.5 ± 2.5, beyond the scale", "standard"]
+  told = {text.get_text(): line.get_marker() for text, line in zip(figure.legends[0].get_texts(), figure.legends[0].get_lines())}
+  assert told == {"cannot be told apart from standard": "o", "differs from standard": "s",
+                  "a single training, without an interval": ".", "Lee et al., 2021: ResNet-50 on ImageNet": "D"}
+  # 162.5 times 1, 1.1 and 1.2.
+  assert [bar.get_width() for bar in prices.patches] == pytest.approx([178.75, 162.5, 225, 300, 187.5])
+  assert [text.get_text() for text in prices.texts] == ["179 %", "162 %", "225 %", "300 %", "188 %", "standard"]
+  lengths = [np.ptp(segment[:, 0]) / 2 for lines in prices.collections for segment in lines.get_segments()]
+  assert lengths[0] == pytest.approx(4.30265 * 16.25 / 3**0.5, rel=1e-4) and max(lengths[1:]) == 0
+  assert prices.get_xlim()[1] > 300
   plots.pyplot.close(figure)
-  # Nothing is compared with standard where nothing is standard.
-  assert "79.00" in plots.comparison_table(rows[6:]) and plots.reuse_table(rows[6:]).count("\n") == 1
-  plots.pyplot.close(plots.comparison(rows[6:]))
-  # At any time of a table that grows, also where no seed has all settings yet.
-  for some in ([], rows[:1], rows[1:4], [rows[0], rows[-1]], [{**rows[0], "seed": 5}, rows[-1]]):
-    assert plots.comparison_table(some).count("\n") == 1 + len({row["setting"] for row in some})
-    assert plots.reuse_table(some).count("\n") == 1 + len({row["setting"] for row in some if row["setting"][:9] == "refurbish"})
+
+
+def test_a_comparison_that_grows(compared):
+  """Nothing is compared with standard where nothing is standard, or where no seed has both."""
+  assert "79.00" in tables.comparison(compared[6:]) and not cells(tables.reuse(compared[6:]))
+  plots.pyplot.close(plots.comparison(compared[6:]))
+  for some in ([], compared[:1], compared[1:4], [compared[0], compared[-1]], [{**compared[0], "seed": 5}, compared[-1]]):
+    settings = {row["setting"] for row in some}
+    assert len(cells(tables.comparison(some))) == len(cells(tables.prices(some))) == len(settings)
+    assert len(cells(tables.reuse(some))) == len([setting for setting in settings if setting.startswith("refurbish")])
     plots.pyplot.close(plots.comparison(some))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/choose.md", "docs/results.md"])
+def test_what_the_pages_say_of_reuse(page):
+  """Differences in their sentences are those of the tables."""
+  text = (pathlib.Path(__file__).parent.parent / page).read_text(encoding="utf-8")
+  found = {one: f"{abs(middle):.1f} ± {half:.1f}" for one, (middle, half) in tables.differences(results.read("comparison")).items()}
+  found |= {row[0]: " ± ".join(f"{abs(float(number)):.1f}" for number in row[1].split(" ± "))
+            for row in cells(tables.pairs(results.read("comparison")))}
+  said = re.findall(r"(?<![-+\d.,])(\d\.\d ± \d\.\d)(?! %)", text)
+  assert said and set(said) <= set(found.values())
 
 
 def test_the_tables_of_a_gpu():
@@ -234,13 +343,16 @@ def test_the_tables_of_a_gpu():
           for rate, magnitude, setting, accuracy in (
               (0.1, 4, "standard", 0.8), (0.2, 10, "refurbish r=3", 0.76543), (0.2, 10, "standard", 0.5),
               (0.05, 10, "refurbish r=2", 0.71), (0.05, 10, "refurbish r=2", 0.69))]
-  assert plots.hyperparameters_table(rows).split("\n") == [
+  assert tables.hyperparameters(rows).split("\n") == [
       "| learning rate | magnitude | standard | refurbish, r = 2 | refurbish, r = 3 |", "| --- | ---: | ---: | ---: | ---: |",
       "| 0.05 | 10 |  | 70.0 % |  |", "| 0.2 | 10 | 50.0 % |  | 76.5 % |", "| 0.1 | 4 | 80.0 % |  |  |"]
   rows = [{"where": where, "e": e, "fresh": fresh} for where, e, fresh in (
       ("after_batch", 4, -1), ("baseline", 1, 2000), ("before_augment", 4, 501), ("before_augment", 2, 2400),
       ("before_augment", 2, 2600), ("after_batch", 4, 1500))]
-  assert plots.echoes_table(rows).split("\n") == [
+  assert tables.echoes(rows).split("\n") == [
       "| of the baseline's 2,000 fresh samples | e = 2 | e = 4 |", "| --- | ---: | ---: |",
       "| example echoing before augmentation | 1.25 | 0.25 |", "| example echoing after augmentation |  |  |",
       "| batch echoing |  | not reached |"]
+  for without in ([rows[0]], [*rows, {"where": "baseline", "e": 1, "fresh": -1}]):
+    with pytest.raises(ValueError, match="the baseline must be among the rows and have reached the target"):
+      tables.echoes(without)

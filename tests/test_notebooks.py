@@ -10,8 +10,8 @@ import nbformat
 import pytest
 
 from refurbish_tf import experiments
-from refurbish_tf.experiments import plots
 from refurbish_tf.experiments import results
+from refurbish_tf.experiments import tables
 from support import cases
 from support.notebooks import NOTEBOOKS
 from support.notebooks import execute
@@ -81,7 +81,8 @@ def test_the_outputs_show_the_comparison_that_comes_with_the_package():
   shown = [output.data.get("text/markdown") for cell in nbformat.read(path, as_version=4).cells
            for output in cell.get("outputs", []) if "data" in output]
   compared = results.read("comparison")
-  assert f"{plots.comparison_table(compared)}\n\n{plots.precision_reached(compared)}" in shown
+  assert "\n\n".join(told(compared) for told in (
+      tables.comparison, tables.precision_reached, tables.pairs, tables.prices)) in shown
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

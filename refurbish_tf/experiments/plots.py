@@ -14,6 +14,7 @@ from matplotlib import pyplot
 from matplotlib import ticker
 
 from refurbish_tf.experiments import results
+from refurbish_tf.experiments import tables
 
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (
@@ -26,16 +27,6 @@ SETTINGS = {
 EXPLAINED = {
     "refurbish": "refurbish, r uses of a prepared sample", "echo augmented": "echo after augmentation, e times",
     "echo batches": "echo of batches, e times", "simplified": "simplified, by 1 or 2 expensive layers"}
-# Row headings of the table in docs/results.md.
-NAMES = {
-    "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
-    "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
-    "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
-    "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
-    "simplified by 1": "one expensive layer fewer", "simplified by 2": "crop and flip only"}
-# Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
-PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=2": 77.37,
-         "echo augmented e=3": 76.93}
 # Colours, markers and labels of differences from standard.
 _SINGLE = ("0.6", ".", "a single training, without an interval")
 _APART = (VERMILION, "s", "differs from standard")
@@ -44,8 +35,6 @@ _NOT_APART = (BLUE, "o", "cannot be told apart from standard")
 LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
 PLACES = {
     "baseline": (BLACK, "X"), "before_augment": (BLUE, "o"), "after_augment": (ORANGE, "^"), "after_batch": (VERMILION, "v")}
-PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing\nbefore augmentation",
-               "after_augment": "example echoing\nafter augmentation", "after_batch": "batch echoing"}
 
 
 def accuracy_over_speed(axes, accuracy, speed):
@@ -122,23 +111,24 @@ def fresh_samples(axes, rows, by, names=None):
   """
   groups = sorted({row[by] for row in rows if row["where"] != "baseline"})
   width = 0.8 / len(PLACES)
+  lines = {}  # Heights of the dashed lines, by group. The baseline comes first.
   for number, (where, (color, marker)) in enumerate(PLACES.items()):
-    axes.plot([], [], marker, color=color, ms=11, label=PLACE_NAMES[where].replace("\n", " "))
+    axes.plot([], [], marker, color=color, ms=11, label=tables.PLACE_NAMES[where].replace("\n", " "))
     for place, group in enumerate(groups):
       fresh = [row["fresh"] for row in rows if row["where"] == where and (
           row[by] == group or (by == "e" and where == "baseline"))]
       x = place + (number - 1.5) * width
       if not fresh or min(fresh) < 0:
-        told = f" {sum(one >= 0 for one in fresh)} of {len(fresh)}\n reached it" if fresh else ""
-        axes.text(x, 0, told, rotation=90, ha="center", va="bottom", color=color, fontsize=11, zorder=5,
-                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+        told = f"{sum(one >= 0 for one in fresh)} of {len(fresh)}\nreached it" if fresh else ""
+        axes.annotate(told, (x, lines.get(group, 0)), xytext=(0, 4), textcoords="offset points", rotation=90,
+                      ha="center", va="bottom", color=color, fontsize=11)
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, error_kw={"ecolor": "0.35"})
       axes.plot(x, 0.06 * middle, marker, color="white", ms=7)
       if where == "baseline":
-        e = group if by == "e" else 2
-        axes.plot([x + 0.5 * width, x + 3.5 * width], [middle / e] * 2, "--", color="0.3", lw=1.8,
+        lines[group] = middle / (group if by == "e" else 2)
+        axes.plot([x + 0.5 * width, x + 3.5 * width], [lines[group]] * 2, "--", color="0.3", lw=1.8,
                   label="baseline / e" if place == 0 else None)
   axes.set_xticks(range(len(groups)), [(names or {}).get(group, f"{group:,}") for group in groups])
   axes.set_ylabel("fresh samples to the target, thousands")
@@ -172,7 +162,7 @@ def split_policy(speeds, accuracies, trained, speed):
 
 
 def comparison(rows):
-  """A figure of `differences` and `input_cpu` with their legend. `rows` as for `comparison_table`."""
+  """A figure of `differences` and `input_cpu` with their legend. `rows` as for `tables.comparison` and `tables.prices`."""
   figure, both = pyplot.subplots(1, 2, figsize=(12, 4.6), sharey=True, width_ratios=(3, 1), layout="constrained")
   differences(both[0], rows)
   input_cpu(both[1], rows)
@@ -190,220 +180,57 @@ def differences(axes, rows):
     axes: of Matplotlib.
     rows: with "setting" and "accuracy", one for each training.
   """
-  found = _differences(rows)
+  found = tables.differences(rows)
   # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
   lowest = min([-1.0, *(middle - (half or 0) for middle, half in found.values() if middle > -4)])
   shown = set()
   for place, (setting, (middle, half)) in enumerate(found.items()):
     color, marker, name = _SINGLE if half is None else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
-      axes.annotate(f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}"), (lowest, place), xytext=(14, 0),
-                    textcoords="offset points", va="center", color=color)
-      axes.plot([lowest], [place], "<", color=color, ms=10, clip_on=False)
+      margin = {"transform": axes.get_yaxis_transform(), "color": color}
+      axes.text(0.02, place, f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}") + ", beyond the scale",
+                va="center", **margin)
+      axes.plot([0], [place], "<", ms=10, clip_on=False, **margin)
     else:
       axes.errorbar([middle], [place], xerr=None if half is None else [half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
     if name not in shown:
       axes.plot([], [], marker, color=color, ms=9, label=name)
     shown.add(name)
-    if setting in PAPER:
-      axes.plot([PAPER[setting] - PAPER["standard"]], [place - 0.26], "D", color="0.35", ms=8, mfc="white", mew=1.8)
-  axes.axvline(0, color="0.4", lw=1.2, zorder=0)
+    if setting in tables.PAPER:
+      axes.plot([tables.PAPER[setting] - tables.PAPER["standard"]], [place - 0.26], "D", color="0.35", ms=8, mfc="white", mew=1.8)
+  _standard_at(axes, 0)
   axes.plot([], [], "D", color="0.35", mfc="white", mew=1.8, ms=8, label="Lee et al., 2021: ResNet-50 on ImageNet")
-  axes.set_yticks(range(len(found)), [NAMES[setting].replace("`", "") for setting in found])
+  axes.set_yticks(range(len(found)), [tables.NAMES[setting].replace("`", "") for setting in found])
   axes.set_ylim(len(found) - 0.5, -0.6)
+  axes.set_xlim(lowest - 0.3, None)
   axes.set_xlabel("accuracy minus that of standard, points, 95 % interval")
 
 
 def input_cpu(axes, rows):
-  """CPU time of the input of each setting, as a part of that of standard, in the order of `differences`.
+  """CPU time of the input of each setting, as a part of that of standard with its 95 % interval, in the order of `differences`.
 
   Args:
     axes: of Matplotlib.
     rows: with "setting", "seed" and "input_cpu_seconds".
   """
-  parts = _input_parts(rows)
-  for place, setting in enumerate(_differences(rows)):
+  parts = tables.parts(rows, "input_cpu_seconds")
+  ends = [100]
+  for place, setting in enumerate(tables.differences(rows)):
     if setting in parts:
-      axes.barh([place], [parts[setting]], 0.55, color="0.6")
-      axes.annotate(f"{parts[setting]:.0f} %", (parts[setting], place), xytext=(5, 0), textcoords="offset points", va="center")
-  axes.set_xlim(0, 125)
-  axes.axvline(100, color="0.4", lw=1.2, zorder=0)
+      middle, half = parts[setting]
+      axes.barh([place], [middle], 0.55, xerr=half, color="0.75", error_kw={"ecolor": "0.3", "capsize": 4})
+      ends.append(middle + (half or 0))
+      axes.annotate(f"{middle:.0f} %", (ends[-1], place), xytext=(6, 0), textcoords="offset points", va="center")
+  axes.set_xlim(0, 1.35 * max(ends))
+  _standard_at(axes, 100)
   axes.set_xlabel("CPU time of the input,\n% of standard's")
 
 
-def comparison_table(rows):
-  """Accuracies, their differences from standard and the CPU time of all ways, as Markdown.
-
-  Args:
-    rows: with "setting", "seed", "accuracy", "input_cpu_seconds" and "cpu_seconds", one for each training.
-  """
-  accuracies, found = results.summary(rows, "setting", "accuracy"), _differences(rows)
-  input_seconds, seconds = (_prices(rows, column) for column in ("input_cpu_seconds", "cpu_seconds"))
-  lines = []
-  for setting in (setting for setting in NAMES if setting in accuracies):
-    mean, spread, count = accuracies[setting]
-    lines.append([
-        NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
-        *(_told(*found[setting]) if setting in found else ("", "")),
-        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else "",
-        _priced(input_seconds, setting), _priced(seconds, setting)])
-  return results.markdown(
-      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper",
-       "CPU seconds, input alone", "CPU seconds, all"], lines)
-
-
-def reuse_table(rows):
-  """What r = 2 and r = 3 cost and save, as Markdown. `rows` as for `comparison_table`."""
-  parts, trainings = _input_parts(rows), results.summary(rows, "setting", "accuracy")
-  return results.markdown(
-      ["", "accuracy minus standard, points", "told apart?", "seeds", "CPU time of the input"],
-      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
-        f"{parts[setting]:.0f} %" if setting in parts else ""]
-       for setting, difference in _differences(rows).items() if setting.startswith("refurbish")])
-
-
-def precision_reached(rows, wanted=0.3):
-  """In words: how wide the intervals of refurbish are, and how many seeds make them as wanted if these do not.
-
-  Args:
-    rows: as for `comparison_table`.
-    wanted: half the width of an interval, in points.
-  """
-  spreads, sentences = results.summary(rows, "setting", "accuracy"), []
-  for setting, (_, half) in _differences(rows).items():
-    if half is not None and setting.startswith("refurbish"):
-      sentences.append(f"With {NAMES[setting].removeprefix('refurbish, ')} the interval is ± {half:.2f} points.")
-      if half > wanted:
-        spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-        sentences.append(f"At a spread of {spread:.2f} points between seeds, ± {wanted} needs "
-                         f"{results.seeds_needed(wanted, spread)} seeds of each of the two ways.")
-  return " ".join(sentences)
-
-
-def choice_table(rows):
-  """Standard training beside crop and flip only, for each candidate of the choice, as Markdown.
-
-  Args:
-    rows: with "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting" and "accuracy".
-  """
-  return _accuracies(rows, ("images", "epochs", "width", "precision", "learning_rate", "magnitude"),
-                     ("standard", "simplified by 2"))
-
-
-def hyperparameters_table(rows):
-  """Standard training beside reuse, for each learning rate and magnitude, as Markdown (Lee et al., 2021, Figure 15).
-
-  Args:
-    rows: with "learning_rate", "magnitude", "setting" and "accuracy".
-  """
-  ordered = sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))
-  return _accuracies(ordered, ("learning_rate", "magnitude"), ("standard", "refurbish r=2", "refurbish r=3"))
-
-
-def echoes_table(rows):
-  """Fresh samples to the target for each place of the echo, as a share of the baseline's, as Markdown (Choi et al., 2019).
-
-  Args:
-    rows: with "where", "e" and "fresh", which is -1 where the target was not reached. The baseline has reached it.
-  """
-  found = {}
-  for row in rows:
-    found.setdefault((row["where"], row["e"]), []).append(row["fresh"])
-  baseline = results.mean_and_spread(found.pop(("baseline", 1)))[0]
-  factors = sorted({e for _, e in found})
-
-  def cell(fresh):
-    return "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
-
-  return results.markdown(
-      [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
-      [[name.replace("\n", " "), *(cell(found.get((where, e))) for e in factors)]
-       for where, name in PLACE_NAMES.items() if where != "baseline"])
-
-
-def _accuracies(rows, columns, settings):
-  """The mean accuracy in each of the settings, a line for each combination of values of the columns, as Markdown."""
-  found = {}
-  for row in rows:
-    found.setdefault(tuple(row[column] for column in columns), []).append(row)
-  lines = []
-  for how, same in found.items():
-    accuracies = results.summary(same, "setting", "accuracy")
-    lines.append([*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-                  *(f"{100 * accuracies[setting][0]:.1f} %" if setting in accuracies else "" for setting in settings)])
-  return results.markdown(
-      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
-
-
-def _prices(rows, column):
-  """By setting: mean and spread of a column, and those of standard, over the seeds that both have.
-
-  Others would not be comparable, as the machine is not the same at all times. Where no seed is shared, the setting is missing.
-  """
-  values, found = {}, {}
-  for row in rows:
-    values.setdefault(row["setting"], {})[row["seed"]] = row[column]
-  standard = values.get("standard", {})
-  for setting, of_setting in values.items():
-    if shared := sorted(of_setting.keys() & standard.keys()):
-      found[setting] = tuple(results.mean_and_spread([some[seed] for seed in shared]) for some in (of_setting, standard))
-  return found
-
-
-def _priced(prices, setting):
-  """A cell of a table: one of `_prices`, and that of standard behind "of"."""
-  shown = [f"{mean:,.0f} ± {spread:,.0f}" for mean, spread in prices.get(setting, ())]
-  return " of ".join(shown[:1] if setting == "standard" else shown)
-
-
-def _input_parts(rows):
-  """By setting: the CPU time of its input, in % of that of standard; empty where nothing is standard."""
-  return {setting: 100 * mean / standard
-          for setting, ((mean, _), (standard, _)) in _prices(rows, "input_cpu_seconds").items()}
-
-
-def _differences(rows):
-  """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
-
-  Of a single training there is no interval: None.
-  """
-  values = {}
-  for row in rows:
-    values.setdefault(row["setting"], []).append(100 * row["accuracy"])
-  standard = values.get("standard", [])
-  found = {setting: values[setting] for setting in NAMES if setting != "standard" and standard and setting in values}
-  return {setting: results.difference(ones, standard) if min(len(ones), len(standard)) > 1 else (
-      results.mean_and_spread(ones)[0] - results.mean_and_spread(standard)[0], None) for setting, ones in found.items()}
-
-
-def _told(middle, half):
-  """A difference of `_differences`, and whether its interval tells it apart from none, as cells of a table."""
-  if half is None:
-    return f"{middle:+.2f}", ""
-  return f"{middle:+.2f} ± {half:.2f}", "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
-
-
-def table(trained, speed):
-  """The accuracies and the speeds of all ways in small trainings, as Markdown.
-
-  Args:
-    trained: rows with "augmentation", "setting" and "accuracy".
-    speed: rows with "augmentation", "setting" and "images_per_second".
-  """
-  def of(rows, augmentation, column):
-    return results.summary([row for row in rows if row["augmentation"] == augmentation], "setting", column)
-
-  def cell(found, shown):
-    return shown(*found[:2]) if found else ""
-
-  percent = lambda mean, spread: f"{100 * mean:.1f} ± {100 * spread:.1f} %"
-  rate = lambda mean, spread: f"{round(mean, -2):,.0f} ± {round(spread, -2):,.0f}"
-  columns = [
-      column for augmentation in ("RandAugment", "AutoAugment") for column in (
-          (of(speed, augmentation, "images_per_second"), rate), (of(trained, augmentation, "accuracy"), percent))]
-  return results.markdown(
-      ["", "RandAugment: images/s", "accuracy", "AutoAugment: images/s", "accuracy"],
-      [[name, *(cell(found.get(setting), shown) for found, shown in columns)] for setting, name in NAMES.items()])
+def _standard_at(axes, x):
+  """Marks where standard is."""
+  axes.axvline(x, color="0.4", lw=1.2, zorder=0)
+  axes.annotate("standard", (x, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points",
+                ha="center", va="bottom", color="0.3", fontsize=12)
 
 
 def main(argv=None):
@@ -417,17 +244,18 @@ def main(argv=None):
   chosen, compared, varied, echoed_on_gpu, trained, speed, echoed = (results.read(name) for name in (
       "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing"))
   pages = {
-      "README.md": {"reuse": reuse_table(compared)},
-      "docs/results.md": {"comparison": f"{comparison_table(compared)}\n\n{precision_reached(compared)}".strip(),
-                          "choice": choice_table(chosen), "hyperparameters": hyperparameters_table(varied),
-                          "echoes": echoes_table(echoed_on_gpu), "small": table(trained, speed)}}
+      "README.md": {"reuse": tables.reuse(compared)},
+      "docs/results.md": {"comparison": f"{tables.comparison(compared)}\n\n{tables.precision_reached(compared)}".strip(),
+                          "pairs": tables.pairs(compared), "prices": tables.prices(compared),
+                          "choice": tables.choice(chosen), "hyperparameters": tables.hyperparameters(varied),
+                          "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed)}}
   texts = {}
-  for name, tables in pages.items():
-    print(*tables.values(), "", sep="\n\n")
+  for name, places in pages.items():
+    print(*places.values(), "", sep="\n\n")
     if not (page := args.root / name).exists():
       continue
     texts[page] = page.read_text(encoding="utf-8")
-    for place, content in tables.items():
+    for place, content in places.items():
       texts[page], count = re.subn(f"<!-- {place} -->.*?<!-- end -->", lambda _, place=place, content=content: (
           f"<!-- {place} -->\n\n{content}\n\n<!-- end -->"), texts[page], flags=re.DOTALL)
       if count != 1:

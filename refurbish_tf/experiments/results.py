@@ -1,5 +1,7 @@
 """The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
+import contextlib
 import csv
+import fcntl
 import io
 import os
 import pathlib
@@ -18,6 +20,8 @@ import refurbish_tf as rtf
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. They stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
+# The probability that an interval holds what was measured.
+CONFIDENCE = 0.95
 
 
 class Table:
@@ -31,7 +35,8 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Rows are on disk when `add` returns, so a program that was stopped can resume with the missing ones.
+  Rows are on disk when `add` returns, so a program that was stopped can resume with the missing ones. Several processes
+  may add rows to one file.
 
   Args:
     path: of the file, which is made if it is missing.
@@ -53,44 +58,57 @@ class Table:
     # Errors are raised now, not after the first training.
     try:
       self.path.parent.mkdir(parents=True, exist_ok=True)
-      file = self.path.open("ab+")
+      self.path.open("ab").close()
     except OSError as error:
       raise OSError(
           f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
-    with file:
-      file.seek(0)
+    with self._opened() as file:
       content = file.read()
       # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may
-      # have written only a part of the key, or of the last row.
+      # have written only a part of the key.
       begin = ",".join(key).encode()
-      if not (set(key) <= set(self._columns()) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
-        raise ValueError(self._refusal(key))
-      file.truncate(content.rfind(b"\n") + 1)
+      if not (set(key) <= set(_columns(content)) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
+        raise ValueError(self._refusal(content, key))
+      _drop_unfinished(file, content)
 
   def has(self, row):
     """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
-    return any(all(known[name] == row[name] for name in self._key) for known in read(self.path))
+    with self._opened() as file:
+      return self._is_in(file.read(), row)
 
   def add(self, rows):
-    """Appends rows, all or none, with what made them: command, commit, machine and versions.
+    """Appends rows with what made them: command, commit, machine and versions.
+
+    Rows that are there already are left out: another process may have added them. The others are added all or none.
+
+    Returns:
+      The number of rows that were added.
 
     Raises:
       ValueError: they have other columns than the file.
     """
-    rows = [{**row, **self._provenance} for row in rows]
-    columns = self._columns()
-    if columns and columns != list(rows[0]):
-      raise ValueError(self._refusal(rows[0]))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    if not columns:
-      writer.writeheader()
-    writer.writerows(rows)
-    with self.path.open("a", newline="", encoding="utf-8") as file:
-      file.write(text.getvalue())
+    with self._opened() as file:
+      content = _drop_unfinished(file, file.read())
+      rows = [{**row, **self._provenance} for row in rows if not self._is_in(content, row)]
+      if not rows:
+        return 0
+      columns = _columns(content)
+      if columns and columns != list(rows[0]):
+        raise ValueError(self._refusal(content, rows[0]))
+      text = io.StringIO()
+      writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+      if not columns:
+        writer.writeheader()
+      writer.writerows(rows)
+      file.write(text.getvalue().encode())
+      file.flush()
+      os.fsync(file.fileno())
+    return len(rows)
 
   def complete(self, rows, run, name):
     """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
+
+    Two processes that complete one table do so no faster than one: both begin with the first row that is missing.
 
     Args:
       rows: dicts with the columns of the key.
@@ -102,21 +120,23 @@ class Table:
     for number, row in enumerate(missing):
       if self.has(row):
         continue  # Another process has added it meanwhile.
-      found = run(row)
-      if self.has(row):
-        print(f"{number + 1} of {len(missing)}: another process has added it meanwhile", flush=True)
-        continue
-      row = {**row, **found}
-      self.add([row])
-      print(f"{number + 1} of {len(missing)}: {name(row)}", flush=True)
+      row = {**row, **run(row)}
+      said = name(row) if self.add([row]) else "another process has added it meanwhile"
+      print(f"{number + 1} of {len(missing)}: {said}", flush=True)
 
-  def _columns(self):
-    """The columns of the file; an empty list if it is empty."""
-    with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
-      return next(csv.reader([file.readline()]), [])
+  @contextlib.contextmanager
+  def _opened(self):
+    """The file at its beginning, as bytes to read and to append to. No other process reads or changes it meanwhile."""
+    with self.path.open("ab+") as file:
+      fcntl.flock(file, fcntl.LOCK_EX)
+      file.seek(0)
+      yield file
 
-  def _refusal(self, wanted):
-    there = ", ".join(self._columns())
+  def _is_in(self, content, row):
+    return any(all(known[name] == row[name] for name in self._key) for known in _rows(content[:_finished(content)].decode()))
+
+  def _refusal(self, content, wanted):
+    there = ", ".join(_columns(content))
     there = there if len(there) <= 200 else f"{there[:200]}..."
     return (f"--output {self.path} must have, or begin with, the columns {', '.join(wanted)}, got {there!r}. It was not "
             "changed. Give another --output.")
@@ -130,9 +150,7 @@ def read(path):
   """
   if isinstance(path, str) and not path.endswith(".csv"):
     path = DIRECTORY / f"{path}.csv"
-  with open(path, newline="", encoding="utf-8") as file:
-    return [{name: text if name in PROVENANCE else _value(text) for name, text in row.items()}
-            for row in csv.DictReader(file)]
+  return _rows(pathlib.Path(path).read_text(encoding="utf-8"))
 
 
 def summary(rows, by, column):
@@ -173,32 +191,42 @@ def mean_and_spread(values):
   return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def difference(ones, others, confidence=0.95):
-  """The difference of two means, and half the width of its confidence interval (Welch, 1947, by Student's t).
+def difference(ones, others):
+  """The difference of two means, and half the width of its 95 % interval (Welch, 1947, by Student's t).
 
   >>> middle, half = difference([0.52, 0.50, 0.51], [0.48, 0.49, 0.47])
   >>> round(middle, 3), round(half, 4)
   (0.03, 0.0227)
 
   Args:
-    ones, others: values of trainings with several seeds, at least two of each.
-    confidence: the probability that such an interval holds the difference.
+    ones, others: values of trainings with several seeds.
 
-  Raises:
-    ValueError: there are fewer values.
+  Returns:
+    The two numbers. If there is a single one of either, there is no interval, and half of it is None.
   """
-  if min(len(ones), len(others)) < 2:
-    raise ValueError(f"an interval needs at least two trainings of each, got {len(ones)} and {len(others)}. Run more seeds.")
-  variances = [statistics.variance(values) / len(values) for values in (ones, others)]
   middle = statistics.mean(ones) - statistics.mean(others)
+  if min(len(ones), len(others)) < 2:
+    return middle, None
+  variances = [statistics.variance(values) / len(values) for values in (ones, others)]
   if not any(variances):
     return middle, 0.0
   freedom = sum(variances)**2 / sum(
       variance**2 / (len(values) - 1) for variance, values in zip(variances, (ones, others)))
-  return middle, student_t(confidence, freedom) * sum(variances)**0.5
+  return middle, student_t(CONFIDENCE, freedom) * sum(variances)**0.5
 
 
-def seeds_needed(half, spread, confidence=0.95):
+def mean_interval(values):
+  """The mean, and half the width of its 95 % interval by Student's t, which is None for a single value.
+
+  >>> middle, half = mean_interval([0.4, 0.5, 0.6])
+  >>> round(middle, 3), round(half, 4)
+  (0.5, 0.2484)
+  """
+  middle, spread = mean_and_spread(values)
+  return middle, student_t(CONFIDENCE, len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
+
+
+def seeds_needed(half, spread):
   """How many trainings of each of two settings make half the interval of `difference` at most `half`.
 
   >>> seeds_needed(0.3, spread=0.35), seeds_needed(0.3, spread=0.45)
@@ -207,16 +235,15 @@ def seeds_needed(half, spread, confidence=0.95):
   Args:
     half: half the width of the interval, above 0.
     spread: the standard deviation of a training, in the same unit, the same in both settings.
-    confidence: as in `difference`.
   """
   count = 2
-  while student_t(confidence, 2 * count - 2) * spread * (2 / count)**0.5 > half:
+  while student_t(CONFIDENCE, 2 * count - 2) * spread * (2 / count)**0.5 > half:
     count += 1
   return count
 
 
 def student_t(confidence, freedom):
-  """The number that Student's t is within, on both sides of 0, with this probability.
+  """The number that Student's t is within, on both sides of 0, with the probability `confidence`.
 
   >>> round(student_t(0.95, 10), 4), round(student_t(0.95, 22), 4)
   (2.2281, 2.0739)
@@ -245,6 +272,28 @@ def markdown(heads, rows):
   """
   lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _finished(content):
+  """Where the last whole line of a file ends. A program that was killed may have written a part of one behind it."""
+  return content.rfind(b"\n") + 1
+
+
+def _drop_unfinished(file, content):
+  """Drops the part of a line at the end of a file. Returns the content that is left."""
+  if _finished(content) < len(content):
+    file.truncate(_finished(content))
+  return content[:_finished(content)]
+
+
+def _columns(content):
+  """The columns of a file; an empty list if it is empty."""
+  return next(csv.reader([content.split(b"\n", 1)[0].decode(errors="replace")]), [])
+
+
+def _rows(text):
+  return [{name: cell if name in PROVENANCE else _value(cell) for name, cell in row.items()}
+          for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def _value(text):

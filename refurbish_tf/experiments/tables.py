@@ -1,0 +1,225 @@
+"""The tables of the documentation and of the notebooks, as Markdown, made from the rows of the experiments."""
+from refurbish_tf.experiments import results
+
+# What settings are called, in the order of a table.
+NAMES = {
+    "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
+    "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
+    "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
+    "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
+    "simplified by 1": "one expensive layer fewer", "simplified by 2": "crop and flip only"}
+# Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
+PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=3": 76.93}
+# Differences that are asked for besides those from standard: a setting minus another.
+PAIRS = (("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"))
+PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing\nbefore augmentation",
+               "after_augment": "example echoing\nafter augmentation", "after_batch": "batch echoing"}
+
+
+def comparison(rows):
+  """Accuracies of all ways and their differences from standard.
+
+  Args:
+    rows: with "setting" and "accuracy", one for each training.
+  """
+  accuracies, found = results.summary(rows, "setting", "accuracy"), differences(rows)
+  lines = []
+  for setting in (setting for setting in NAMES if setting in accuracies):
+    mean, spread, count = accuracies[setting]
+    lines.append([
+        NAMES[setting], f"{100 * mean:.2f} ± {100 * spread:.2f} %" if count > 1 else f"{100 * mean:.2f} %", f"{count}",
+        *(_told(*found[setting]) if setting in found else ("", "")),
+        f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""])
+  return results.markdown(
+      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper"], lines)
+
+
+def pairs(rows):
+  """Differences of the accuracies of `PAIRS`. `rows` as for `comparison`."""
+  accuracies = _points(rows)
+  return results.markdown(
+      ["", "points", "told apart?"],
+      [[f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}",
+        *_told(*results.difference(accuracies[one], accuracies[other]))]
+       for one, other in PAIRS if one in accuracies and other in accuracies])
+
+
+def prices(rows):
+  """What all ways cost, in seconds and as a part of standard.
+
+  Args:
+    rows: with "setting", "seed", "input_cpu_seconds", "cpu_seconds" and "seconds", one for each training.
+  """
+  heads, columns = [""], []
+  for name, column in (("CPU seconds, input alone", "input_cpu_seconds"), ("CPU seconds, all", "cpu_seconds"),
+                       ("seconds by the clock", "seconds")):
+    heads += [name, "of standard's"]
+    columns.append((results.summary(rows, "setting", column), parts(rows, column)))
+  return results.markdown(
+      heads, [[NAMES[setting], *(cell for seconds, part in columns for cell in (
+          f"{seconds[setting][0]:,.0f}", _part(part, setting) if setting != "standard" else ""))]
+              for setting in NAMES if setting in columns[0][0]])
+
+
+def reuse(rows):
+  """What r = 2 and r = 3 cost and save. `rows` as for `comparison` and `prices`."""
+  part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
+  return results.markdown(
+      ["", "accuracy minus standard, points", "told apart?", "seeds", "CPU time of the input"],
+      [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
+        _part(part, setting)]
+       for setting, difference in differences(rows).items() if setting.startswith("refurbish")])
+
+
+def precision_reached(rows, wanted=0.3):
+  """In words: how wide the intervals of refurbish are, and how many seeds make them as wanted if these do not.
+
+  Args:
+    rows: as for `comparison`.
+    wanted: half the width of an interval, in points.
+  """
+  spreads, sentences = results.summary(rows, "setting", "accuracy"), []
+  for setting, (_, half) in differences(rows).items():
+    if half is not None and setting.startswith("refurbish"):
+      sentences.append(f"With {NAMES[setting].removeprefix('refurbish, ')} the interval is ± {half:.2f} points.")
+      if half > wanted:
+        spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
+        sentences.append(f"At a spread of {spread:.2f} points between seeds, ± {wanted} needs "
+                         f"{results.seeds_needed(wanted, spread)} seeds of each of the two ways.")
+  return " ".join(sentences)
+
+
+def choice(rows):
+  """Standard training beside crop and flip only, for each candidate of the choice.
+
+  Args:
+    rows: with "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting" and "accuracy".
+  """
+  return _accuracies(rows, ("images", "epochs", "width", "precision", "learning_rate", "magnitude"),
+                     ("standard", "simplified by 2"))
+
+
+def hyperparameters(rows):
+  """Standard training beside reuse, for each learning rate and magnitude (Lee et al., 2021, Figure 15).
+
+  Args:
+    rows: with "learning_rate", "magnitude", "setting" and "accuracy".
+  """
+  ordered = sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))
+  return _accuracies(ordered, ("learning_rate", "magnitude"), ("standard", "refurbish r=2", "refurbish r=3"))
+
+
+def echoes(rows):
+  """Fresh samples to the target for each place of the echo, as a share of the baseline's (Choi et al., 2019).
+
+  Args:
+    rows: with "where", "e" and "fresh", which is -1 where the target was not reached.
+
+  Raises:
+    ValueError: the baseline is missing, or has not reached the target.
+  """
+  found = {}
+  for row in rows:
+    found.setdefault((row["where"], row["e"]), []).append(row["fresh"])
+  needed = found.pop(("baseline", 1), [-1])
+  if min(needed) < 0:
+    raise ValueError("the baseline must be among the rows and have reached the target. Run it, or lower the target.")
+  baseline = results.mean_and_spread(needed)[0]
+  factors = sorted({e for _, e in found})
+
+  def cell(fresh):
+    return "" if not fresh else "not reached" if min(fresh) < 0 else f"{results.mean_and_spread(fresh)[0] / baseline:.2f}"
+
+  return results.markdown(
+      [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
+      [[name.replace("\n", " "), *(cell(found.get((where, e))) for e in factors)]
+       for where, name in PLACE_NAMES.items() if where != "baseline"])
+
+
+def small(trained, speed):
+  """The accuracies and the speeds of all ways in small trainings.
+
+  Args:
+    trained: rows with "augmentation", "setting" and "accuracy".
+    speed: rows with "augmentation", "setting" and "images_per_second".
+  """
+  def of(rows, augmentation, column):
+    return results.summary([row for row in rows if row["augmentation"] == augmentation], "setting", column)
+
+  def cell(found, shown):
+    return shown(*found[:2]) if found else ""
+
+  percent = lambda mean, spread: f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+  rate = lambda mean, spread: f"{round(mean, -2):,.0f} ± {round(spread, -2):,.0f}"
+  columns = [
+      column for augmentation in ("RandAugment", "AutoAugment") for column in (
+          (of(speed, augmentation, "images_per_second"), rate), (of(trained, augmentation, "accuracy"), percent))]
+  return results.markdown(
+      ["", "RandAugment: images/s", "accuracy", "AutoAugment: images/s", "accuracy"],
+      [[name, *(cell(found.get(setting), shown) for found, shown in columns)] for setting, name in NAMES.items()])
+
+
+def differences(rows):
+  """By setting, in the order of NAMES: the difference from standard and half its 95 % interval, in points.
+
+  Of a single training there is no interval: None. `rows` as for `comparison`.
+  """
+  accuracies = _points(rows)
+  return {setting: results.difference(accuracies[setting], accuracies["standard"])
+          for setting in NAMES if setting != "standard" and setting in accuracies and "standard" in accuracies}
+
+
+def parts(rows, column):
+  """By setting: a column in % of standard's, and half the 95 % interval, None of a single training.
+
+  The mean of the parts of single seeds, as ways with the same seed were trained in the same turn, and the machine is not
+  the same at all times. Where no seed is shared with standard, the setting is missing.
+
+  Args:
+    rows: with "setting", "seed" and the column.
+    column: its name.
+  """
+  values = {}
+  for row in rows:
+    values.setdefault(row["setting"], {})[row["seed"]] = row[column]
+  standard = values.get("standard", {})
+  found = {setting: [100 * value / standard[seed] for seed, value in of_setting.items() if seed in standard]
+           for setting, of_setting in values.items()}
+  return {setting: results.mean_interval(of_seeds) for setting, of_seeds in found.items() if of_seeds}
+
+
+def _points(rows):
+  """Accuracies in %, by setting."""
+  found = {}
+  for row in rows:
+    found.setdefault(row["setting"], []).append(100 * row["accuracy"])
+  return found
+
+
+def _part(found, setting):
+  """A cell of a table: one of `parts`."""
+  if setting not in found:
+    return ""
+  middle, half = found[setting]
+  return f"{middle:.0f} %" if half is None else f"{middle:.0f} ± {half:.0f} %"
+
+
+def _told(middle, half):
+  """A difference, and whether its interval tells it apart from none, as cells of a table."""
+  if half is None:
+    return f"{middle:+.2f}", ""
+  return f"{middle:+.2f} ± {half:.2f}", "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+
+
+def _accuracies(rows, columns, settings):
+  """The mean accuracy in each of the settings, a line for each combination of values of the columns."""
+  found = {}
+  for row in rows:
+    found.setdefault(tuple(row[column] for column in columns), []).append(row)
+  lines = []
+  for how, same in found.items():
+    accuracies = results.summary(same, "setting", "accuracy")
+    lines.append([*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
+                  *(f"{100 * accuracies[setting][0]:.1f} %" if setting in accuracies else "" for setting in settings)])
+  return results.markdown(
+      [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
