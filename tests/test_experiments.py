@@ -171,49 +171,61 @@ def test_whole_batches():
 
 
 @pytest.mark.parametrize("content", [
-    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"\x89PNG\n\xff\x00" * 99, b"\n"])
+    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"seed,r\n1,2\n", b"\x89PNG\n\xff\x00" * 99, b"\n"])
 def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
   """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
   path.write_bytes(content)
-  with pytest.raises(ValueError, match="--output .*notes.txt .*columns seed, r,"):
-    results.Table(path, ("seed", "r"))
+  with pytest.raises(ValueError, match="--output .*notes.txt must be a table of this experiment.*lacks .*It was not changed"):
+    results.Table(path, ("seed", "r"), ("accuracy",))
   assert path.read_bytes() == content
   for nowhere in (tmp_path, path / "some.csv"):
     with pytest.raises(OSError, match="--output must be a file that can be written, got .*Give another"):
-      results.Table(nowhere, ("seed", "r"))
+      results.Table(nowhere, ("seed", "r"), ())
 
 
 def test_a_table_knows_its_rows(tmp_path):
   """In the next process, too, however a number was written."""
   path = tmp_path / "some.csv"
-  table = results.Table(path, ("rate", "setting"))
+  table = results.Table(path, ("rate", "setting"), ("accuracies",))
   table._provenance = {**table._provenance, "commit": "1e12345", "python": "3.11"}  # Which are no numbers.
   table.add([{"rate": 1.0, "setting": "standard", "accuracies": "0.1 0.2"}])
   for rate in (1, 1.0):
-    assert results.Table(path, ("rate", "setting")).has({"rate": rate, "setting": "standard"})
+    assert results.Table(path, ("rate", "setting"), ("accuracies",)).has({"rate": rate, "setting": "standard"})
   for other in ({"rate": 2, "setting": "standard"}, {"rate": 1, "setting": "echo"}):
-    assert not results.Table(path, ("rate", "setting")).has(other)
+    assert not results.Table(path, ("rate", "setting"), ("accuracies",)).has(other)
   row, = results.read(path)
   assert (row["rate"], row["accuracies"], row["commit"], row["python"]) == (1, "0.1 0.2", "1e12345", "3.11")
   # A row with other columns is an error before anything of it is written.
   before = path.read_bytes()
-  with pytest.raises(ValueError, match="--output"):
-    results.Table(path, ("rate", "setting")).add([{"rate": 2, "setting": "standard", "loss": 0.5}])
+  for columns in ({"loss": 0.5}, {}, {"accuracies": "0.1", "loss": 0.5}):
+    with pytest.raises(ValueError, match="must have the columns rate, setting, accuracies, command"):
+      results.Table(path, ("rate", "setting"), ("accuracies",)).add([{"rate": 2, "setting": "standard", **columns}])
+  # So is a table with one column more, or one less, before anything is trained.
+  for columns, said in (((), "also has accuracies. It"), (("accuracies", "loss"), "lacks loss. It"),
+                        (("more", "loss"), "lacks more, loss and also has accuracies. It")):
+    with pytest.raises(ValueError, match=said):
+      results.Table(path, ("rate", "setting"), columns)
+  with pytest.raises(ValueError, match="columns in another order"):
+    results.Table(path, ("setting", "rate"), ("accuracies",))
   assert path.read_bytes() == before
+  # A line that was damaged is named.
+  path.write_bytes(before + b"2,standard\n")
+  with pytest.raises(ValueError, match=r"some.csv, line 3: there must be 10 values, as in the heading, got 2\. Correct the line"):
+    results.Table(path, ("rate", "setting"), ("accuracies",))
 
 
 def test_a_table_survives_a_kill(tmp_path, monkeypatch):
   """A row that was not completely written is ignored; the next ones are whole."""
   path = tmp_path / "some.csv"
-  results.Table(path, ("seed",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
+  results.Table(path, ("seed",), ("accuracy",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
   content = path.read_bytes()
   whole = content.split(b"\n")
   provenance = results._provenance()
   monkeypatch.setattr(results, "_provenance", lambda: provenance)  # It asks git.
   for end in range(len(content)):
     path.write_bytes(content[:end])
-    table = results.Table(path, ("seed",))
+    table = results.Table(path, ("seed",), ("accuracy",))
     known = max(0, content[:end].count(b"\n") - 1)
     assert [table.has({"seed": seed}) for seed in range(3)] == [known > 0, known > 1, False]
     table.add([{"seed": 2, "accuracy": 0.5}])
@@ -224,11 +236,11 @@ def test_a_table_survives_a_kill(tmp_path, monkeypatch):
 def test_a_table_of_several_processes(tmp_path):
   """Opening it takes no row from another that is just written, and what a killed one has left harms none."""
   path = tmp_path / "some.csv"
-  first = results.Table(path, ("seed",))
+  first = results.Table(path, ("seed",), ("accuracy",))
   first.add([{"seed": 0, "accuracy": 0.5}])
   line = path.read_bytes().split(b"\n")[1] + b"\n"
   opened = threading.Event()
-  other = threading.Thread(target=lambda: results.Table(path, ("seed",)) and opened.set())
+  other = threading.Thread(target=lambda: results.Table(path, ("seed",), ("accuracy",)) and opened.set())
   with first._opened() as file:
     other.start()
     for part in (line[:9], line[9:]):
@@ -252,12 +264,52 @@ def test_what_another_process_has_added_is_not_done_again(tmp_path):
   def run(row):
     ran.append(row["seed"])
     # The first time one that was not begun, then the same.
-    results.Table(tmp_path / "some.csv", ("seed",)).add([{"seed": row["seed"] or 1, "accuracy": 0.25}])
+    results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",)).add([{"seed": row["seed"] or 1, "accuracy": 0.25}])
     return {"accuracy": 0.5}
 
-  results.Table(tmp_path / "some.csv", ("seed",)).complete(rows, run, str)
+  results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",)).complete(rows, run, str, str)
   assert ran == [0, 2]
   assert [(row["seed"], row["accuracy"]) for row in results.read(tmp_path / "some.csv")] == [(1, 0.25), (0, 0.5), (2, 0.25)]
+
+
+def test_a_table_that_is_stopped(tmp_path, capsys):
+  """By Ctrl-C: it says what is there, and the next call does the rest."""
+  rows = [{"seed": seed} for seed in range(3)]
+
+  def run(row):
+    if row["seed"] == 1 and not stopped:
+      raise KeyboardInterrupt
+    return {"accuracy": 0.5}
+
+  for stopped in (False, True):
+    table = results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",))
+    if stopped:
+      table.complete(rows, run, lambda row: f"seed {row['seed']}", lambda row: f"{row['accuracy']}")
+    else:
+      with pytest.raises(SystemExit) as exit:
+        table.complete(rows, run, lambda row: f"seed {row['seed']}", lambda row: f"{row['accuracy']}")
+      assert exit.value.code == 130
+  assert capsys.readouterr().out.replace(str(table.path), "PATH").splitlines() == [
+      "0 of 3 trainings are in PATH", "1 of 3: seed 0: 0.5", "2 of 3: seed 1: ",
+      "Stopped. 1 of 3 trainings are in PATH; the same command goes on there.",
+      "1 of 3 trainings are in PATH", "1 of 2: seed 1: 0.5", "2 of 2: seed 2: 0.5"]
+
+
+@pytest.mark.parametrize("module, name, arguments", [
+    (accuracy, "accuracy", []), (echoing, "echoing", []), (full_length, "choice", ["choice"]),
+    (full_length, "comparison", ["comparison"]), (full_length, "hyperparameters", ["hyperparameters"]),
+    (full_length, "echoing_resnet18", ["echoing"])])
+def test_the_packaged_tables_are_whole_for_their_programs(module, name, arguments, tmp_path, monkeypatch, capsys):
+  """What made them has nothing to add."""
+  for loader in (accuracy, images):
+    monkeypatch.setattr(loader, "load" if loader is accuracy else "load_all", lambda *how: None)
+  path = tmp_path / "some.csv"
+  shutil.copy(results.DIRECTORY / f"{name}.csv", path)
+  module.main([*arguments, "--output", str(path)])
+  told = capsys.readouterr().out
+  number = len(results.read(path))
+  assert told.startswith(f"{number} of {number} trainings are in ") and told.count("\n") == 1
+  assert path.read_bytes() == (results.DIRECTORY / f"{name}.csv").read_bytes()
 
 
 def test_fresh_samples_to_the_target(shapes, monkeypatch):
@@ -369,6 +421,16 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
   with pytest.raises(SystemExit):
     plots.main(["--root", str(tmp_path / "README.md")])
   assert "--root must be a directory" in capsys.readouterr().err
+  # A place without an end takes nothing of the next one.
+  lost = pages["docs/results.md"].replace("<!-- end -->", "", 1)
+  (tmp_path / "docs" / "results.md").write_text(lost, encoding="utf-8")
+  with pytest.raises(SystemExit):
+    plots.main(["--root", str(tmp_path)])
+  assert "one table between <!-- comparison --> and <!-- end -->, got 0" in capsys.readouterr().err
+  (tmp_path / "README.md").unlink()
+  (tmp_path / "docs" / "results.md").unlink()
+  plots.main(["--root", str(tmp_path)])
+  assert "README.md is not there: its tables are not written" in capsys.readouterr().out
 
 
 def test_networks(shapes):

@@ -32,6 +32,8 @@ LEAST_IMAGES = 6 * BATCH_SIZE
 # Images of the training set on which choices are validated.
 HELD_OUT = 10_000
 KEY = ("dataset", "images", "epochs", "width", "learning_rate", "augmentation", "setting", "seed")
+# What `run` returns.
+COLUMNS = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds")
 AUGMENTATIONS = ("RandAugment", "AutoAugment")
 # The settings of the paper's comparison. MORE_SETTINGS, with RandAugment alone: its Figures 12, the split, and 14, the
 # order.
@@ -60,7 +62,7 @@ def main(argv=None):
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--images", type=whole_number(LEAST_IMAGES), default=1_536,
-                      help="train on this many images, rounded down to whole batches")
+                      help=f"train on this many images, at least {LEAST_IMAGES}, rounded down to whole batches")
   parser.add_argument("--epochs", type=whole_number(1), default=50)
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings in each setting")
   parser.add_argument("--width", type=whole_number(1), default=16, help="channels of the first stage of the network")
@@ -70,7 +72,7 @@ def main(argv=None):
   parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
   try:
-    table = results.Table(args.output, KEY)
+    table = results.Table(args.output, KEY, COLUMNS)
     image_sets.load_all(args.dataset, whole_batches(args.images))
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))
@@ -81,8 +83,8 @@ def main(argv=None):
       for group in (SETTINGS, MORE_SETTINGS) for seed in range(args.seeds) for augmentation in args.augmentations
       for setting in settings(augmentation) if setting in group and setting in args.settings]
   table.complete(
-      rows, lambda row: run(**row), lambda row: f"{row['augmentation']}, {row['setting']}, seed {row['seed']}: "
-      f"{row['accuracy']:.4f} after {row['seconds']:.0f} s")
+      rows, lambda row: run(**row), lambda row: f"{row['augmentation']}, {row['setting']}, seed {row['seed']}",
+      lambda row: f"accuracy {row['accuracy']:.4f} after {row['seconds']:.0f} s")
 
 
 def whole_batches(images):
@@ -139,7 +141,7 @@ def run(dataset, images, epochs, width, learning_rate, augmentation, setting, se
     precision: of Keras, "float32" or "mixed_bfloat16".
 
   Returns:
-    The results, as columns of the table.
+    The results: a dict with `COLUMNS`. "accuracies" are after each fifth of the epochs.
   """
   keras.utils.set_random_seed(seed)
   loaded = load(dataset, images, seed, validation)

@@ -25,6 +25,8 @@ from refurbish_tf.experiments.pipelines import decoded
 PADDING = 4
 KEY = ("dataset", "images", "target", "learning_rate", "where", "e", "batch_size", "shuffle_buffer_size", "most_steps",
        "seed")
+# What `run` returns.
+COLUMNS = ("fresh", "steps", "accuracies", "seconds")
 PLACES = ("before_augment", "after_augment", "after_batch")
 SHUFFLE_BUFFER_SIZE = 10_000
 VALIDATION_IMAGES = 5_000
@@ -50,7 +52,7 @@ def main(argv=None):
   parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
   try:
-    table = results.Table(args.output, KEY)
+    table = results.Table(args.output, KEY, COLUMNS)
     loaded = image_sets.load_all(args.dataset, args.images)
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))
@@ -60,13 +62,18 @@ def main(argv=None):
       for setting in settings() for seed in range(args.seeds)]
   table.complete(
       rows, lambda row: run(loaded, row), lambda row: f"{row['where']}, e = {row['e']}, batch {row['batch_size']}, buffer "
-      f"{row['shuffle_buffer_size']}, seed {row['seed']}: {row['fresh']} fresh samples")
+      f"{row['shuffle_buffer_size']}, seed {row['seed']}", told)
 
 
 def run(images, row):
   """Trains once on `images`, as a row of the table says. Returns its other columns."""
   return fresh_samples_to_target(
       images, **{name: value for name, value in row.items() if name not in ("dataset", "images")})
+
+
+def told(row):
+  """What a training has shown, in words."""
+  return f"{row['fresh']:,} fresh samples" if row["fresh"] >= 0 else f"{row['target']:g} not reached"
 
 
 def settings():

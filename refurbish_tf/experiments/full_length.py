@@ -12,8 +12,8 @@ what was chosen, and is validated on the test images. The number of seeds was fi
 The other two are for a GPU, with ResNet-18 on all images: `hyperparameters` is the paper's Figure 15, `echoing` Figure 3 of
 Choi et al., 2019, with more factors.
 
-Each training adds a row to a table; it can be stopped at any time, and goes on where it was. Nothing else should run on the
-machine, as a row also has the processor's time.
+Each training adds a row to a table; it can be stopped at any time, and the same command goes on where it was. Nothing else
+should run on the machine, as a row also has the processor's time.
 """
 import argparse
 import pathlib
@@ -124,32 +124,33 @@ def main(argv=None):
     program.add_argument("--output", type=pathlib.Path, default=OUTPUTS[name], help="the table; an existing one is completed")
     if name in ("hyperparameters", "echoing"):
       program.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=50_000,
-                           help="train on this many images, rounded down to whole batches")
+                           help=f"train on this many images, at least {accuracy.LEAST_IMAGES}, rounded down to whole batches")
     if name == "hyperparameters":
       program.add_argument("--epochs", type=whole_number(1), default=20, help="of each training")
     if name == "echoing":
       program.add_argument("--target", type=positive_number(1), default=0.8,
                            help=f"accuracy on the first {echoing.VALIDATION_IMAGES:,} test images")
   args = parser.parse_args(argv)
-  run, rows = {
-      "choice": lambda: (train, choice()),
-      "comparison": lambda: (train_and_measure_input, comparison()),
-      "hyperparameters": lambda: (train, hyperparameters(accuracy.whole_batches(args.images), args.epochs)),
-      "echoing": lambda: (run_echo, echoes(accuracy.whole_batches(args.images), args.target)),
+  prices = (*accuracy.COLUMNS, "cpu_seconds")
+  run, rows, columns = {
+      "choice": lambda: (train, choice(), prices),
+      "comparison": lambda: (train_and_measure_input, comparison(), (*prices, "input_cpu_seconds")),
+      "hyperparameters": lambda: (train, hyperparameters(accuracy.whole_batches(args.images), args.epochs), prices),
+      "echoing": lambda: (run_echo, echoes(accuracy.whole_batches(args.images), args.target), echoing.COLUMNS),
   }[args.what]()
   try:
-    table = results.Table(args.output, tuple(rows[0]))
+    table = results.Table(args.output, tuple(rows[0]), columns)
     for images in {row["images"] for row in rows}:
       accuracy.load(DATASET, images, 0, rows[0].get("validation", "test"))
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))
-  table.complete(rows, run, _line)
+  table.complete(rows, run, _name, lambda row: (
+      f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else echoing.told(row)) + f" after {row['seconds']:.0f} s")
 
 
-def _line(row):
-  what = ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in (
+def _name(row):
+  return ", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in (
       "images", "epochs", "width", "precision", "learning_rate", "magnitude", "setting", "where", "e", "seed") if name in row)
-  return f"{what}: {row.get('accuracy', row.get('fresh'))} after {row['seconds']:.0f} s"
 
 
 if __name__ == "__main__":

@@ -25,14 +25,15 @@ SETTINGS = {
     "cache": (PURPLE, "P"), "simplified": (GREEN, "s")}
 # Labels in the legend.
 EXPLAINED = {
-    "refurbish": "refurbish, r uses of a prepared sample", "echo augmented": "echo after augmentation, e times",
-    "echo batches": "echo of batches, e times", "simplified": "simplified, by 1 or 2 expensive layers"}
+    "refurbish": "refurbish, r uses of a prepared sample", "echo augmented": "echoing after augmentation, e times",
+    "echo batches": "batch echoing, e times", "cache": "cache() after augmentation",
+    "simplified": "simplified, by 1 or 2 expensive layers"}
 # Colours, markers and labels of differences from standard.
 _SINGLE = ("0.6", ".", "a single training, without an interval")
-_APART = (VERMILION, "s", "differs from standard")
-_NOT_APART = (BLUE, "o", "cannot be told apart from standard")
+_APART = (VERMILION, "s", "told apart from standard")
+_NOT_APART = (BLUE, "o", "not told apart from standard")
 # Offsets of the labels of points, so that adjacent ones do not overlap.
-LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified": (8, 7)}
+LABELS = {"refurbish": (-34, -16), "echo augmented": (10, -31), "echo batches": (-34, -16), "simplified by 1": (8, -18)}
 PLACES = {
     "baseline": (BLACK, "X"), "before_augment": (BLUE, "o"), "after_augment": (ORANGE, "^"), "after_batch": (VERMILION, "v")}
 
@@ -51,9 +52,10 @@ def accuracy_over_speed(axes, accuracy, speed):
   # So far away that all others would shrink to one point.
   far = [setting for setting in shown if setting.startswith("cache") and all(
       rates[setting][0] > 4 * rates[other][0] for other in shown if other != setting)]
+  xlabel = "images per second, input alone"
   for setting in far:
-    axes.text(0.02, 0.03, f"{setting}, beyond the frame:\n{round(rates[setting][0], -3):,.0f} images/s, "
-              f"{100 * accuracies[setting][0]:.1f} %", transform=axes.transAxes, color="0.3", fontsize=12)
+    xlabel += (f"\n\nbeyond the frame: {setting},\n{round(rates[setting][0], -3):,.0f} images/s, "
+               f"{100 * accuracies[setting][0]:.1f} %")
     shown.remove(setting)
   for kind, (color, marker) in SETTINGS.items():
     of_kind = [setting for setting in shown if setting.startswith(kind)]
@@ -65,13 +67,13 @@ def accuracy_over_speed(axes, accuracy, speed):
         capsize=4, elinewidth=1.5, ls="-" if len(of_kind) > 1 else "none", label=EXPLAINED.get(kind, kind))
     for setting in of_kind:
       number = setting[len(kind):].replace("by ", "−").replace("after augmentation", "").strip()
-      axes.annotate(number, (rates[setting][0], 100 * accuracies[setting][0]), xytext=LABELS.get(kind, (8, 7)),
+      axes.annotate(number, (rates[setting][0], 100 * accuracies[setting][0]), xytext=LABELS.get(setting, LABELS.get(kind, (8, 7))),
                     textcoords="offset points", color=color, fontsize=12)
   mean, spread, _ = accuracies["standard"]
   axes.axhspan(100 * (mean - spread), 100 * (mean + spread), color="0.9", zorder=0, label="standard, mean ± spread of the seeds")
   axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
   axes.xaxis.set_major_formatter("{x:,.0f}")
-  axes.set(xlabel="images per second, input alone", ylabel="validation accuracy, %")
+  axes.set(xlabel=xlabel, ylabel="validation accuracy, %")
 
 
 def accuracies_over_epochs(axes, rows, names):
@@ -119,7 +121,7 @@ def fresh_samples(axes, rows, by, names=None):
           row[by] == group or (by == "e" and where == "baseline"))]
       x = place + (number - 1.5) * width
       if not fresh or min(fresh) < 0:
-        told = f"{sum(one >= 0 for one in fresh)} of {len(fresh)}\nreached it" if fresh else ""
+        told = f"{sum(one >= 0 for one in fresh)} of {len(fresh)} reached it" if fresh else ""
         axes.annotate(told, (x, lines.get(group, 0)), xytext=(0, 4), textcoords="offset points", rotation=90,
                       ha="center", va="bottom", color=color, fontsize=11)
         continue
@@ -237,8 +239,11 @@ def main(argv=None):
   """Draws the figures from the tables that come with the package, and writes the documentation's tables."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path("."),
-                      help="a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced")
+                      help="a directory: figures go to its docs; the tables of its docs/results.md and README.md are replaced; "
+                           "by default the current one")
   args = parser.parse_args(argv)
+  if not args.root.is_dir():
+    parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
   from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
   chosen, compared, varied, echoed_on_gpu, trained, speed, echoed = (results.read(name) for name in (
@@ -251,30 +256,31 @@ def main(argv=None):
                           "echoes": tables.echoes(echoed_on_gpu), "small": tables.small(trained, speed)}}
   texts = {}
   for name, places in pages.items():
-    print(*places.values(), "", sep="\n\n")
     if not (page := args.root / name).exists():
+      print(f"{page} is not there: its tables are not written")
       continue
     texts[page] = page.read_text(encoding="utf-8")
     for place, content in places.items():
-      texts[page], count = re.subn(f"<!-- {place} -->.*?<!-- end -->", lambda _, place=place, content=content: (
+      texts[page], count = re.subn(f"<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _, place=place, content=content: (
           f"<!-- {place} -->\n\n{content}\n\n<!-- end -->"), texts[page], flags=re.DOTALL)
       if count != 1:
         parser.error(f"{page} must have one table between <!-- {place} --> and <!-- end -->, got {count}. Nothing was written.")
   docs = args.root / "docs"
-  try:
-    docs.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    parser.error(f"--root must be a directory that can be written, got {args.root} ({error.strerror}). Nothing was written.")
+  docs.mkdir(exist_ok=True)
   for page, text in texts.items():
     page.write_text(text, encoding="utf-8")
+    print(f"wrote the tables of {page}")
   matplotlib.use("Agg")
   with pyplot.rc_context(STYLE):
-    comparison(compared).savefig(docs / "accuracy.png")
+    figures = {"accuracy": comparison(compared)}
     figure, axes = pyplot.subplots(figsize=(10, 6), layout="constrained")
     fresh_samples(axes, echoing.of_figure(echoed, "e"), "e")
     axes.set_xlabel("echoing factor e")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(docs / "echoing.png")
+    figures["echoing"] = figure
+    for name, figure in figures.items():
+      figure.savefig(docs / f"{name}.png")
+      print(f"wrote {docs / name}.png")
 
 
 if __name__ == "__main__":

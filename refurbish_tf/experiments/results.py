@@ -28,8 +28,9 @@ class Table:
   """A CSV file of rows that are identified by some of their columns.
 
   >>> import tempfile
-  >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"))
+  >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"), columns=("accuracy",))
   >>> table.add([{"r": 2, "seed": 1, "accuracy": 0.5}])
+  1
   >>> table.has({"r": 2, "seed": 1}), table.has({"r": 2, "seed": 2})
   (True, False)
   >>> read(table.path)[0]["accuracy"]
@@ -41,18 +42,20 @@ class Table:
   Args:
     path: of the file, which is made if it is missing.
     key: the names of the columns that identify a row.
+    columns: the names of its other columns. Those that say what made a row follow them.
 
   Attributes:
     path: of the file.
 
   Raises:
-    ValueError: the file exists without these columns.
+    ValueError: the file is no table with these columns.
     OSError: the file cannot be written.
   """
 
-  def __init__(self, path, key):
+  def __init__(self, path, key, columns):
     self.path = pathlib.Path(path)
     self._key = key
+    self._heading = [*key, *columns, *PROVENANCE]
     # Taken now, as the code may change while it runs.
     self._provenance = _provenance()
     # Errors are raised now, not after the first training.
@@ -64,12 +67,12 @@ class Table:
           f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
     with self._opened() as file:
       content = file.read()
-      # Before it is changed, check that the file is a table, which begins with its key. A program that was killed may
-      # have written only a part of the key.
-      begin = ",".join(key).encode()
-      if not (set(key) <= set(_columns(content)) if b"\n" in content else content[:len(begin)] == begin[:len(content)]):
-        raise ValueError(self._refusal(content, key))
-      _drop_unfinished(file, content)
+      # Before anything is changed. A program that was killed may have written only a part of the heading.
+      head = content.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+      heading = ",".join(self._heading)
+      if head != heading and (b"\n" in content or not heading.startswith(head)):
+        raise ValueError(self._refusal(next(csv.reader([head]), [])))
+      self._rows(_drop_unfinished(file, content))
 
   def has(self, row):
     """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
@@ -85,19 +88,17 @@ class Table:
       The number of rows that were added.
 
     Raises:
-      ValueError: they have other columns than the file.
+      ValueError: they have other columns than the table.
     """
+    for row in rows:
+      if {*row, *PROVENANCE} != {*self._heading}:
+        raise ValueError(f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}.")
     with self._opened() as file:
       content = _drop_unfinished(file, file.read())
       rows = [{**row, **self._provenance} for row in rows if not self._is_in(content, row)]
-      if not rows:
-        return 0
-      columns = _columns(content)
-      if columns and columns != list(rows[0]):
-        raise ValueError(self._refusal(content, rows[0]))
       text = io.StringIO()
-      writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-      if not columns:
+      writer = csv.DictWriter(text, self._heading, lineterminator="\n")
+      if rows and not content:
         writer.writeheader()
       writer.writerows(rows)
       file.write(text.getvalue().encode())
@@ -105,24 +106,31 @@ class Table:
       os.fsync(file.fileno())
     return len(rows)
 
-  def complete(self, rows, run, name):
+  def complete(self, rows, run, name, result):
     """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
 
-    Two processes that complete one table do so no faster than one: both begin with the first row that is missing.
+    Ctrl-C ends it with exit status 130; the same call goes on. Two processes that complete one table do so no faster
+    than one: both begin with the first row that is missing.
 
     Args:
       rows: dicts with the columns of the key.
       run: a function from a row to its other columns, as a dict.
-      name: a function from a row with all its columns to a line to print.
+      name: a function from a row to what is printed before it runs.
+      result: a function from a row with all its columns to what is printed behind it.
     """
     missing = [row for row in rows if not self.has(row)]
     print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
-    for number, row in enumerate(missing):
-      if self.has(row):
-        continue  # Another process has added it meanwhile.
-      row = {**row, **run(row)}
-      said = name(row) if self.add([row]) else "another process has added it meanwhile"
-      print(f"{number + 1} of {len(missing)}: {said}", flush=True)
+    try:
+      for number, row in enumerate(missing):
+        if self.has(row):
+          continue  # Another process has added it meanwhile.
+        print(f"{number + 1} of {len(missing)}: {name(row)}: ", end="", flush=True)
+        row = {**row, **run(row)}
+        print(result(row) if self.add([row]) else "another process has added it meanwhile", flush=True)
+    except KeyboardInterrupt:
+      there = sum(self.has(row) for row in rows)
+      print(f"\nStopped. {there} of {len(rows)} trainings are in {self.path}; the same command goes on there.", flush=True)
+      raise SystemExit(130) from None
 
   @contextlib.contextmanager
   def _opened(self):
@@ -133,13 +141,21 @@ class Table:
       yield file
 
   def _is_in(self, content, row):
-    return any(all(known[name] == row[name] for name in self._key) for known in _rows(content[:_finished(content)].decode()))
+    return any(all(known[name] == row[name] for name in self._key) for known in self._rows(content))
 
-  def _refusal(self, content, wanted):
-    there = ", ".join(_columns(content))
-    there = there if len(there) <= 200 else f"{there[:200]}..."
-    return (f"--output {self.path} must have, or begin with, the columns {', '.join(wanted)}, got {there!r}. It was not "
-            "changed. Give another --output.")
+  def _rows(self, content):
+    try:
+      return _rows(content[:_finished(content)].decode(errors="replace"))
+    except ValueError as error:
+      raise ValueError(f"--output {self.path}, {error} Correct the line, or give another --output.") from None
+
+  def _refusal(self, there):
+    """What is wrong with a heading."""
+    told = [f"{what} {', '.join(names)[:200]}" for what, names in (
+        ("lacks", [name for name in self._heading if name not in there]),
+        ("also has", [name for name in there if name not in self._heading])) if names]
+    return (f"--output {self.path} must be a table of this experiment, got another file: its first line "
+            f"{' and '.join(told) or 'has the columns in another order'}. It was not changed. Give another --output.")
 
 
 def read(path):
@@ -265,11 +281,13 @@ def student_t(confidence, freedom):
 def markdown(heads, rows):
   """A Markdown table, with the first column aligned left and the others right.
 
-  >>> print(markdown(["r", "accuracy"], [["1", "50 %"]]))
+  >>> print(markdown(["r", "accuracy"], [["1", "0.5"]]))
   | r | accuracy |
   | --- | ---: |
-  | 1 | 50 % |
+  | 1 | 0.5 |
   """
+  # Not to be broken before a unit or around "±".
+  rows = [[re.sub(" (?=%|±)|(?<=±) ", "\N{NO-BREAK SPACE}", cell) for cell in cells] for cells in rows]
   lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
@@ -286,14 +304,14 @@ def _drop_unfinished(file, content):
   return content[:_finished(content)]
 
 
-def _columns(content):
-  """The columns of a file; an empty list if it is empty."""
-  return next(csv.reader([content.split(b"\n", 1)[0].decode(errors="replace")]), [])
-
-
 def _rows(text):
-  return [{name: cell if name in PROVENANCE else _value(cell) for name, cell in row.items()}
-          for row in csv.DictReader(io.StringIO(text, newline=""))]
+  lines = csv.reader(io.StringIO(text, newline=""))
+  heading, rows = next(lines, []), []
+  for cells in lines:
+    if len(cells) != len(heading):
+      raise ValueError(f"line {lines.line_num}: there must be {len(heading)} values, as in the heading, got {len(cells)}.")
+    rows.append({name: cell if name in PROVENANCE else _value(cell) for name, cell in zip(heading, cells)})
+  return rows
 
 
 def _value(text):
@@ -310,9 +328,11 @@ def _provenance():
   model = re.search(r"^model name\s*:\s*(.*)", cpuinfo.read_text(encoding="utf-8"), re.MULTILINE) if (
       cpuinfo.exists()) else None
   backend, devices = _backend()
+  # Not the directories of whoever ran it.
+  arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
-      "command": " ".join([program, *map(shlex.quote, sys.argv[1:])]),
+      "command": " ".join([program, *arguments]),
       "commit": _commit(),
       "machine": ", ".join(
           [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),

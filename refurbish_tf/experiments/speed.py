@@ -25,7 +25,7 @@ def main(argv=None):
       description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
   parser.add_argument("--dataset", default="cifar10", help="an image classification set of TensorFlow Datasets")
   parser.add_argument("--images", type=whole_number(accuracy.LEAST_IMAGES), default=1_536,
-                      help="take this many images, rounded down to whole batches")
+                      help=f"take this many images, at least {accuracy.LEAST_IMAGES}, rounded down to whole batches")
   parser.add_argument("--rounds", type=whole_number(1), default=5, help="turns of each pipeline")
   parser.add_argument("--output", type=pathlib.Path, default="speed.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
@@ -33,7 +33,7 @@ def main(argv=None):
   # Enough that little of it is read ahead in the turn of another pipeline.
   epochs = max(1, LEAST_IMAGES // images)
   try:
-    table = results.Table(args.output, KEY)
+    table = results.Table(args.output, KEY, ("images_per_second", "cpu_microseconds"))
     loaded = image_sets.load_all(args.dataset, images)
   except (OSError, ValueError, image_sets.DatasetError) as error:
     parser.error(str(error))

@@ -4,9 +4,9 @@ from refurbish_tf.experiments import results
 # What settings are called, in the order of a table.
 NAMES = {
     "standard": "standard", "refurbish r=2": "refurbish, r = 2", "refurbish r=3": "refurbish, r = 3",
-    "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echo after augmentation, e = 2",
-    "echo augmented e=3": "echo after augmentation, e = 3", "echo batches e=2": "batch echo, e = 2",
-    "echo batches e=3": "batch echo, e = 3", "cache after augmentation": "`cache()` after augmentation",
+    "refurbish r=3 split 4": "refurbish, r = 3, nothing fresh", "echo augmented e=2": "echoing after augmentation, e = 2",
+    "echo augmented e=3": "echoing after augmentation, e = 3", "echo batches e=2": "batch echoing, e = 2",
+    "echo batches e=3": "batch echoing, e = 3", "cache after augmentation": "`cache()` after augmentation",
     "simplified by 1": "one expensive layer fewer", "simplified by 2": "crop and flip only"}
 # Top-1 accuracy of ResNet-50 on ImageNet, in %, of Lee et al., 2021, section 7.1.
 PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=3": 76.93}
@@ -31,14 +31,14 @@ def comparison(rows):
         *(_told(*found[setting]) if setting in found else ("", "")),
         f"{PAPER[setting] - PAPER['standard']:+.2f}" if setting in PAPER and setting != "standard" else ""])
   return results.markdown(
-      ["", "accuracy", "trainings", "minus standard, points", "told apart?", "minus standard in the paper"], lines)
+      ["", "accuracy", "trainings", "minus standard, points", "against standard", "minus standard in the paper"], lines)
 
 
 def pairs(rows):
   """Differences of the accuracies of `PAIRS`. `rows` as for `comparison`."""
   accuracies = _points(rows)
   return results.markdown(
-      ["", "points", "told apart?"],
+      ["", "points", "against the other"],
       [[f"{NAMES[one]}, minus {NAMES[other].removeprefix('refurbish, ')}",
         *_told(*results.difference(accuracies[one], accuracies[other]))]
        for one, other in PAIRS if one in accuracies and other in accuracies])
@@ -65,7 +65,7 @@ def reuse(rows):
   """What r = 2 and r = 3 cost and save. `rows` as for `comparison` and `prices`."""
   part, trainings = parts(rows, "input_cpu_seconds"), results.summary(rows, "setting", "accuracy")
   return results.markdown(
-      ["", "accuracy minus standard, points", "told apart?", "seeds", "CPU time of the input"],
+      ["", "accuracy minus standard, points", "against standard", "seeds", "CPU time of the input"],
       [[NAMES[setting].replace("refurbish, ", ""), *_told(*difference), f"{trainings[setting][2]}",
         _part(part, setting)]
        for setting, difference in differences(rows).items() if setting.startswith("refurbish")])
@@ -81,12 +81,13 @@ def precision_reached(rows, wanted=0.3):
   spreads, sentences = results.summary(rows, "setting", "accuracy"), []
   for setting, (_, half) in differences(rows).items():
     if half is not None and setting.startswith("refurbish"):
-      sentences.append(f"With {NAMES[setting].removeprefix('refurbish, ')} the interval is ± {half:.2f} points.")
+      said = f"with {NAMES[setting].removeprefix('refurbish, ')} it is ± {half:.2f} points"
       if half > wanted:
         spread = 100 * ((spreads[setting][1]**2 + spreads["standard"][1]**2) / 2)**0.5
-        sentences.append(f"At a spread of {spread:.2f} points between seeds, ± {wanted} needs "
-                         f"{results.seeds_needed(wanted, spread)} seeds of each of the two ways.")
-  return " ".join(sentences)
+        said += (f", as seeds differ by {spread:.2f}: {results.seeds_needed(wanted, spread)} seeds of each of the two would "
+                 f"have made it ± {wanted}")
+      sentences.append(f"{said}.".capitalize())
+  return " ".join([f"The interval was to be ± {wanted} points or less.", *sentences] if sentences else [])
 
 
 def choice(rows):
@@ -205,10 +206,10 @@ def _part(found, setting):
 
 
 def _told(middle, half):
-  """A difference, and whether its interval tells it apart from none, as cells of a table."""
+  """A difference, and what its interval allows to say, as cells of a table."""
   if half is None:
     return f"{middle:+.2f}", ""
-  return f"{middle:+.2f} ± {half:.2f}", "no" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
+  return f"{middle:+.2f} ± {half:.2f}", "not told apart" if abs(middle) <= half else "**higher**" if middle > 0 else "**lower**"
 
 
 def _accuracies(rows, columns, settings):
