@@ -25,7 +25,7 @@ MUTANTS = [
     _mutant("an echo ends before the baseline", "full_length", '"most_steps": e * ECHOING', '"most_steps": ECHOING',
             "test_what_a_gpu_would_run"),
     _mutant("all is computed with float32", "training", "  keras.config.set_dtype_policy(precision)\n", "", "test_networks", "test_experiments"),
-    _mutant("what the interval does not allow is said", "tables", '"no" if abs(middle) <= half else', '"no" if not middle else',
+    _mutant("what the interval does not allow is said", "tables", '"not told apart" if abs(middle) <= half else', '"not told apart" if not middle else',
             "test_the_comparison_says_what_is_told_apart"),
     _mutant("prices of different seeds", "tables", "100 * value / standard[seed] for", "100 * value / min(standard.values()) for",
             "test_prices_are_compared_with_the_same_seeds"),
@@ -49,4 +49,6 @@ MUTANTS = [
             "rows", "test_the_tables_of_a_gpu"),
     _mutant("what another process has made is added again", "results", " for row in rows if not self._is_in(content, row)]",
             " for row in rows]", "test_what_another_process_has_added_is_not_done_again", "test_experiments"),
+    _mutant("a table of another experiment is taken", "results", "      if head != heading and", "      if False and",
+            "test_a_table_knows_its_rows", "test_experiments"),
 ]
