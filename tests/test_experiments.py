@@ -2,6 +2,8 @@
 import collections
 import csv
 import dataclasses
+import errno
+import os
 import pathlib
 import re
 import shutil
@@ -171,7 +173,8 @@ def test_whole_batches():
 
 
 @pytest.mark.parametrize("content", [
-    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"seed,r\n1,2\n", b"\x89PNG\n\xff\x00" * 99, b"\n"])
+    b"seed,accuracy\n1,0.5\n", b"mine", b"mine\nlast", b"a,b\n", b"a,b\n1,2", b"seed,r\n1,2\n",
+    b"\x89PNG\n\xff\x00" * 99, b"a\rb\n1", b"\xef\xbb\xbfseed,r,accuracy\n", b"\n"])
 def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path, content):
   """The error comes before anything is trained."""
   path = tmp_path / "notes.txt"
@@ -179,7 +182,7 @@ def test_a_file_that_is_no_table_or_one_of_other_columns_is_left_alone(tmp_path,
   with pytest.raises(ValueError, match="--output .*notes.txt must be a table of this experiment.*lacks .*It was not changed"):
     results.Table(path, ("seed", "r"), ("accuracy",))
   assert path.read_bytes() == content
-  for nowhere in (tmp_path, path / "some.csv"):
+  for nowhere in (tmp_path, path / "some.csv", "/dev/null"):
     with pytest.raises(OSError, match="--output must be a file that can be written, got .*Give another"):
       results.Table(nowhere, ("seed", "r"), ())
 
@@ -202,8 +205,8 @@ def test_a_table_knows_its_rows(tmp_path):
     with pytest.raises(ValueError, match="must have the columns rate, setting, accuracies, command"):
       results.Table(path, ("rate", "setting"), ("accuracies",)).add([{"rate": 2, "setting": "standard", **columns}])
   # So is a table with one column more, or one less, before anything is trained.
-  for columns, said in (((), "also has accuracies. It"), (("accuracies", "loss"), "lacks loss. It"),
-                        (("more", "loss"), "lacks more, loss and also has accuracies. It")):
+  for columns, said in (((), "also has 'accuracies'. It"), (("accuracies", "loss"), "lacks 'loss'. It"),
+                        (("more", "loss"), "lacks 'more', 'loss' and also has 'accuracies'. It")):
     with pytest.raises(ValueError, match=said):
       results.Table(path, ("rate", "setting"), columns)
   with pytest.raises(ValueError, match="columns in another order"):
@@ -226,11 +229,35 @@ def test_a_table_survives_a_kill(tmp_path, monkeypatch):
   for end in range(len(content)):
     path.write_bytes(content[:end])
     table = results.Table(path, ("seed",), ("accuracy",))
-    known = max(0, content[:end].count(b"\n") - 1)
+    # A line with all values needs no end.
+    known = sum(line.count(b",") == whole[0].count(b",") and line[-1:] != b"," for line in content[:end].split(b"\n")[1:])
+    assert path.read_bytes() == content[:end]  # Nothing is dropped before it must be.
     assert [table.has({"seed": seed}) for seed in range(3)] == [known > 0, known > 1, False]
     table.add([{"seed": 2, "accuracy": 0.5}])
     assert [row["seed"] for row in results.read(path)] == [*range(known), 2]
     assert path.read_bytes().startswith(whole[0] + b"\n")
+  path.write_bytes(content.replace(b"\n", b"\r\n"))
+  assert results.Table(path, ("seed",), ("accuracy",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(3)]) == 1
+  assert [row["seed"] for row in results.read(path)] == [0, 1, 2]
+
+
+def test_a_row_that_cannot_be_written(tmp_path, monkeypatch, capsys):
+  """It is told, and the table is as it was."""
+  path = tmp_path / "some.csv"
+  table = results.Table(path, ("seed",), ("accuracy",))
+  table.add([{"seed": 0, "accuracy": 0.5}])
+  before = path.read_bytes()
+
+  def full(descriptor):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  monkeypatch.setattr(os, "fsync", full)
+  with pytest.raises(SystemExit, match=r"(?s)0.75\nThis was not written to .*some.csv \(No space left on device\).*goes on"):
+    table.complete([{"seed": seed} for seed in range(2)], lambda row: {"accuracy": 0.75}, str, lambda row: f"{row['accuracy']}")
+  assert path.read_bytes() == before
+  with pytest.raises(OSError, match="No space"):
+    table.add([{"seed": seed, "accuracy": 0.5} for seed in range(1, 9)])
+  assert path.read_bytes() == before
 
 
 def test_a_table_of_several_processes(tmp_path):
@@ -291,7 +318,7 @@ def test_a_table_that_is_stopped(tmp_path, capsys):
       assert exit.value.code == 130
   assert capsys.readouterr().out.replace(str(table.path), "PATH").splitlines() == [
       "0 of 3 trainings are in PATH", "1 of 3: seed 0: 0.5", "2 of 3: seed 1: ",
-      "Stopped. 1 of 3 trainings are in PATH; the same command goes on there.",
+      "Stopped. The same command goes on with what PATH lacks.",
       "1 of 3 trainings are in PATH", "1 of 2: seed 1: 0.5", "2 of 2: seed 2: 0.5"]
 
 
@@ -355,6 +382,10 @@ def test_speed_measures_all_or_nothing(tmp_path, monkeypatch):
   before = path.read_text(encoding="utf-8")
   speed.main(arguments)
   assert path.read_text(encoding="utf-8") == before
+  # What is missing is measured.
+  path.write_text(before[:before.rindex("\n", 0, -1) + 1], encoding="utf-8")
+  speed.main(arguments)
+  assert [row["setting"] for row in results.read(path)] == [row["setting"] for row in rows]
 
 
 @pytest.mark.parametrize("name", ["accuracy", "echoing", "speed"])

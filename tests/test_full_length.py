@@ -277,6 +277,8 @@ def test_the_comparison_says_what_is_told_apart(compared):
       "The interval was to be ± 2.1 points or less. With r = 2 it is ± 2.07 points. With r = 3 it is ± 2.27 points, as seeds "
       "differ by 1.00: 4 seeds of each of the two would have made it ± 2.1.")
   assert tables.precision_reached(compared[:3]) == ""
+  same = [{**row, "accuracy": 0.5} for row in compared if row["setting"] in ("standard", "refurbish r=2")]
+  assert cells(tables.comparison(same))[1][3:5] == ["+0.00 ± 0.00", "not told apart"]
 
 
 def test_prices_are_compared_with_the_same_seeds(compared):
@@ -303,7 +305,7 @@ def test_the_figure_of_the_comparison(compared):
   marked = {(line.get_marker(), float(line.get_ydata()[0])): float(line.get_xdata()[0])
             for line in places.get_lines() if len(line.get_ydata()) == 1 and line.get_marker() != "|"}
   assert marked == {
-      ("o", 0.0): pytest.approx(1 / 6), ("s", 1.0): pytest.approx(8), ("<", 2.0): 0, ("<", 3.0): 0, (".", 4.0): pytest.approx(4),
+      ("o", 0.0): pytest.approx(1 / 6), ("s", 1.0): pytest.approx(8), ("<", 2.0): 0.015, ("<", 3.0): 0.015, (".", 4.0): pytest.approx(4),
       ("D", -0.26): pytest.approx(-0.01), ("D", 0.74): pytest.approx(-0.05), ("D", 1.74): pytest.approx(-0.89)}
   bars = [segment[:, 0].tolist() for lines in places.collections for segment in lines.get_segments()]
   middle, half = tables.differences(rows)["refurbish r=2"]
@@ -333,18 +335,56 @@ def test_a_comparison_that_grows(compared):
 
 
 def test_what_the_pages_say_of_reuse():
-  """Numbers with intervals in their sentences are those of the tables."""
+  """Numbers in their sentences are those of the tables."""
+  read = lambda page: " ".join((pathlib.Path(__file__).parent.parent / page).read_text(encoding="utf-8").split())
+  readme, choose, told = map(read, ("README.md", "docs/choose.md", "docs/results.md"))
   rows = results.read("comparison")
-  points = [cell for cells_of_row in cells(tables.comparison(rows)) + cells(tables.pairs(rows)) for cell in cells_of_row]
-  points = {" ± ".join(f"{abs(float(number)):.1f}" for number in cell.split(" ± ")) for cell in points
-            if re.fullmatch(r"[-+].* ± .*", cell)}
-  parts = [cell for some in (rows, [row for row in rows if row["seed"] >= 5])
-           for cells_of_row in cells(tables.prices(some)) for cell in cells_of_row]
-  for page, number in (("README.md", 1), ("docs/choose.md", 3), ("docs/results.md", 4)):
-    text = (pathlib.Path(__file__).parent.parent / page).read_text(encoding="utf-8").partition("## Small trainings")[0]
-    said = re.findall(r"(?<![-+\d.,])\d\.\d ± \d\.\d(?! %)", text)
-    said_parts = re.findall(r"(?<![-+\d.,])\d+ ± \d+ %", text)
-    assert len(said + said_parts) == number and set(said) <= points and set(said_parts) <= set(parts), page
+  two, three, simple = (tables.differences(rows)[setting] for setting in ("refurbish r=2", "refurbish r=3", "simplified by 2"))
+  both = lambda middle, half: f"{abs(middle):.1f} ± {half:.1f}"
+  of = lambda setting, column, some=rows: "{:.0f} ± {:.0f} %".format(*tables.parts(some, column)[setting])
+  fresh = {setting: 100 * mean / (4_608 * 80) for setting, (mean, _, _) in results.summary(rows, "setting", "fresh").items()}
+  assert f"r = 3 cost {both(*three)} points of accuracy on 4,608 images" in readme
+  between = re.search("minus r = 2 [|] (.*?) [|]", plain(tables.pairs(rows)))[1]
+  assert (f"r = 3 cost {both(*three)} points. r = 2 was told apart neither from standard ({both(*two)} below) nor from r = 3 "
+          f"({both(*map(float, between.split(' ± ')))} above)") in choose
+  assert f"allows a loss of up to {two[1] - two[0]:.1f} points" in told
+  assert f"the interval allows {-three[0] - three[1]:.1f} to {three[1] - three[0]:.1f}" in told
+  assert f"without RandAugment accuracy is {-simple[0]:.1f} points below standard" in told
+  assert f"prepares {fresh['refurbish r=2']:.0f} % of the samples afresh with r = 2, {fresh['refurbish r=3']:.0f} % with r = 3" in told
+  assert f"crop and flip only takes {of('simplified by 2', 'input_cpu_seconds')}" in told
+  assert f"took {of('cache after augmentation', 'seconds')} of standard's time" in told
+  later = [row for row in rows if row["seed"] >= 4]
+  assert "{} with r = 2 and {} with r = 3".format(
+      *(of(setting, "input_cpu_seconds", later) for setting in ("refurbish r=2", "refurbish r=3"))) in told
+  small = {}
+  for row in results.read("accuracy"):
+    small.setdefault((row["augmentation"], row["setting"]), []).append(100 * row["accuracy"])
+  for said, augmentation, one, other in (
+      ("r = 3 minus standard", "RandAugment", "refurbish r=3", "standard"),
+      ("r = 3 with nothing fresh minus echoing after augmentation", "RandAugment", "refurbish r=3 split 4", "echo augmented e=3"),
+      ("r = 2", "AutoAugment", "refurbish r=2", "echo augmented e=2"), ("r = 3", "AutoAugment", "refurbish r=3", "echo augmented e=3")):
+    middle, half = results.difference(small[augmentation, one], small[augmentation, other])
+    assert f"{said} ({middle:+.1f} ± {half:.1f})" in told and abs(middle) <= half
+
+
+def test_the_figure_of_fresh_samples():
+  """Bars of thousands, the baseline over e as a line, and how many have reached the target."""
+  rows = [{"where": where, "e": e, "fresh": fresh} for where, e, fresh in (
+      ("baseline", 1, 8000), ("baseline", 1, 10000), ("before_augment", 2, 4000), ("before_augment", 2, 5000),
+      ("after_augment", 2, 6000), ("after_batch", 2, -1), ("before_augment", 4, 2000), ("after_batch", 4, 7000),
+      ("after_batch", 4, -1), ("after_batch", 4, -1))]
+  figure, axes = plots.pyplot.subplots()
+  plots.fresh_samples(axes, rows, "e")
+  # The baseline is drawn beside each e.
+  assert [round(bar.get_height(), 6) for bar in axes.patches] == [9, 9, 4.5, 2, 6]
+  assert [line.get_ydata()[0] for line in axes.get_lines() if line.get_linestyle() == "--"] == [4.5, 2.25]
+  assert axes.get_legend_handles_labels()[1] == [
+      "baseline", "baseline / e", "example echoing before augmentation", "example echoing after augmentation", "batch echoing"]
+  assert [text.get_text() for text in axes.texts if text.get_text()] == ["0 of 1 reached it", "1 of 3 reached it"]
+  assert [tick.get_text() for tick in axes.get_xticklabels()] == ["2", "4"]
+  spreads = [np.ptp(segment[:, 1]) / 2 for lines in axes.collections for segment in lines.get_segments()]
+  assert spreads[0] == pytest.approx(2**0.5) and spreads[2] == pytest.approx(0.5**0.5)
+  plots.pyplot.close(figure)
 
 
 def test_the_tables_of_a_gpu():

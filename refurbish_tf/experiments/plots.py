@@ -12,6 +12,7 @@ import sys
 import matplotlib
 from matplotlib import pyplot
 from matplotlib import ticker
+from matplotlib import transforms
 
 from refurbish_tf.experiments import results
 from refurbish_tf.experiments import tables
@@ -113,9 +114,10 @@ def fresh_samples(axes, rows, by, names=None):
   """
   groups = sorted({row[by] for row in rows if row["where"] != "baseline"})
   width = 0.8 / len(PLACES)
+  inside = transforms.offset_copy(axes.transData, axes.figure, y=8, units="points")
   lines = {}  # Heights of the dashed lines, by group. The baseline comes first.
   for number, (where, (color, marker)) in enumerate(PLACES.items()):
-    axes.plot([], [], marker, color=color, ms=11, label=tables.PLACE_NAMES[where].replace("\n", " "))
+    axes.plot([], [], marker, color=color, ms=11, label=tables.PLACE_NAMES[where])
     for place, group in enumerate(groups):
       fresh = [row["fresh"] for row in rows if row["where"] == where and (
           row[by] == group or (by == "e" and where == "baseline"))]
@@ -127,7 +129,7 @@ def fresh_samples(axes, rows, by, names=None):
         continue
       middle, spread = results.mean_and_spread([one / 1000 for one in fresh])
       axes.bar(x, middle, 0.92 * width, yerr=spread, color=color, capsize=4, error_kw={"ecolor": "0.35"})
-      axes.plot(x, 0.06 * middle, marker, color="white", ms=7)
+      axes.plot(x, 0, marker, color="white", ms=7, transform=inside)
       if where == "baseline":
         lines[group] = middle / (group if by == "e" else 2)
         axes.plot([x + 0.5 * width, x + 3.5 * width], [lines[group]] * 2, "--", color="0.3", lw=1.8,
@@ -190,9 +192,9 @@ def differences(axes, rows):
     color, marker, name = _SINGLE if half is None else _APART if abs(middle) > half else _NOT_APART
     if middle < lowest:
       margin = {"transform": axes.get_yaxis_transform(), "color": color}
-      axes.text(0.02, place, f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}") + ", beyond the scale",
+      axes.text(0.035, place, f"{middle:+.1f}" + ("" if half is None else f" ± {half:.1f}") + ", beyond the scale",
                 va="center", **margin)
-      axes.plot([0], [place], "<", ms=10, clip_on=False, **margin)
+      axes.plot([0.015], [place], "<", ms=10, **margin)
     else:
       axes.errorbar([middle], [place], xerr=None if half is None else [half], color=color, marker=marker, ms=9, capsize=5, lw=2.2)
     if name not in shown:
@@ -225,7 +227,7 @@ def input_cpu(axes, rows):
       axes.annotate(f"{middle:.0f} %", (ends[-1], place), xytext=(6, 0), textcoords="offset points", va="center")
   axes.set_xlim(0, 1.35 * max(ends))
   _standard_at(axes, 100)
-  axes.set_xlabel("CPU time of the input,\n% of standard's")
+  axes.set_xlabel("input's CPU time, %,\n95 % interval")
 
 
 def _standard_at(axes, x):

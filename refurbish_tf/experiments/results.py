@@ -1,6 +1,7 @@
 """The tables of the experiments: CSV files that grow by a row for each training and come with the package."""
 import contextlib
 import csv
+import errno
 import fcntl
 import io
 import os
@@ -61,18 +62,20 @@ class Table:
     # Errors are raised now, not after the first training.
     try:
       self.path.parent.mkdir(parents=True, exist_ok=True)
+      if self.path.exists() and not self.path.is_file():
+        raise OSError(errno.EINVAL, "it is no file")
       self.path.open("ab").close()
     except OSError as error:
       raise OSError(
           f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
     with self._opened() as file:
       content = file.read()
-      # Before anything is changed. A program that was killed may have written only a part of the heading.
-      head = content.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
-      heading = ",".join(self._heading)
-      if head != heading and (b"\n" in content or not heading.startswith(head)):
-        raise ValueError(self._refusal(next(csv.reader([head]), [])))
-      self._rows(_drop_unfinished(file, content))
+    # A program that was killed may have written only a part of the heading.
+    head = content.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+    heading = ",".join(self._heading)
+    if head != heading and (b"\n" in content or not heading.startswith(head)):
+      raise ValueError(self._refusal(head.split(",")))
+    self._rows(content)
 
   def has(self, row):
     """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
@@ -82,35 +85,48 @@ class Table:
   def add(self, rows):
     """Appends rows with what made them: command, commit, machine and versions.
 
-    Rows that are there already are left out: another process may have added them. The others are added all or none.
+    Rows that are there already are left out: another process may have added them. The others are added all or none. What
+    a program that was killed has left of a line is dropped.
 
     Returns:
       The number of rows that were added.
 
     Raises:
       ValueError: they have other columns than the table.
+      OSError: the file cannot be written. It is as it was.
     """
     for row in rows:
       if {*row, *PROVENANCE} != {*self._heading}:
         raise ValueError(f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}.")
     with self._opened() as file:
-      content = _drop_unfinished(file, file.read())
+      content = file.read()
+      if len(content) > _finished(content):
+        left = content[_finished(content):].decode(errors="replace")
+        print(f"dropped from {self.path}, as its last line is not whole: {left}", flush=True)
+        file.truncate(_finished(content))
       rows = [{**row, **self._provenance} for row in rows if not self._is_in(content, row)]
       text = io.StringIO()
       writer = csv.DictWriter(text, self._heading, lineterminator="\n")
-      if rows and not content:
+      if rows and not _finished(content):
         writer.writeheader()
+      elif rows and not content[:_finished(content)].endswith(b"\n"):
+        text.write("\n")
       writer.writerows(rows)
-      file.write(text.getvalue().encode())
-      file.flush()
-      os.fsync(file.fileno())
+      try:
+        left = memoryview(text.getvalue().encode())
+        while left:
+          left = left[file.write(left):]
+        os.fsync(file.fileno())
+      except OSError:
+        file.truncate(_finished(content))
+        raise
     return len(rows)
 
   def complete(self, rows, run, name, result):
     """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
 
-    Ctrl-C ends it with exit status 130; the same call goes on. Two processes that complete one table do so no faster
-    than one: both begin with the first row that is missing.
+    Ctrl-C ends the program with exit status 130; the same call goes on. So it does behind a row that could not be
+    written. Two processes that complete one table do so no faster than one: both begin with the first missing row.
 
     Args:
       rows: dicts with the columns of the key.
@@ -118,24 +134,27 @@ class Table:
       name: a function from a row to what is printed before it runs.
       result: a function from a row with all its columns to what is printed behind it.
     """
-    missing = [row for row in rows if not self.has(row)]
-    print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
     try:
+      missing = [row for row in rows if not self.has(row)]
+      print(f"{len(rows) - len(missing)} of {len(rows)} trainings are in {self.path}", flush=True)
       for number, row in enumerate(missing):
         if self.has(row):
           continue  # Another process has added it meanwhile.
         print(f"{number + 1} of {len(missing)}: {name(row)}: ", end="", flush=True)
         row = {**row, **run(row)}
-        print(result(row) if self.add([row]) else "another process has added it meanwhile", flush=True)
+        try:
+          print(result(row) if self.add([row]) else "another process has added it meanwhile", flush=True)
+        except OSError as error:
+          raise SystemExit(f"{result(row)}\nThis was not written to {self.path} ({error.strerror}), which is as it was. Mend "
+                           "that; the same command trains this again and goes on.") from error
     except KeyboardInterrupt:
-      there = sum(self.has(row) for row in rows)
-      print(f"\nStopped. {there} of {len(rows)} trainings are in {self.path}; the same command goes on there.", flush=True)
+      print(f"\nStopped. The same command goes on with what {self.path} lacks.", flush=True)
       raise SystemExit(130) from None
 
   @contextlib.contextmanager
   def _opened(self):
-    """The file at its beginning, as bytes to read and to append to. No other process reads or changes it meanwhile."""
-    with self.path.open("ab+") as file:
+    """The file at its beginning, as bytes to read and to append to. No other `Table` reads or changes it meanwhile."""
+    with self.path.open("ab+", buffering=0) as file:
       fcntl.flock(file, fcntl.LOCK_EX)
       file.seek(0)
       yield file
@@ -145,13 +164,13 @@ class Table:
 
   def _rows(self, content):
     try:
-      return _rows(content[:_finished(content)].decode(errors="replace"))
+      return _rows(content)
     except ValueError as error:
       raise ValueError(f"--output {self.path}, {error} Correct the line, or give another --output.") from None
 
   def _refusal(self, there):
     """What is wrong with a heading."""
-    told = [f"{what} {', '.join(names)[:200]}" for what, names in (
+    told = [f"{what} {', '.join(map(ascii, names))[:200]}" for what, names in (
         ("lacks", [name for name in self._heading if name not in there]),
         ("also has", [name for name in there if name not in self._heading])) if names]
     return (f"--output {self.path} must be a table of this experiment, got another file: its first line "
@@ -161,12 +180,20 @@ class Table:
 def read(path):
   """The rows of a table, as dicts. Values that look like numbers become numbers.
 
+  What a program that was killed has left of a last line is no row.
+
   Args:
     path: of a CSV file, or the name of one that comes with the package, such as "accuracy".
+
+  Raises:
+    ValueError: a line has more or fewer values than the heading.
   """
   if isinstance(path, str) and not path.endswith(".csv"):
     path = DIRECTORY / f"{path}.csv"
-  return _rows(pathlib.Path(path).read_text(encoding="utf-8"))
+  try:
+    return _rows(pathlib.Path(path).read_bytes())
+  except ValueError as error:
+    raise ValueError(f"{path}, {error}") from None
 
 
 def summary(rows, by, column):
@@ -293,24 +320,30 @@ def markdown(heads, rows):
 
 
 def _finished(content):
-  """Where the last whole line of a file ends. A program that was killed may have written a part of one behind it."""
-  return content.rfind(b"\n") + 1
+  """Where the last whole line of a file ends. A program that was killed may have written a part of one behind it.
+
+  A line with all values is whole: an editor may have left out its end.
+  """
+  end = content.rfind(b"\n") + 1
+  heading, last = content.split(b"\n", 1)[0], content[end:]
+  try:
+    cells = next(csv.reader([last.decode(errors="replace")]), [])
+  except csv.Error:
+    return end
+  return len(content) if end and cells and cells[-1] and len(cells) == heading.count(b",") + 1 else end
 
 
-def _drop_unfinished(file, content):
-  """Drops the part of a line at the end of a file. Returns the content that is left."""
-  if _finished(content) < len(content):
-    file.truncate(_finished(content))
-  return content[:_finished(content)]
-
-
-def _rows(text):
-  lines = csv.reader(io.StringIO(text, newline=""))
-  heading, rows = next(lines, []), []
-  for cells in lines:
-    if len(cells) != len(heading):
-      raise ValueError(f"line {lines.line_num}: there must be {len(heading)} values, as in the heading, got {len(cells)}.")
-    rows.append({name: cell if name in PROVENANCE else _value(cell) for name, cell in zip(heading, cells)})
+def _rows(content):
+  lines = csv.reader(io.StringIO(content[:_finished(content)].decode(errors="replace"), newline=""))
+  rows = []
+  try:
+    heading = next(lines, [])
+    for cells in lines:
+      if len(cells) != len(heading):
+        raise ValueError(f"line {lines.line_num}: there must be {len(heading)} values, as in the heading, got {len(cells)}.")
+      rows.append({name: cell if name in PROVENANCE else _value(cell) for name, cell in zip(heading, cells)})
+  except csv.Error as error:
+    raise ValueError(f"line {lines.line_num}: {error}.") from None
   return rows
 
 
@@ -332,7 +365,7 @@ def _provenance():
   arguments = [shlex.quote(pathlib.Path(argument).name if "/" in argument else argument) for argument in sys.argv[1:]]
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
-      "command": " ".join([program, *arguments]),
+      "command": " ".join([program, *arguments]).replace("\n", " "),
       "commit": _commit(),
       "machine": ", ".join(
           [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),

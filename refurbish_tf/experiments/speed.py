@@ -40,7 +40,7 @@ def main(argv=None):
   for augmentation in accuracy.AUGMENTATIONS:
     rows = {setting: {"dataset": args.dataset, "images": images, "augmentation": augmentation, "setting": setting}
             for setting in accuracy.settings(augmentation)}
-    if any(table.has({**row, "round": 1}) for row in rows.values()):
+    if all(table.has({**row, "round": number}) for row in rows.values() for number in range(1, args.rounds + 1)):
       print(f"{augmentation} is in {table.path}")
       continue
     measured = measure_input(

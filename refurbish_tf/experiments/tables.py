@@ -12,8 +12,8 @@ NAMES = {
 PAPER = {"standard": 77.82, "refurbish r=2": 77.81, "refurbish r=3": 77.77, "echo augmented e=3": 76.93}
 # Differences that are asked for besides those from standard: a setting minus another.
 PAIRS = (("refurbish r=3", "refurbish r=2"), ("refurbish r=3", "echo augmented e=3"), ("refurbish r=3", "simplified by 2"))
-PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing\nbefore augmentation",
-               "after_augment": "example echoing\nafter augmentation", "after_batch": "batch echoing"}
+PLACE_NAMES = {"baseline": "baseline", "before_augment": "example echoing before augmentation",
+               "after_augment": "example echoing after augmentation", "after_batch": "batch echoing"}
 
 
 def comparison(rows):
@@ -133,7 +133,7 @@ def echoes(rows):
 
   return results.markdown(
       [f"of the baseline's {baseline:,.0f} fresh samples", *(f"e = {e}" for e in factors)],
-      [[name.replace("\n", " "), *(cell(found.get((where, e))) for e in factors)]
+      [[name, *(cell(found.get((where, e))) for e in factors)]
        for where, name in PLACE_NAMES.items() if where != "baseline"])
 
 
