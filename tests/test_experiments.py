@@ -261,28 +261,29 @@ def test_a_row_that_cannot_be_written(tmp_path, monkeypatch, capsys):
 
 
 def test_a_table_of_several_processes(tmp_path):
-  """Opening it takes no row from another that is just written, and what a killed one has left harms none."""
+  """None drops what another is just writing, and what a killed one has left harms none."""
   path = tmp_path / "some.csv"
   first = results.Table(path, ("seed",), ("accuracy",))
   first.add([{"seed": 0, "accuracy": 0.5}])
   line = path.read_bytes().split(b"\n")[1] + b"\n"
-  opened = threading.Event()
-  other = threading.Thread(target=lambda: results.Table(path, ("seed",), ("accuracy",)) and opened.set())
+  added = threading.Event()
+  other = threading.Thread(target=lambda: results.Table(path, ("seed",), ("accuracy",)).add(
+      [{"seed": 2, "accuracy": 0.5}]) and added.set())
   with first._opened() as file:
     other.start()
     for part in (line[:9], line[9:]):
       file.write(part.replace(b"0,", b"1,", 1))
       file.flush()
-      opened.wait(0.2)  # It must not be: this only gives it the time to.
+      added.wait(0.2)  # It must not be: this only gives it the time to.
   other.join()
-  assert [row["seed"] for row in results.read(path)] == [0, 1]
+  assert added.is_set() and [row["seed"] for row in results.read(path)] == [0, 1, 2]
   with path.open("ab") as file:
     file.write(line[:9])
-  assert first.has({"seed": 1}) and not first.has({"seed": 2})
+  assert first.has({"seed": 2}) and not first.has({"seed": 3})
   # All that are missing.
-  assert first.add([{"seed": seed, "accuracy": 0.5} for seed in (1, 2, 3)]) == 2
-  assert [row["seed"] for row in results.read(path)] == [0, 1, 2, 3]
-  assert first.add([{"seed": 3, "accuracy": 0.5}]) == 0
+  assert first.add([{"seed": seed, "accuracy": 0.5} for seed in (2, 3, 4)]) == 2
+  assert [row["seed"] for row in results.read(path)] == [0, 1, 2, 3, 4]
+  assert first.add([{"seed": 4, "accuracy": 0.5}]) == 0
 
 
 def test_what_another_process_has_added_is_not_done_again(tmp_path):

@@ -101,8 +101,8 @@ class Table:
     with self._opened() as file:
       content = file.read()
       if len(content) > _finished(content):
-        left = content[_finished(content):].decode(errors="replace")
-        print(f"dropped from {self.path}, as its last line is not whole: {left}", flush=True)
+        dropped = content[_finished(content):].decode(errors="replace")
+        print(f"dropped from {self.path}, as its last line is not whole: {dropped}", flush=True)
         file.truncate(_finished(content))
       rows = [{**row, **self._provenance} for row in rows if not self._is_in(content, row)]
       text = io.StringIO()
