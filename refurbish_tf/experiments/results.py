@@ -80,7 +80,7 @@ class Table:
   def has(self, row):
     """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
     with self._opened() as file:
-      return self._is_in(file.read(), row)
+      return self._is_in(self._rows(file.read()), row)
 
   def add(self, rows):
     """Appends rows with what made them: command, commit, machine and versions.
@@ -100,16 +100,18 @@ class Table:
         raise ValueError(f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}.")
     with self._opened() as file:
       content = file.read()
-      if len(content) > _finished(content):
-        dropped = content[_finished(content):].decode(errors="replace")
+      end = _finished(content)
+      if end < len(content):
+        dropped = content[end:].decode(errors="replace")
         print(f"dropped from {self.path}, as its last line is not whole: {dropped}", flush=True)
-        file.truncate(_finished(content))
-      rows = [{**row, **self._provenance} for row in rows if not self._is_in(content, row)]
+        file.truncate(end)
+      there = self._rows(content)
+      rows = [{**row, **self._provenance} for row in rows if not self._is_in(there, row)]
       text = io.StringIO()
       writer = csv.DictWriter(text, self._heading, lineterminator="\n")
-      if rows and not _finished(content):
+      if rows and not end:
         writer.writeheader()
-      elif rows and not content[:_finished(content)].endswith(b"\n"):
+      elif rows and content[end - 1:end] != b"\n":
         text.write("\n")
       writer.writerows(rows)
       try:
@@ -118,7 +120,7 @@ class Table:
           left = left[file.write(left):]
         os.fsync(file.fileno())
       except OSError:
-        file.truncate(_finished(content))
+        file.truncate(end)
         raise
     return len(rows)
 
@@ -159,8 +161,8 @@ class Table:
       file.seek(0)
       yield file
 
-  def _is_in(self, content, row):
-    return any(all(known[name] == row[name] for name in self._key) for known in self._rows(content))
+  def _is_in(self, there, row):
+    return any(all(known[name] == row[name] for name in self._key) for known in there)
 
   def _rows(self, content):
     try:

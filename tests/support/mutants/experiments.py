@@ -47,10 +47,10 @@ MUTANTS = [
             "test_a_table_of_several_processes", "test_experiments"),
     _mutant("hyperparameters in any order", "tables", 'sorted(rows, key=lambda row: (-row["magnitude"], row["learning_rate"]))',
             "rows", "test_the_tables_of_a_gpu"),
-    _mutant("what another process has made is added again", "results", " for row in rows if not self._is_in(content, row)]",
+    _mutant("what another process has made is added again", "results", " for row in rows if not self._is_in(there, row)]",
             " for row in rows]", "test_what_another_process_has_added_is_not_done_again", "test_experiments"),
     _mutant("a table of another experiment is taken", "results", "    if head != heading and", "    if False and",
             "test_a_table_knows_its_rows", "test_experiments"),
-    _mutant("a full disk leaves a part of a row", "results", "        file.truncate(_finished(content))\n        raise\n", "        raise\n",
+    _mutant("a full disk leaves a part of a row", "results", "        file.truncate(end)\n        raise\n", "        raise\n",
             "test_a_row_that_cannot_be_written", "test_experiments"),
 ]
