@@ -1,10 +1,14 @@
-// What `python benchmarks/run.py disk` compares the store with: the same reads of
-// the same files, in the same order and at the same depth, and nothing else.
+// What `python benchmarks/run.py disk` compares the store with: the same reads
+// of the same files, in the same order and at the same depth, and nothing else.
 //
 //   bare_reads DIRECTORY SEED ROUNDS COLD
 //
-// Prints for each round nanoseconds a sample of: pread, one after the other; the read
-// queue, at the depth of the store; the store itself. They take turns.
+// Prints for each round nanoseconds a sample of: pread, one after the other;
+// the read queue, at the depth of the store; the store itself. They take turns.
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -15,10 +19,6 @@
 #include <random>
 #include <string>
 #include <vector>
-
-#include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"

@@ -1,11 +1,17 @@
-// What `python benchmarks/run.py sources` compares records by index with: the same
-// reads of the same file, in the same order, and nothing else.
+// What `python benchmarks/run.py sources` compares records by index with: the
+// same reads of the same file, in the same order, and nothing else.
 //
 //   bare_records FILE PLAN WAY DEPTH
 //
-// PLAN has a line for each read: offset and size. WAY is "pread", one after the other,
-// or "io_uring", DEPTH at once. Prints nanoseconds a read. Exit status 3 where the
-// kernel does not allow io_uring.
+// PLAN has a line for each read: offset and size. WAY is "pread", one after the
+// other, or "io_uring", DEPTH at once. Prints nanoseconds a read. Exit status 3
+// where the kernel does not allow io_uring.
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,12 +20,6 @@
 #include <cstring>
 #include <string>
 #include <vector>
-
-#include <fcntl.h>
-#include <linux/io_uring.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace {
 
@@ -44,22 +44,22 @@ class Ring {
     std::memset(&params, 0, sizeof(params));
     fd_ = syscall(SYS_io_uring_setup, depth, &params);
     if (fd_ < 0) exit(3);
-    char* const submitted = Map(
-        params.sq_off.array + params.sq_entries * sizeof(unsigned),
-        IORING_OFF_SQ_RING);
-    char* const completed = Map(
-        params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe),
-        IORING_OFF_CQ_RING);
+    char* const submitted =
+        Map(params.sq_off.array + params.sq_entries * sizeof(unsigned),
+            IORING_OFF_SQ_RING);
+    char* const completed =
+        Map(params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe),
+            IORING_OFF_CQ_RING);
     entries_ = reinterpret_cast<io_uring_sqe*>(
         Map(params.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
     tail_ = reinterpret_cast<std::atomic<unsigned>*>(submitted +
                                                      params.sq_off.tail);
     mask_ = *reinterpret_cast<unsigned*>(submitted + params.sq_off.ring_mask);
     array_ = reinterpret_cast<unsigned*>(submitted + params.sq_off.array);
-    done_head_ = reinterpret_cast<std::atomic<unsigned>*>(
-        completed + params.cq_off.head);
-    done_tail_ = reinterpret_cast<std::atomic<unsigned>*>(
-        completed + params.cq_off.tail);
+    done_head_ = reinterpret_cast<std::atomic<unsigned>*>(completed +
+                                                          params.cq_off.head);
+    done_tail_ = reinterpret_cast<std::atomic<unsigned>*>(completed +
+                                                          params.cq_off.tail);
     done_mask_ =
         *reinterpret_cast<unsigned*>(completed + params.cq_off.ring_mask);
     done_ = reinterpret_cast<io_uring_cqe*>(completed + params.cq_off.cqes);

@@ -1,15 +1,15 @@
 // Rounds in which the machine's clock jumps and jobs that have claimed samples die: a claim keeps a
 // sample from the other jobs while its job lives, and only for a limited time.
-#include <cstdint>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <string>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"

@@ -1,13 +1,13 @@
 // Whatever happens to the files or the disk: a sample comes out of the store right or not at all.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/base/crc32c.h"

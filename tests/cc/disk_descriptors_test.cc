@@ -1,10 +1,10 @@
 // However many segments there are, the number of open files is bounded. Lowers the limit of the
 // process.
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
-
-#include <sys/resource.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

@@ -1,5 +1,9 @@
 // Directories that are not a cache store are refused and left as they are, and killed processes
 // leave no damage in a store.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,10 +14,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/base/crc32c.h"

@@ -1,6 +1,12 @@
 // Rounds in which the files of a store are damaged and replaced, and its disk is full
 // (disk_fuzz_testing.h). Each user has a store object of its own; threads that share one are in
 // disk_store_races_test.cc, for the thread sanitizer.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -11,12 +17,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"

@@ -4,6 +4,9 @@
 #ifndef REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,9 +20,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

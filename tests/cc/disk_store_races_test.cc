@@ -1,5 +1,9 @@
 // Races and failures of the cache store on disk: what others do to it between two steps, failing
 // system calls, and everything at once. Uses std::thread.
+#include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -12,10 +16,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <sys/resource.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

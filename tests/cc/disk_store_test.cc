@@ -1,5 +1,7 @@
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <limits>
@@ -9,8 +11,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/read_ahead.h"

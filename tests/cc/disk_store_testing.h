@@ -2,12 +2,16 @@
 #ifndef REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
 
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,10 +20,6 @@
 #include <sstream>
 #include <string>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

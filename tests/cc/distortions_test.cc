@@ -20,9 +20,7 @@ using Values = std::vector<uint8_t>;
 
 constexpr int kNumDistortions = 15;
 
-int64_t Roll(Dice& dice, int64_t low, int64_t high) {
-  return low + static_cast<int64_t>(dice() % (high - low + 1));
-}
+int64_t Roll(Dice& dice, int64_t low, int64_t high) { return low + static_cast<int64_t>(dice() % (high - low + 1)); }
 
 double RollReal(Dice& dice, double low, double high) {
   return low + (high - low) * (static_cast<double>(dice() >> 11) / (int64_t{1} << 53));
@@ -92,9 +90,7 @@ Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fi
       }
     }
   };
-  const auto by_value = [&](auto value) {
-    each([&](int64_t y, int64_t x, int c) { return value(from.At(y, x, c)); });
-  };
+  const auto by_value = [&](auto value) { each([&](int64_t y, int64_t x, int c) { return value(from.At(y, x, c)); }); };
   const auto from_place = [&](auto place) {
     each([&](int64_t y, int64_t x, int c) {
       const std::pair<int64_t, int64_t> source = place(y, x);
@@ -103,9 +99,7 @@ Picture Distorted(Distortion distortion, double parameter, Turn turn, uint8_t fi
       return inside ? from.At(source.first, source.second, c) : fill;
     });
   };
-  const auto shifted = [&](int64_t i) {
-    return (i * InUnits(parameter) + InUnits(0.5 + parameter * 0.5)) >> 16;
-  };
+  const auto shifted = [&](int64_t i) { return (i * InUnits(parameter) + InUnits(0.5 + parameter * 0.5)) >> 16; };
   switch (distortion) {
     case Distortion::kIdentity:
       break;
@@ -411,8 +405,8 @@ TEST(DistortionsTest, StepsInARowAreOneOrTwo) {
     for (const PixelKernels* kernels : BothKernels()) {
       PixelStep first(PreparedDistortion(distortions[0], parameters[0]), picture.values.data(), picture.pixels(),
                       *kernels);
-      const PixelStep second(PreparedDistortion(distortions[1], parameters[1]), between.values.data(),
-                             picture.pixels(), *kernels);
+      const PixelStep second(PreparedDistortion(distortions[1], parameters[1]), between.values.data(), picture.pixels(),
+                             *kernels);
       SCOPED_TRACE(Name(distortions[0], parameters[0], picture, kernels));
       SCOPED_TRACE(Name(distortions[1], parameters[1], picture, kernels));
       if (first.Compose(second)) {

@@ -1,4 +1,6 @@
 // What is read of a JPEG file's header, which part is decoded at which scale, and how a window of it is resized.
+#include "refurbish_tf/cc/image/jpeg.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/image/jpeg.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
@@ -68,9 +69,15 @@ TEST(JpegHeaderTest, OfWhatIsNone) {
 }
 
 TEST(ScaledPartTest, IsTheSmallestWithEnoughPixels) {
-  for (const auto& [height, width, ratio] :
-       {std::tuple{447, 1000, 1}, {1000, 447, 1}, {448, 448, 2}, {895, 2000, 2}, {896, 896, 4}, {2687, 9000, 4},
-        {2688, 2688, 8}, {60000, 60000, 8}, {1, 1, 1}}) {
+  for (const auto& [height, width, ratio] : {std::tuple{447, 1000, 1},
+                                             {1000, 447, 1},
+                                             {448, 448, 2},
+                                             {895, 2000, 2},
+                                             {896, 896, 4},
+                                             {2687, 9000, 4},
+                                             {2688, 2688, 8},
+                                             {60000, 60000, 8},
+                                             {1, 1, 1}}) {
     EXPECT_EQ(ScaledPartOf({5, 6, height, width}, {224, 224}).ratio, ratio) << height << " x " << width;
   }
 }

@@ -1,5 +1,9 @@
 #include "refurbish_tf/cc/store/disk/mapped_file.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -7,10 +11,6 @@
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/directory.h"

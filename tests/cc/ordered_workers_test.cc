@@ -1,10 +1,11 @@
 // For all kinds of workers: each piece comes once, and no wake-up is lost. Uses std::thread.
+#include "refurbish_tf/cc/workers/ordered_workers.h"
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tests/cc/ordered_workers_testing.h"
 
 namespace refurbish_tf {

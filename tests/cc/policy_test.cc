@@ -1,4 +1,6 @@
 // Runs of layers with policies among them, and masks that follow them.
+#include "refurbish_tf/cc/image/policy.h"
+
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -11,7 +13,6 @@
 #include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
-#include "refurbish_tf/cc/image/policy.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 namespace refurbish_tf {
@@ -19,10 +20,11 @@ namespace {
 
 // Every operation, each with a number of its own.
 const std::vector<std::string> kOperations = {
-    "identity,0",    "auto_contrast,0",  "equalize,0",      "invert,0",        "color,1.72",       "contrast,1.72",
-    "contrast,0.4",  "brightness,1.72",  "sharpness,1.72",  "sharpness,0.3",   "solarize,100",     "posterize,3",
-    "rotate,27",     "rotate,-11",       "shear_x,0.27",    "shear_y,-0.27",   "translate_x,0.4",  "translate_y,-0.3",
-    "random_flip,0", "random_crop,4",    "random_cutout,6", "random_resized_crop,0"};
+    "identity,0",      "auto_contrast,0",      "equalize,0",       "invert,0",       "color,1.72",
+    "contrast,1.72",   "contrast,0.4",         "brightness,1.72",  "sharpness,1.72", "sharpness,0.3",
+    "solarize,100",    "posterize,3",          "rotate,27",        "rotate,-11",     "shear_x,0.27",
+    "shear_y,-0.27",   "translate_x,0.4",      "translate_y,-0.3", "random_flip,0",  "random_crop,4",
+    "random_cutout,6", "random_resized_crop,0"};
 constexpr int kFirstRandom = 18;
 
 std::string PolicyText(const std::vector<std::string>& operations, int fill = 128) {
@@ -64,9 +66,13 @@ std::vector<uint8_t> Painted(const LayerRun& run, ImageSize size, const std::vec
 TEST(PolicyTest, RunsEqualOneLayerAtATime) {
   std::mt19937_64 random(1);
   const std::vector<std::string> layers = {
-      PolicyText(kOperations), PolicyText(kOperations), PolicyText(kOperations, 0),
-      "random_crop position=-1 padding=3 reflect=0", "random_crop position=-1 padding=2 reflect=1",
-      "random_flip position=-1", "cutout position=-1 side=5",
+      PolicyText(kOperations),
+      PolicyText(kOperations),
+      PolicyText(kOperations, 0),
+      "random_crop position=-1 padding=3 reflect=0",
+      "random_crop position=-1 padding=2 reflect=1",
+      "random_flip position=-1",
+      "cutout position=-1 side=5",
       "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1"};
   for (int round = 0; round < 400; ++round) {
     ImageSize size = {static_cast<int64_t>(3 + random() % 40), static_cast<int64_t>(3 + random() % 90)};
@@ -114,9 +120,9 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
   // Without what changes colors, an image tells of each pixel where it comes from.
   std::mt19937_64 random(2);
   const std::vector<std::string> geometry(kOperations.begin() + 12, kOperations.begin() + kFirstRandom + 1);
-  const std::vector<std::string> layers = {
-      PolicyText(geometry, 0), PolicyText(geometry, 0), "random_crop position=-1 padding=3 reflect=0",
-      "random_crop position=-1 padding=2 reflect=1", "random_flip position=-1"};
+  const std::vector<std::string> layers = {PolicyText(geometry, 0), PolicyText(geometry, 0),
+                                           "random_crop position=-1 padding=3 reflect=0",
+                                           "random_crop position=-1 padding=2 reflect=1", "random_flip position=-1"};
   for (int round = 0; round < 300; ++round) {
     const ImageSize size = {static_cast<int64_t>(4 + random() % 20), static_cast<int64_t>(4 + random() % 60)};
     std::vector<uint8_t> image;
@@ -155,10 +161,11 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
 }
 
 TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
-  const LayerRun run = RunOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
-                              "parameters=0,0 edges=3,10",
-                              "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
-                              "parameters=0,0 edges=3,10"});
+  const LayerRun run =
+      RunOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
+             "parameters=0,0 edges=3,10",
+             "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
+             "parameters=0,0 edges=3,10"});
   std::vector<int> counts(10);
   for (int seed = 0; seed < 5000; ++seed) {
     int32_t draws[2];
@@ -177,9 +184,10 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
   const std::string good = PolicyText({"invert,0", "identity,0"});
   EXPECT_TRUE(LayerRun::Parse({good}).ok());
   const std::vector<std::pair<std::string, std::string>> breaks = {
-      {"edges=1,2", "edges=1"},   {"edges=1,2", "edges=2,1"},  {"edges=1,2", "edges=1,3"}, {"edges=1,2", "edges=1,1"},
-      {"edges=1,2", "edges=-1,2"}, {"invert,", "inverse,"},    {"parameters=0,0", "parameters=0"},
-      {"group=1", "group=3"},     {"end=2", "end=0"},          {"fill=128", "fill=256"},   {"goes_on=0", "goes_on=2"}};
+      {"edges=1,2", "edges=1"},           {"edges=1,2", "edges=2,1"},  {"edges=1,2", "edges=1,3"},
+      {"edges=1,2", "edges=1,1"},         {"edges=1,2", "edges=-1,2"}, {"invert,", "inverse,"},
+      {"parameters=0,0", "parameters=0"}, {"group=1", "group=3"},      {"end=2", "end=0"},
+      {"fill=128", "fill=256"},           {"goes_on=0", "goes_on=2"}};
   for (const auto& [from, to] : breaks) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);

@@ -3,6 +3,9 @@
 //
 // A short run is recorded, operation by operation. For a loss of power between any two of them,
 // each state that the disk may be in is made and opened.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -14,9 +17,6 @@
 #include <unordered_set>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

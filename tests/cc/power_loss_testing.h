@@ -4,6 +4,11 @@
 #ifndef REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -13,11 +18,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -1,4 +1,6 @@
 // The settings of a store: the first user sets them, and a user with other settings is refused.
+#include "refurbish_tf/cc/store/disk/settings_file.h"
+
 #include <atomic>
 #include <future>
 #include <memory>
@@ -8,7 +10,6 @@
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
-#include "refurbish_tf/cc/store/disk/settings_file.h"
 #include "tests/cc/disk_store_testing.h"
 
 namespace refurbish_tf {

@@ -334,8 +334,8 @@ TEST(ShareTunerTest, ProbesTellOfAChangeThatComesSlowly) {
   EXPECT_EQ(Found({{0.95, 1}, {1, 0.1}}, 500, &tuner), 0);
 }
 
-// The tuner in a pipeline of which so many batches are begun before one is handed out: a share's time, and the work of a
-// batch by its share and that of the tuner.
+// The tuner in a pipeline of which so many batches are begun before one is handed out: a share's time, and the work of
+// a batch by its share and that of the tuner.
 template <typename Work>
 std::vector<int> Shares(const std::vector<double>& times, int num_begun, int num_batches, const Work& work,
                         ShareTuner* tuner) {
@@ -357,9 +357,11 @@ TEST(ShareTunerTest, OddProbesAreNotBelieved) {
     ShareTuner tuner;
     ASSERT_EQ(Found({{1.4, 1}, {1, 0.1}}, 300, &tuner), 1);
     int probes = 0;
-    const auto shares = Shares({1.4, 1}, 3, 4000, [&](int share, int) {
-      return share == 1 ? 0.1 : ++probes % (3 * fast) < fast ? 0.4 : 1.4;
-    }, &tuner);
+    const auto shares = Shares(
+        {1.4, 1}, 3, 4000, [&](int share, int) { return share == 1                     ? 0.1
+                                                        : ++probes % (3 * fast) < fast ? 0.4
+                                                                                       : 1.4; },
+        &tuner);
     EXPECT_EQ(std::count(shares.begin(), shares.end(), 0), 0);
     EXPECT_GE(probes, 50);
     EXPECT_LE(probes, 4000 / 10) << fast;
@@ -371,9 +373,11 @@ TEST(ShareTunerTest, WhatProbesToldIsMeasuredAndSeldomIfItIsWrong) {
   for (const double slow : {1.1, 1.4, 2.0}) {
     ShareTuner tuner;
     ASSERT_EQ(Found({{slow, 1}, {1, 0.1}}, 300, &tuner), 1);
-    const auto shares = Shares({slow, 1}, 2, 20000, [&](int share, int tuned) {
-      return share == 1 ? 0.1 : tuned == 1 ? 0.5 * slow : slow;
-    }, &tuner);
+    const auto shares = Shares(
+        {slow, 1}, 2, 20000, [&](int share, int tuned) { return share == 1   ? 0.1
+                                                                : tuned == 1 ? 0.5 * slow
+                                                                             : slow; },
+        &tuner);
     int visits = 0;
     for (size_t i = 1; i < shares.size(); ++i) visits += shares[i] < shares[i - 1];
     const auto batches = std::count(shares.begin(), shares.end(), 0);
@@ -447,7 +451,10 @@ TEST(ShareTunerTest, WhatProbesToldSaysNothingOfOtherShares) {
   ShareTuner tuner;
   const std::vector<Measured> measured = {{1.5, 1}, {1.2, 1}, {1, 0.1}};
   ASSERT_EQ(Found(measured, 300, &tuner), 2);
-  Shares({1.5, 1.2, 1}, 1, 20000, [](int share, int tuned) { return share == 2 ? 0.1 : tuned == 2 ? 0.98 : 1.2; }, &tuner);
+  Shares(
+      {1.5, 1.2, 1}, 1, 20000, [](int share, int tuned) { return share == 2   ? 0.1
+                                                                 : tuned == 2 ? 0.98
+                                                                              : 1.2; }, &tuner);
   EXPECT_EQ(Found({{0.5, 1}, {0.55, 0.6}, {1, 0.1}}, 400, &tuner), 0);
 }
 

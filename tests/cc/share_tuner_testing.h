@@ -1,5 +1,5 @@
-// A simulated pipeline: a CPU that makes batches, a stage with room for a few, a prefetch behind it that the tuner cannot
-// see, and a device that trains.
+// A simulated pipeline: a CPU that makes batches, a stage with room for a few, a prefetch behind it that the tuner
+// cannot see, and a device that trains.
 #ifndef REFURBISH_TF_TESTS_CC_SHARE_TUNER_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_SHARE_TUNER_TESTING_H_
 
@@ -30,16 +30,16 @@ struct Pipeline {
   double device = 0.1;
   int room = 3;
   int prefetch = 2;
-  double noise = 0.1;    // Standard deviation of each time.
-  double delay = 0;    // The longest until the batch is asked for; few are that long.
+  double noise = 0.1;      // Standard deviation of each time.
+  double delay = 0;        // The longest until the batch is asked for; few are that long.
   double warm_up = 1;      // The first 15 batches take the CPU so much longer.
-  double fixed = 0.02;   // What the CPU takes for a batch of which the device does all; a change leaves it as it is.
+  double fixed = 0.02;     // What the CPU takes for a batch of which the device does all; a change leaves it as it is.
   int change_at = kNever;  // From this batch on the CPU takes `change` times as long.
   double change = 1;
   int pause_every = kNever;  // After so many batches the training pauses so long.
   double pause = 0;
-  int burst = 1;  // Of so many batches, the first takes the CPU half as long again, and the others less.
-  int execution = 1;  // So many batches are taken at a time.
+  int burst = 1;       // Of so many batches, the first takes the CPU half as long again, and the others less.
+  int execution = 1;   // So many batches are taken at a time.
   int epoch = kNever;  // So many batches have an iterator of their own, and so long lies between two.
   double gap = 0;
 

@@ -1,13 +1,13 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/directory.h"

@@ -1,5 +1,9 @@
 // Attacks on the ring of samples in transit: processes that are killed or stopped between any two writes to shared
 // memory, and files that are damaged or cut at random.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -10,10 +14,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

@@ -187,7 +187,8 @@ class Trainee {
     if (prepares) {
       const Own own = order_of_epoch_->NextOwn([&](uint32_t place) { return Slot{order_[place], true}; }, needed,
                                                [&](uint32_t index, bool also_claimed) {
-                                                 const auto claimed = job_->ClaimNext(index, unused_[index], also_claimed);
+                                                 const auto claimed =
+                                                     job_->ClaimNext(index, unused_[index], also_claimed);
                                                  if (claimed) generation = *claimed;
                                                  return claimed.has_value();
                                                });

@@ -1,6 +1,9 @@
 // The ring of samples in transit: what one process puts another one gets, or nobody; never wrong bytes.
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -10,9 +13,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

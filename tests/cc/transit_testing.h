@@ -2,6 +2,8 @@
 #ifndef REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
 #define REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
 
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -11,8 +13,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

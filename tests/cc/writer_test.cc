@@ -1,6 +1,8 @@
 // Puts and gets do not wait for the disk.
 #include "refurbish_tf/cc/store/disk/writer.h"
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -13,8 +15,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"

@@ -67,7 +67,8 @@ const std::array<Table, 4>& StretchTables() {
     const std::array<uint8_t, kStretch> zeros{};
     for (int k = 0; k < 4; ++k) {
       for (uint32_t byte = 0; byte < 256; ++byte) {
-        (*result)[k][byte] = ExtendByTable(byte << (8 * k), zeros.data(), kStretch);
+        (*result)[k][byte] =
+            ExtendByTable(byte << (8 * k), zeros.data(), kStretch);
       }
     }
     return result;
@@ -75,8 +76,8 @@ const std::array<Table, 4>& StretchTables() {
   return *tables;
 }
 
-__attribute__((target("sse4.2"))) uint32_t ExtendByInstruction(
-    uint32_t crc, const uint8_t* data, size_t size) {
+__attribute__((target("sse4.2"))) uint32_t
+ExtendByInstruction(uint32_t crc, const uint8_t* data, size_t size) {
   const auto word = [](const uint8_t* at) {
     uint64_t value;
     std::memcpy(&value, at, 8);

@@ -13,8 +13,11 @@ size_t CharacterSize(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
   if (first < 0x80) return 1;
-  const size_t size = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3
-                      : first < 0xf5 ? 4 : 0;
+  const size_t size = first < 0xc2   ? 0
+                      : first < 0xe0 ? 2
+                      : first < 0xf0 ? 3
+                      : first < 0xf5 ? 4
+                                     : 0;
   if (size == 0 || size > text.size()) return 0;
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xc0) != 0x80) return 0;
@@ -34,8 +37,9 @@ std::string Printable(absl::string_view text) {
   while (!text.empty()) {
     const size_t size = CharacterSize(text);
     if (size == 0) {
-      absl::StrAppend(&printable, "\\x",
-                      absl::Hex(static_cast<uint8_t>(text[0]), absl::kZeroPad2));
+      absl::StrAppend(
+          &printable, "\\x",
+          absl::Hex(static_cast<uint8_t>(text[0]), absl::kZeroPad2));
     } else {
       printable.append(text.data(), size);
     }

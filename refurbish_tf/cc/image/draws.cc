@@ -39,8 +39,8 @@ ImageSeed ImageSeed::SeedAt(uint64_t index) const {
 }
 
 uint32_t ImageSeed::Word(uint64_t k) const {
-  return static_cast<uint32_t>(
-      Finalize((key_ ^ kWords) + (k + 1) * kGolden) >> 32);
+  return static_cast<uint32_t>(Finalize((key_ ^ kWords) + (k + 1) * kGolden) >>
+                               32);
 }
 
 int32_t ImageSeed::Below(uint64_t k, uint64_t end) const {

@@ -191,8 +191,9 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
         if (side != kUnknown && layer.padding >= side) {
           return absl::InvalidArgumentError(absl::StrCat(
               "random_crop with mode 'reflect' needs a padding below the sides "
-              "of the image, got padding=", layer.padding, " for ",
-              size.height, " x ", size.width, " pixels."));
+              "of the image, got padding=",
+              layer.padding, " for ", size.height, " x ", size.width,
+              " pixels."));
         }
       }
     }

@@ -17,11 +17,11 @@ Box Centred(const Layer& layer, ImageSize image) {
   Box box = {0, 0, image.height, image.width};
   const double ratio = static_cast<double>(image.width) / image.height;
   if (ratio < layer.ratio[0]) {
-    box.height =
-        std::clamp<int64_t>(Nearest(image.width / layer.ratio[0]), 1, image.height);
+    box.height = std::clamp<int64_t>(Nearest(image.width / layer.ratio[0]), 1,
+                                     image.height);
   } else if (ratio > layer.ratio[1]) {
-    box.width =
-        std::clamp<int64_t>(Nearest(image.height * layer.ratio[1]), 1, image.width);
+    box.width = std::clamp<int64_t>(Nearest(image.height * layer.ratio[1]), 1,
+                                    image.width);
   }
   box.y = (image.height - box.height) / 2;
   box.x = (image.width - box.width) / 2;
@@ -41,8 +41,8 @@ Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
         static_cast<double>(image.height * image.width) *
         (layer.scale[0] +
          Unit(draws[2 * attempt]) * (layer.scale[1] - layer.scale[0]));
-    const double aspect = std::exp(
-        log_low + Unit(draws[2 * attempt + 1]) * (log_high - log_low));
+    const double aspect =
+        std::exp(log_low + Unit(draws[2 * attempt + 1]) * (log_high - log_low));
     const double width = std::floor(std::sqrt(area * aspect) + 0.5);
     const double height = std::floor(std::sqrt(area / aspect) + 0.5);
     if (!(width > 0 && width <= image.width && height > 0 &&

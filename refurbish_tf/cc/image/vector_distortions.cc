@@ -1,5 +1,6 @@
 // The distortions of each pixel by itself in AVX2.
 #include "refurbish_tf/cc/image/vector_distortions.h"
+
 #include "refurbish_tf/cc/image/vector_rows.h"
 
 #if defined(__x86_64__)

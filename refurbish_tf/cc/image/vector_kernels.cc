@@ -134,8 +134,8 @@ REFURBISH_TF_AVX2 void Normalize(const uint8_t* from, int64_t count,
   int64_t i = 0;
   for (; i + kPattern <= count; i += kPattern) {
     for (int k = 0; k < 3; ++k) {
-      const __m128i bytes = _mm_loadl_epi64(
-          reinterpret_cast<const __m128i*>(from + i + 8 * k));
+      const __m128i bytes =
+          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i + 8 * k));
       const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
       StoreAs(_mm256_add_ps(_mm256_mul_ps(value, scale[k]), offset[k]),
               values + i + 8 * k);
@@ -209,7 +209,8 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
   const __m256i beside = _mm256_broadcastsi128_si256(
       channels == 4
           ? _mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
-          : _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
+          : _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1,
+                          -1));
   const __m256i dense = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   // A vector is longer than four pixels of three channels.

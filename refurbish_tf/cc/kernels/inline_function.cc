@@ -79,13 +79,14 @@ absl::Status InlineFunctionMetadata::Create(
   TF_RETURN_IF_ERROR(FunctionMetadata::Create(ctx, std::move(function), params,
                                               &created->for_inline_));
   // No other object has this library, so it can be changed.
-  auto* const library = const_cast<FunctionLibraryDefinition*>(
-      created->for_inline_->lib_def());
+  auto* const library =
+      const_cast<FunctionLibraryDefinition*>(created->for_inline_->lib_def());
   for (const std::string& name : library->ListFunctionNames()) {
     FunctionDef definition = *library->Find(name);
     bool changed = false;
     for (NodeDef& node : *definition.mutable_node_def()) {
-      created->is_inline_ &= !NeedsDefaultExecutor(node.op()) && !HasReferences(node);
+      created->is_inline_ &=
+          !NeedsDefaultExecutor(node.op()) && !HasReferences(node);
       created->calls_python_ |= CallsPython(node.op());
       const auto lower = node.mutable_attr()->find(kLower);
       if (lower == node.mutable_attr()->end() || !lower->second.b()) continue;
@@ -127,8 +128,8 @@ absl::Status InlineFunction::AddToGraph(SerializationContext* ctx,
                                         DatasetBase::DatasetGraphDefBuilder* b,
                                         std::vector<Node*>* arguments,
                                         DataTypeVector* argument_types) const {
-  TF_RETURN_IF_ERROR(ctx->HandleCheckExternalStateStatus(
-      as_traced_->CheckExternalState()));
+  TF_RETURN_IF_ERROR(
+      ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));
   return as_traced_->AddToGraph(ctx, b, arguments, argument_types);
 }
 
@@ -164,7 +165,8 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
   absl::Status status;
   results->clear();
   if (!fell_back_ && accepted_) {
-    status = inline_->Run(&contexts->runs_inline, std::move(arguments), results);
+    status =
+        inline_->Run(&contexts->runs_inline, std::move(arguments), results);
   } else {
     if (!fell_back_) {
       status = inline_->RunWithBorrowedArgs(&contexts->runs_inline, arguments,

@@ -79,9 +79,9 @@ bool EndsOnlyWithInput(const std::string& dataset) {
 
 bool NeedsDefaultExecutor(const std::string& op) {
   static const auto* const kNames = new Names{
-      "Enter",       "Exit",     "Merge",    "NextIteration",
-      "RefEnter",    "RefExit",  "RefMerge", "RefNextIteration",
-      "RefSwitch",   "Switch",   "_SwitchN",
+      "Enter",     "Exit",    "Merge",    "NextIteration",
+      "RefEnter",  "RefExit", "RefMerge", "RefNextIteration",
+      "RefSwitch", "Switch",  "_SwitchN",
   };
   return kNames->count(op) > 0 || absl::StartsWith(op, "Collective");
 }

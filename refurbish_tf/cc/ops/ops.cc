@@ -248,7 +248,8 @@ REGISTER_OP("RefurbishTf>FuseState")
     .Output("state: int64")
     .SetIsStateful()
     .SetShapeFn(VectorShape<2>)
-    .Doc("The state of a stage between two epochs: seed, number of the next one.");
+    .Doc(
+        "The state of a stage between two epochs: seed, number of the next one.");
 
 REGISTER_OP("RefurbishTf>FuseRestore")
     .Input("stage: string")

@@ -1,5 +1,5 @@
-// How often data echoing repeats an element (Choi et al., "Faster Neural Network
-// Training with Data Echoing", 2019, section 2).
+// How often data echoing repeats an element (Choi et al., "Faster Neural
+// Network Training with Data Echoing", 2019, section 2).
 #ifndef REFURBISH_TF_CC_SCHEDULE_ECHO_H_
 #define REFURBISH_TF_CC_SCHEDULE_ECHO_H_
 

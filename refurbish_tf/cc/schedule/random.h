@@ -31,7 +31,8 @@ inline uint64_t Mix(uint64_t word) {
   return word ^ (word >> 31);
 }
 
-inline uint64_t DeriveKey(uint64_t seed, Purpose purpose, uint64_t counter = 0) {
+inline uint64_t DeriveKey(uint64_t seed, Purpose purpose,
+                          uint64_t counter = 0) {
   return Mix(Mix(Mix(seed) ^ static_cast<uint64_t>(purpose)) ^ counter);
 }
 

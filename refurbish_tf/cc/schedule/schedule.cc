@@ -26,7 +26,8 @@ std::vector<uint32_t> RankByEvictionKey(uint64_t seed, uint32_t num_samples) {
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor) {
   // A double is a whole number times a power of two, so the quotient can be
   // taken in whole numbers. In floating point it would now and then land on
-  // the wrong side of a whole number, and a sample would be used once too often.
+  // the wrong side of a whole number, and a sample would be used once too
+  // often.
   int exponent;
   const double fraction = std::frexp(reuse_factor, &exponent);
   const uint64_t mantissa = static_cast<uint64_t>(std::ldexp(fraction, 53));
@@ -77,7 +78,8 @@ EpochSchedule EpochSchedule::AllFresh(const ScheduleOptions& options,
 Slot EpochSchedule::At(uint32_t position) const {
   if (!fresh_at_.empty()) return {order_[position], fresh_at_[position]};
   // The k-th place is fresh when k * F / N + phase / N passes a whole number at
-  // it, so every window of W places holds W * F / N of them, rounded up or down.
+  // it, so every window of W places holds W * F / N of them, rounded up or
+  // down.
   const uint64_t numerator =
       static_cast<uint64_t>(position) * num_fresh_ + phase_;
   const uint64_t rank = numerator / num_samples();
@@ -98,9 +100,8 @@ bool EpochSchedule::Kept(uint32_t index) const {
 }
 
 bool EpochSchedule::Reused(uint32_t index) const {
-  return Kept(index) &&
-         schedule_->Evictions(index, now_) ==
-             schedule_->Evictions(index, next_);
+  return Kept(index) && schedule_->Evictions(index, now_) ==
+                            schedule_->Evictions(index, next_);
 }
 
 Schedule::Schedule(const ScheduleOptions& options, uint32_t num_samples,
@@ -145,8 +146,8 @@ EpochSchedule Schedule::Epoch(uint64_t epoch) const {
     uint32_t fresh = 0;
     uint32_t cached = schedule.num_fresh_;
     for (uint32_t i = 0; i < num_samples(); ++i) {
-      const bool is_fresh = !Kept(i) || Evictions(i, before) !=
-                                            Evictions(i, schedule.now_);
+      const bool is_fresh =
+          !Kept(i) || Evictions(i, before) != Evictions(i, schedule.now_);
       schedule.order_[is_fresh ? fresh++ : cached++] = i;
     }
   }

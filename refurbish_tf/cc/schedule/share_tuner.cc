@@ -57,9 +57,10 @@ constexpr double kNotNear = 1.15;
 constexpr double kProbing = 16;
 constexpr double kOtherProbe = 1.5;
 constexpr int kFastProbes = 5;
-// A visit that probes led to may turn out to be wrong. The wait for the next one
-// makes what was lost 2 % of the time. After the first wrong visit it is an
-// eighth of that, after each further one in turn twice as long, up to all of it.
+// A visit that probes led to may turn out to be wrong. The wait for the next
+// one makes what was lost 2 % of the time. After the first wrong visit it is an
+// eighth of that, after each further one in turn twice as long, up to all of
+// it.
 constexpr int kMostRefuted = 4;
 // A trial from which the tuner has not returned after so many batches has found
 // something better.

@@ -1,3 +1,5 @@
+#include "refurbish_tf/cc/sources/file_access.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -11,7 +13,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
-#include "refurbish_tf/cc/sources/file_access.h"
 
 namespace refurbish_tf {
 namespace {
@@ -144,9 +145,8 @@ class LocalFileAccess : public FileAccess {
     if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
       return SystemError("make the directory", directory);
     }
-    const int place =
-        open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC |
-                                    (follow ? 0 : O_NOFOLLOW));
+    const int place = open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC |
+                                                  (follow ? 0 : O_NOFOLLOW));
     if (place < 0) return SystemError("write to", directory);
     // Short: the target's name may have the greatest length allowed.
     const std::string provisional =
@@ -199,7 +199,8 @@ absl::StatusOr<std::string> FileAccess::ReadWhole(const std::string& path,
     return absl::ResourceExhaustedError(absl::StrCat(path, " is too long"));
   }
   std::string content(identity->size, '\0');
-  absl::StatusOr<size_t> read = (*file)->Read(0, content.size(), content.data());
+  absl::StatusOr<size_t> read =
+      (*file)->Read(0, content.size(), content.data());
   if (!read.ok()) return read.status();
   content.resize(*read);
   return content;
@@ -210,7 +211,8 @@ bool IsLocal(const std::string& path) {
 }
 
 FileAccess& LocalFiles() {
-  static LocalFileAccess* const files = new LocalFileAccess;  // Never destroyed.
+  static LocalFileAccess* const files =
+      new LocalFileAccess;  // Never destroyed.
   return *files;
 }
 

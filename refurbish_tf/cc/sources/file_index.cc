@@ -54,15 +54,18 @@ absl::Status NoRecord(const std::string& path, uint64_t record, uint64_t offset,
 class Window {
  public:
   Window(RandomFile* file, uint64_t size, bool small_reads)
-      : file_(file), file_size_(size), small_reads_(small_reads),
+      : file_(file),
+        file_size_(size),
+        small_reads_(small_reads),
         bytes_(new char[small_reads ? kLocalBlock : kRemoteBlock]) {}
 
   // `size` bytes at `offset`, or null where the file is shorter.
   absl::StatusOr<const char*> At(uint64_t offset, size_t size, bool alone) {
     if (offset < begin_ || offset + size > begin_ + filled_) {
-      size_t wanted = small_reads_ ? (alone ? size : kLocalBlock) : kRemoteBlock;
-      wanted = static_cast<size_t>(
-          std::min<uint64_t>(wanted, file_size_ - offset));
+      size_t wanted =
+          small_reads_ ? (alone ? size : kLocalBlock) : kRemoteBlock;
+      wanted =
+          static_cast<size_t>(std::min<uint64_t>(wanted, file_size_ - offset));
       absl::StatusOr<size_t> read = file_->Read(offset, wanted, bytes_.get());
       if (!read.ok()) return read.status();
       begin_ = offset;

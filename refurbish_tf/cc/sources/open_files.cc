@@ -13,16 +13,17 @@ namespace {
 constexpr size_t kMostOpenFiles = 128;
 
 absl::Status Changed(const IndexedFile& file) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      file.path, " was changed or replaced since its index was made, so its "
-      "records are not where they were. Make the dataset anew."));
+  return absl::FailedPreconditionError(
+      absl::StrCat(file.path,
+                   " was changed or replaced since its index was made, so its "
+                   "records are not where they were. Make the dataset anew."));
 }
 
 absl::Status DamagedRecord(const RecordIndex::Place& place,
                            absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      place.file->path, " is damaged: ", what, " (record ", place.record,
-      " at offset ", place.in_file.offset, ")."));
+  return absl::DataLossError(
+      absl::StrCat(place.file->path, " is damaged: ", what, " (record ",
+                   place.record, " at offset ", place.in_file.offset, ")."));
 }
 
 }  // namespace
@@ -117,9 +118,9 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
   char header[kHeaderSize];
   char footer[kFooterSize];
   char* const record = allocate(length);
-  absl::StatusOr<size_t> read = (*open)->file().ReadFramed(
-      place.in_file.offset, header, sizeof(header), record, length, footer,
-      sizeof(footer));
+  absl::StatusOr<size_t> read =
+      (*open)->file().ReadFramed(place.in_file.offset, header, sizeof(header),
+                                 record, length, footer, sizeof(footer));
   if (!read.ok()) return read.status();
   // First: that the file has changed says more than that a checksum is wrong.
   absl::Status unchanged = files->CheckUnchanged(file, open->get(), since);

@@ -1,5 +1,5 @@
-// How a TFRecord file frames its records: the length (8 bytes), its checksum (4),
-// the record, its checksum (4).
+// How a TFRecord file frames its records: the length (8 bytes), its checksum
+// (4), the record, its checksum (4).
 #ifndef REFURBISH_TF_CC_SOURCES_RECORD_FORMAT_H_
 #define REFURBISH_TF_CC_SOURCES_RECORD_FORMAT_H_
 
@@ -20,7 +20,8 @@ inline uint32_t MaskedCrc(const void* data, size_t size) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// Files are little-endian, as are all processors that TensorFlow's wheels run on.
+// Files are little-endian, as are all processors that TensorFlow's wheels run
+// on.
 template <class T>
 T Load(const char* from) {
   T value;

@@ -36,7 +36,8 @@ uint64_t Hash(const std::string& text) {
 class Progress {
  public:
   Progress(bool wanted, size_t num_files)
-      : wanted_(wanted), num_files_(num_files),
+      : wanted_(wanted),
+        num_files_(num_files),
         next_(Clock::now() + std::chrono::seconds(1)) {}
   ~Progress() {
     if (shown_) std::fprintf(stderr, "\r\033[K");
@@ -98,16 +99,17 @@ absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
                                                   const std::string& index_path,
                                                   bool is_beside,
                                                   const IndexedFile& file) {
-  absl::StatusOr<std::string> text = access.ReadWhole(
-      index_path, FileIndex::MostBytes(file.identity.size));
+  absl::StatusOr<std::string> text =
+      access.ReadWhole(index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (absl::IsPermissionDenied(text.status()) && is_beside) return std::nullopt;
   // Longer than any index of this file, so not read.
   if (absl::IsResourceExhausted(text.status())) return std::nullopt;
   if (!text.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "The index of ", file.path, " cannot be read: ", text.status().message(),
-        ". Remove what is there, or give another index_dir."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("The index of ", file.path,
+                     " cannot be read: ", text.status().message(),
+                     ". Remove what is there, or give another index_dir."));
   }
   if (!FileIndex::LooksLikeOne(*text)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -146,9 +148,8 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
     file->index = std::move(**kept);
     return absl::OkStatus();
   }
-  absl::StatusOr<FileIndex> made =
-      ScanRecords(opened->get(), identity->size, file->access->small_reads(),
-                  file->path);
+  absl::StatusOr<FileIndex> made = ScanRecords(
+      opened->get(), identity->size, file->access->small_reads(), file->path);
   identity = (*opened)->Identity();
   if (absl::IsNotFound(identity.status())) return ChangedMeanwhile(file->path);
   if (!identity.ok()) return identity.status();
@@ -192,8 +193,7 @@ std::string IndexPath(const std::string& path, const std::string& directory) {
   const size_t slash = path.rfind('/');
   const std::string parent =
       slash == std::string::npos ? "." : path.substr(0, slash);
-  std::string name =
-      slash == std::string::npos ? path : path.substr(slash + 1);
+  std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
   // index_dir may hold the indices of files from many directories; and long
   // names must be cut.
   if (!directory.empty() || name.size() > kLongestFileName) {

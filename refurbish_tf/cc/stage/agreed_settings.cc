@@ -35,8 +35,9 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
   Settings settings = {
       {kSeedSetting, absl::StrCat(static_cast<int64_t>(options.seed))},
       {kReuseSetting, Exactly(options.reuse_factor)},
-      {kEvictionSetting,
-       options.eviction == Eviction::kBalanced ? "balanced" : "reference_count"}};
+      {kEvictionSetting, options.eviction == Eviction::kBalanced
+                             ? "balanced"
+                             : "reference_count"}};
   if (num_samples >= 0) settings[kSamplesSetting] = absl::StrCat(num_samples);
   if (!shard.empty()) settings[kShardSetting] = shard;
   if (schedule != nullptr) {
@@ -70,10 +71,9 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       store.store().Stats().entries > 0) {
     return SamplesPutByHand();
   }
-  absl::Status status =
-      store.Agree(StageSettings(options, num_samples, shard.value_or(""),
-                                schedule.get()),
-                  /*replace=*/false, patience);
+  absl::Status status = store.Agree(
+      StageSettings(options, num_samples, shard.value_or(""), schedule.get()),
+      /*replace=*/false, patience);
   if (!status.ok()) return status;
   // While the share of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;

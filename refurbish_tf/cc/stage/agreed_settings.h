@@ -35,7 +35,8 @@ std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
 absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     SampleStore& store, const ScheduleOptions& options, int64_t num_samples,
     const std::optional<std::string>& shard,
-    std::shared_ptr<const Schedule> schedule, std::chrono::milliseconds patience);
+    std::shared_ptr<const Schedule> schedule,
+    std::chrono::milliseconds patience);
 
 }  // namespace refurbish_tf
 

@@ -198,7 +198,7 @@ int64_t Epoch::num_samples() const {
   return stream_length_;
 }
 
-// The order --------------------------------------------------------------------
+// The order -------------------------------------------------------------------
 
 Epoch::Step Epoch::Next(Place* place) {
   absl::MutexLock lock(&mu_);
@@ -273,7 +273,8 @@ void Epoch::DecideFromMemory() {
       const size_t before = decided_.size();
       ++next_position_;
       DecideOne(slots[i]);
-      if (decided_.size() > before) bytes += SampleBytes(decided_.back().sample);
+      if (decided_.size() > before)
+        bytes += SampleBytes(decided_.back().sample);
     }
   }
 }
@@ -394,7 +395,7 @@ bool Epoch::HandedOut(std::optional<uint32_t> index) {
   return schedule_.has_value() && num_handed_out_ == schedule_->num_samples();
 }
 
-// The source -------------------------------------------------------------------
+// The source ------------------------------------------------------------------
 
 void Epoch::ReadAnew() {
   absl::MutexLock lock(&mu_);

@@ -1,9 +1,9 @@
 // An epoch under way. It alone decides whether a sample is fresh (prepared) or
 // cached (taken from the store), and knows what has been yielded.
 //
-// Identity: in epoch t, sample i is at generation g(i, t), which rises each time
-// that the schedule evicts it (schedule.h). The seeds that `partial_fn` gets
-// depend on the stage seed, i and g alone, and so does a cached sample, if
+// Identity: in epoch t, sample i is at generation g(i, t), which rises each
+// time that the schedule evicts it (schedule.h). The seeds that `partial_fn`
+// gets depend on the stage seed, i and g alone, and so does a cached sample, if
 // `partial_fn` draws from these seeds. So the store is a memo: losing it costs
 // time and never content. A sample in memory is used only if it has exactly the
 // generation wanted, so iterators at different epochs do not disturb each
@@ -55,8 +55,8 @@ struct Place {
   // Empty for `kSource` on a stream, until it has been read.
   std::optional<uint32_t> index;
   Sample sample;
-  WantedSample wanted;  // Of `kReading`.
-  int64_t bytes = 0;  // Counted as taken ahead.
+  WantedSample wanted;       // Of `kReading`.
+  int64_t bytes = 0;         // Counted as taken ahead.
   bool from_others = false;  // Another process prepared it.
   bool absent = false;     // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
@@ -171,10 +171,10 @@ class Epoch {
 
   // Stream: what to do at its current position.
   struct Advance {
-    int64_t pass_over = 0;         // This many elements are not wanted,
-    bool wanted = false;           // the one after them is, ...
-    uint32_t index = 0;            // ... and has this index,
-    bool at_end = false;           // or the stream should end after them.
+    int64_t pass_over = 0;  // This many elements are not wanted,
+    bool wanted = false;    // the one after them is, ...
+    uint32_t index = 0;     // ... and has this index,
+    bool at_end = false;    // or the stream should end after them.
   };
   Advance AdvanceStream() ABSL_LOCKS_EXCLUDED(mu_);
   // Stream of unknown length: it has ended.

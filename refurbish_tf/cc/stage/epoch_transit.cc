@@ -1,5 +1,5 @@
-// What an epoch does at the places of samples that are not kept, where there is a
-// ring to hand them to other jobs (`TransitOrder`).
+// What an epoch does at the places of samples that are not kept, where there is
+// a ring to hand them to other jobs (`TransitOrder`).
 #include <algorithm>
 #include <optional>
 #include <utility>

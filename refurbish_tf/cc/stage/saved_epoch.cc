@@ -53,8 +53,7 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
                              ", but must be at least 0");
   }
   if ((saved.num_samples != kUnknownSamples || saved.scheduled) &&
-      (saved.num_samples <= 0 ||
-       saved.num_samples > MostSamples())) {
+      (saved.num_samples <= 0 || saved.num_samples > MostSamples())) {
     return DamagedCheckpoint(
         "refurbish", "its num_samples is ", saved.num_samples,
         ", but must be at least 1 and at most ", MostSamples(),
@@ -74,8 +73,9 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
                              saved.origin);
   }
   for (const auto& [key, tensor, dtype] :
-       {std::tuple<const char*, const tensorflow::Tensor&, tensorflow::DataType>{
-            "yielded", saved.yielded, tensorflow::DT_UINT8},
+       {std::tuple<const char*, const tensorflow::Tensor&,
+                   tensorflow::DataType>{"yielded", saved.yielded,
+                                         tensorflow::DT_UINT8},
         {"yielded_since", saved.yielded_since, tensorflow::DT_UINT32}}) {
     if (tensor.dtype() != dtype || tensor.dims() != 1) {
       return DamagedCheckpoint("refurbish", "its ", key, " is ",
@@ -88,11 +88,10 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
   const auto yielded = saved.yielded.vec<uint8_t>();
   const int64_t bytes = yielded.size();
   // While the length of the source is unknown there are as many as it takes.
-  const bool fits =
-      !saved.begun ? bytes == 0
-      : saved.num_samples == kUnknownSamples
-          ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)
-          : bytes == (saved.num_samples + 7) / 8;
+  const bool fits = !saved.begun ? bytes == 0
+                    : saved.num_samples == kUnknownSamples
+                        ? bytes <= static_cast<int64_t>(kMaxSamples / 8 + 1)
+                        : bytes == (saved.num_samples + 7) / 8;
   if (!fits) {
     return DamagedCheckpoint("refurbish", "its yielded has ", bytes,
                              " bytes, which is not one bit for each of ",

@@ -50,7 +50,8 @@ struct SavedEpoch {
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.
-  tensorflow::Tensor yielded{tensorflow::DT_UINT8, tensorflow::TensorShape({0})};
+  tensorflow::Tensor yielded{tensorflow::DT_UINT8,
+                             tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
                                    tensorflow::TensorShape({0})};
 };

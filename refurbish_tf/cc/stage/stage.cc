@@ -143,9 +143,9 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
 }
 
 std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
-  const bool length_became_known =
-      options.num_samples != kUnknownSamples &&
-      options_.num_samples == kUnknownSamples && counters_.empty();
+  const bool length_became_known = options.num_samples != kUnknownSamples &&
+                                   options_.num_samples == kUnknownSamples &&
+                                   counters_.empty();
   if (!configured_ || length_became_known) return std::nullopt;
   // TensorFlow may have fused `map` and `batch`, which loses random access.
   // While a shard is not filled in this is unknown.
@@ -261,23 +261,25 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
     shared_->job->BeginEpoch(number);
     ++shared_->num_begun;
     if (schedule_ != nullptr) {
-      store_->disk()->records().SetRanks([schedule = schedule_](uint64_t index) {
-        return index < schedule->num_samples() ? schedule->Rank(index)
-                                               : ~uint32_t{0};
-      });
+      store_->disk()->records().SetRanks(
+          [schedule = schedule_](uint64_t index) {
+            return index < schedule->num_samples() ? schedule->Rank(index)
+                                                   : ~uint32_t{0};
+          });
     }
   }
   last_begun_ = std::max(last_begun_, number);
   CountBytes();
   counters_.push_back(std::make_shared<EpochCounters>());
-  epochs_.erase(std::remove_if(
-                    epochs_.begin(), epochs_.end(),
-                    [](const auto& other) { return other.alive.expired(); }),
-                epochs_.end());
+  epochs_.erase(
+      std::remove_if(epochs_.begin(), epochs_.end(),
+                     [](const auto& other) { return other.alive.expired(); }),
+      epochs_.end());
   const auto alive = std::make_shared<char>();
   epochs_.push_back({number, alive});
   return {number, options_, scheduled ? schedule_ : nullptr,
-          store_, shared_, counters_.back(), alive};
+          store_, shared_,  counters_.back(),
+          alive};
 }
 
 std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
@@ -346,7 +348,8 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     };
     auto agreed = agree_on(schedule);
     if (absl::IsFailedPrecondition(agreed.status())) {
-      // Another job has ended its first pass before us. Its schedule is as good.
+      // Another job has ended its first pass before us. Its schedule is as
+      // good.
       agreed = agree_on(nullptr);
       if (!agreed.ok()) return agreed.status();
       schedule = *std::move(agreed);

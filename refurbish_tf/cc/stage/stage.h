@@ -1,6 +1,6 @@
-// The state of a refurbish stage, shared by the copies of its dataset op and by all
-// their iterators: what is the same for all epochs. That is the settings, the
-// seeds, the schedule, the store, and the number of the next epoch.
+// The state of a refurbish stage, shared by the copies of its dataset op and by
+// all their iterators: what is the same for all epochs. That is the settings,
+// the seeds, the schedule, the store, and the number of the next epoch.
 #ifndef REFURBISH_TF_CC_STAGE_STAGE_H_
 #define REFURBISH_TF_CC_STAGE_STAGE_H_
 
@@ -26,7 +26,7 @@ namespace refurbish_tf {
 struct StageOptions {
   ScheduleOptions schedule;
   int64_t num_samples = kUnknownSamples;
-  int64_t sample_bytes = -1;  // -1 when samples differ in size.
+  int64_t sample_bytes = -1;   // -1 when samples differ in size.
   bool random_access = false;  // Of the source; else it is a stream.
   // Whether the user gave no seed, so that a checkpoint's may be taken.
   bool any_seed = false;

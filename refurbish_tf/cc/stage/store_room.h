@@ -25,10 +25,10 @@ struct RoomOptions {
 bool MayShare(const RoomOptions& options);
 
 // How many samples are kept, if that can be known before they are prepared: all
-// if they fit. Else a fiftieth of all samples, or as many as jobs may have under
-// way if that is more, have their room in the ring. With r = 1 keeping is of no
-// use to the job itself, so all room is the ring's; but not for a stream, which
-// cannot choose what it prepares.
+// if they fit. Else a fiftieth of all samples, or as many as jobs may have
+// under way if that is more, have their room in the ring. With r = 1 keeping is
+// of no use to the job itself, so all room is the ring's; but not for a stream,
+// which cannot choose what it prepares.
 std::optional<uint32_t> NumKept(const RoomOptions& options);
 
 // The bytes of the ring if `num_kept` samples are kept, or if that is unknown.

@@ -1,13 +1,13 @@
-// What comes at a place of an epoch's order whose sample is not kept, while other
-// jobs are at work on the same store.
+// What comes at a place of an epoch's order whose sample is not kept, while
+// other jobs are at work on the same store.
 //
 // The rule: the oldest sample in transit that the epoch still needs and of
 // whose generation the job has made no use; where there is none, the next
 // sample of the job's own order that no other job is preparing. Nobody waits,
 // and no job knows what another one needs. OneAccess (Kakaraparthi et al.,
-// HotCloud 2019) prepares for jobs in step; here each has an order and a pace of
-// its own, and they still prepare about what one would. While the job is alone
-// this is its own order.
+// HotCloud 2019) prepares for jobs in step; here each has an order and a pace
+// of its own, and they still prepare about what one would. While the job is
+// alone this is its own order.
 #ifndef REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
 #define REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
 
@@ -62,15 +62,16 @@ class TransitOrder {
     return std::nullopt;
   }
 
-  // The next sample of the job's own order, `at(place)`, that is `needed(index)`
-  // and that `claim(index, also_claimed)` claims. At the end of the order also
-  // what others have claimed. None only if none is needed.
+  // The next sample of the job's own order, `at(place)`, that is
+  // `needed(index)` and that `claim(index, also_claimed)` claims. At the end of
+  // the order also what others have claimed. None only if none is needed.
   template <class At, class Needed, class Claim>
   std::optional<uint32_t> NextOwn(const At& at, const Needed& needed,
                                   const Claim& claim) {
     const auto again = [&](size_t most, bool also_claimed) {
       std::optional<uint32_t> found;
-      for (size_t n = std::min(most, passed_over_.size()); n > 0 && !found; --n) {
+      for (size_t n = std::min(most, passed_over_.size()); n > 0 && !found;
+           --n) {
         const uint32_t index = passed_over_.front();
         passed_over_.pop_front();
         if (!needed(index)) continue;

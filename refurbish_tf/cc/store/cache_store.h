@@ -93,7 +93,8 @@ class CacheStore {
   // Stores `sample`, in place of an older or the same generation. If there is
   // no room no other sample is removed, but the older generation of this one
   // is.
-  virtual PutResult Put(uint64_t index, Generation generation, Sample sample) = 0;
+  virtual PutResult Put(uint64_t index, Generation generation,
+                        Sample sample) = 0;
 
   // Removes the sample to make room, counting an eviction.
   virtual bool Evict(uint64_t index) = 0;

@@ -86,7 +86,8 @@ class MemoryStore : public CacheStore<Sample> {
     return Hit(Find(index), wanted);
   }
 
-  Generation StoredGeneration(uint64_t index) const override ABSL_LOCKS_EXCLUDED(mu_) {
+  Generation StoredGeneration(uint64_t index) const override
+      ABSL_LOCKS_EXCLUDED(mu_) {
     std::lock_guard<std::mutex> lock(mu_);
     const Entry entry = Find(index);
     return entry.page == nullptr ? kNoGeneration : entry.generation();
@@ -166,7 +167,8 @@ class MemoryStore : public CacheStore<Sample> {
   // entry has `kNoGeneration`, which is never wanted.
   bool Hit(const Entry& entry, GenerationRange wanted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const bool hit = entry.page != nullptr && wanted.Contains(entry.generation());
+    const bool hit =
+        entry.page != nullptr && wanted.Contains(entry.generation());
     if (!hit) ++stats_.misses;
     return hit;
   }

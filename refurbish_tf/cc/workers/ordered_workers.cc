@@ -69,9 +69,10 @@ bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
   Lock lock(mu_);
   settling_ = true;
   to_fetch_.clear();
-  ring_.erase(std::remove_if(
-                  ring_.begin(), ring_.end(),
-                  [](const auto& slot) { return slot->state == State::kToFetch; }),
+  ring_.erase(std::remove_if(ring_.begin(), ring_.end(),
+                             [](const auto& slot) {
+                               return slot->state == State::kToFetch;
+                             }),
               ring_.end());
   ForgetDropped();
   const auto is_settled = [](const auto& slot) {

@@ -1,5 +1,5 @@
-// Threads that each take a piece of work and do it. The consumer gets the results
-// in order, or as they come. Knows nothing of what the work is.
+// Threads that each take a piece of work and do it. The consumer gets the
+// results in order, or as they come. Knows nothing of what the work is.
 #ifndef REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
 #define REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
 
@@ -24,12 +24,13 @@ namespace refurbish_tf {
 // source does not hold up pieces that need no input.
 //
 // A thread sleeps only when enough results are ready or nothing can be claimed
-// now, and is woken when half of the results are gone: waking a thread for each sample took half of the CPU time at
-// 32x32. A thread is started only when all others are at work. The consumer
-// sleeps only when its next result is not ready, and first does a piece itself.
-// While no claim finds anything to run, threads stay asleep: the consumer claims. A
-// thread that finds the input busy with a short fetch, or the lock taken, spins
-// for some microseconds, which is shorter than a sleep.
+// now, and is woken when half of the results are gone: waking a thread for each
+// sample took half of the CPU time at 32x32. A thread is started only when all
+// others are at work. The consumer sleeps only when its next result is not
+// ready, and first does a piece itself. While no claim finds anything to run,
+// threads stay asleep: the consumer claims. A thread that finds the input busy
+// with a short fetch, or the lock taken, spins for some microseconds, which is
+// shorter than a sleep.
 class OrderedWorkers {
  public:
   struct Piece {

@@ -8,9 +8,7 @@ WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 MUTANTS = [
     # The schedule: which samples are fresh, and in what order they come.
     Mutant("an eviction skipped", "refurbish_tf/cc/schedule/schedule.cc",
-           "const bool is_fresh = !Kept(i) || Evictions(i, before) !=\n"
-           "                                            Evictions(i, schedule.now_);",
-           "const bool is_fresh = !Kept(i);", SCHEDULE),
+           "!Kept(i) || Evictions(i, before) != Evictions(i, schedule.now_);", "!Kept(i);", SCHEDULE),
     Mutant("one eviction more in each epoch", "refurbish_tf/cc/schedule/schedule.cc",
            "      EvictionsUntil(count, capacity_, options_.reuse_factor);",
            "      EvictionsUntil(count, capacity_, options_.reuse_factor) + count;",
@@ -32,7 +30,8 @@ MUTANTS = [
            "entry.page != nullptr && wanted.Contains(entry.generation());", "entry.present();",
            "tests/test_guarantees.py::test_unbroken_training"),
     Mutant("the seed of final_fn is the same in each epoch", WORK,
-           "Purpose::kFinalFunction, epoch_->number(), piece));", "Purpose::kFinalFunction, 0, piece));",
+           "Purpose::kFinalFunction,\n                                      epoch_->number(), piece));",
+           "Purpose::kFinalFunction,\n                                      0, piece));",
            "tests/test_guarantees.py::test_seed_fixes_everything_and_another_seed_changes_everything"),
     Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
            "                                   generation, piece));", "                                   epoch_->number(), piece));",

@@ -26,7 +26,7 @@ MUTANTS = [
            "      return std::exchange(end_error_, absl::OkStatus());", "      return end_error_;",
            "tests/test_dataset_sources.py::test_a_source_that_has_grown_under_who_never_asks_for_the_end"),
     Mutant("a graph for others has any function", "refurbish_tf/cc/kernels/inline_function.cc",
-           "  TF_RETURN_IF_ERROR(ctx->HandleCheckExternalStateStatus(\n      as_traced_->CheckExternalState()));\n", "",
+           "  TF_RETURN_IF_ERROR(\n      ctx->HandleCheckExternalStateStatus(as_traced_->CheckExternalState()));\n", "",
            "tests/test_dataset_graphs.py::test_a_graph_for_others_has_no_function_that_they_lack"),
     Mutant("what is repeated is asked for by index", "refurbish_tf/cc/kernels/op_lists.cc",
            '      "RefurbishTf>TfrecordDataset",\n', '      "RefurbishTf>TfrecordDataset",\n      "RepeatDataset",\n',

@@ -136,17 +136,15 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
   bool SymbolicCheckpointCompatible() const override { return true; }
 
   // For the profiler.
-  TraceMeMetadata GetTraceMeMetadata() const override
-      ABSL_LOCKS_EXCLUDED(mu_) {
+  TraceMeMetadata GetTraceMeMetadata() const override ABSL_LOCKS_EXCLUDED(mu_) {
     TraceMeMetadata metadata = {
         {"stage", dataset()->stage_id_},
         {"max_e", absl::StrCat(dataset()->max_factor_)}};
     absl::MutexLock lock(&mu_);
     if (counters_ != nullptr && counters_->fresh > 0) {
       const double fresh = counters_->fresh;
-      metadata.push_back(
-          {"echoing_factor",
-           absl::StrCat((fresh + counters_->repeated) / fresh)});
+      metadata.push_back({"echoing_factor",
+                          absl::StrCat((fresh + counters_->repeated) / fresh)});
     }
     return metadata;
   }
@@ -176,8 +174,8 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     params.cancellation_manager = &cancellation_manager_;
     IteratorContext input_ctx(std::move(params));
     absl::MutexLock lock(&input_mu_);
-    TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(
-        &input_ctx, this, prefix(), &input_impl_));
+    TF_RETURN_IF_ERROR(dataset()->input_->MakeIterator(&input_ctx, this,
+                                                       prefix(), &input_impl_));
     ctx->MergeCheckpoint(input_ctx.checkpoint());
     return absl::OkStatus();
   }
@@ -300,8 +298,8 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
     IteratorContext::Params params(ctx);
     params.cancellation_manager = &cancellation_manager_;
     auto input_ctx = std::make_shared<IteratorContext>(std::move(params));
-    thread_ = ctx->StartThread("refurbish_tf_echo",
-                               [this, input_ctx] { ReadAhead(input_ctx.get()); });
+    thread_ = ctx->StartThread(
+        "refurbish_tf_echo", [this, input_ctx] { ReadAhead(input_ctx.get()); });
   }
 
   void ReadAhead(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(input_mu_, mu_) {
@@ -367,8 +365,8 @@ class AdaptiveEchoDatasetOp::Dataset::Iterator
 std::unique_ptr<IteratorBase>
 AdaptiveEchoDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
-  return std::make_unique<Iterator>(Iterator::Params{
-      this, IteratorPrefix(prefix)});
+  return std::make_unique<Iterator>(
+      Iterator::Params{this, IteratorPrefix(prefix)});
 }
 
 void AdaptiveEchoDatasetOp::MakeDataset(OpKernelContext* ctx,

@@ -262,9 +262,9 @@ class AugmentDatasetOp::Dataset::Iterator
   }
 
   // Only while the workers are settled.
-  absl::Status SaveSettled(SerializationContext* ctx,
-                           IteratorStateWriter* writer,
-                           const std::vector<const OrderedWorkers::Piece*>& ready)
+  absl::Status SaveSettled(
+      SerializationContext* ctx, IteratorStateWriter* writer,
+      const std::vector<const OrderedWorkers::Piece*>& ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
     int64_t num_ready = 0;
@@ -287,8 +287,8 @@ class AugmentDatasetOp::Dataset::Iterator
 
 std::unique_ptr<IteratorBase> AugmentDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
-  return std::make_unique<Iterator>(Iterator::Params{
-      this, IteratorPrefix(prefix)});
+  return std::make_unique<Iterator>(
+      Iterator::Params{this, IteratorPrefix(prefix)});
 }
 
 void AugmentDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,

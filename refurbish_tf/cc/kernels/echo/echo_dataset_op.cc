@@ -217,7 +217,7 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       // How many elements of the input are skipped with all their repetitions.
       int64_t repetitions = 0;
       int elements = 0;
-      for (int64_t next; ; repetitions += next, ++elements) {
+      for (int64_t next;; repetitions += next, ++elements) {
         next = schedule.Repetitions(position_ + elements);
         if (repetitions + next > wanted) break;
       }
@@ -267,15 +267,13 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     // Everything is checked before anything is changed.
     const CheckpointReader saved("echo", prefix(), ctx, reader);
     int64_t position = 0;
-    TF_RETURN_IF_ERROR(
-        saved.ReadNumber(kPosition, 0, kMaxPosition, &position));
+    TF_RETURN_IF_ERROR(saved.ReadNumber(kPosition, 0, kMaxPosition, &position));
     int64_t left = 0;
-    TF_RETURN_IF_ERROR(saved.ReadNumber(
-        kLeft, 0, std::numeric_limits<int64_t>::max(), &left));
+    TF_RETURN_IF_ERROR(
+        saved.ReadNumber(kLeft, 0, std::numeric_limits<int64_t>::max(), &left));
     // Repetitions can be left only of the element before `position`.
-    if (left > 0 &&
-        (position == 0 ||
-         left >= dataset()->schedule_.Repetitions(position - 1))) {
+    if (left > 0 && (position == 0 ||
+                     left >= dataset()->schedule_.Repetitions(position - 1))) {
       return absl::InvalidArgumentError(absl::StrCat(
           "The checkpoint of echo has ", left, " repetitions left of element ",
           position - 1, ", more than e=", dataset()->factor_,
@@ -285,9 +283,9 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     }
     std::vector<Tensor> element;
     if (left > 0 && !ctx->symbolic_checkpoint()) {
-      TF_RETURN_IF_ERROR(
-          saved.ReadElement(kElement, dataset()->output_dtypes(),
-                            dataset()->output_shapes(), &element));
+      TF_RETURN_IF_ERROR(saved.ReadElement(kElement, dataset()->output_dtypes(),
+                                           dataset()->output_shapes(),
+                                           &element));
     }
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_impl_));
     element_ = std::move(element);
@@ -360,10 +358,9 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
                          bool* end_of_sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     IteratorContext::Params params(ctx);
-    params.index_mapper =
-        [parent = ctx->index_mapper(),
-         repetitions = dataset()->schedule_.Repetitions(0)](
-            size_t position) -> absl::StatusOr<size_t> {
+    params.index_mapper = [parent = ctx->index_mapper(),
+                           repetitions = dataset()->schedule_.Repetitions(0)](
+                              size_t position) -> absl::StatusOr<size_t> {
       absl::StatusOr<size_t> index = parent(position);
       if (!index.ok()) return index;
       return *index / repetitions;
@@ -387,8 +384,8 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
 
 std::unique_ptr<IteratorBase> EchoDatasetOp::Dataset::MakeIteratorInternal(
     const std::string& prefix) const {
-  return std::make_unique<Iterator>(Iterator::Params{
-      this, IteratorPrefix(prefix)});
+  return std::make_unique<Iterator>(
+      Iterator::Params{this, IteratorPrefix(prefix)});
 }
 
 void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
@@ -399,7 +396,8 @@ void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
   OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
               absl::InvalidArgumentError(absl::StrCat(
                   "e, the echoing factor, must be a number of at least 1 and "
-                  "below 2**31, got ", factor, ".")));
+                  "below 2**31, got ",
+                  factor, ".")));
   int64_t seed = 0;
   OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kEchoSeed, &seed));
   *output = new Dataset(ctx, input, factor, seed);

@@ -110,9 +110,8 @@ class DrawsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(0), &seed));
     Tensor* output;
     if (ctx->num_inputs() == 1) {
-      OP_REQUIRES_OK(
-          ctx, ctx->allocate_output(0, TensorShape({run_->num_draws()}),
-                                    &output));
+      OP_REQUIRES_OK(ctx, ctx->allocate_output(
+                              0, TensorShape({run_->num_draws()}), &output));
       Draw(*run_, *seed, output->flat<int32_t>().data());
       return;
     }
@@ -124,8 +123,8 @@ class DrawsOp : public OpKernel {
                     batch_size.DebugString(), ".")));
     const int64_t size = batch_size.scalar<int64_t>()();
     TensorShape shape;
-    OP_REQUIRES_OK(ctx, TensorShape::BuildTensorShape({size, run_->num_draws()},
-                                                      &shape));
+    OP_REQUIRES_OK(
+        ctx, TensorShape::BuildTensorShape({size, run_->num_draws()}, &shape));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     DrawForBatch(*run_, *seed, size, output->flat<int32_t>().data());
   }

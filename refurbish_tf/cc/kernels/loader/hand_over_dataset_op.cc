@@ -223,9 +223,9 @@ class HandOverDatasetOp::Dataset::Iterator
       TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
       for (const auto* results : {&on_their_way_, &restored_}) {
         for (const Result& result : *results) {
-          TF_RETURN_IF_ERROR(SaveResult(writer, prefix(),
-                                        absl::StrCat(kOnTheirWay, "_", number++),
-                                        result));
+          TF_RETURN_IF_ERROR(
+              SaveResult(writer, prefix(),
+                         absl::StrCat(kOnTheirWay, "_", number++), result));
         }
       }
     }

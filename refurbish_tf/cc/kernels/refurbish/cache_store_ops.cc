@@ -39,15 +39,15 @@ absl::Status ParseStore(OpKernelContext* ctx,
 absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
   const Tensor& tensor = ctx->input(1);
   if (!tensorflow::TensorShapeUtils::IsScalar(tensor.shape())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`index` must be a scalar, got shape ", tensor.shape().DebugString(),
-        "."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("`index` must be a scalar, got shape ",
+                     tensor.shape().DebugString(), "."));
   }
   const int64_t value = tensor.scalar<int64_t>()();
   if (value < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`index` must be at least 0, got ", value,
-        ". It is the position of the sample in the source."));
+    return absl::InvalidArgumentError(
+        absl::StrCat("`index` must be at least 0, got ", value,
+                     ". It is the position of the sample in the source."));
   }
   *index = value;
   return absl::OkStatus();

@@ -126,8 +126,7 @@ std::pair<std::string, std::string> Reason(const NodeDef& node,
   if (is_augment || absl::StrContains(op, "Parallel")) {
     const std::string deterministic = Text(node, "deterministic");
     if (deterministic == "false" ||
-        ((is_augment || deterministic == "default") &&
-         contents.may_reorder) ||
+        ((is_augment || deterministic == "default") && contents.may_reorder) ||
         IsTrue(node, "sloppy")) {
       return {absl::StrCat(op, " with deterministic=False"),
               kDeterministicWayOut};

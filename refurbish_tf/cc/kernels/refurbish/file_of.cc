@@ -15,8 +15,8 @@ namespace {
 // Whether its element at an index is made from its input's at the same index.
 bool KeepsPlaces(const std::string& dataset) {
   static const auto* const kNames = new std::unordered_set<std::string>{
-      "CacheDataset",     "CacheDatasetV2",       "MapDataset",
-      "OptionsDataset",   "ParallelMapDatasetV2", "PrefetchDataset",
+      "CacheDataset",   "CacheDatasetV2",       "MapDataset",
+      "OptionsDataset", "ParallelMapDatasetV2", "PrefetchDataset",
       "TakeDataset",
   };
   return kNames->count(dataset) > 0;

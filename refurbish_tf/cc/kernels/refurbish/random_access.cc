@@ -21,10 +21,9 @@ const DatasetBase* Find(const DatasetBase* dataset,
     const DatasetBase* stream = Find(input, visited);
     if (stream != nullptr) return stream;
   }
-  const bool has_access =
-      HasRandomAccessIfInputHas(dataset->type_string()) &&
-      dataset->RandomIndexingCompatible().ok() &&
-      dataset->Cardinality(CardinalityOptions()) >= 0;
+  const bool has_access = HasRandomAccessIfInputHas(dataset->type_string()) &&
+                          dataset->RandomIndexingCompatible().ok() &&
+                          dataset->Cardinality(CardinalityOptions()) >= 0;
   return has_access ? nullptr : dataset;
 }
 

@@ -26,7 +26,7 @@ struct RefurbishArguments {
   std::string store;
   int64_t max_bytes;
   int64_t shuffle_buffer_size;  // 0 for the default.
-  int64_t num_parallel_calls;  // 0 for no thread at all.
+  int64_t num_parallel_calls;   // 0 for no thread at all.
   std::string eviction;
   std::string shuffle;
   std::string deterministic;  // As `map` has it: "true", "false", "default".
@@ -41,7 +41,8 @@ struct RefurbishArguments {
 
 class RefurbishDataset : public UnaryDataset {
  public:
-  // `hinted`: the source has a shard that is not filled in. `final` may be null.
+  // `hinted`: the source has a shard that is not filled in. `final` may be
+  // null.
   RefurbishDataset(OpKernelContext* ctx, const DatasetBase* input,
                    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
                    std::unique_ptr<InlineFunction> partial,

@@ -40,11 +40,13 @@ absl::Status NoRandomAccess() {
 
 }  // namespace
 
-RefurbishDataset::RefurbishDataset(
-    OpKernelContext* ctx, const DatasetBase* input,
-    RefurbishArguments arguments, std::shared_ptr<Stage> stage,
-    std::unique_ptr<InlineFunction> partial,
-    std::unique_ptr<InlineFunction> final, bool hinted)
+RefurbishDataset::RefurbishDataset(OpKernelContext* ctx,
+                                   const DatasetBase* input,
+                                   RefurbishArguments arguments,
+                                   std::shared_ptr<Stage> stage,
+                                   std::unique_ptr<InlineFunction> partial,
+                                   std::unique_ptr<InlineFunction> final,
+                                   bool hinted)
     : UnaryDataset(ctx, input, "Refurbish"),
       arguments_(std::move(arguments)),
       stage_(std::move(stage)),
@@ -92,8 +94,8 @@ absl::Status RefurbishDataset::MakeSplitProviders(
 
 std::unique_ptr<IteratorBase> RefurbishDataset::MakeIteratorInternal(
     const std::string& prefix) const {
-  return std::make_unique<RefurbishIterator>(RefurbishIterator::Params{
-      this, IteratorPrefix(prefix)});
+  return std::make_unique<RefurbishIterator>(
+      RefurbishIterator::Params{this, IteratorPrefix(prefix)});
 }
 
 absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
@@ -191,8 +193,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     Shards shards;
     OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards));
     std::unique_ptr<InlineFunction> partial, final;
-    OP_REQUIRES_OK(
-        ctx, InlineFunction::Create(ctx, partial_, kPartialArguments, &partial));
+    OP_REQUIRES_OK(ctx, InlineFunction::Create(ctx, partial_, kPartialArguments,
+                                               &partial));
     if (final_ != nullptr) {
       OP_REQUIRES_OK(
           ctx, InlineFunction::Create(ctx, final_, kFinalArguments, &final));

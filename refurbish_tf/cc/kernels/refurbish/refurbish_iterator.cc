@@ -133,8 +133,7 @@ absl::Status RefurbishIterator::GetNextInternal(
 absl::Status RefurbishIterator::End() {
   ended_ = true;
   workers_.Stop();
-  absl::Status status =
-      running_.source->ReadToEnd(&running_.contexts->usual);
+  absl::Status status = running_.source->ReadToEnd(&running_.contexts->usual);
   running_.source.reset();
   status.Update(running_.work->TakeLateError());
   running_ = Running();

@@ -47,7 +47,8 @@ OrderedWorkers::Claimed SampleWork::Claim(
     return OrderedWorkers::Claimed::kRun;
   }
   sample.tensors = std::move(sample.place.sample);
-  if (functions_.final.function != nullptr) return OrderedWorkers::Claimed::kRun;
+  if (functions_.final.function != nullptr)
+    return OrderedWorkers::Claimed::kRun;
   AppendFinalSeed(&sample);
   return OrderedWorkers::Claimed::kDone;
 }
@@ -116,8 +117,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
   if (!functions_.final.with_seed) return;
-  piece->tensors.push_back(SeedTensor(
-      epoch_->seed(), Purpose::kFinalFunction, epoch_->number(), piece));
+  piece->tensors.push_back(SeedTensor(epoch_->seed(), Purpose::kFinalFunction,
+                                      epoch_->number(), piece));
 }
 
 absl::Status SampleWork::Finish(SamplePiece* piece) {
@@ -153,8 +154,7 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                                     const char* what, uint32_t index,
                                     const char* of) {
   if (status.ok()) return status;
-  const std::string file =
-      FileOf(source_.source(), &contexts_.usual, index);
+  const std::string file = FileOf(source_.source(), &contexts_.usual, index);
   return Printable(absl::Status(
       status.code(),
       absl::StrCat(what, " sample ", index, " of ", of,

@@ -2,8 +2,8 @@
 // prepare. In a stream it skips the others.
 //
 // A stream is shuffled by a buffer (`ShuffleBufferSize`), with random numbers
-// from the order's seed and the epoch. A resumed epoch reads the stream from its
-// start and fills another buffer: the same samples come, in another order.
+// from the order's seed and the epoch. A resumed epoch reads the stream from
+// its start and fills another buffer: the same samples come, in another order.
 #ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
 #define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
 

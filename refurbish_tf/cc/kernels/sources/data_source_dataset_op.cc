@@ -55,10 +55,10 @@ struct Wanted {
 // Takes the `i`-th element from what a function returned.
 absl::Status TakeElement(const std::vector<Tensor>& returned, size_t i,
                          size_t num_components, std::vector<Tensor>* element) {
-  const auto code = static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
+  const auto code =
+      static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
   if (code != absl::StatusCode::kOk) {
-    return absl::Status(
-        code, absl::string_view(returned[1].vec<tstring>()(i)));
+    return absl::Status(code, absl::string_view(returned[1].vec<tstring>()(i)));
   }
   const auto first = returned.begin() + 2 + i * num_components;
   element->assign(first, first + num_components);
@@ -105,8 +105,8 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     // Python runs one thread at a time: the calling one is as good as another.
     FunctionMetadata::Params params;
     params.use_inter_op_parallelism = false;
-    OP_REQUIRES_OK(
-        ctx, FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
+    OP_REQUIRES_OK(ctx,
+                   FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
     OP_REQUIRES_OK(
         ctx, FunctionMetadata::Create(ctx, kReadMany, params, &read_many_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kBatchReads, &batch_reads_));
@@ -148,8 +148,7 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
   std::string DebugString() const override {
     return name_utils::DatasetDebugString(kDataSourceType);
   }
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>*) const override {
+  absl::Status InputDatasets(std::vector<const DatasetBase*>*) const override {
     return absl::OkStatus();
   }
   int64_t CardinalityInternal(CardinalityOptions) const override {
@@ -204,7 +203,8 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
     for (const auto& [function, attr] :
          {std::pair{read_one_.get(), &attrs[0].second},
           {read_many_.get(), &attrs[1].second}}) {
-      TF_RETURN_IF_ERROR(function->AddToGraph(ctx, b, &captured, &captured_types));
+      TF_RETURN_IF_ERROR(
+          function->AddToGraph(ctx, b, &captured, &captured_types));
       b->BuildAttrValue(function->func(), attr);
     }
     b->BuildAttrValue(batch_reads_, &attrs[2].second);
@@ -382,8 +382,7 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     }
     for (size_t i = 0; i < wanted_.size(); ++i) {
       Wanted& wanted = wanted_[i];
-      wanted.status =
-          TakeElement(returned, i, num_components, &wanted.tensors);
+      wanted.status = TakeElement(returned, i, num_components, &wanted.tensors);
       wanted.read = true;
       RecordBufferEnqueue(ctx, wanted.tensors);
     }
@@ -432,9 +431,9 @@ void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
                           ctx, read_one_, std::vector<Tensor>(), &read_one));
   OP_REQUIRES_OK(ctx, CapturedFunction::Create(
                           ctx, read_many_, std::vector<Tensor>(), &read_many));
-  *output = new Dataset(ctx, num_elements, std::move(read_one),
-                        std::move(read_many), batch_reads_, output_types_,
-                        output_shapes_);
+  *output =
+      new Dataset(ctx, num_elements, std::move(read_one), std::move(read_many),
+                  batch_reads_, output_types_, output_shapes_);
 }
 
 REGISTER_KERNEL_BUILDER(

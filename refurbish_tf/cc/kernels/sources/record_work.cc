@@ -14,12 +14,11 @@ absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
                         Tensor* tensor) {
   Tensor read(DT_STRING, TensorShape({}));
   tstring& text = read.scalar<tstring>()();
-  const absl::Status status =
-      ReadRecord(&OpenFiles::Global(), index.At(record), since,
-                 [&text](size_t length) {
-                   text.resize_uninitialized(length);
-                   return text.mdata();
-                 });
+  const absl::Status status = ReadRecord(&OpenFiles::Global(), index.At(record),
+                                         since, [&text](size_t length) {
+                                           text.resize_uninitialized(length);
+                                           return text.mdata();
+                                         });
   if (!status.ok()) return Printable(status);
   *tensor = std::move(read);
   return absl::OkStatus();

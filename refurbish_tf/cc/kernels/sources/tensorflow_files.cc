@@ -44,8 +44,7 @@ class TensorFlowFile : public RandomFile {
 
   absl::StatusOr<size_t> Read(uint64_t offset, size_t size, char* to) override {
     absl::string_view read;
-    absl::Status status =
-        file_->Read(offset, read, absl::MakeSpan(to, size));
+    absl::Status status = file_->Read(offset, read, absl::MakeSpan(to, size));
     // OutOfRange marks the end of the file.
     if (!status.ok() && !absl::IsOutOfRange(status)) return status;
     if (read.data() != to) std::memmove(to, read.data(), read.size());
@@ -99,9 +98,8 @@ class TensorFlowFileAccess : public FileAccess {
     const std::string directory = path.substr(0, path.rfind('/'));
     absl::Status status = env->CreateDir(directory);
     if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
-    const std::string provisional =
-        absl::StrCat(directory, "/.", absl::Hex(env->NowNanos()), "-",
-                     counter++, ".part");
+    const std::string provisional = absl::StrCat(
+        directory, "/.", absl::Hex(env->NowNanos()), "-", counter++, ".part");
     std::unique_ptr<WritableFile> file;
     status = env->NewWritableFile(provisional, &file);
     if (!status.ok()) return status;

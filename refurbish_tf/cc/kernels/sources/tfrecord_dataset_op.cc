@@ -134,7 +134,8 @@ class TfrecordDataset : public DatasetBase {
  private:
   class Iterator;
 
-  absl::Status GetRecord(int64_t index, std::vector<Tensor>* out_tensors) const {
+  absl::Status GetRecord(int64_t index,
+                         std::vector<Tensor>* out_tensors) const {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     out_tensors->resize(1);
     return ReadTensor(*index_, index, /*since=*/0, &out_tensors->front());
@@ -180,9 +181,9 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     *end_of_sequence = false;
     if (ctx->index_mapper() != nullptr) {
       if (workers_.get() == nullptr) {
-        Start(ctx, std::make_unique<RequestedRecords>(
-                       dataset()->index_, since_, ctx->index_mapper(),
-                       num_requests_));
+        Start(ctx, std::make_unique<RequestedRecords>(dataset()->index_, since_,
+                                                      ctx->index_mapper(),
+                                                      num_requests_));
       }
       return Next(ctx, out_tensors, end_of_sequence);
     }
@@ -284,12 +285,12 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     params.index_mapper = nullptr;
     workers_ctx_.emplace(std::move(params));
     work_ = std::move(work);
-    OrderedWorkers::Options options = WorkerOptions(
-        ctx,
-        dataset()->arguments_.num_parallel_reads == kAutotuneCalls
-            ? kAutotuneReads
-            : dataset()->arguments_.num_parallel_reads,
-        "true", {});
+    OrderedWorkers::Options options =
+        WorkerOptions(ctx,
+                      dataset()->arguments_.num_parallel_reads == kAutotuneCalls
+                          ? kAutotuneReads
+                          : dataset()->arguments_.num_parallel_reads,
+                      "true", {});
     // A mapper that was asked too far ahead waits until earlier records are
     // taken, and it is the consumer that takes them.
     options.consumer_helps = !work_->may_wait();
@@ -325,14 +326,14 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
       const int64_t record = pending_.front();
       pending_.pop_front();
       out_tensors->resize(1);
-      absl::Status status = ReadTensor(*dataset()->index_, record, since_,
-                                       &out_tensors->front());
+      absl::Status status =
+          ReadTensor(*dataset()->index_, record, since_, &out_tensors->front());
       if (!status.ok()) out_tensors->clear();
       return status;
     }
     if (workers_.get() == nullptr) {
-      Start(ctx, std::make_unique<SplitRecords>(dataset()->index_, since_,
-                                                splits_));
+      Start(ctx,
+            std::make_unique<SplitRecords>(dataset()->index_, since_, splits_));
     }
     return Next(ctx, out_tensors, end_of_sequence);
   }
@@ -360,8 +361,9 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     return record.status;
   }
 
-  absl::Status SaveSplits(IteratorStateWriter* writer,
-                          const std::vector<const OrderedWorkers::Piece*>& ready)
+  absl::Status SaveSplits(
+      IteratorStateWriter* writer,
+      const std::vector<const OrderedWorkers::Piece*>& ready)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::vector<int64_t> pending(pending_.begin(), pending_.end());
     for (const OrderedWorkers::Piece* piece : ready) {
@@ -428,10 +430,10 @@ class TfrecordDatasetOp : public DatasetOpKernel {
                                            "num_parallel_reads"));
     IndexOptions options;
     options.directory = arguments.index_dir;
-    options.num_threads = static_cast<int>(
-        arguments.num_parallel_reads == kAutotuneCalls
-            ? kAutotuneReads
-            : arguments.num_parallel_reads);
+    options.num_threads =
+        static_cast<int>(arguments.num_parallel_reads == kAutotuneCalls
+                             ? kAutotuneReads
+                             : arguments.num_parallel_reads);
     options.access = AccessTo;
     options.progress = isatty(STDERR_FILENO) == 1;
     absl::Status status;

@@ -1,20 +1,21 @@
 #include "refurbish_tf/cc/store/disk/directory.h"
 
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
-
-#include <dirent.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
 namespace refurbish_tf {
 namespace {
 
-absl::Status UnusableDirectory(const std::string& path, const std::string& why) {
+absl::Status UnusableDirectory(const std::string& path,
+                               const std::string& why) {
   return absl::FailedPreconditionError(
       absl::StrCat("Cannot use ", path, " as a cache store: ", why));
 }
@@ -84,9 +85,8 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
         path, "it is a file. Give a directory, which may not exist yet.");
   }
   if (fd < 0) {
-    return absl::ErrnoToStatus(
-        errno, absl::StrCat("Cannot open the directory ", path,
-                            " of a cache store"));
+    return absl::ErrnoToStatus(errno, absl::StrCat("Cannot open the directory ",
+                                                   path, " of a cache store"));
   }
   std::unique_ptr<Directory> directory(new Directory(path, fd, env));
   struct stat status;
@@ -143,12 +143,13 @@ absl::StatusOr<std::shared_ptr<File>> Directory::OpenFile(
     const std::string& name, int flags) const {
   // O_NONBLOCK: opening a pipe would wait for a writer.
   absl::StatusOr<int> fd = env_->Open(
-      fd_, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
+      fd_, name,
+      O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | flags);
   if (!fd.ok()) {
     absl::Status checked = CheckFile(name);
     if (!checked.ok()) return checked;
-    return absl::Status(fd.status().code(), absl::StrCat(path_, ": ",
-                                                         fd.status().message()));
+    return absl::Status(fd.status().code(),
+                        absl::StrCat(path_, ": ", fd.status().message()));
   }
   auto file = std::make_shared<File>(*fd);
   struct stat status;

@@ -1,11 +1,11 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_DIRECTORY_H_
 #define REFURBISH_TF_CC_STORE_DISK_DIRECTORY_H_
 
+#include <fcntl.h>
+
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <fcntl.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -36,8 +36,8 @@ class Directory {
  public:
   // Opens the directory, or makes it. Fails if it is another user's, or if
   // others can replace what is in it.
-  static absl::StatusOr<std::unique_ptr<Directory>> Open(const std::string& path,
-                                                         StoreEnv* env);
+  static absl::StatusOr<std::unique_ptr<Directory>> Open(
+      const std::string& path, StoreEnv* env);
   ~Directory();
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;

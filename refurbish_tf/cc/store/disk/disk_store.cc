@@ -1,5 +1,8 @@
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -7,9 +10,6 @@
 #include <cstring>
 #include <new>
 #include <thread>
-
-#include <fcntl.h>
-#include <sys/file.h>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
@@ -47,7 +47,7 @@ bool ShareWhole(int fd) {
 // Locks the byte of the lock file that says that a process is opening the
 // store. The first byte is for the settings.
 bool LockOpening(int fd, short type) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = 1;
@@ -91,8 +91,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   absl::StatusOr<std::shared_ptr<File>> lock_file =
       opened.OpenFile(kLockFile, O_CREAT);
   if (!lock_file.ok()) return lock_file.status();
-  std::unique_ptr<DiskStore> store(new DiskStore(
-      *std::move(directory), *std::move(lock_file), options));
+  std::unique_ptr<DiskStore> store(
+      new DiskStore(*std::move(directory), *std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
   // Two locks. Processes open the store one at a time, so one that is alone
   // stays alone until it is done, and one that is not finds the store complete.
@@ -148,7 +148,8 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   if (!state.ok()) return state.status();
   claims_ = *std::move(claims);
   records_ = std::make_unique<Records>(
-      &directory, contents->id, &segments_, *std::move(index), *std::move(state),
+      &directory, contents->id, &segments_, *std::move(index),
+      *std::move(state),
       options.read_queue != nullptr ? std::move(options.read_queue)
                                     : ReadQueue::Create(reads_in_flight_));
   {
@@ -170,7 +171,8 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
 }
 
 bool DiskStore::DirectoryIsGone() const {
-  return !directory_->IsInPlace() || !directory_->IsNamed(*lock_file_, kLockFile);
+  return !directory_->IsInPlace() ||
+         !directory_->IsNamed(*lock_file_, kLockFile);
 }
 
 absl::Status DiskStore::Agree(const Settings& settings, bool replace,
@@ -280,8 +282,8 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
     std::memcpy(to, parts[i].iov_base, parts[i].iov_len);
     to += parts[i].iov_len;
   }
-  const RecordHeader header = MakeRecordHeader(records_->store_id(), index,
-                                               generation, payload, crc);
+  const RecordHeader header =
+      MakeRecordHeader(records_->store_id(), index, generation, payload, crc);
   std::memcpy(record.data(), &header, sizeof(header));
   std::memset(to, 0, record.size() - record_size);
   return record;

@@ -4,6 +4,8 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
 #define REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
 
+#include <sys/uio.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -12,8 +14,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -92,12 +92,12 @@ struct DiskStoreOptions {
 class DiskStore {
  public:
   struct Counts {
-    CacheStoreStats store;     // Live entries and bytes of all processes.
-    int64_t disk_bytes = 0;    // Of all segments and the ring.
+    CacheStoreStats store;   // Live entries and bytes of all processes.
+    int64_t disk_bytes = 0;  // Of all segments and the ring.
     int64_t segments = 0;
-    int64_t compactions = 0;   // Segments emptied by this process.
-    int64_t bytes_put = 0;     // By this process, ...
-    int64_t bytes_moved = 0;   // ... and moved in compactions.
+    int64_t compactions = 0;        // Segments emptied by this process.
+    int64_t bytes_put = 0;          // By this process, ...
+    int64_t bytes_moved = 0;        // ... and moved in compactions.
     int64_t transit_bytes_put = 0;  // Into the ring, by this process.
     int64_t ring_bytes = 0;
     int64_t corrupt = 0;       // Records that failed their check.
@@ -124,8 +124,8 @@ class DiskStore {
   // names them. Unavailable if another process is writing settings for longer
   // than `patience`.
   absl::Status Agree(const Settings& settings, bool replace = false,
-                     std::chrono::milliseconds patience = std::chrono::minutes(1))
-      ABSL_LOCKS_EXCLUDED(settings_mu_);
+                     std::chrono::milliseconds patience = std::chrono::minutes(
+                         1)) ABSL_LOCKS_EXCLUDED(settings_mu_);
   Settings settings() const ABSL_LOCKS_EXCLUDED(settings_mu_);
 
   SharedState& state() { return records_->state(); }

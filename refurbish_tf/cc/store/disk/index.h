@@ -21,8 +21,8 @@ namespace refurbish_tf {
 // Thread-safe.
 class Index {
  public:
-  // Two gigabytes: the file has no holes, so a single sample with a far too large
-  // index must not fill a disk.
+  // Two gigabytes: the file has no holes, so a single sample with a far too
+  // large index must not fill a disk.
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 28;
 
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Directory* directory,
@@ -51,7 +51,8 @@ class Index {
   // The same for the first `num_samples` samples.
   absl::Status ReserveFirst(uint64_t num_samples) {
     absl::Status reserved;
-    for (uint64_t next = 0; next < num_samples && reserved.ok(); next += kWords) {
+    for (uint64_t next = 0; next < num_samples && reserved.ok();
+         next += kWords) {
       reserved = Reserve(next);
     }
     return reserved;

@@ -1,14 +1,14 @@
 #include "refurbish_tf/cc/store/disk/mapped_file.h"
 
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,7 +28,8 @@ struct MappedFile::Mapping {
   static std::atomic<Mapping*> first;
 
   static Mapping* Take() {
-    for (Mapping* mapping = first; mapping != nullptr; mapping = mapping->next) {
+    for (Mapping* mapping = first; mapping != nullptr;
+         mapping = mapping->next) {
       uintptr_t begin = kFree;
       if (mapping->begin.compare_exchange_strong(begin, kTaken)) return mapping;
     }
@@ -47,7 +48,7 @@ std::atomic<MappedFile::Mapping*> MappedFile::Mapping::first{nullptr};
 void MappedFile::HandleBusErrors() {
   static struct sigaction before;
   static const uintptr_t page = sysconf(_SC_PAGESIZE);
-  struct sigaction action {};
+  struct sigaction action{};
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   action.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
@@ -56,7 +57,8 @@ void MappedFile::HandleBusErrors() {
     for (const Mapping* mapping = Mapping::first; mapping != nullptr;
          mapping = mapping->next) {
       const uintptr_t begin = mapping->begin.load(std::memory_order_acquire);
-      if (begin <= Mapping::kTaken || address - begin >= mapping->size) continue;
+      if (begin <= Mapping::kTaken || address - begin >= mapping->size)
+        continue;
       if (syscall(SYS_mmap, address / page * page, page, PROT_READ | PROT_WRITE,
                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == -1) {
         break;
@@ -76,7 +78,7 @@ void MappedFile::HandleBusErrors() {
     } else {
       // When the address is touched, or the signal sent, again, it ends the
       // process as it would have without us.
-      struct sigaction none {};
+      struct sigaction none{};
       none.sa_handler = SIG_DFL;
       sigaction(signal, &none, nullptr);
       if (info->si_code <= 0) raise(signal);
@@ -176,7 +178,8 @@ absl::Status MappedFile::Grow(uint64_t bytes, bool whole) {
 absl::Status MappedFile::Mend() {
   uint64_t end = 0;
   for (uint64_t chunk = 0; chunk < max_chunks_; ++chunk) {
-    if (chunks_[chunk].load(std::memory_order_relaxed) != nullptr) end = chunk + 1;
+    if (chunks_[chunk].load(std::memory_order_relaxed) != nullptr)
+      end = chunk + 1;
   }
   absl::Status grown = Grow(end * chunk_bytes_, /*whole=*/true);
   if (!grown.ok()) return grown;
@@ -185,10 +188,11 @@ absl::Status MappedFile::Mend() {
   for (uint64_t chunk = 0; chunk < end; ++chunk) {
     char* const data = chunks_[chunk].load(std::memory_order_relaxed);
     if (data == nullptr) continue;
-    // In one step: others go on using the memory. (To the thread sanitizer the C
-    // library's call looks like a write to it.)
+    // In one step: others go on using the memory. (To the thread sanitizer the
+    // C library's call looks like a write to it.)
     if (syscall(SYS_mmap, data, chunk_bytes_, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_FIXED, file_->fd(), chunk * chunk_bytes_) == -1) {
+                MAP_SHARED | MAP_FIXED, file_->fd(),
+                chunk * chunk_bytes_) == -1) {
       cut_ = true;
       return absl::ErrnoToStatus(errno, "Cannot map a file");
     }

@@ -19,7 +19,7 @@ constexpr int kMostTries = 16;
 }  // namespace
 
 absl::StatusOr<SegmentPlace> Places::Append(bool large, uint64_t space,
-                                     std::vector<iovec> parts) {
+                                            std::vector<iovec> parts) {
   Segments& segments = records_->segments();
   SharedState& state = records_->state();
   if (!adopted_) {
@@ -134,8 +134,7 @@ void Places::Release(uint64_t word) {
   if (location.large || !reusing_) {
     records_->Dispose(word);
     full_[location.large] = absl::OkStatus();
-  } else if (closed_.count(key) == 0 &&
-             records_->segments().IsOwn(key)) {
+  } else if (closed_.count(key) == 0 && records_->segments().IsOwn(key)) {
     dead_.emplace(location.size, Dead{location.segment, location.offset});
   }
 }
@@ -153,8 +152,7 @@ bool Places::MakeRoom(uint32_t index, bool large, uint64_t space) {
     const Location location = DecodeLocation(word);
     const SegmentKey key(large, location.segment);
     if (word == 0 || location.large != large || location.size < space ||
-        closed_.count(key) != 0 ||
-        !records_->segments().IsOwn(key)) {
+        closed_.count(key) != 0 || !records_->segments().IsOwn(key)) {
       continue;
     }
     Release(records_->Remove(other, /*evict=*/true));

@@ -1,14 +1,14 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_PLACES_H_
 #define REFURBISH_TF_CC_STORE_DISK_PLACES_H_
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,16 +37,15 @@ class Places {
  public:
   Places(Records* records, StoreEnv* env, uint64_t small_segment,
          uint64_t large_segment)
-      : records_(records),
-        env_(env),
-        most_{small_segment, large_segment} {}
+      : records_(records), env_(env), most_{small_segment, large_segment} {}
 
   // Writes parts to the end of a segment.
   absl::StatusOr<SegmentPlace> Append(bool large, uint64_t space,
-                               std::vector<iovec> parts);
+                                      std::vector<iovec> parts);
   // Writes a record where there is room. When an append has failed none is
   // tried until `TryToAppend` is called or a record released.
-  absl::StatusOr<Location> Write(bool large, uint64_t space, Generation generation,
+  absl::StatusOr<Location> Write(bool large, uint64_t space,
+                                 Generation generation,
                                  const std::vector<iovec>& parts);
   void TryToAppend() { full_[0] = full_[1] = absl::OkStatus(); }
   // Whether a write failed for lack of room.

@@ -1,14 +1,14 @@
 #include "refurbish_tf/cc/store/disk/read_queue.h"
 
+#include <pthread.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
 #include <vector>
-
-#include <pthread.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "absl/base/thread_annotations.h"
 

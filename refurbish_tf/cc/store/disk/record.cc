@@ -26,8 +26,8 @@ int Shift(uint64_t units) {
 RecordHeader MakeRecordHeader(uint64_t store_id, uint32_t index,
                               Generation generation, uint32_t payload_size,
                               uint32_t payload_crc) {
-  RecordHeader header{kRecordMagic,   index,       generation, payload_size,
-                      store_id, payload_crc, 0};
+  RecordHeader header{kRecordMagic, index,       generation, payload_size,
+                      store_id,     payload_crc, 0};
   header.header_crc = HeaderCrc(header);
   return header;
 }
@@ -38,7 +38,8 @@ bool IsRecordHeader(const RecordHeader& header, uint64_t store_id,
          header.store_id == store_id && header.header_crc == HeaderCrc(header);
 }
 
-bool RecordBuffer::Verify(uint64_t store_id, uint32_t index, size_t size) const {
+bool RecordBuffer::Verify(uint64_t store_id, uint32_t index,
+                          size_t size) const {
   return size >= sizeof(RecordHeader) &&
          IsRecordHeader(header(), store_id, index) &&
          header().payload_size <= size - sizeof(RecordHeader) &&
@@ -66,8 +67,7 @@ uint64_t EncodeLocation(const Location& location) {
     size = location.size / kSmallUnit;
   }
   return uint64_t{location.tag} << 49 | uint64_t{location.large} << 48 |
-         uint64_t{location.segment} << 33 |
-         offset << 13 | size;
+         uint64_t{location.segment} << 33 | offset << 13 | size;
 }
 
 Location DecodeLocation(uint64_t word) {

@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/store/disk/records.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <string>
-
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -114,7 +114,8 @@ PutResult Records::Publish(uint64_t index, Generation generation,
       const Generation stored = NearestGeneration(TagOfWord(old), generation);
       if (stored >= generation) {
         // Another process was faster.
-        return stored == generation ? PutResult::kStored : PutResult::kNewerKept;
+        return stored == generation ? PutResult::kStored
+                                    : PutResult::kNewerKept;
       }
     }
     // Growth is counted before and shrinkage after, so that the store never has

@@ -86,7 +86,8 @@ class Records {
   // its word. `*dead` is the word of the record that is now dead, if any: the
   // old one or this one.
   PutResult Publish(uint64_t index, Generation generation,
-                    const Location& location, int64_t max_bytes, uint64_t* dead);
+                    const Location& location, int64_t max_bytes,
+                    uint64_t* dead);
   // Points the index to where the record was moved. False if it was replaced
   // meanwhile.
   bool Move(uint64_t index, uint64_t from, uint64_t to) {

@@ -1,11 +1,11 @@
 #include "refurbish_tf/cc/store/disk/segments.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include "refurbish_tf/cc/base/entropy.h"
 
@@ -176,8 +176,7 @@ Segments::Usage Segments::TotalUsage() const {
 // For one thread at a time ----------------------------------------------------
 
 absl::Status Segments::Take(const SegmentKey& key, int flags) {
-  if (IsOwn(key) ||
-      !directory_->env().TryLock(lock_file_->fd(), LockOf(key))) {
+  if (IsOwn(key) || !directory_->env().TryLock(lock_file_->fd(), LockOf(key))) {
     return absl::AlreadyExistsError("It has an owner.");
   }
   absl::StatusOr<std::shared_ptr<File>> file =

@@ -1,5 +1,8 @@
 #include "refurbish_tf/cc/store/disk/settings_file.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -7,9 +10,6 @@
 #include <sstream>
 #include <thread>
 #include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
@@ -29,7 +29,8 @@ constexpr size_t kLongestSettings = 16 << 20;
 
 std::string Checksum(const std::string& text) {
   char digits[9];
-  std::snprintf(digits, sizeof(digits), "%08x", Crc32c(text.data(), text.size()));
+  std::snprintf(digits, sizeof(digits), "%08x",
+                Crc32c(text.data(), text.size()));
   return digits;
 }
 
@@ -70,12 +71,14 @@ absl::Status DamagedSettings(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<StoreContents> SettingsFile::Read() const {
-  const absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(kName);
+  const absl::StatusOr<std::shared_ptr<File>> file =
+      directory_->OpenFile(kName);
   if (!file.ok()) return file.status();
   std::string text;
   char buffer[4096];
   ssize_t count;
-  while ((count = pread((*file)->fd(), buffer, sizeof(buffer), text.size())) > 0) {
+  while ((count = pread((*file)->fd(), buffer, sizeof(buffer), text.size())) >
+         0) {
     text.append(buffer, count);
     if (text.size() > kLongestSettings) return DamagedSettings(path());
   }
@@ -120,9 +123,9 @@ absl::StatusOr<StoreContents> SettingsFile::Read() const {
 }
 
 absl::Status SettingsFile::Write(const StoreContents& contents) const {
-  std::string text = absl::StrCat(kTitle, "\n", kFormat, " ", kFormatVersion, "\n",
-                                  kId, " ", absl::Hex(contents.id, absl::kZeroPad16),
-                                  "\n");
+  std::string text =
+      absl::StrCat(kTitle, "\n", kFormat, " ", kFormatVersion, "\n", kId, " ",
+                   absl::Hex(contents.id, absl::kZeroPad16), "\n");
   for (const auto& [name, value] : contents.settings) {
     absl::StrAppend(&text, name, " ", Escape(value), "\n");
   }
@@ -133,12 +136,14 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
       directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL);
   if (!file.ok()) return file.status();
   StoreEnv& env = directory_->env();
-  absl::Status status = env.Write((*file)->fd(), 0, {{text.data(), text.size()}});
+  absl::Status status =
+      env.Write((*file)->fd(), 0, {{text.data(), text.size()}});
   if (status.ok()) status = env.Sync((*file)->fd());
   if (status.ok()) status = directory_->Rename(kTemporaryName, kName);
   if (status.ok()) return directory_->Sync();
   (void)directory_->Delete(kTemporaryName);
-  return absl::Status(status.code(), absl::StrCat(path(), ": ", status.message()));
+  return absl::Status(status.code(),
+                      absl::StrCat(path(), ": ", status.message()));
 }
 
 absl::StatusOr<Settings> SettingsFile::Agree(
@@ -162,8 +167,7 @@ absl::StatusOr<Settings> SettingsFile::Agree(
         changed = true;
       } else {
         absl::StrAppend(&differences, differences.empty() ? "" : "; ", name,
-                        " is ", value.empty() ? "none" : value,
-                        ", but it was ",
+                        " is ", value.empty() ? "none" : value, ", but it was ",
                         entry->second.empty() ? "none" : entry->second);
       }
     }
@@ -184,9 +188,9 @@ absl::StatusOr<Settings> SettingsFile::Agree(
     locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
     if (locked) continue;  // Somebody may have written since.
     if (errno != EAGAIN && errno != EACCES) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("Cannot lock ",
-                                                     directory_->path(), "/",
-                                                     lock_name));
+      return absl::ErrnoToStatus(
+          errno,
+          absl::StrCat("Cannot lock ", directory_->path(), "/", lock_name));
     }
     if (Clock::now() >= until) {
       return absl::UnavailableError(

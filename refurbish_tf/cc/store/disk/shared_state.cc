@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 
-#include <algorithm>
-
 #include <fcntl.h>
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/store/disk/record.h"
@@ -148,7 +148,7 @@ void SharedState::Job::BeginEpoch(uint64_t epoch) {
 }
 
 bool SharedState::IsAlive(const File& file, int slot) const {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = kJobLocks + slot;
@@ -248,8 +248,8 @@ absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
   for (int slot = 0; slot < kSlots; ++slot) {
     const uint64_t begun = CheckedValue(contents_->jobs[slot]);
     if (begun == 0 || !IsAlive(**file, slot)) continue;
-    jobs.push_back({contents_->processes[slot], begun - 1,
-                    contents_->handed_out[slot]});
+    jobs.push_back(
+        {contents_->processes[slot], begun - 1, contents_->handed_out[slot]});
   }
   return jobs;
 }

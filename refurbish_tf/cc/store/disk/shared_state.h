@@ -30,8 +30,8 @@ namespace refurbish_tf {
 // epoch of the furthest living job, or, if none lives, in the one after the
 // last that was begun.
 //
-// A sample that is not kept has no generation that the schedule wants: its claim
-// says which one was begun last, and who prepares it now, if anybody.
+// A sample that is not kept has no generation that the schedule wants: its
+// claim says which one was begun last, and who prepares it now, if anybody.
 //
 // Thread-safe.
 class SharedState {
@@ -119,7 +119,8 @@ class SharedState {
     // One after the last epoch that was begun.
     std::atomic<uint64_t> begun_{0};
   };
-  // This object must outlive the job, and so must `claims`, which all jobs share.
+  // This object must outlive the job, and so must `claims`, which all jobs
+  // share.
   absl::StatusOr<std::unique_ptr<Job>> Join(Index* claims);
 
   // Of the ring of samples in transit (TransitRing): its head, and its geometry

@@ -1,13 +1,13 @@
 #include "refurbish_tf/cc/store/disk/store_env.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <ctime>
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -21,7 +21,7 @@ absl::Status Error(int error, const std::string& what) {
 }
 
 bool SetLock(int fd, uint64_t byte, short type) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = byte;
@@ -52,7 +52,8 @@ absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
   return fd;
 }
 
-absl::Status StoreEnv::Write(int fd, uint64_t offset, std::vector<iovec> parts) {
+absl::Status StoreEnv::Write(int fd, uint64_t offset,
+                             std::vector<iovec> parts) {
   size_t first = 0;
   while (first < parts.size()) {
     const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
@@ -68,7 +69,8 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset, std::vector<iovec> parts) 
     }
     if (!advanced) return Error(ENOSPC, "cannot write");
     if (written > 0) {
-      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + written;
+      parts[first].iov_base =
+          static_cast<char*>(parts[first].iov_base) + written;
       parts[first].iov_len -= written;
     }
   }

@@ -1,11 +1,11 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_STORE_ENV_H_
 #define REFURBISH_TF_CC_STORE_DISK_STORE_ENV_H_
 
+#include <sys/uio.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

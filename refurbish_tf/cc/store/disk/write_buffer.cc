@@ -20,7 +20,8 @@ PutResult WriteBuffer::Put(uint32_t index, Generation generation,
   bool wake;
   {
     std::unique_lock<std::mutex> lock(mu_);
-    while (filling_bytes_ + batch_bytes_ >= kMostBatches * enough_ && !closed_) {
+    while (filling_bytes_ + batch_bytes_ >= kMostBatches * enough_ &&
+           !closed_) {
       written_.wait(lock);
     }
     if (closed_) return PutResult::kFailed;
@@ -146,7 +147,8 @@ const WriteBuffer::Batch& WriteBuffer::TakeBatch() {
   std::lock_guard<std::mutex> lock(mu_);
   batch_ = std::move(filling_);
   filling_.clear();
-  for (const std::unique_ptr<Entry>& entry : batch_) entry->being_written = true;
+  for (const std::unique_ptr<Entry>& entry : batch_)
+    entry->being_written = true;
   batch_bytes_ = filling_bytes_;
   filling_bytes_ = 0;
   return batch_;

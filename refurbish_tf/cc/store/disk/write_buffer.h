@@ -1,6 +1,8 @@
 #ifndef REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
 #define REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,8 +13,6 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
-
-#include <unistd.h>
 
 #include "absl/base/thread_annotations.h"
 #include "refurbish_tf/cc/store/cache_store.h"
@@ -111,7 +111,8 @@ class WriteBuffer {
   static constexpr size_t kMostBatches = 16;
 
   // The space of the sample's record that a newer one would replace.
-  int64_t ReplacedSpace(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t ReplacedSpace(uint32_t index) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drops an entry from the counts and from `newest_`.
   void Forget(Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -92,7 +92,8 @@ bool Writer::Await(Clock::time_point until) {
     const bool now = due <= Clock::now() || compaction_.IsDue();
     lock.lock();
     if (now) break;
-    if (!woken_ && !stopping_ && asked_ == answered_) wake_.wait_until(lock, due);
+    if (!woken_ && !stopping_ && asked_ == answered_)
+      wake_.wait_until(lock, due);
   }
   return !stopping_;
 }
@@ -245,19 +246,19 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   // Writes all of its space, so that the file's length says where the next one
   // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
-  absl::StatusOr<Location> location = places_.Write(
-      entry.large(), entry.space(), entry.generation, parts);
+  absl::StatusOr<Location> location =
+      places_.Write(entry.large(), entry.space(), entry.generation, parts);
   if (Places::IsFull(location.status()) && places_.RoomHelps(entry.large()) &&
       !buffer_.WasDropped(entry)) {
     // As at `max_bytes`, the older generation makes room.
-    const uint64_t old =
-        records_->RemoveOlder(entry.index, entry.generation);
+    const uint64_t old = records_->RemoveOlder(entry.index, entry.generation);
     places_.Release(old);
     if (old == 0 &&
         !places_.MakeRoom(entry.index, entry.large(), entry.space())) {
       return location.status();
     }
-    location = places_.Write(entry.large(), entry.space(), entry.generation, parts);
+    location =
+        places_.Write(entry.large(), entry.space(), entry.generation, parts);
     if (!location.ok()) places_.RoomDidNotHelp(entry.large());
   }
   if (!location.ok()) return location.status();
@@ -265,7 +266,8 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   return absl::OkStatus();
 }
 
-void Writer::Publish(const WriteBuffer::Entry& entry, const Location& location) {
+void Writer::Publish(const WriteBuffer::Entry& entry,
+                     const Location& location) {
   for (const uint64_t dead : buffer_.Publish(entry, location)) {
     places_.Release(dead);
   }
@@ -276,8 +278,8 @@ void Writer::WriteFailed(const absl::Status& status, int64_t times) {
   failed_writes_ += times;
   if (!directory_->IsInPlace()) {
     gone_warning_.Say(directory_->path(),
-                         "its directory was deleted. Samples are prepared again "
-                         "when they are needed.");
+                      "its directory was deleted. Samples are prepared again "
+                      "when they are needed.");
     return;
   }
   SharedState& state = records_->state();

@@ -229,8 +229,7 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
     TensorShape shape;
     for (uint32_t d = 0; d < component.rank; ++d) {
       int64_t size;
-      if (!read(&size, sizeof(size)) ||
-          !shape.AddDimWithStatus(size).ok()) {
+      if (!read(&size, sizeof(size)) || !shape.AddDimWithStatus(size).ok()) {
         return false;
       }
     }
@@ -249,7 +248,8 @@ bool DecodeSample(RecordBuffer record, Sample* sample) {
     }
     const uint64_t element = tensorflow::DataTypeSize(dtype);
     if (element == 0 || component.size % element != 0 ||
-        shape.num_elements() != static_cast<int64_t>(component.size / element)) {
+        shape.num_elements() !=
+            static_cast<int64_t>(component.size / element)) {
       return false;
     }
     if (component.size < kInPlace) {

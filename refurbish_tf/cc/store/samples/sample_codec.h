@@ -2,11 +2,11 @@
 #ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
 #define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
 
+#include <sys/uio.h>
+
 #include <deque>
 #include <string>
 #include <vector>
-
-#include <sys/uio.h>
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/store/disk/record.h"

@@ -227,12 +227,12 @@ absl::Status SamplesPutByHand() {
 
 absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
   if (!typed_ || dtypes == dtypes_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "Got a sample with components of types [",
-      tensorflow::DataTypeVectorString(dtypes),
-      "], but the samples of this CacheStore have [",
-      tensorflow::DataTypeVectorString(dtypes_),
-      "]. Use one CacheStore for one kind of sample."));
+  return absl::InvalidArgumentError(
+      absl::StrCat("Got a sample with components of types [",
+                   tensorflow::DataTypeVectorString(dtypes),
+                   "], but the samples of this CacheStore have [",
+                   tensorflow::DataTypeVectorString(dtypes_),
+                   "]. Use one CacheStore for one kind of sample."));
 }
 
 absl::Status SampleStore::Reserve(const std::string& stage,

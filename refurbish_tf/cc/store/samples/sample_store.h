@@ -88,9 +88,9 @@ class SampleStore {
 
   // On disk: compares settings with those that the store was written under, and
   // adds the missing ones. Waits for another process for at most `patience`.
-  absl::Status Agree(const std::map<std::string, std::string>& settings,
-                     bool replace = false,
-                     std::chrono::milliseconds patience = std::chrono::minutes(1));
+  absl::Status Agree(
+      const std::map<std::string, std::string>& settings, bool replace = false,
+      std::chrono::milliseconds patience = std::chrono::minutes(1));
 
   // As the store's `Put`, for a sample from a user: checks its types, and gives
   // it the generation of the one it replaces.

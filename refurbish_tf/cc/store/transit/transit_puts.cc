@@ -1,9 +1,9 @@
 #include "refurbish_tf/cc/store/transit/transit_puts.h"
 
+#include <sys/uio.h>
+
 #include <algorithm>
 #include <optional>
-
-#include <sys/uio.h>
 
 #include "refurbish_tf/cc/store/disk/shared_state.h"
 

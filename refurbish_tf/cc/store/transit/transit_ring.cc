@@ -1,8 +1,8 @@
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
 
-#include <algorithm>
-
 #include <fcntl.h>
+
+#include <algorithm>
 
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
