@@ -77,8 +77,8 @@ def test_early_stops_removals_and_lost_stores(root, kind, n, r, data):
     if stop is None:
       assert_whole(epoch, n)
     for index, *seeds in epoch.tolist():
-      counts[index, *seeds[:2]] += 1
-      assert counts[index, *seeds[:2]] <= math.ceil(r)
+      counts[(index, *seeds[:2])] += 1
+      assert counts[(index, *seeds[:2])] <= math.ceil(r)
     assert len(set(epoch[:, 0])) == len(epoch)
   drop(pipeline)
 

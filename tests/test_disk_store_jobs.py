@@ -34,8 +34,8 @@ class Job:
     for element in self.pipeline.dataset:
       index, *seeds = element.numpy().tolist()
       seen.append(index)
-      self.counts[index, *seeds[:2]] += 1
-      assert self.counts[index, *seeds[:2]] <= math.ceil(self.r)  # G2, for each job.
+      self.counts[(index, *seeds[:2])] += 1
+      assert self.counts[(index, *seeds[:2])] <= math.ceil(self.r)  # G2, for each job.
       yield
     assert sorted(seen) == list(range(self.n))  # G1.
 

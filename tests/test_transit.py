@@ -63,8 +63,8 @@ class Job:
       seen.append(index)
       final_seeds.add(final_seed)
       assert tuple(partial_seed) in generations(index), f"wrong contents of sample {index}"
-      self.uses[index, *partial_seed] += 1
-      assert self.uses[index, *partial_seed] <= math.ceil(self.r)  # G2, for each job.
+      self.uses[(index, *partial_seed)] += 1
+      assert self.uses[(index, *partial_seed)] <= math.ceil(self.r)  # G2, for each job.
       yield index
     assert sorted(seen) == list(range(self.n))  # G1.
     assert len(final_seeds) == self.n
