@@ -152,7 +152,7 @@ def _keras(side, normalized):
 def _dali(inputs):
   """Its pipelines, with a thread for each processor. Returns also one that does nothing."""
   from nvidia.dali import auto_aug, fn, pipeline_def, types  # pylint: disable=import-outside-toplevel
-  side, size = inputs.side, [inputs.side] * 2
+  size = [inputs.side] * 2
 
   def call(batch, operations, layout="HWC"):
     @pipeline_def(enable_conditionals=True)

@@ -410,13 +410,13 @@ def test_within_a_function():
   @tf.function
   def total():
     result = tf.constant(0, tf.int64)
-    for x in data_source(source):
+    for x in data_source(source):  # noqa: F821  (deleted below)
       result += x
     return result
 
   gc.collect()
   assert int(total()) == int(total()) == 30
-  flat = tf.data.Dataset.range(2).flat_map(lambda i: data_source(source).map(lambda x: x + i))
+  flat = tf.data.Dataset.range(2).flat_map(lambda i: data_source(source).map(lambda x: x + i))  # noqa: F821
   gc.collect()
   assert _values(flat) == _squares(5) + [x + 1 for x in _squares(5)]
   weak = weakref.ref(source)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf.augment import composition
 from support import cases
 from support.processes import TIMEOUT, end_of, environment, start_forked

@@ -305,11 +305,11 @@ def test_names_that_are_no_text_arrive_in_errors(tmp_path):
   for dataset in (damaged, damaged.refurbish(tf.identity)):
     with pytest.raises(tf.errors.DataLossError, match=r"/caf\\xe9/a "):
       contents(dataset)
-  for given in ({"files": directory + b"/none"}, {"files": os.fsdecode(directory + b"/none")},
+  for wrong in ({"files": directory + b"/none"}, {"files": os.fsdecode(directory + b"/none")},
                 {"files": directory + b"/a", "index_dir": directory + b"/no/none"},
                 {"files": "ram://caf\udce9/none"}):
     with pytest.raises(ValueError, match=r"caf\\xe9.*none"):
-      rtf.sources.tfrecord(**given)
+      rtf.sources.tfrecord(**wrong)
 
 
 def test_a_planted_link_is_not_followed(tmp_path):

@@ -6,7 +6,6 @@ import numpy as np
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf._internal import fingerprint
 
 IMAGE = tf.TensorSpec([8, 8, 3], tf.uint8)
 LARGE = np.arange(300, dtype=np.float32).reshape(1, 10, 10, 3)[:, :8, :8] / 300
