@@ -7,7 +7,7 @@ import dataclasses
 import random
 import re
 import time
-from typing import Callable, Optional
+from typing import Callable
 
 import common
 import samples
@@ -52,7 +52,7 @@ class Augmentation:
   in_ops: list
   at: int
   simplified: tuple = ()
-  on_batches: Optional[Callable] = None
+  on_batches: Callable | None = None
 
 
 def measure(quick):

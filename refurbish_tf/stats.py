@@ -1,6 +1,6 @@
 """Counts of the stages of a dataset."""
 import dataclasses
-from typing import Any, List, Tuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -100,9 +100,9 @@ class StageStats:
   """
   name: str
   # EpochStats, EchoStats or FuseStats, depending on the stage, which the caller knows.
-  epochs: Tuple[Any, ...]
+  epochs: tuple[Any, ...]
   total: Any
-  shares: Tuple[Tuple[int, float], ...] = ()
+  shares: tuple[tuple[int, float], ...] = ()
 
   def __str__(self) -> str:
     columns = [*(field.name for field in dataclasses.fields(self.total)), *DERIVED[type(self.total)]]
@@ -123,7 +123,7 @@ def _cell(counts, column):
   return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
 
 
-def stats(dataset: "tf.data.Dataset[Any]") -> List["StageStats"]:
+def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
   """Counts of every stage of `dataset` by epoch and in total: of `refurbish`, of `echo(rtf.AUTOTUNE)` and of `fuse`.
 
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=3, seed=7).batch(2)

@@ -70,7 +70,7 @@ def starts_threads(test):
   return "std::thread" in test.read_text()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def compiler():
   try:
     return tuple(native.compiler())

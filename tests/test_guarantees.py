@@ -204,8 +204,7 @@ def test_a_stream_is_read_once_and_to_its_end_in_every_epoch():
   passes = []
 
   def generate():
-    for i in range(10):
-      yield i
+    yield from range(10)
     passes.append("end")
 
   dataset = tf.data.Dataset.from_generator(

@@ -265,7 +265,7 @@ def test_files_are_compiled_together_or_each_by_itself(package, monkeypatch, sin
   numbers = range(len(names))
   package.source.write_text("\n".join([
       "int Answer() { return 42; }", *(f"int Answer{i}();" for i in numbers),
-      "int Sum() { return %s; }" % " + ".join(f"Answer{i}()" for i in numbers)]))
+      f"int Sum() {{ return {' + '.join(f'Answer{i}()' for i in numbers)}; }}"]))
   if single_files:
     monkeypatch.setenv(native.SINGLE_FILES, "1")
   module = package.native()

@@ -65,7 +65,7 @@ class NoCompilerError(Exception):
   """There is no compiler; the message says why and what to do, as a part of a sentence."""
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def ops():
   """The generated Python functions of this package's C++ ops, as returned by `tf.load_op_library`.
 

@@ -46,7 +46,7 @@ def policy_rows(policies, height, width):
       np.array([each + [2**31 - 1] * (most - len(each)) for each in edges], np.int32))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def stretch_errors():
   """Where Pillow's float64 stretch of contrast comes out below a whole number: int16 `[256 * span + value]`, `[result]`.
 

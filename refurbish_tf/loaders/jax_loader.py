@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def jax_loader(
-    dataset: tf.data.Dataset[Any], device_or_sharding: "jax.Device | jax.sharding.Sharding | None" = None) -> loader.Loader:
+    dataset: tf.data.Dataset[Any], device_or_sharding: jax.Device | jax.sharding.Sharding | None = None) -> loader.Loader:
   """The batches of a `tf.data` pipeline as JAX arrays.
 
   >>> import jax

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import Any, Dict, Iterator
+from typing import Any, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -57,7 +57,7 @@ class Loader:
     self._epoch = _Epoch(self)
     return self._epoch
 
-  def state_dict(self) -> Dict[str, Any]:
+  def state_dict(self) -> dict[str, Any]:
     """The position behind the last batch that was handed out, whatever is read ahead.
 
     Returns:
@@ -76,7 +76,7 @@ class Loader:
       state = states.of(self._stages, iterator, self._described, self._number())
     return {"state": self._mover.state(state)}
 
-  def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+  def load_state_dict(self, state_dict: dict[str, Any]) -> None:
     """Goes to the position that `state_dict` has saved: the next epoch that is read is the rest of that one.
 
     The epoch that is being read is left: its iterator gives an error when it is read again.

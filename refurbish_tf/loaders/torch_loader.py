@@ -16,7 +16,7 @@ if TYPE_CHECKING:
   import torch  # pylint: disable=import-outside-toplevel
 
 
-def torch_loader(dataset: tf.data.Dataset[Any], device: "torch.device | str | int | None" = None) -> loader.Loader:
+def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int | None = None) -> loader.Loader:
   """The batches of a `tf.data` pipeline as PyTorch tensors, in place of a `torch.utils.data.DataLoader`.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([6, 32, 32, 3], tf.uint8))

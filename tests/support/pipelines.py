@@ -18,7 +18,7 @@ STREAMS = ("stream of known length", "stream")
 DIRECTORY = tempfile.TemporaryDirectory(prefix="refurbish_tf_records_")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def files_of_numbers(n):
   """Two files with the records 0 to n - 1, the first a third as long as the second."""
   paths = []

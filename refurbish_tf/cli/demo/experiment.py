@@ -2,7 +2,7 @@
 import dataclasses
 import statistics
 import time
-from typing import Callable, Optional
+from typing import Callable
 
 import absl.logging
 import keras
@@ -101,9 +101,9 @@ class Row:
   name: str
   meaning: str
   kind: str
-  factor: Optional[float]
+  factor: float | None
   make: Callable
-  cost: Optional[Callable] = None
+  cost: Callable | None = None
   keeps_decoded: bool = False
   input_rate: float = 0.0
   input_cpu: float = 0.0

@@ -1,7 +1,7 @@
 """Deep AutoAugment as TensorFlow operations."""
 import functools
 import math
-from typing import Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,8 @@ def deep_auto_augment(policy):
 class _Operation(NamedTuple):
   """An operation, with the values of its parameter, if it has one, at the magnitudes 0 and 12."""
   function: Callable  # (image, parameter, seed) -> image
-  lowest: Optional[float] = None
-  highest: Optional[float] = None
+  lowest: float | None = None
+  highest: float | None = None
   signed: bool = False
   whole: Callable = float
 
