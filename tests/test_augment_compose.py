@@ -299,7 +299,7 @@ def test_with_refurbish():
   def epochs():
     dataset = tf.data.Dataset.from_tensor_slices((images, np.arange(6))).refurbish(partial_fn, final_fn, r=2, seed=7)
     assert dataset.element_spec[0].shape.as_list() == [32, 32, 3]
-    return [dict((int(label), image.tobytes()) for image, label in dataset.as_numpy_iterator()) for _ in range(3)]
+    return [{int(label): image.tobytes() for image, label in dataset.as_numpy_iterator()} for _ in range(3)]
 
   first = epochs()
   assert all(sorted(epoch) == list(range(6)) for epoch in first)

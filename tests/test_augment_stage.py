@@ -104,7 +104,7 @@ def test_stateful_functions_one_after_the_other_when_all_must_be_deterministic()
     first, second = ([float(x) for x in augmented(Dataset.range(50), draw)] for _ in range(2))
   finally:
     config.disable_op_determinism()
-  assert len(set(x % 1 for x in first)) == 50 and first == second
+  assert len({x % 1 for x in first}) == 50 and first == second
 
 
 def test_places_where_the_input_has_them():

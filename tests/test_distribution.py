@@ -172,7 +172,7 @@ def test_hint_each_worker_yields_whole_epochs_of_its_share(two_workers, n):
     if n % 2 == 0 or shard == 1:
       assert_refurbished(elements, range(shard, n, 2), epochs=2 * R)
   counts = collections.Counter(index for elements in workers.values() for index, _ in elements)
-  assert counts == {index: 2 * R for index in range(n)}
+  assert counts == dict.fromkeys(range(n), 2 * R)
 
 
 def test_hint_works_on_file_names(two_workers, files):

@@ -292,7 +292,7 @@ def test_no_name_of_one_file_is_seen_in_another():
     own = "".join(re.findall(r"^namespace refurbish_tf \{\nnamespace \{\n(.*?)^\}  // namespace$", text, re.M | re.S))
     names = re.findall(r"^(?:class|struct|enum class) (\w+)|^ *# *define (\w+)", text, re.M)
     names += re.findall(r"^(?!class|struct|enum|using|static_assert)\w.*?[ *&](\w+)(?:[([{;]| =)()", own, re.M)
-    for name in set("".join(found) for found in names):
+    for name in {"".join(found) for found in names}:
       assert first.setdefault(name, path) == path, f"{name} is in {first[name]} and in {path}: rename one of them"
   assert len(first) > 200  # Checks that the expressions above still find such names.
 

@@ -111,7 +111,7 @@ def test_expensive_last_layers_and_the_order_that_would_help():
   assert "change places" in order
   assert expensive in str(found) and order in str(found)
   # Nothing is reordered: the functions keep the order given.
-  assert found.best.split <= 4 and [layer.name for layer in found.layers][0] == "crop"
+  assert found.best.split <= 4 and found.layers[0].name == "crop"
 
 
 def test_another_order_is_another_one():
