@@ -121,7 +121,7 @@ def signature_with_seed(function):
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
       outermost = outermost or signature  # The one that takes the components.
     # For a decorated `__call__` the method has `__wrapped__`.
-    function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)
+    function = getattr(function, "__wrapped__", None) or getattr(getattr(function, "__call__", None), "__wrapped__", None)  # noqa: B004
   return None
 
 

@@ -79,7 +79,7 @@ def _of(settings):
 
 
 def _bytes(number):
-  for unit in ("bytes", "kB", "MB", "GB"):
+  for unit in ("bytes", "kB", "MB", "GB"):  # noqa: B007
     if number < 1000:
       break
     number /= 1000

@@ -80,7 +80,7 @@ def _after(x, layers, draws, todo=None, group=0, slots=0):
       placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
   for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
-    x = _after_policies(x, list(run), group, min(group, slots)) if are_policies else _rearranged(x, list(run))
+    x = _after_policies(x, list(run), group, min(group, slots)) if are_policies else _rearranged(x, list(run))  # noqa: B031
   return x
 
 

@@ -242,7 +242,7 @@ class _Reader:
     with contextlib.suppress(Warning):  # If warnings are errors, nobody could catch this one.
       warnings.warn(
           f"__getitems__ of {type(self._owner.source).__name__} raised {type(error).__name__}: {_text(error)}. "
-          "data_source then reads the elements one by one, which takes longer.", RuntimeWarning)
+          "data_source then reads the elements one by one, which takes longer.", RuntimeWarning, stacklevel=1)
 
 
 def _text(error):
@@ -338,7 +338,7 @@ def _holds(dtype, other):
 
 
 def _name_of(dtype):
-  return "string" if dtype == object else dtype.name
+  return "string" if dtype.kind == "O" else dtype.name
 
 
 def _first_spec(source):
