@@ -92,7 +92,7 @@ class TestPolicies:
     ours, reference = self.of_both(name)
     for image_name in cases.some(("large noise", "steep gradient", "1 x 9", "3 x 3", "noise"), 2):
       seeds = make_seeds(200 if cases.exhaustive else 60)
-      for seed, made, expected in zip(seeds, *(mapped(fn, IMAGES[image_name], seeds) for fn in (ours, reference))):
+      for seed, made, expected in zip(seeds, *(mapped(fn, IMAGES[image_name], seeds) for fn in (ours, reference)), strict=True):
         assert_equal(made, expected, f"{image_name}, {seed}")
 
   def test_of_batches_and_eager_are_those_of_images(self, name):
@@ -199,7 +199,7 @@ class TestEveryLayer:
     seeds = tf.data.Dataset.from_tensor_slices(make_seeds(len(images)))
     dataset = tf.data.Dataset.zip(encoded.map(decode), seeds).map(LAYERS[name])
     assert dataset.element_spec.shape.as_list() == [None, None, 3]
-    for image, seed, actual in zip(images, make_seeds(len(images)), dataset.as_numpy_iterator()):
+    for image, seed, actual in zip(images, make_seeds(len(images)), dataset.as_numpy_iterator(), strict=True):
       assert_equal(actual, LAYERS[name](image, seed).numpy(), seed)
 
   def test_refuses_a_number_of_channels_that_shows_late(self, name):

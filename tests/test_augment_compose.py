@@ -143,7 +143,7 @@ class TestCompose:
     encoded = [tf.io.encode_png(image).numpy() for image in (IMAGES["noise"], IMAGES["odd noise"])]
     dataset = tf.data.Dataset.from_tensor_slices((encoded, [0, 1])).map(
         augment.compose([functools.partial(tf.io.decode_png, channels=3), _doubling]))
-    for (image, label), expected in zip(dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"])):
+    for (image, label), expected in zip(dataset.as_numpy_iterator(), (IMAGES["noise"], IMAGES["odd noise"]), strict=True):
       np.testing.assert_array_equal(image, expected * np.uint8(2))
       assert label in (0, 1)
 

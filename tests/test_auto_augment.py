@@ -161,7 +161,7 @@ class TestPolicy:
   @ONE
   def test_eager_result_is_that_of_the_graph(self, policy):
     fn = augment.compose(augment.auto_augment(policy))
-    for seed, expected in zip(make_seeds(20), mapped(fn, TELLING, make_seeds(20))):
+    for seed, expected in zip(make_seeds(20), mapped(fn, TELLING, make_seeds(20)), strict=True):
       assert_equal(fn(TELLING, seed=seed).numpy(), expected, seed)
 
 

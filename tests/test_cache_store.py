@@ -48,7 +48,7 @@ def plain(value):
 
 def assert_same(sample, expected):
   tf.nest.assert_same_structure(sample, expected)
-  for one, other in zip(tf.nest.flatten(sample), tf.nest.flatten(expected)):
+  for one, other in zip(tf.nest.flatten(sample), tf.nest.flatten(expected), strict=True):
     assert plain(one) == plain(other)
 
 

@@ -263,7 +263,7 @@ def assert_unchanged_by(path):
   elements = take(iter(dataset))
   with pytest.raises((tf.errors.OpError, IndexError)):
     tf.train.Checkpoint(model=model, iterator=iter(dataset)).read(str(path))
-  for weight, was in zip(model.get_weights(), before):
+  for weight, was in zip(model.get_weights(), before, strict=True):
     np.testing.assert_array_equal(weight, was)
   assert elements + take(iter(dataset)) == take(iter(make(n=N, epochs=2)))
 

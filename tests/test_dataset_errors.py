@@ -97,7 +97,7 @@ def test_one_sample_fails(where, streamed, options):
     indices = [
         int(re.search(r"Preparing sample (\d+) of the source of refurbish failed", error.message)[1]) for error in errors]
     assert sorted(indices) == [4, 7]
-    for index, error in zip(indices, errors):
+    for index, error in zip(indices, errors, strict=True):
       assert f"broken file {index}" in error.message
   switch.bad.clear()
   for _ in range(3):

@@ -74,7 +74,7 @@ def test_the_crop_is_drawn_from_the_seed_alone():
   eager = [layer(file, seed=seed).numpy() for seed in seeds]
   in_graph = tf.data.Dataset.from_tensor_slices(seeds).map(lambda seed: layer(file, seed=seed))
   assert in_graph.element_spec == tf.TensorSpec([None, None, 3], tf.uint8)
-  for one, other in zip(eager, in_graph.as_numpy_iterator()):
+  for one, other in zip(eager, in_graph.as_numpy_iterator(), strict=True):
     np.testing.assert_array_equal(one, other)
   assert len({part.tobytes() for part in eager}) == len(seeds)
 

@@ -53,7 +53,7 @@ def _published(table):
     else:
       magnitudes = [m for m in range(13) if m != (12 if name in ("solarize", "posterize") else 6)]
       assert len(magnitudes) == len(millionths)
-      for magnitude, probability in zip(magnitudes, millionths):
+      for magnitude, probability in zip(magnitudes, millionths, strict=True):
         yield name, magnitude, probability / 1e6
 
 
@@ -125,7 +125,7 @@ class TestOperations:
     image = (127 + waves).astype(np.uint8)
     layer = _single("random_resized_crop")
     fallbacks = 0
-    for seed, actual in zip(make_seeds(60), mapped(layer, image, make_seeds(60))):
+    for seed, actual in zip(make_seeds(60), mapped(layer, image, make_seeds(60)), strict=True):
       draws = tf.raw_ops.StatelessRandomUniform(shape=[4], seed=~seed).numpy()
       area = np.float32(height * width) * (np.float32(0.08) + np.float32(0.92) * draws[0])
       ratio = math.exp(math.log(3 / 4) + draws[1] * (math.log(4 / 3) - math.log(3 / 4)))
@@ -163,7 +163,7 @@ class TestPublishedPolicies:
       (policies.IMAGENET, [("random_resized_crop", 0.1987), ("random_resized_crop", 0.7426), ("random_flip", 0.2996),
                            ("sharpness", 0.2560), ("random_flip", 0.2692)])])
   def test_likeliest_operation_of_each_layer(self, table, likeliest):
-    for layer, expected in zip(table, likeliest):
+    for layer, expected in zip(table, likeliest, strict=True):
       sums = {name: np.sum(millionths) / 1e6 for name, millionths in layer.items()}
       name = max(sums, key=sums.get)
       assert (name, round(sums[name], 4)) == expected

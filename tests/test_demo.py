@@ -181,7 +181,7 @@ def test_names_the_bottleneck(frozen, conclusion):
 
 def test_does_not_conclude_from_seeds_that_disagree():
   found = result(2, [1, 1, 0.5])
-  for training, duration in zip(found.rows[1].trainings, (0.8, 1.3)):
+  for training, duration in zip(found.rows[1].trainings, (0.8, 1.3), strict=True):
     training.seconds = [duration] * 2
   findings = in_one_line(report.findings(found))
   assert "(0.77 to 1.25 with each seed)" in findings and "the seeds disagree" in findings

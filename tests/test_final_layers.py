@@ -234,7 +234,7 @@ class TestPixels:
     at = data.draw(st.integers(1, len(layers)))
     whole = called(augment.compose(made), layers, image, seed)
     by_hand = image
-    for position, (layer, one) in enumerate(zip(layers, made)):
+    for position, (layer, one) in enumerate(zip(layers, made, strict=True)):
       by_hand = called(one, [layer], by_hand, augment.seed_at(seed, position))
     assert_same(whole, by_hand.numpy())
     partial_fn, final_fn = augment.split(made, at)

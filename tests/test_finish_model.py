@@ -91,7 +91,7 @@ def check_same_weights(how):
     found.append(model.get_weights())
   assert not np.array_equal(first[0], found[0][0])
   for others in found[1:]:
-    for one, other in zip(found[0], others):
+    for one, other in zip(found[0], others, strict=True):
       np.testing.assert_array_equal(one, other)
 
 
@@ -163,7 +163,7 @@ def test_the_callbacks_for_keras_work(tmp_path):
   assert history["refurbish_fresh"] == [N, N // 2]
   with pytest.raises(ZeroDivisionError):
     fit(stop=2)
-  for one, other in zip(fit()[0], whole):
+  for one, other in zip(fit()[0], whole, strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
@@ -201,7 +201,7 @@ def test_what_is_no_batch_of_fuse_is_refused_at_the_first_step(what):
   weights = model.get_weights()
   with pytest.raises(error, match=message):
     model.fit(given, LABELS, verbose=0)
-  for before, after in zip(weights, model.get_weights()):
+  for before, after in zip(weights, model.get_weights(), strict=True):
     np.testing.assert_array_equal(before, after)
 
 

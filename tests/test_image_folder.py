@@ -61,7 +61,7 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
     return
   ours = image_folder(directory, seed=seed if split else None, **arguments)
   theirs = _in_keras(directory, shuffle=bool(split), seed=seed, **arguments)
-  for one, other in zip(ours if split else [ours], theirs):
+  for one, other in zip(ours if split else [ours], theirs, strict=True):
     assert one.file_paths == other.file_paths and one.class_names == other.class_names
     place = {name: label for label, name in enumerate(one.class_names)}
     relative = [os.path.relpath(path, directory) for path in one.file_paths]

@@ -30,7 +30,7 @@ def assert_refused(error, message, backup, model=None, dataset=None, epochs=EPOC
   weights, files = model.get_weights(), contents(backup)
   with pytest.raises(error, match=message):
     model.fit(dataset, epochs=epochs, verbose=0, callbacks=[rtf.keras.RestoreDataset(backup)], **how)
-  for a, b in zip(weights, model.get_weights()):
+  for a, b in zip(weights, model.get_weights(), strict=True):
     np.testing.assert_array_equal(a, b)
   assert contents(backup) == files
 
@@ -107,7 +107,7 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
     file.write_text(json.dumps({**state, "stages": stages}))
     assert_refused(ValueError, f"(?s)backup_dir.* is damaged .*{message}", backup, model, dataset)
   unused = make_dataset(ahead=True)
-  for a, b in zip(dataset, unused):
+  for a, b in zip(dataset, unused, strict=True):
     np.testing.assert_array_equal(a[0]["index"], b[0]["index"])
 
 

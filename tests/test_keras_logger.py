@@ -54,11 +54,11 @@ def test_history_agrees_with_counters_in_the_functions(tmp_path):
       dataset, epochs=EPOCHS, verbose=0, validation_data=validation,
       callbacks=[rtf.keras.RefurbishLogger(dataset, tmp_path), Epochs()]).history
   assert history["first_fresh"] == [epoch["first partial"] for epoch in by_epoch] == [20, 10, 10, 10]
-  assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"])] == [
+  assert [a + b for a, b in zip(history["first_fresh"], history["first_cached"], strict=True)] == [
       epoch["first final"] for epoch in by_epoch] == [20] * EPOCHS
   # Two stages of one name are numbered; they count together here.
   assert history["second_fresh"] == [20, 4, 4, 4] and history["second_2_fresh"] == [20] * EPOCHS
-  assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"])] == [
+  assert [a + b for a, b in zip(history["second_fresh"], history["second_2_fresh"], strict=True)] == [
       epoch["second partial"] for epoch in by_epoch]
   for name in ("evicted", "absent", "bytes", "fresh_wait", "store_wait"):
     assert len(history[f"first_{name}"]) == EPOCHS
@@ -150,7 +150,7 @@ def test_the_echoing_factor_of_each_epoch():
   # Keras takes the first epoch's number of steps for all.
   assert history["echo_fresh"][0] == 4
   assert history["echo_factor"] == [
-      (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"])]
+      (fresh + repeated) / fresh for fresh, repeated in zip(history["echo_fresh"], history["echo_repeated"], strict=True)]
 
 
 def test_the_images_that_either_side_finished():

@@ -42,7 +42,7 @@ def test_batches_are_the_pipelines(framework):
       got = as_numpy(framework, batch)
       tf.nest.assert_same_structure(got, expected)
       assert isinstance(batch[0]["point"], Point) and batch[0]["nothing"] is None
-      for array, tensor in zip(tf.nest.flatten(got), tf.nest.flatten(expected)):
+      for array, tensor in zip(tf.nest.flatten(got), tf.nest.flatten(expected), strict=True):
         if tensor is not None:
           wanted = tensor.numpy()
           if framework == "jax" and wanted.dtype.name in ("int64", "uint64", "float64", "complex128"):

@@ -75,7 +75,7 @@ class TestAligned:
     images, masks = fn(np.repeat(values, 3, axis=-1), values, seed=[7, 0])
     drawn = fn.draws([7, 0], 300).numpy()[:, 0]
     assert set(drawn) == set(range(28))
-    for image, mask, before, draw in zip(images[..., :1].numpy(), masks.numpy(), values, drawn):
+    for image, mask, before, draw in zip(images[..., :1].numpy(), masks.numpy(), values, drawn, strict=True):
       np.testing.assert_array_equal(mask, before if draw < 18 else np.where(image == 128, 0, image))
 
   def test_a_resize_takes_the_nearest_pixels(self):

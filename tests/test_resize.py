@@ -51,7 +51,7 @@ def test_of_batches():
   images = _noise(5, 20, 30, 3)
   for size in (11, (40, 7)):
     made = augment.resize(size)(images)
-    for image, one in zip(images, made):
+    for image, one in zip(images, made, strict=True):
       np.testing.assert_array_equal(augment.resize(size)(image), one)
   assert augment.resize(4)(np.zeros([0, 20, 30, 3], np.uint8)).shape == [0, 4, 4, 3]
 

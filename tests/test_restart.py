@@ -188,7 +188,7 @@ def test_restoring_before_the_schedule_began(tmp_path):
   path = save(iter(dataset), tmp_path)
   first, second = iter(dataset), iter(dataset)
   begun = [take(first, 3), take(second, 3)]
-  for iterator, part in zip((first, second), begun):
+  for iterator, part in zip((first, second), begun, strict=True):
     assert sorted([index for index, *_ in part] + epoch(iterator)) == list(range(10))
   assert epoch(restore(dataset, path)) == list(range(10))
   for _ in range(3):
