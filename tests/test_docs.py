@@ -21,7 +21,7 @@ from support.processes import TIMEOUT, end_of, environment, start_forked
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+LINKED = [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]
 # Texts of examples that a test cannot wait for, and their replacements.
 SMALLER = {
     "epochs=90, steps_per_epoch=391": "epochs=2, steps_per_epoch=2",
