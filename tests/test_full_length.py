@@ -83,28 +83,27 @@ def test_the_price_of_a_training(monkeypatch):
   assert measured == [({"refurbish r=3": (("some", 7, 2, "train"), "RandAugment", "refurbish r=3", 2, 5)}, 1, 3)]
 
 
-def test_a_row_names_the_commit_of_its_code(monkeypatch, tmp_path):
+def test_a_row_names_the_commit_of_its_code(tmp_path):
   """With a plus where the code was changed; a table that grows is no change."""
   package = tmp_path / "package"
   (package / "experiments").mkdir(parents=True)
-  monkeypatch.setattr(results, "__file__", str(package / "experiments" / "results.py"))
   for path in ("__init__.py", "experiments/results.py", "experiments/some.csv"):
     (package / path).write_text("seed\n", encoding="utf-8")
-  assert results._commit() == ""
+  assert results.commit(package) == ""
 
   def git(*arguments):
     return subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@here", *arguments],
                           check=True, capture_output=True, text=True).stdout.strip()
 
   git("init", "-q")
-  assert results._commit() == ""  # The checkout is another project's.
+  assert results.commit(package) == ""  # The checkout is another project's.
   git("add", ".")
   git("commit", "-qm", "first")
-  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD")
   (package / "experiments" / "some.csv").write_text("seed\n1\n", encoding="utf-8")
-  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD")
   (package / "experiments" / "results.py").write_text("other\n", encoding="utf-8")
-  assert results._commit() == git("rev-parse", "--short", "HEAD") + "+"
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD") + "+"
 
 
 def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):

@@ -368,7 +368,7 @@ def _provenance():
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
       "command": " ".join([program, *arguments]).replace("\n", " "),
-      "commit": _commit(),
+      "commit": commit(),
       "machine": ", ".join(
           [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),
       "refurbish_tf": rtf.__version__,
@@ -389,17 +389,15 @@ def _backend():
       for device in tf.config.list_physical_devices("GPU")]
 
 
-def _commit():
-  """The commit of the package's checkout, with a plus if its code has changed; "" if there is no checkout."""
-  package = pathlib.Path(__file__).parent.parent
-
+def commit(directory=pathlib.Path(__file__).parent.parent):
+  """The commit of a directory's checkout, with a plus if its code has changed; "" if there is none."""
   def git(*arguments):
-    return subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
-    # The package may be installed inside the checkout of another project.
-    git("ls-files", "--error-unmatch", "__init__.py")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", str(package), ":(exclude,glob)**/*.csv")
+    # It may be inside the checkout of another project.
+    git("ls-files", "--error-unmatch", ".")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
   except (OSError, subprocess.CalledProcessError):
     return ""
