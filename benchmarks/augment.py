@@ -189,18 +189,19 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
   whole = costs
   costs = {name: [cost - base for cost, base in zip(values, around(name))]
            for name, values in costs.items() if not name.endswith(NOTHING)}
-  rows = [common.Row(f"{prefix}_{_key(name)}", f"{title}: {name}" if name in most else name, "µs an image", values,
-                     limit=most.get(name)) for name, values in costs.items()]
-  rows += [common.Row(f"{prefix}_{_key(name)}", f"{name}: {why}", "µs an image", []) for name, why in absent.items()]
+  # A line for each of our layers, a column for each library.
+  rows = []
+  for name, values in costs.items():
+    whose, colon, what = name.rpartition(": ")
+    rows.append(common.Row(f"{prefix}_{_key(name)}", what, f"{whose}{colon}µs an image", values, limit=most.get(name)))
   for name, beside, limit in most_of:
     # What only moves the bytes is compared as a whole.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(common.Row(
-        f"{prefix}_{_key(name)}_of_{_key(beside)}",
-        f"{title}: {name}, beside {beside}" + (f": {absent[beside]}" if beside in absent else ""), f"of {beside}",
-        common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
+        f"{prefix}_{_key(name)}_of_{_key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
+        f"of {beside}", common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
   for peer, about in peers.PEERS.items():
-    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", f"{name}, beside {peer}", f"of {peer}",
+    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", name, f"of {peer}'s",
                         common.quotients(costs[name], costs[f"{peer}: {name}"]))
              for name in about.names if name in costs and f"{peer}: {name}" in costs]
     rows += cells
@@ -208,8 +209,8 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
     if cells or why:
       dearest = max(cells, key=lambda row: row.median) if cells else None
       rows.append(common.Row(
-          f"{prefix}_of_{_key(peer)}", f"{title}, in the dearest of {len(cells)} cells: {dearest.name}" if cells else
-          f"{title}, beside {peer}: {why[0]}", f"of {peer}", dearest.values if cells else [], limit=1))
+          f"{prefix}_of_{_key(peer)}", f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
+          f"of {peer}'s", dearest.values if cells else [], limit=1))
   return common.Section(
       title,
       f"{definition} {count:,} at a time. Each row is what the "

@@ -51,13 +51,11 @@ class Row:
   def met(self):
     return None if self.limit is None or not self.values else self.median <= self.limit
 
-  def cells(self):
-    number = "{:,.3f}".format if self.limit is not None else "{:,.2f}".format
-    figures = ["-"] * 3
-    if self.values:
-      figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
-    verdict = {None: ["", ""], True: [f"{self.limit}", "met"], False: [f"{self.limit}", "MISSED"]}[self.met]
-    return [self.name, *figures, self.unit, *verdict]
+  def __str__(self):
+    number = "{:,.3f}" if self.limit is not None else "{:,.0f}" if self.median and self.median >= 1000 else "{:,.3g}"
+    told = [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
+    verdict = "" if self.met is None else f"; bar {self.limit:g}: {'met' if self.met else 'missed'}"
+    return told[0] + (f" ({told[1]} to {told[2]})" if len(self.values) > 1 else "") + verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,24 +65,21 @@ class Section:
   Attributes:
     title: what was measured.
     definition: how, in sentences.
-    rows: a list of `Row`s.
-    lines: the cells to print in place of the rows, line by line, the heading first.
+    rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
   """
   title: str
   definition: str
   rows: list
-  lines: list = None
+
+  @property
+  def table(self):
+    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    names, units = (list(dict.fromkeys(getattr(row, what) for row in self.rows)) for what in ("name", "unit"))
+    cells = {(row.name, row.unit): str(row) for row in self.rows}
+    return results.markdown([self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names])
 
   def __str__(self):
-    table = self.lines or [["", "median", "min", "max", "", "limit", ""], *(row.cells() for row in self.rows)]
-    widths = [max(map(len, column)) for column in zip(*table)]
-    lines = [f"{self.title} ({commit()})", *textwrap.wrap(self.definition, WIDTH)]
-    for cells in table:
-      # Words to the left, numbers to the right.
-      padded = [cell.rjust(width) if i and (self.lines or i in (1, 2, 3, 5)) else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(cells, widths))]
-      lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return "\n".join([*textwrap.wrap(f"{self.definition} ({commit()}.)", WIDTH), "", self.table])
 
 
 class Report:
@@ -98,9 +93,6 @@ class Report:
 
   def add(self, section):
     self._sections.append(section)
-
-  def bars(self):
-    return [row for section in self._sections for row in section.rows if row.met is not None]
 
   def heading(self):
     machine = self._machine
@@ -116,11 +108,17 @@ class Report:
     return "\n".join(lines)
 
   def verdict(self):
-    bars = self.bars()
-    missed = [row for row in bars if not row.met]
-    lines = [f"{len(bars) - len(missed)} of {len(bars)} bars met."]
-    lines += [f"Missed: {row.name}: {row.median:.3f} {row.unit}, limit {row.limit}" for row in missed]
-    return "\n".join(lines)
+    bars = [(section, row) for section in self._sections for row in section.rows if row.met is not None]
+    missed = [(section, row) for section, row in bars if not row.met]
+    return "\n".join([f"{len(bars) - len(missed)} of {len(bars)} bars met.", *(
+        f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}" for section, row in missed)])
+
+  def write_readme(self):
+    """Puts heading and tables into README.md, without the definitions."""
+    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    path = ROOT / "benchmarks" / "README.md"
+    content = "\n\n".join([self.heading(), *(section.table for section in self._sections)])
+    path.write_text(results.filled(path.read_text(), self._name, content))
 
   def write_json(self, path):
     sections = [

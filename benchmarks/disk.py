@@ -64,16 +64,16 @@ def peers(quick, directory, stores):
       which = f"{name}, {'cold' if cold else 'warm'}"
       row = f"{key}_{'cold' if cold else 'warm'}"
       rows += [
-          common.Row(f"{row}_refurbish", f"{which}: refurbish, only hits", "µs", times["store"]),
+          common.Row(f"{row}_refurbish", f"{which}: refurbish", "µs", times["store"]),
           common.Row(f"{row}_load", f"{which}: Dataset.load of Dataset.save", "µs", times["load"]),
           common.Row(f"{row}_cache", f"{which}: Dataset.cache(filename)", "µs", times["cache"]),
-          common.Row(f"{row}_of_cache", f"Refurbish against cache(filename), {which}", "of the baseline",
+          common.Row(f"{row}_of_cache", f"{which}: refurbish", "of cache(filename)",
                      common.quotients(times["store"], times["cache"]), limit=0.333)]
     shutil.rmtree(os.path.dirname(cache))
     shutil.rmtree(saved)
   return common.Section(
       peers.__doc__,
-      "Wall time per sample of an epoch, without .batch() or a loop in Python. The other two yield the samples in the order "
+      "Wall time per sample of an epoch of hits alone, without .batch() or a loop in Python. The other two yield the samples in the order "
       "in which they were written, so they read at the bandwidth of the disk; refurbish reads in random order, which is "
       "bounded by the reads that the disk serves in a second.", rows)
 
@@ -97,7 +97,7 @@ def steady_epochs(quick, directory, stores):
       "random_crop(4) and random_flip().",
       [common.Row("steady_memory", "In memory", "µs", costs["memory"]),
        common.Row("steady_disk", "On disk", "µs", costs["disk"]),
-       common.Row("steady", "A steady epoch on disk", "of one in memory",
+       common.Row("steady", "On disk", "of in memory",
                   common.quotients(costs["disk"], costs["memory"]), limit=1.1)])
 
 

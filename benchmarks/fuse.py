@@ -163,7 +163,7 @@ def _compared(key, name, ways):
       common.Row(f"{key}_best", name, BEST, common.quotients(tuned, _fastest(ways, SHARES)), round(1 / LEAST_OF_BEST, 3)),
       common.Row(f"{key}_extreme", name, EXTREME, common.quotients(tuned, _fastest(ways, (0, 1))),
                  round(1 / LEAST_OF_EXTREME, 3)),
-      common.Row(f"{key}_without", f"{name}: images a second", f"times those {WITHOUT}",
+      common.Row(f"{key}_without", name, f"times the images/s {WITHOUT}",
                  common.quotients(ways[WITHOUT], tuned))]
 
 
@@ -197,10 +197,9 @@ def _reuse(quick, files, whence):
     for _ in range(common.rounds(quick, 5)):
       for way in random.sample(list(batches), len(batches)):
         took[way].append(accelerator.seconds(batches[way], *turn))
-    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}, {way if way == WITHOUT else 'with fuse'}",
-                          "images / s", [BATCH / seconds for seconds in values]) for way, values in took.items()),
-             common.Row(f"reuse_r{r}_gain", f"r = {r}: images a second", f"times those {WITHOUT}",
-                        common.quotients(took[WITHOUT], took["with"]))]
+    rows += [*(common.Row(f"reuse_r{r}_{way.split()[0]}", f"r = {r}", f"images/s {way if way == WITHOUT else 'with fuse'}",
+                          [BATCH / seconds for seconds in values]) for way, values in took.items()),
+             common.Row(f"reuse_r{r}_gain", f"r = {r}", "the gain", common.quotients(took[WITHOUT], took["with"]))]
   return common.Section(
       _reuse.__doc__,
       f"{whence}, in memory: decode_and_crop({SIDE}) in partial_fn, rand_augment(), random_crop({PADDING}), random_flip() "
@@ -227,14 +226,10 @@ def _cpu_time(quick, files, whence):
         "alone": kept([decode], None).fuse(policies, BATCH, on_device=0),
         "alone, without": kept([decode], policies).batch(BATCH, drop_remainder=True),
     }, common.rounds(quick, 15)))
-    of_cpu = f"of that {WITHOUT}, CPU time"
-    rows += [
-        common.Row(f"cpu_r{r}_without", f"r = {r}: policies in partial_fn, {WITHOUT}", "µs an image",
-                   costs["in partial_fn, without"]),
-        common.Row(f"cpu_r{r}_fuse", f"r = {r}: policies in partial_fn, with fuse", "µs an image",
-                   costs["in partial_fn"])]
-    rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}: {name}", of_cpu, common.quotients(costs[mine], costs[other]),
-                        limit)
+    rows += [common.Row(f"cpu_r{r}_without", f"r = {r}", f"µs an image {WITHOUT}", costs["in partial_fn, without"]),
+             common.Row(f"cpu_r{r}_fuse", f"r = {r}", "with fuse", costs["in partial_fn"])]
+    rows += [common.Row(f"cpu_r{r}_{key}", f"r = {r}", f"{name}: of that {WITHOUT}",
+                        common.quotients(costs[mine], costs[other]), limit)
              for key, name, mine, other, limit in (
                  ("final", "policies in partial_fn", "in partial_fn", "in partial_fn, without", MOST_OF_CPU.get(r)),
                  ("share_0", "policies fresh, share 0", "share 0", "fresh, without", None),

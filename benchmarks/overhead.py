@@ -51,7 +51,7 @@ def hits(quick):
       [common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
        common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
        common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
-       common.Row("hit", "A hit against cache().shuffle(N)", "of the baseline",
+       common.Row("hit", "refurbish, all hits", "of cache().shuffle(N)",
                   common.quotients(costs["hits"], costs["baseline"]), limit=0.6)])
 
 
@@ -73,7 +73,7 @@ def trivial(quick):
       [common.Row("trivial_map", f"map(x + 1, {common.PARALLEL_CALLS})", "µs", costs["map"]),
        common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
        common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
-       common.Row("trivial", "One function on the workers", "of one parallel map",
+       common.Row("trivial", "refurbish(x + 1, r=1)", "of the map",
                   common.quotients(costs["partial"], costs["map"]), limit=0.7)])
 
 
@@ -90,12 +90,10 @@ def epoch_end(quick):
       began = time.perf_counter()
       del iterator
       milliseconds.append(1000 * (time.perf_counter() - began))
-    rows += [common.Row(f"end_{key}", f"dropping the iterator of an epoch of about {what}, {len(milliseconds)} times", "ms",
-                        milliseconds),
-             common.Row(f"end_{key}_95", f"Epochs of {what}: the iterator is gone, in 95 of 100", "ms",
-                        [float(np.quantile(milliseconds, 0.95))], limit=5),
-             common.Row(f"end_{key}_most", f"Epochs of {what}: the iterator is gone, the slowest", "ms", [max(milliseconds)],
-                        limit=50)]
+    name = f"an epoch of about {what}, {len(milliseconds)} times"
+    rows += [common.Row(f"end_{key}", name, "ms", milliseconds),
+             common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
+             common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50)]
   return common.Section(
       epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
 
@@ -122,7 +120,7 @@ def first_element(quick):
       first_element.__doc__,
       f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
       [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
-       common.Row("first", "First element of a later epoch", "ms", waits["refurbish"], limit=50)])
+       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50)])
 
 
 def memory(quick):
@@ -141,7 +139,7 @@ def memory(quick):
       how = "all kept" if r == ONLY_HITS else f"r = {r}, after {epochs} epochs"
       rows += [common.Row(f"{key}_cache", f"cache(), {what}", "bytes", cached),
                common.Row(f"{key}_refurbish", f"refurbish, {what}, {how}", "bytes", refurbished),
-               common.Row(key, f"Memory: {what}, {how}", "of cache()",
+               common.Row(key, f"refurbish, {what}, {how}", "of cache()",
                           common.quotients(refurbished, cached), limit=1.1)]
   return common.Section(
       memory.__doc__,

@@ -78,20 +78,20 @@ def _section(quick, kind, size, images, whence, augmentation):
   speed = {key: [epoch["count"] / epoch["wall"] for epoch in measured] for key, measured in epochs.items()}
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
-  for speeds, suffix, unit in ((speed, "wall", "images / s"), (cpu_speed, "cpu", "images / CPU s")):
+  for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s")):
     rows += [common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}" if key in absent else name, unit, speeds.get(key, []))
              for key, (name, _) in _pipelines(kind).items()]
   if REFURBISH in speed:
     rows += [
-        common.Row(f"{kind}_{key}", f"{PIPELINES[key][0]}, {size}", "of refurbish's images/s",
+        common.Row(f"{kind}_{key}", PIPELINES[key][0], "of refurbish's images/s",
                    common.quotients(values, speed[REFURBISH]), limit=1)
         for key, values in speed.items() if key not in OURS]
-  rows += _loader_rows(kind, size, speed)
+  rows += _loader_rows(kind, speed)
   if kind == "large" and TF_DATA in speed:
     # Compared with what a user could do without another library. On a busy machine more threads get more of the
     # processors, so images/s say little there, while images per CPU second still count.
     rows += [
-        common.Row(f"{kind}_{key}_of_tf_data_{suffix}", f"{PIPELINES[key][0]}, {size}", f"of tf.data's {unit}",
+        common.Row(f"{kind}_{key}_of_tf_data_{suffix}", PIPELINES[key][0], f"of tf.data's {unit}",
                    common.quotients(speeds[key], speeds[TF_DATA]))
         for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s"))
         for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded") if key in speeds]
@@ -104,7 +104,7 @@ def _section(quick, kind, size, images, whence, augmentation):
       "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows)
 
 
-def _loader_rows(kind, size, speed):
+def _loader_rows(kind, speed):
   """Of each loader, beside the same pipeline without it and what it is in place of."""
   rows = []
   for loader, (peer, most) in IN_PLACE_OF.items():
@@ -112,7 +112,7 @@ def _loader_rows(kind, size, speed):
         (f"{loader}_of_bare", loader, REFURBISH, "of images/s without the loader", None),
         (f"{peer}_of_{loader}", peer, loader, f"of {loader}'s images/s", round(most, 3))):
       if one in speed and other in speed:
-        rows.append(common.Row(f"{kind}_{key}", f"{PIPELINES[one][0]}, {size}", unit,
+        rows.append(common.Row(f"{kind}_{key}", PIPELINES[one][0], unit,
                                common.quotients(speed[one], speed[other]), limit))
   return rows
 

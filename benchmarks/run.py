@@ -31,15 +31,19 @@ def main():
       "--only", default="", metavar="WORDS", help="with sharing, which takes long: the sections with these words in their title")
   parser.add_argument(
       "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
+  parser.add_argument(
+      "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
   arguments = parser.parse_args()
   if arguments.device != "cpu" and arguments.name != "fuse":
     parser.error("--device is for fuse; the others do not use a GPU")
   if arguments.only and arguments.name != "sharing":
     parser.error("--only is for sharing; the others measure all of their sections")
+  if arguments.readme and (arguments.only or arguments.quick):
+    parser.error("--readme takes all sections, and figures that mean something: leave out --only and --quick")
   if arguments.name == "all":
     if arguments.json:
       parser.error("--json names the file of one benchmark; with all they are NAME.json here")
-    return _run_all(names, ["--quick"] if arguments.quick else [])
+    return _run_all(names, ["--quick"] * arguments.quick + ["--readme"] * arguments.readme)
   # Checked before minutes of measuring.
   path = arguments.json or pathlib.Path(f"{arguments.name}.json")
   if not path.absolute().parent.is_dir():
@@ -57,6 +61,8 @@ def main():
     print(f"\n{section}", flush=True)
   print(f"\n{report.verdict()}")
   report.write_json(path)
+  if arguments.readme:
+    report.write_readme()
   print(f"\nWritten: {path}. The exit status is 0, as everything ran.")
   return 0
 

@@ -4,7 +4,6 @@ Each job is a process of its own, with the same functions, `r` and `seed`, and a
 on the cores of this machine, without a model. All sections together take more than an hour: `--only` chooses some.
 """
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -21,9 +20,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 
-REUSE_FACTORS = (1, 2, 3)
-SHARES = (0, 1 / 4, 1 / 2, 1)
-ALL_STORES = tuple(itertools.product(REUSE_FACTORS, SHARES))
+# Pairs of r and the kept share.
 SOME_STORES = ((1, 0), (2, 1 / 4), (3, 1 / 2))
 STEP, WORK = 0.02, 100_000
 RANDOM_PHASES = (0, 0.13, 0.47, 0.8)
@@ -66,14 +63,14 @@ def _phases(number):
 
 TOPICS = (
     Topic("together", "Started together, paced",
-          ((_together(1), SOME_STORES), (_together(2), SOME_STORES), (_together(4), ALL_STORES), (_together(8), SOME_STORES)),
+          ((_together(2), SOME_STORES), (_together(4), SOME_STORES), (_together(8), SOME_STORES)),
           1.05),
     Topic("phases", "At random phases, paced",
-          ((_phases(2), SOME_STORES), (_phases(4), ALL_STORES), (_phases(8), SOME_STORES)), 1.1),
+          ((_phases(2), SOME_STORES), (_phases(4), (*SOME_STORES, (1, 1))), (_phases(8), SOME_STORES)), 1.1),
     Topic("speeds", "Unequal speeds, paced", (
-        (simulation.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), ALL_STORES),
+        (simulation.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), SOME_STORES),
         (simulation.Case("the same, a quarter apart", (1, 1, 0.9, 0.7), (0, 0.25, 0.5, 0.75)), SOME_STORES),
-        (simulation.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ALL_STORES)), 1.2),
+        (simulation.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), SOME_STORES)), 1.2),
     Topic("courses", "One at half speed, joins and kills, paced", (
         (simulation.Case("4, one at half speed", (1, 1, 1, 0.5)), SOME_STORES),
         (simulation.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), SOME_STORES),
@@ -97,30 +94,22 @@ def measure(quick, only=""):
 def cells(quick, topic):
   """The section of a topic."""
   n, laps = (512, 2) if quick else (10_000, 5)
-  rows, lines = [], []
+  rows = []
   for case, stores in topic.cells:
     for r, share in stores[-1:] if quick else stores:
       cell = sharing_jobs.Cell(case, r, share, n, laps, STEP * topic.paced, WORK * (not topic.paced))
       name = f"{case.name}, r = {r}, {share:g} kept" + ("" if topic.paced else ", short of CPU")
       key = f"{topic.key}_{''.join(c if c.isalnum() else '_' for c in case.name)}_r{r}_{share:g}"
       measured, expected = sharing_jobs.measure(cell), sharing_jobs.simulated(cell)
-      # The key, the heading of the column, the unit, how it is printed, the figures and the limit.
-      columns = (
-          ("calls", "calls", "calls by all, of the fastest alone", "{:.3f}", (measured.calls, expected.calls), topic.limit),
-          ("reads", "reads", "reads by all, of the fastest alone", "{:.3f}", (measured.reads,), topic.limit),
-          ("images", "images/s", "images/s of all", "{:,.0f}", (measured.images_per_second,), None),
-          ("wait", "wait, ms", "ms, longest wait of a step", "{:.0f}", (1000 * measured.longest_wait,), None),
-          ("pairs", "pairs", "of uniform, pairs again", "{:.2f}", (measured.pairs, expected.pairs), None),
-          ("beyond", "beyond", "beyond alone in 256 steps", "{}", (measured.beyond, expected.beyond), 2))
-      heading, line = ["", "limit"], [name, f"{topic.limit}"]
-      for what, head, unit, how, figures, limit in columns:
-        for prefix, said, figure in zip(("", "simulated_"), ("", ", simulated"), figures):
-          if figure is not None:  # Pairs need two epochs.
-            rows.append(common.Row(f"{key}_{prefix}{what}", name, f"{unit}{said}", [figure], None if said else limit))
-          heading.append("simulated" if said else head)
-          line.append("-" if figure is None else how.format(figure))
-      lines = [heading, *lines[1:], line]
-      common.say("  ".join(line))
+      of_cell = [
+          common.Row(f"{key}_{what.replace(' ', '_')}", name, what, [figure], limit) for what, figure, limit in (
+              ("calls", measured.calls, topic.limit), ("calls simulated", expected.calls, None),
+              ("reads", measured.reads, topic.limit), ("images/s", measured.images_per_second, None),
+              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None),
+              ("pairs simulated", expected.pairs, None), ("beyond", measured.beyond, 2),
+              ("beyond simulated", expected.beyond, None)) if figure is not None]  # Pairs need two epochs.
+      common.say("  ".join([name, *map(str, of_cell)]))
+      rows += of_cell
   pace = (f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator." if topic.paced else
           f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers; in the simulation a preparation takes as "
           "long as four steps.")
@@ -131,7 +120,7 @@ def cells(quick, topic):
       "elements read from a source by index, over what the fastest would make alone in that time; images a second of all; the "
       "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
       "uniform shuffle; the most preparations of a job beyond those that it would make alone in 256 steps, of "
-      f"which 2 are allowed. {pace} Beside them the simulation's figures.", rows, lines)
+      f"which 2 are allowed. {pace} Beside them the simulation's figures.", rows)
 
 
 def photographs(quick):

@@ -80,7 +80,7 @@ def bytes_read(quick, directory, written):
           drain(train)
           values.append((_read() - before) * r / (records.size * records.count))
         limit = 1.05 if way == "TFRecord by index" and name in WITH_BAR and r > 1 else None
-        rows.append(common.Row(f"bytes_{_key(name, way)}_r{r}", f"{name}, r = {r}: {way}", "of N / r records", values, limit))
+        rows.append(common.Row(f"bytes_{_key(name, way)}_r{r}", f"{name}: {way}", f"of N / r records, r = {r}", values, limit))
   return common.Section(
       bytes_read.__doc__,
       "What the process read by system calls (rchar of /proc/self/io) in an epoch after the first, divided by the bytes of "
@@ -95,8 +95,8 @@ def times(quick, directory, written):
     for cold in (False, True):
       speeds = {}
       for way, (place, dataset) in records.datasets().items():
-        which = f"{name}, {'cold' if cold else 'warm'}: {way}"
-        key = f"time_{_key(name, way)}_{'cold' if cold else 'warm'}"
+        which, how = f"{name}: {way}", "cold" if cold else "warm"
+        key = f"time_{_key(name, way)}_{how}"
         train = dataset.refurbish(tf.identity, r=r, seed=1)
         drain(train)
         speeds[way], device = [], []
@@ -106,9 +106,9 @@ def times(quick, directory, written):
           before = _read("read_bytes")
           speeds[way].append(1e6 * drain(train) / records.count)
           device.append((_read("read_bytes") - before) / 1e6)
-        rows.append(common.Row(key, which, "µs a sample", speeds[way]))
+        rows.append(common.Row(key, which, f"µs a sample, {how}", speeds[way]))
         if cold:
-          rows.append(common.Row(f"{key}_device", f"{which}, from the device", "MB an epoch", device))
+          rows.append(common.Row(f"{key}_device", which, "MB an epoch from the device", device))
   return common.Section(
       times.__doc__,
       "Wall time of an epoch divided by its N samples, of which N / 3 are read and the others are in memory; nothing else is "

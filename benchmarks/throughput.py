@@ -18,12 +18,13 @@ from refurbish_tf._internal import dataset_graph
 # For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
 BATCHES = {"32": 128, "224": 32}
 SIDE = 224
-REUSE_FACTORS = (1, 2, 3, 4, 5)
+REUSE_FACTORS = (1, 2, 3, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
 MODULES = rtf.augment, common.tensorflow_layers()
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
+OVER = "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
 # compared with another way.
@@ -94,31 +95,29 @@ def decode_part(record, seed):
 
 
 def _sections(quick, key, size, images, whence, augmentations, rounds):
-  speeds, clock, gains = [], [], []
+  speeds, gains = [], []
   for number, augmentation in enumerate(augmentations):
     # A quick run measures only one.
     complete = number == 0 or not quick
     common.say(f"{size}: {augmentation.name}")
     epochs = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
+    for name, measured in epochs.items():
+      speeds += [common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", name, f"{augmentation.name}, {unit}",
+                            [len(images) / s for s in seconds])
+                 for seconds, unit, kind in zip(zip(*measured), ("images/s", "images/CPU s"), ("wall", "cpu"))]
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
-    wall = {name: [seconds for seconds, _ in measured] for name, measured in epochs.items()}
-    for rows, measured, unit, kind in ((speeds, cpu, "images / CPU s", "cpu"), (clock, wall, "images / s", "wall")):
-      rows += [
-          common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", f"{augmentation.name}: {name}", unit,
-                     [len(images) / s for s in seconds])
-          for name, seconds in measured.items()]
     gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
   splits = "; ".join(
       f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
   parts = [row for row in gains if row.limit == MOST_OF_PARTS]
   gains.append(common.Row(
-      f"parts_{key}", f"{size}: over its own limit, in the median of {len(parts)}", "of t_p / r + t_f",
+      f"parts_{key}", f"in the median of {len(parts)}", OVER,
       [float(np.median([row.values[number] for row in parts])) for number in range(len(parts[0].values))],
       limit=MEDIAN_OF_PARTS))
   layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
   end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
   yield common.Section(
-      f"{size}: images per CPU second",
+      f"{size}: images per second and per CPU second",
       f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
       f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
       f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
@@ -127,12 +126,9 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
       f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
       "the augmentation holds never changes.", speeds)
   yield common.Section(
-      f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
-  yield common.Section(
       f"{size}: the gain, and its limit",
       "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
-      "the epochs of the same round. The limit is that of standard with native layers over "
-      "t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
+      "the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
       "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
       "augmented samples in memory. Making an iterator is not in the epochs.", gains)
 
@@ -140,26 +136,21 @@ def _sections(quick, key, size, images, whence, augmentations, rounds):
 def _gains(key, name, count, cpu):
   """Rows of the measured gain over its limit, for every reuse factor in `cpu`."""
   standard, partial, final = cpu[STANDARD], cpu[PARTIAL], cpu[FINAL]
-  rows = [common.Row(f"{key}_t_p", f"{name}: t_p", "µs", [1e6 * t / count for t in partial]),
-          common.Row(f"{key}_t_f", f"{name}: t_f", "µs", [1e6 * t / count for t in final])]
+  rows = [common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
+          common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final])]
   for r in REUSE_FACTORS:
     if f"refurbish, r = {r}" not in cpu:
       continue
     refurbished = cpu[f"refurbish, r = {r}"]
     parts = [p / r + f for p, f in zip(partial, final)]
-    size = key.rpartition("_")[2]
-    rows += [common.Row(f"{key}_gain_r{r}", f"{name}: gain, r = {r}", f"times {STANDARD}",
-                        common.quotients(standard, refurbished)),
-             common.Row(f"{key}_gain_of_ops_r{r}", f"{name}: gain, r = {r}, over TensorFlow-op layers",
-                        f"times {STANDARD_OPS}", common.quotients(cpu[STANDARD_OPS], refurbished)),
-             common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", f"times {STANDARD}",
-                        common.quotients(standard, parts)),
-             # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
-             common.Row(f"{key}_r{r}", f"{name} {size}: over its own limit, r = {r}", "of t_p / r + t_f",
-                        common.quotients(refurbished, parts), limit=MOST_OF_PARTS if r > 1 else None)]
-  rows += [common.Row(f"{key}_r{r}_of_{_key(other)}", f"{name} {key[-3:].strip('_')}: CPU time, r = {r}", f"of {other}",
-                      common.quotients(cpu[f"refurbish, r = {r}"], cpu[other]), limit=limit)
-           for r, other, limit in MOST_OF.get(key, [])]
+    rows += [common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
+             for what, unit, one, other, limit in (
+                 ("gain", "gain", standard, refurbished, None), ("limit", "its limit", standard, parts, None),
+                 # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
+                 ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
+                 ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
+                 *(("of_" + _key(beside), f"of {beside}", refurbished, cpu[beside], most)
+                   for at, beside, most in MOST_OF.get(key, []) if at == r))]
   return rows
 
 

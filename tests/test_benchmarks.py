@@ -31,7 +31,8 @@ def test_runs_and_reports_every_bar(name, tmp_path):
   commit = f"commit {results.commit(RUN.parent.parent) or 'unknown'}"
   assert found["machine"]["commit"] == commit and f"{name}, {commit}: TensorFlow " in done.stdout
   for section in found["sections"]:
-    assert section["commit"] == commit and f"\n{section['title']} ({commit})\n" in done.stdout
+    assert section["commit"] == commit and f"\n| {section['title']} |" in done.stdout
+  assert " ".join(done.stdout.split()).count(f"({commit}.)") == len(found["sections"])
   for row in rows:
     assert row["name"] in done.stdout
     if not row["values"]:  # Benchmarks that cannot run here; the name says why.

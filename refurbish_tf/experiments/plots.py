@@ -6,7 +6,6 @@ Colours are those of Okabe and Ito, which colour-blind people can distinguish; m
 """
 import argparse
 import pathlib
-import re
 import sys
 
 import matplotlib
@@ -262,11 +261,11 @@ def main(argv=None):
       print(f"{page} is not there: its tables are not written")
       continue
     texts[page] = page.read_text(encoding="utf-8")
-    for place, content in places.items():
-      texts[page], count = re.subn(f"<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _, place=place, content=content: (
-          f"<!-- {place} -->\n\n{content}\n\n<!-- end -->"), texts[page], flags=re.DOTALL)
-      if count != 1:
-        parser.error(f"{page} must have one table between <!-- {place} --> and <!-- end -->, got {count}. Nothing was written.")
+    try:
+      for place, content in places.items():
+        texts[page] = results.filled(texts[page], place, content)
+    except ValueError as error:
+      parser.error(f"{page} {error}. Nothing was written.")
   docs = args.root / "docs"
   docs.mkdir(exist_ok=True)
   for page, text in texts.items():

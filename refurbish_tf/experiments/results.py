@@ -321,6 +321,22 @@ def markdown(heads, rows):
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def filled(text, place, content):
+  """A page with `content` between <!-- place --> and the <!-- end --> behind it.
+
+  >>> filled("<!-- some -->old<!-- end -->", "some", "new")
+  '<!-- some -->\\n\\nnew\\n\\n<!-- end -->'
+
+  Raises:
+    ValueError: the page has none or several such places.
+  """
+  text, count = re.subn(f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->",
+                        lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text)
+  if count != 1:
+    raise ValueError(f"must have one table between <!-- {place} --> and <!-- end -->, got {count}")
+  return text
+
+
 def _finished(content):
   """Where the last whole line of a file ends. A program that was killed may have written a part of one behind it.
 
