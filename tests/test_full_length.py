@@ -189,15 +189,6 @@ def test_the_packaged_tables_of_full_length_are_as_planned(name, planned):
     assert row["commit"] and not row["commit"].endswith("+")
 
 
-def test_the_short_runs_of_what_is_for_a_gpu():
-  """Two rows of each, as the programs would make them."""
-  for name, planned in (("hyperparameters_short", full_length.hyperparameters(768, 1)),
-                        ("echoing_resnet18_short", full_length.echoes(768, 0.05))):
-    rows = results.read(name)
-    assert [{column: row[column] for column in planned[0]} for row in rows] == planned[:2]
-    assert all(row["commit"] and not row["commit"].endswith("+") for row in rows)
-
-
 def test_the_plan_of_the_comparison():
   """As many trainings as were planned before the first: none is added once results have been seen."""
   found = collections.Counter(row["setting"] for row in full_length.comparison())
