@@ -38,12 +38,13 @@ def main():
     parser.error("--device is for fuse; the others do not use a GPU")
   if arguments.only and arguments.name != "sharing":
     parser.error("--only is for sharing; the others measure all of their sections")
-  if arguments.readme and (arguments.only or arguments.quick):
-    parser.error("--readme takes all sections, and figures that mean something: leave out --only and --quick")
+  if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
+    parser.error("--readme is for all sections of what README.md has tables of, " + ", ".join(_in_readme(names)) +
+                 ", and for figures that mean something: leave out --only and --quick")
   if arguments.name == "all":
     if arguments.json:
       parser.error("--json names the file of one benchmark; with all they are NAME.json here")
-    return _run_all(names, ["--quick"] * arguments.quick + ["--readme"] * arguments.readme)
+    return _run_all(names, ["--quick"] * arguments.quick, _in_readme(names) if arguments.readme else ())
   # Checked before minutes of measuring.
   path = arguments.json or pathlib.Path(f"{arguments.name}.json")
   if not path.absolute().parent.is_dir():
@@ -67,9 +68,14 @@ def main():
   return 0
 
 
-def _run_all(names, options):
-  failed = [name for name in names
-            if subprocess.run([sys.executable, __file__, name, *options], check=False).returncode]
+def _in_readme(names):
+  page = (DIRECTORY / "README.md").read_text()
+  return [name for name in names if f"<!-- {name} -->" in page]
+
+
+def _run_all(names, options, in_readme):
+  failed = [name for name in names if subprocess.run(
+      [sys.executable, __file__, name, *options, *["--readme"] * (name in in_readme)], check=False).returncode]
   print(f"\n{len(names) - len(failed)} of {len(names)} benchmarks ran." + (f" Failed: {', '.join(failed)}." if failed else ""))
   return 1 if failed else 0
 

@@ -86,7 +86,32 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
   with pytest.raises(SystemExit):
     run.main()
   assert "of one benchmark" in capsys.readouterr().err
+  for arguments in (["throughput", "--quick"], ["echo"]):  # The page has no table of echo.
+    monkeypatch.setattr(sys, "argv", ["run.py", *arguments, "--readme"])
+    with pytest.raises(SystemExit):
+      run.main()
+    assert "loaders, overhead, peers, sharing, sources, throughput" in capsys.readouterr().err
   monkeypatch.setattr(sys, "argv", ["run.py", "nothing"])
   with pytest.raises(SystemExit, match="2"):
     run.main()
   assert "overhead" in capsys.readouterr().err
+
+
+def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
+  """With the commit and the machine, in place of what stood there of this benchmark."""
+  monkeypatch.syspath_prepend(str(RUN.parent))
+  import common  # pylint: disable=import-outside-toplevel
+  page = (RUN.parent / "README.md").read_text(encoding="utf-8")
+  (tmp_path / "benchmarks").mkdir()
+  (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")
+  report = common.Report("overhead", quick=False)
+  report.add(common.Section("Some", "How.", [
+      common.Row("one", "a", "µs", [1, 3, 2]), common.Row("two", "a", "of b", [0.5], 0.75), common.Row("three", "b", "µs", [2000])]))
+  monkeypatch.setattr(common, "ROOT", tmp_path)
+  report.write_readme()
+  written = (tmp_path / "benchmarks" / "README.md").read_text(encoding="utf-8")
+  before, after = page.split("<!-- overhead -->")[0], page.split("<!-- overhead -->")[1].partition("<!-- end -->")[2]
+  assert written.startswith(before) and written.endswith(after)
+  told = written[len(before):len(written) - len(after)]
+  assert common.commit() in told and told.endswith(
+      "\n| Some | µs | of b |\n| --- | ---: | ---: |\n| a | 2 (1 to 3) | 0.500; bar 0.75: met |\n| b | 2,000 |  |\n\n<!-- end -->")

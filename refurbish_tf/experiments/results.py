@@ -208,10 +208,15 @@ def summary(rows, by, column):
   Returns:
     A dict from the value of `by` to the mean, the sample's standard deviation (0 for a single value), and the number.
   """
+  return {value: (*mean_and_spread(group), len(group)) for value, group in grouped(rows, by, column).items()}
+
+
+def grouped(rows, by, column):
+  """The values of a column, by those of `by`: of a column, or of several, as a tuple."""
   groups = {}
   for row in rows:
-    groups.setdefault(row[by], []).append(row[column])
-  return {value: (*mean_and_spread(group), len(group)) for value, group in groups.items()}
+    groups.setdefault(row[by] if isinstance(by, str) else tuple(row[name] for name in by), []).append(row[column])
+  return groups
 
 
 def differ(one, other):
