@@ -1,9 +1,8 @@
-"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision, Pillow and OpenCV.
+"""Each layer and the papers' pipelines beside TensorFlow's operations, DALI, torchvision and Pillow.
 
 `pip install -e '.[bench]'` installs the libraries; the rows of one that is missing or fails say so.
 """
 import functools
-import time
 
 import augment_peers as peers
 import common
@@ -19,9 +18,7 @@ BATCHES = {32: 128, 224: 16, 348: 6}
 # The side of the image that a resized one is made from, for each pixel of its result.
 ENLARGED = 348 / 224
 PADDING, MEAN, STD = peers.PADDING, peers.MEAN, peers.STD
-ROUNDS = 5
-# The calls of a round for functions that take less than SLOW seconds; slower ones are called once.
-TURNS, SLOW = 3, 0.2
+ROUNDS = 9
 # So large that nothing is ever evicted: after the first epoch there are only hits.
 ONLY_HITS = 1e12
 COPY, FILL, NOTHING = "copy, uint8", "fill, {}", "nothing"
@@ -54,7 +51,7 @@ def measure(quick):
 def layers(side):
   """By name: the layers of each row, and whether its input is the larger image."""
   crop, flip, cutout = augment.random_crop(PADDING), augment.random_flip(), augment.cutout(side // 4)
-  normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16", "float16")}
+  normalize = {dtype: augment.normalize(MEAN, STD, dtype) for dtype in ("float32", "bfloat16")}
   resized = augment.random_resized_crop(side)
   return {
       peers.CROP: ([crop], False),
@@ -63,13 +60,10 @@ def layers(side):
       peers.CUTOUT: ([cutout], False),
       peers.NORMALIZE: ([normalize["float32"]], False),
       CROP_FLIP: ([crop, flip], False),
-      "crop, flip, cutout": ([crop, flip, cutout], False),
       NORMALIZED: ([crop, flip, normalize["float32"]], False),
       "crop, flip, normalize bfloat16": ([crop, flip, normalize["bfloat16"]], False),
-      "crop, flip, normalize float16": ([crop, flip, normalize["float16"]], False),
       peers.RESIZED: ([resized], True),
       peers.RESIZED_SMOOTH: ([augment.random_resized_crop(side, antialias=True)], True),
-      "resized crop, flip, normalize float32": ([resized, flip, normalize["float32"]], True),
       peers.RESIZE: ([augment.resize(side, antialias=False)], True),
       peers.RESIZE_SMOOTH: ([augment.resize(side)], True),
       peers.RAND_ONE: (augment.rand_augment(1), False),
@@ -95,7 +89,7 @@ def _section(quick, side, batched, absent):
   common.say(f"{side}x{side}, {how}")
   batch = 8 if quick else BATCHES[side]
   images = _smooth(batch, side)
-  # Keras, DALI and albumentations crop images that are padded before.
+  # DALI crops images that are padded before.
   padded = np.pad(images, [(0, 0), (PADDING, PADDING), (PADDING, PADDING), (0, 0)])
   large = _smooth(batch, round(side * ENLARGED))
   steps = 1 if quick else max(1, 10_000_000 // images.nbytes)
@@ -112,9 +106,8 @@ def _section(quick, side, batched, absent):
   sequences = layers(side)
   for name, (sequence, is_large) in sequences.items():
     calls[name] = feed(large if is_large else images, augment.compose(sequence))
-  for name, (function, fed) in peers.in_dataset(side, batched).items():
-    calls[name] = feed(inputs[fed], function)
   if not batched:
+    calls.update({name: feed(inputs[fed], function) for name, (function, fed) in peers.in_dataset(side).items()})
     calls[f"tf.data: {NOTHING}"] = _mapped(images, lambda image, seed: image, steps)
     for name, (sequence, _) in policies(common.tensorflow_layers(), side).items():
       calls[f"TensorFlow: {name}"] = feed(images, augment.compose(sequence))
@@ -124,9 +117,9 @@ def _section(quick, side, batched, absent):
       f"{side}x{side}, {how}", f"{side}_{'batch' if batched else 'image'}", calls, absent, common.rounds(quick, ROUNDS),
       count, {} if batched else MOST[side], MOST_OF.get((side, batched), []),
       f"CPU time of all threads for an image of uint8 [{side}, {side}, 3], "
-      + (f"in batches of {batch}, each image with draws of its own but for Keras', which draws one crop for a batch. "
+      + (f"in batches of {batch}, each image with draws of its own. "
          if batched else "one at a time. ")
-      + f"Crops have a padding of {PADDING}; Keras, DALI and albumentations are given images that are padded already. "
+      + f"Crops have a padding of {PADDING}; DALI is given images that are padded already. "
       f"Resized ones are made from {large.shape[1]}x{large.shape[2]}, crops of a scale of 0.08 to 1, bilinear. "
       "RandAugment has two layers of magnitude 9 of 10. Copy: into a fresh tensor. Fill: a fresh tensor of that dtype and "
       "the output's size. TensorFlow: its operations in the stage. tf.data: our layers in a map.")
@@ -149,16 +142,11 @@ def _decoding(quick, side, absent):
   }
   absent = _add_peers(calls, peers.Inputs(to, len(files) * steps, files=files), None, absent)
   kilobytes = np.mean([len(file) for file in files]) / 1000
-  of_large = side == 1000
   return _measured(
       f"JPEG of {side}x{side} to {to}x{to}", f"{side}_jpeg", calls, absent, common.rounds(quick, ROUNDS),
-      len(files) * steps, {}, [(peers.DECODED, both, 0.8)] if of_large else [],
+      len(files) * steps, {}, [(peers.DECODED, both, 0.8)] if side == 1000 else [],
       f"CPU time of all threads for a JPEG file of {side}x{side} pixels and {kilobytes:.0f} kB, one at a time; DALI's "
-      "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.",
-      lambda costs: [] if of_large else [common.Row(
-          f"{side}_jpeg_more", f"{side}x{side}: {peers.DECODED}, beside TensorFlow's and half of its resize", "of both",
-          [ours / (part + 0.5 * (whole - part))
-           for ours, part, whole in zip(costs[peers.DECODED], costs[alone], costs[both])], limit=1)])
+      "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.")
 
 
 def _smooth(count, side):
@@ -188,7 +176,7 @@ def _add_peers(calls, inputs, batched, absent):
   return why
 
 
-def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition, more=lambda costs: []):
+def _measured(title, prefix, calls, absent, rounds, count, most, most_of, definition):
   """The section of all calls; its bars are those given, and those of the peers."""
   costs, failed = _costs(calls, rounds, count)
   absent = {**absent, **failed}
@@ -201,33 +189,34 @@ def _measured(title, prefix, calls, absent, rounds, count, most, most_of, defini
   whole = costs
   costs = {name: [cost - base for cost, base in zip(values, around(name))]
            for name, values in costs.items() if not name.endswith(NOTHING)}
-  rows = [common.Row(f"{prefix}_{_key(name)}", f"{title}: {name}" if name in most else name, "µs an image", values,
-                     limit=most.get(name)) for name, values in costs.items()]
-  rows += [common.Row(f"{prefix}_{_key(name)}", f"{name}: {why}", "µs an image", []) for name, why in absent.items()]
+  # A line for each of our layers, a column for each library.
+  rows = []
+  for name, values in costs.items():
+    whose, colon, what = name.rpartition(": ")
+    rows.append(common.Row(f"{prefix}_{_key(name)}", what, f"{whose}{colon}µs an image", values, limit=most.get(name)))
   for name, beside, limit in most_of:
     # What only moves the bytes is compared as a whole.
     of = whole if beside in (COPY, FILL.format("float32")) else costs
     rows.append(common.Row(
-        f"{prefix}_{_key(name)}_of_{_key(beside)}",
-        f"{title}: {name}, beside {beside}" + (f": {absent[beside]}" if beside in absent else ""), f"of {beside}",
-        common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
+        f"{prefix}_{_key(name)}_of_{_key(beside)}", name + (f": {absent[beside]}" if beside in absent else ""),
+        f"of {beside}", common.quotients(of[name], of[beside]) if beside in costs else [], limit=limit))
   for peer, about in peers.PEERS.items():
-    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", f"{name}, beside {peer}", f"of {peer}",
+    cells = [common.Row(f"{prefix}_{_key(name)}_of_{_key(peer)}", name, f"of {peer}'s",
                         common.quotients(costs[name], costs[f"{peer}: {name}"]))
              for name in about.names if name in costs and f"{peer}: {name}" in costs]
     rows += cells
     why = [why for name, why in absent.items() if name.startswith(f"{peer}: ")]
-    if about.barred and (cells or why):
+    if cells or why:
       dearest = max(cells, key=lambda row: row.median) if cells else None
       rows.append(common.Row(
-          f"{prefix}_of_{_key(peer)}", f"{title}, in the dearest of {len(cells)} cells: {dearest.name}" if cells else
-          f"{title}, beside {peer}: {why[0]}", f"of {peer}", dearest.values if cells else [], limit=1))
+          f"{prefix}_of_{_key(peer)}", f"the dearest of {len(cells)}: {dearest.name}" if cells else f"{peer}: {why[0]}",
+          f"of {peer}'s", dearest.values if cells else [], limit=1))
   return common.Section(
       title,
-      f"{definition} {count:,} at a time, {TURNS} times a round where that takes less than {SLOW} s. Each row is what the "
+      f"{definition} {count:,} at a time. Each row is what the "
       "final_fn of a refurbish with num_parallel_calls=None, of cached images, takes beyond one that does nothing; DALI's "
-      "and tf.data's what theirs take beyond nothing; torchvision, Pillow and albumentations run in a loop.",
-      rows + more(costs))
+      "and tf.data's what theirs take beyond nothing; torchvision and Pillow run in a loop.",
+      rows)
 
 
 def _reader(images, function, *, batched, times):
@@ -254,20 +243,17 @@ def _epochs(dataset, steps):
 
 def _costs(calls, rounds, count):
   """CPU time an image in µs, by name; and, by name, the last line of the error of those that fail."""
-  failed, turns = {}, {}
+  failed = {}
   for name, call in list(calls.items()):
     try:
       call()
-      began = time.process_time()
-      call()
-      turns[name] = TURNS if time.process_time() - began < SLOW else 1
     except Exception as error:  # pylint: disable=broad-exception-caught
       # A peer of another version may raise anything; our own errors are raised.
       if name.partition(": ")[0] not in peers.PEERS:
         raise
       failed[name] = _failed(error)
       del calls[name]
-  return common.per_element(count, common.cpu_of_calls(calls, rounds, turns)), failed
+  return common.per_element(count, common.cpu_of_calls(calls, rounds)), failed
 
 
 def _failed(error):

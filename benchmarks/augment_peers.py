@@ -1,4 +1,4 @@
-"""What our layers are compared with: TensorFlow's operations, Keras, DALI, torchvision, Pillow, OpenCV."""
+"""What our layers are compared with: TensorFlow's operations, DALI, torchvision, Pillow."""
 import dataclasses
 import importlib
 import io
@@ -33,13 +33,11 @@ class Peer:
     batched: whether it takes batches, and only these.
     names: what it is compared in.
     make: a function of `Inputs` that returns functions by these names, each of which augments all `count` images.
-    barred: whether ours must take less.
   """
   modules: tuple
   batched: bool
   names: tuple
   make: Callable
-  barred: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +71,17 @@ def installed():
 # In a dataset. --------------------------------------------------------------------------------------------------------
 
 
-def in_dataset(side, batched):
-  """By name: functions `fn(image, seed)` of TensorFlow and Keras, and the name of their input."""
-  crop_flip = tensorflow_batch if batched else tensorflow_image
-
+def in_dataset(side):
+  """By name: functions `fn(image, seed)` of TensorFlow, and the name of their input."""
   def resized_crop(image, seed):
     return _tensorflow_resized(tf.slice(image, *_window(tf.shape(image), seed)), side, False)
 
   return {
-      f"TensorFlow: {CROP_FLIP}": (crop_flip, "images"),
-      f"TensorFlow: {NORMALIZED}": (lambda image, seed: _tensorflow_normalized(crop_flip(image, seed)), "images"),
+      f"TensorFlow: {CROP_FLIP}": (tensorflow_image, "images"),
+      f"TensorFlow: {NORMALIZED}": (lambda image, seed: _tensorflow_normalized(tensorflow_image(image, seed)), "images"),
       f"TensorFlow: {RESIZE}": (lambda image, seed: _tensorflow_resized(image, side, False), "large"),
       f"TensorFlow: {RESIZE_SMOOTH}": (lambda image, seed: _tensorflow_resized(image, side, True), "large"),
-      **({} if batched else {f"TensorFlow: {RESIZED}": (resized_crop, "large")}),
-      f"Keras: {CROP_FLIP}": (_keras(side, False), "padded"),
-      f"Keras: {NORMALIZED}": (_keras(side, True), "padded"),
+      f"TensorFlow: {RESIZED}": (resized_crop, "large"),
   }
 
 
@@ -95,19 +89,6 @@ def tensorflow_image(image, seed):
   padded = tf.pad(image, [[PADDING, PADDING], [PADDING, PADDING], [0, 0]])
   cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
   return tf.image.stateless_random_flip_left_right(cropped, seed + 1)
-
-
-def tensorflow_batch(images, seed):
-  """Gathers each pixel from its place, as TensorFlow's own random_crop takes the same part of all images."""
-  batch, height, width, channels = images.shape
-  y, x = tf.unstack(tf.random.stateless_uniform([2, batch], seed, 0, 2 * PADDING + 1, tf.int32))
-  flip = tf.random.stateless_uniform([batch], seed + 1, 0, 2, tf.int32)
-  rows = tf.reshape(images, [batch, height, width * channels])
-  padded = tf.pad(rows, [[0, 0], [PADDING, PADDING], [PADDING * channels, PADDING * channels]])
-  row = (tf.range(batch) * (height + 2 * PADDING) + y)[:, tf.newaxis] + tf.range(height)
-  column = (x + flip * (width - 1))[:, tf.newaxis] + (1 - 2 * flip)[:, tf.newaxis] * tf.range(width)
-  place = (row * (width + 2 * PADDING))[:, :, tf.newaxis] + column[:, tf.newaxis]
-  return tf.gather_nd(tf.reshape(padded, [-1, channels]), place[..., tf.newaxis])
 
 
 def tensorflow_decoded(file, seed, side):
@@ -129,21 +110,6 @@ def _tensorflow_resized(image, side, antialias):
 
 def _tensorflow_normalized(image):
   return (tf.cast(image, tf.float32) / 255 - np.float32(MEAN)) / np.float32(STD)
-
-
-def _keras(side, normalized):
-  dtype = "float32" if normalized else "uint8"
-  layers = [tf.keras.layers.RandomCrop(side, side, dtype=dtype), tf.keras.layers.RandomFlip("horizontal", dtype=dtype)]
-  if normalized:
-    layers.append(tf.keras.layers.Normalization(mean=255 * np.array(MEAN), variance=np.square(255 * np.array(STD))))
-
-  def apply(image, seed):
-    del seed  # They have a state of their own.
-    for layer in layers:
-      image = layer(image, training=True) if layer.name.startswith("random") else layer(image)
-    return image
-
-  return apply
 
 
 # With loops of their own. ---------------------------------------------------------------------------------------------
@@ -298,36 +264,6 @@ def _pillow(inputs):
   }
 
 
-def _albumentations(inputs):
-  """OpenCV, by albumentations, whose operations stand in for RandAugment's, as it has none."""
-  import albumentations as A  # pylint: disable=import-outside-toplevel
-  side = inputs.side
-
-  def call(images, *transforms):
-    transform = A.Compose(transforms)
-    return _loop(inputs, images, lambda image: transform(image=image))
-
-  crop, flip = A.RandomCrop(side, side), A.HorizontalFlip()
-  one = A.OneOf([
-      A.NoOp(), A.AutoContrast(), A.Equalize(), A.Solarize((0.1, 0.1)), A.Posterize(4), A.Rotate((27, 27)),
-      A.Affine(shear={"x": 15, "y": 0}), A.Affine(shear={"x": 0, "y": 15}),
-      A.Affine(translate_percent={"x": 0.4, "y": 0}), A.Affine(translate_percent={"x": 0, "y": 0.4}),
-      A.ColorJitter((1.8, 1.8), (1, 1), (1, 1), (0, 0)), A.ColorJitter((1, 1), (1.8, 1.8), (1, 1), (0, 0)),
-      A.ColorJitter((1, 1), (1, 1), (1.8, 1.8), (0, 0)), A.Sharpen()], p=1)
-  images, padded, large = inputs.images, inputs.padded, inputs.large
-  return {
-      CROP: call(padded, crop),
-      FLIP: call(images, flip),
-      CROP_FLIP: call(padded, crop, flip),
-      NORMALIZE: call(images, A.Normalize(MEAN, STD)),
-      NORMALIZED: call(padded, crop, flip, A.Normalize(MEAN, STD)),
-      RESIZED: call(large, A.RandomResizedCrop((side, side), SCALE, RATIO)),
-      RESIZE: call(large, A.Resize(side, side)),
-      RAND_ONE: call(images, one),
-      RAND: call(images, one, one),
-  }
-
-
 def _loop(inputs, images, function):
   def run():
     for number in range(inputs.count):
@@ -345,6 +281,4 @@ PEERS = {
         RAND, AUTO, PIPELINE, DECODED), _torchvision),
     "Pillow": Peer(
         ("PIL",), False, (CROP, FLIP, CROP_FLIP, RESIZED_SMOOTH, RESIZE_SMOOTH, RAND_ONE, RAND, DECODED), _pillow),
-    "albumentations": Peer(("albumentations",), False, (
-        CROP, FLIP, CROP_FLIP, NORMALIZE, NORMALIZED, RESIZED, RESIZE, RAND_ONE, RAND), _albumentations, barred=False),
 }

@@ -1,9 +1,9 @@
-"""What the benchmarks share: measuring side by side, and results as a table, as JSON and as a picture."""
+"""What the benchmarks share: measuring side by side, and results as a table and as JSON."""
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import gc
-import itertools
 import json
 import multiprocessing
 import os
@@ -16,19 +16,14 @@ import sys
 import textwrap
 import time
 
-import matplotlib
 import tensorflow as tf
 
 from refurbish_tf._internal import dataset_graph
 
-matplotlib.use("Agg")
-from matplotlib import pyplot  # pylint: disable=wrong-import-position
-
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 WIDTH = 120
 # The number of calls with which tf.data's own map is fastest.
 PARALLEL_CALLS = dataset_graph.PLAIN_MAP_CALLS
-# The longest bar that is drawn, in percent of its limit.
-MOST_DRAWN = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,13 +51,11 @@ class Row:
   def met(self):
     return None if self.limit is None or not self.values else self.median <= self.limit
 
-  def cells(self):
-    number = "{:,.3f}".format if self.limit is not None else "{:,.2f}".format
-    figures = ["-"] * 3
-    if self.values:
-      figures = [number(figure) for figure in (self.median, min(self.values), max(self.values))]
-    verdict = {None: ["", ""], True: [f"{self.limit}", "met"], False: [f"{self.limit}", "MISSED"]}[self.met]
-    return [self.name, *figures, self.unit, *verdict]
+  def __str__(self):
+    number = "{:,.3f}" if self.limit is not None else "{:,.0f}" if self.median and self.median >= 1000 else "{:,.3g}"
+    told = [number.format(figure) for figure in (self.median, min(self.values), max(self.values))] if self.values else ["-"]
+    verdict = "" if self.met is None else f"; bar {self.limit:g}: {'met' if self.met else 'missed'}"
+    return told[0] + (f" ({told[1]} to {told[2]})" if len(self.values) > 1 else "") + verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,24 +65,21 @@ class Section:
   Attributes:
     title: what was measured.
     definition: how, in sentences.
-    rows: a list of `Row`s.
-    pictures: by name, functions that draw into an empty figure of matplotlib and set its size, in addition to the
-      picture of the bars.
+    rows: a list of `Row`s. Those with the same name are one line of the table, those with the same unit one column.
   """
   title: str
   definition: str
   rows: list
-  pictures: dict = dataclasses.field(default_factory=dict)
+
+  @property
+  def table(self):
+    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    names, units = (list(dict.fromkeys(getattr(row, what) for row in self.rows)) for what in ("name", "unit"))
+    cells = {(row.name, row.unit): str(row) for row in self.rows}
+    return results.markdown([self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names])
 
   def __str__(self):
-    table = [["", "median", "min", "max", "", "limit", ""]] + [row.cells() for row in self.rows]
-    widths = [max(map(len, column)) for column in zip(*table)]
-    lines = [self.title, *textwrap.wrap(self.definition, WIDTH)]
-    for cells in table:
-      padded = [cell.rjust(width) if 1 <= i <= 3 or i == 5 else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(cells, widths))]
-      lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+    return "\n".join([*textwrap.wrap(f"{self.definition} ({commit()}.)", WIDTH), "", self.table])
 
 
 class Report:
@@ -104,13 +94,10 @@ class Report:
   def add(self, section):
     self._sections.append(section)
 
-  def bars(self):
-    return [row for section in self._sections for row in section.rows if row.met is not None]
-
   def heading(self):
     machine = self._machine
     lines = [
-        f"{self._name}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
+        f"{self._name}, {machine['commit']}: TensorFlow {machine['tensorflow']}, Python {machine['python']}, "
         f"{machine['processors']} processors ({machine['processor']})"]
     # One process that computes is a load of 1.
     if machine["load"] > 0.5:
@@ -121,69 +108,31 @@ class Report:
     return "\n".join(lines)
 
   def verdict(self):
-    bars = self.bars()
-    missed = [row for row in bars if not row.met]
-    lines = [f"{len(bars) - len(missed)} of {len(bars)} bars met."]
-    lines += [f"Missed: {row.name}: {row.median:.3f} {row.unit}, limit {row.limit}" for row in missed]
-    return "\n".join(lines)
+    bars = [(section, row) for section in self._sections for row in section.rows if row.met is not None]
+    missed = [(section, row) for section, row in bars if not row.met]
+    return "\n".join([f"{len(bars) - len(missed)} of {len(bars)} bars met.", *(
+        f"Missed: {section.title}: {row.name}: {row.median:.3f} {row.unit}, bar {row.limit}" for section, row in missed)])
+
+  def write_readme(self):
+    """Puts heading and tables into README.md, without the definitions."""
+    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    path = ROOT / "benchmarks" / "README.md"
+    content = "\n\n".join([self.heading(), *(section.table for section in self._sections)])
+    path.write_text(results.filled(path.read_text(), self._name, content))
 
   def write_json(self, path):
     sections = [
-        {"title": section.title, "definition": section.definition,
+        {"title": section.title, "commit": commit(), "definition": section.definition,
          "rows": [{**dataclasses.asdict(row), "median": row.median, "min": min(row.values, default=None),
                    "max": max(row.values, default=None), "met": row.met} for row in section.rows]}
         for section in self._sections]
     content = {"benchmark": self._name, "quick": self._quick, "machine": self._machine, "sections": sections}
     path.write_text(json.dumps(content, indent=2) + "\n")
 
-  def write_pngs(self, path):
-    """Draws every bar as a share of its limit, and the sections' pictures beside it. Returns the paths."""
-    paths = []
-    if self.bars():
-      self._draw_bars(path)
-      paths.append(path)
-    for section in self._sections:
-      for name, draw in section.pictures.items():
-        with pyplot.rc_context({"font.size": 15}):
-          figure = pyplot.figure(layout="constrained")
-          draw(figure)
-          paths.append(path.with_name(f"{path.stem}_{name}{path.suffix}"))
-          figure.savefig(paths[-1], dpi=110)
-          pyplot.close(figure)
-    return paths
-
-  def _draw_bars(self, path):
-    bars = self.bars()[::-1]
-    # Okabe and Ito's blue and vermilion, which colour-blind people can distinguish; the hatching repeats what they say.
-    styles = {True: {"color": "#0072B2"}, False: {"color": "#D55E00", "hatch": "//", "edgecolor": "white"}}
-    share = [100 * row.median / row.limit for row in bars]
-    reach = [[100 * (row.median - min(row.values)) / row.limit for row in bars],
-             [100 * (max(row.values) - row.median) / row.limit for row in bars]]
-    with pyplot.rc_context({"font.size": 15}):
-      figure, axes = pyplot.subplots(figsize=(13, 2 + 0.75 * len(bars)), layout="constrained")
-      for i, row in enumerate(bars):
-        axes.barh(i, share[i], height=0.62, **styles[row.met])
-        axes.text(3, i, f"{row.median:.3g} {row.unit}", va="center", color="white",
-                  bbox={"facecolor": styles[row.met]["color"], "edgecolor": "none", "pad": 2})
-      axes.errorbar(share, range(len(bars)), xerr=reach, fmt="none", ecolor="black", capsize=5, lw=1.8)
-      axes.axvline(100, color="black", lw=2.5, ls="--")
-      axes.set_yticks(range(len(bars)), [f"{row.name}\nlimit {row.limit:g}" for row in bars])
-      # A bar far beyond its limit would shrink all others.
-      end = min(MOST_DRAWN, max(115, *(1.05 * (s + r) for s, r in zip(share, reach[1]))))
-      beyond = [i for i, s in enumerate(share) if s + reach[1][i] > end]
-      axes.plot([0.99 * end] * len(beyond), beyond, ">", color="black", ms=12)
-      axes.set_xlim(0, end)
-      axes.set_xlabel("share of the limit used, % (bar: median; whisker: least and greatest)" +
-                      ("\n(arrow: goes on to the right)" if beyond else ""))
-      axes.set_title(f"{self._name}: what it may cost and what it costs" + (" (--quick)" if self._quick else ""))
-      axes.spines[["top", "right"]].set_visible(False)
-      figure.savefig(path, dpi=110)
-      pyplot.close(figure)
-
 
 def tensorflow_layers():
   """The policies as TensorFlow operations, which the tests compare ours with."""
-  sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+  sys.path.append(str(ROOT / "tests"))
   from support import tensorflow_layers as layers  # pylint: disable=import-outside-toplevel
   return layers
 
@@ -203,68 +152,42 @@ def per_element(count, costs):
   return {name: [1e6 * seconds / count for seconds in epochs] for name, epochs in costs.items()}
 
 
-def cpu_of_epochs(datasets, rounds, turn=None):
+def cpu_of_epochs(datasets, rounds):
   """CPU time of whole epochs, all datasets side by side.
 
-  Every round takes one epoch of every dataset, in random order. With a `turn` the epochs of a round are interleaved:
-  `turn` batches of one dataset, as many of the next and so on, so that a slow period of the machine affects all alike.
-  The first round is not counted, and tf.data's autotuner is off for all.
-
-  Args:
-    datasets: a dict of batched datasets.
-    rounds: how many epochs of each.
-    turn: an int, or None for a whole epoch at a time.
+  Every round takes one epoch of every dataset, in random order, making its iterator included. The first round is not
+  counted, and tf.data's autotuner is off for all.
 
   Returns:
     A dict of lists: seconds of CPU time, user and system, of all threads, for every epoch.
   """
   datasets = {name: dataset_graph.without_autotuner(dataset) for name, dataset in datasets.items()}
-  costs = {name: [] for name in datasets}
-  for counted in [False] + [True] * rounds:
-    cost = dict.fromkeys(datasets, 0.0)
-    iterators = dict.fromkeys(datasets)
-    while iterators:
-      for name in random.sample(list(iterators), len(iterators)):
-        began = time.process_time()
-        # Making the iterator is part of an epoch.
-        iterator = iterators[name] or iter(datasets[name])
-        taken = sum(1 for _ in itertools.islice(iterator, turn))
-        iterators[name] = iterator
-        if turn is None or taken < turn:
-          del iterators[name]
-        del iterator
-        # Work ahead in the background must not count for another one.
-        wait_until_idle()
-        cost[name] += time.process_time() - began
-    if counted:
-      for name, seconds in cost.items():
-        costs[name].append(seconds)
-  return costs
+
+  def epoch(dataset):
+    for _ in dataset:
+      pass
+
+  calls = {name: functools.partial(epoch, dataset) for name, dataset in datasets.items()}
+  cpu_of_calls(calls, 1)
+  return cpu_of_calls(calls, rounds)
 
 
-def cpu_of_calls(calls, rounds, turns):
-  """CPU time of functions, side by side: each round calls every one several times, by turns in random order.
+def cpu_of_calls(calls, rounds):
+  """CPU time of functions, side by side: each round calls every one, in random order.
 
   Each must have been called before, so that no round includes one-off work.
 
-  Args:
-    calls: a dict of functions without arguments.
-    rounds: how many rounds.
-    turns: a dict of how many calls of each make a round.
-
   Returns:
-    A dict of lists: seconds of CPU time, user and system, of all threads, a call, for every round.
+    A dict of lists: seconds of CPU time, user and system, of all threads, for every round.
   """
-  costs = {name: [0.0] * rounds for name in calls}
-  for number in range(rounds):
-    for turn in range(max(turns.values())):
-      calling = [name for name in calls if turn < turns[name]]
-      for name in random.sample(calling, len(calling)):
-        began = time.process_time()
-        calls[name]()
-        # Work ahead in the background must not count for another one.
-        wait_until_idle()
-        costs[name][number] += (time.process_time() - began) / turns[name]
+  costs = {name: [] for name in calls}
+  for _ in range(rounds):
+    for name in random.sample(list(calls), len(calls)):
+      began = time.process_time()
+      calls[name]()
+      # Work ahead in the background must not count for another one.
+      wait_until_idle()
+      costs[name].append(time.process_time() - began)
   return costs
 
 
@@ -301,10 +224,27 @@ def say(what):
   print(f"... {what}", file=sys.stderr, flush=True)
 
 
+@functools.cache
+def commit():
+  """In words: the commit of this checkout, with a plus where files have changed."""
+  from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+  return f"commit {results.commit(ROOT) or 'unknown'}"
+
+
+def drop_from_page_cache(directory):
+  for path in pathlib.Path(directory).rglob("*"):
+    if path.is_file():
+      fd = os.open(path, os.O_RDONLY)
+      os.fdatasync(fd)  # What is not written yet is not dropped.
+      os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+      os.close(fd)
+
+
 def _machine():
   cpuinfo = pathlib.Path("/proc/cpuinfo").read_text()
   model = re.search(r"^model name\s*:\s*(.*)", cpuinfo, re.MULTILINE)
   return {
+      "commit": commit(),
       "processors": len(os.sched_getaffinity(0)),
       "processor": model[1] if model else platform.machine(),
       "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

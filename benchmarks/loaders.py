@@ -2,7 +2,6 @@
 
 On the CPU. A loader whose framework is not installed is marked so.
 """
-import ctypes
 import importlib.util
 import random
 import statistics
@@ -10,21 +9,15 @@ import time
 
 import common
 import numpy as np
-import samples
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf.loaders import hand_over
 
 # With what each needs.
 LOADERS = {"torch_loader": "torch", "jax_loader": "jax"}
 BARE = "bare"
 SHAPE = (128, 224, 224, 3)
 MOST_MICROSECONDS, MOST_OF_MEMCPY = 100, 1.2
-LEAST_OF_BARE, MOST_OF_A_BATCH = 0.97, 0.01
-BATCHES = {"32x32": 128, "224x224": 32}
-ROUNDS = {"32x32": 41, "224x224": 15}
 SAMPLES = 1_000_000
 MOST_MEGABYTES, MOST_MILLISECONDS = 1, 20
 # Makes a pipeline endless in practice: loaders take none that says so.
@@ -33,7 +26,7 @@ REPEATED = 10**6
 
 def measure(quick):
   """Yields the sections."""
-  for section in (_beyond_next, _images, _snapshots, _state):
+  for section in (_beyond_next, _state):
     common.say(section.__doc__)
     yield section(quick)
 
@@ -58,7 +51,7 @@ def _beyond_next(quick):
   for kind, dataset in (("own", own.with_options(options)), ("cached", cached.with_options(options))):
     iterators = {BARE: iter(dataset), **{name: iter(loader(dataset)) for name, loader in _installed().items()}}
     functions = {name: iterator.__next__ for name, iterator in iterators.items()}
-    functions["memcpy"] = _memcpy(np.ones(SHAPE, np.uint8))
+    functions["memcpy"] = np.ones(SHAPE, np.uint8).copy
     for name, values in _medians(functions, common.rounds(quick, 9), 5 if quick else 60).items():
       took[kind, name] = values
 
@@ -74,8 +67,8 @@ def _beyond_next(quick):
       f"Batches of {'x'.join(map(str, SHAPE))}, uint8, on the CPU, without a prefetch, so that nothing is done elsewhere: `next` "
       "of the loader beyond `next` of the pipeline, by turns in random order, each with what it takes to let go of the batch "
       "before. Its own: a new batch, that nothing else has, in memory that nobody has written to. Of a cache: `cache()` behind "
-      "`batch`, which torch_loader must copy, as its user may write, and jax_loader must not. A memcpy is into new memory of "
-      "posix_memalign, with free of that before.",
+      "`batch`, which torch_loader must copy, as its user may write, and jax_loader must not. A memcpy is a copy of "
+      "an array of NumPy, with free of the one before.",
       [common.Row("next_own", "next of the pipeline, its own", "µs", [1e6 * value for value in took["own", BARE]]),
        common.Row("next_cached", "next of the pipeline, of a cache", "µs", [1e6 * value for value in took["cached", BARE]]),
        common.Row("memcpy", "memcpy", "µs", memcpy),
@@ -84,25 +77,6 @@ def _beyond_next(quick):
        _row("beyond_cached", "of a cache", "jax_loader", "µs beyond next", beyond("cached", "jax_loader"), MOST_MICROSECONDS),
        _row("copied", "of a cache", "torch_loader", "of a memcpy, beyond next", copied and common.quotients(copied, memcpy),
             MOST_OF_MEMCPY)])
-
-
-def _memcpy(source):
-  """A function that copies to new memory, and frees that of the call before."""
-  libc = ctypes.CDLL(None)
-  pointer, size = ctypes.c_void_p, ctypes.c_size_t
-  libc.posix_memalign.argtypes, libc.free.argtypes = [pointer, size, size], [pointer]
-  libc.memcpy.argtypes, libc.memcpy.restype = [pointer, pointer, size], pointer
-  last = pointer()
-
-  def copy():
-    nonlocal last
-    new = pointer()
-    libc.posix_memalign(ctypes.byref(new), 64, source.nbytes)
-    libc.memcpy(new, source.ctypes.data, source.nbytes)
-    libc.free(last)
-    last = new
-
-  return copy
 
 
 def _medians(functions, rounds, calls):
@@ -120,90 +94,6 @@ def _medians(functions, rounds, calls):
       for name, values in took.items():
         medians[name].append(statistics.median(values))
   return medians
-
-
-def _images(quick):
-  """Images per second, beside the pipeline itself"""
-  small, whence_small = samples.small((4 if quick else 100) * BATCHES["32x32"])
-  large, whence_large = samples.photographs((4 if quick else 40) * BATCHES["224x224"])
-  rows = []
-  for size, images in (("32x32", small), ("224x224", large)):
-    for r in (1, 3):
-      wall, cpu = _epochs(size, images, r, common.rounds(quick, ROUNDS[size]))
-      count = len(images) // BATCHES[size] * BATCHES[size]
-      key = f"{size.partition('x')[0]}_r{r}"
-      rows.append(common.Row(f"{key}_bare", f"{size}, r = {r}, the pipeline itself", "images / s",
-                             [count / seconds for seconds in wall[BARE]]))
-      for loader in LOADERS:
-        # More CPU time for the same images is as many times fewer images a second.
-        quotients = [common.quotients(of[loader], of[BARE]) if loader in of else None for of in (wall, cpu)]
-        rows += [_row(f"{key}_wall", f"{size}, r = {r}", loader, "of bare, s an image", quotients[0], round(1 / LEAST_OF_BARE, 3)),
-                 _row(f"{key}_cpu", f"{size}, r = {r}", loader, "of bare, CPU s an image", quotients[1])]
-  return common.Section(
-      _images.__doc__,
-      f"{whence_small}, {whence_large}: rand_augment(), for photographs behind decode_and_crop({SHAPE[1]}), in partial_fn, crop "
-      "and flip, for photographs also normalize(), in final_fn, then batch and prefetch(2). In one process, epoch by epoch by "
-      "turns in random order, each through one iterator, from the time when all that is read ahead is ready. A limit of 1.031 "
-      f"is {LEAST_OF_BARE} of the pipeline's own images/s.", rows)
-
-
-def _pipeline(size, images, r):
-  first = [rtf.augment.decode_and_crop(SHAPE[1])] if size == "224x224" else []
-  first += rtf.augment.rand_augment()
-  last = [rtf.augment.random_crop(4), rtf.augment.random_flip(), *([rtf.augment.normalize()] if size == "224x224" else [])]
-  return dataset_graph.without_autotuner(
-      tf.data.Dataset.from_tensor_slices(images).refurbish(first, last, r, seed=7).batch(BATCHES[size], drop_remainder=True)
-      .repeat(REPEATED).prefetch(2))
-
-
-def _epochs(size, images, r, rounds):
-  """Two dicts of lists: seconds by the clock, and of CPU time, of the epochs of each."""
-  # A stage for each, as a stage has one course of epochs.
-  iterators = {BARE: iter(_pipeline(size, images, r))}
-  iterators.update((name, iter(loader(_pipeline(size, images, r)))) for name, loader in _installed().items())
-  wall, cpu = ({name: [] for name in iterators} for _ in range(2))
-  # The first epoch prepares all, and the second starts what is done once.
-  for number in range(2 + rounds):
-    for name in random.sample(list(iterators), len(iterators)):
-      began, cpu_began = time.perf_counter(), time.process_time()
-      for _ in range(len(images) // BATCHES[size]):
-        # Held until the next one is there, as in a loop. Else malloc may give all of its memory back to the system each time.
-        batch = next(iterators[name])
-      del batch
-      ended = time.perf_counter()
-      common.wait_until_idle()
-      if number >= 2:
-        wall[name].append(ended - began)
-        cpu[name].append(time.process_time() - cpu_began)
-  return wall, cpu
-
-
-def _snapshots(quick):
-  """Where nobody asks for the state"""
-  images, _ = samples.small((4 if quick else 100) * BATCHES["32x32"])
-  batches = len(images) // BATCHES["32x32"]
-  of_a_batch = statistics.median(_epochs("32x32", images, 3, common.rounds(quick, 5))[1][BARE]) / batches
-  rows = []
-  # Small batches, as the time of large ones, and of making an iterator, would hide it.
-  number = 400 if quick else 10_000
-  for count in (1000, 2000) if quick else (12_800, SAMPLES):
-    upstream = {way: tf.data.Dataset.range(count).refurbish(lambda index: index, r=3, seed=1).batch(4).repeat(4).take(number)
-                for way in ("without", "with")}
-    # Both have it handed over, and read two batches ahead.
-    costs = common.cpu_of_epochs({
-        "without": hand_over.HandOverDataset(upstream["without"].prefetch(2), 0, 0, True),
-        "with": hand_over.HandOverDataset(upstream["with"], 2, 0, True)}, common.rounds(quick, 9))
-    beyond = [(mine - other) / number for mine, other in zip(costs["with"], costs["without"])]
-    rows += [
-        common.Row(f"snapshots_{count}", f"N = {count:,}: the state after each batch", "µs of CPU a batch",
-                   [1e6 * seconds for seconds in beyond]),
-        common.Row(f"snapshots_{count}_share", f"N = {count:,}: the same", "of a batch's CPU time, 32x32, r = 3",
-                   [seconds / of_a_batch for seconds in beyond], MOST_OF_A_BATCH)]
-  return common.Section(
-      _snapshots.__doc__,
-      "What a loader does for the state while nobody asks for it: it reads ahead in place of prefetch, and keeps the position "
-      f"after each batch. CPU time with numbers, an identity, r = 3, in {number:,} batches of 4, beyond that with a "
-      f"prefetch; a share is of the CPU time of a batch of 32x32 images as above, {1e3 * of_a_batch:.2f} ms.", rows)
 
 
 def _state(quick):

@@ -1,13 +1,10 @@
 """What refurbish costs beside the augmentation: CPU time of hits and of fresh samples, first element, epoch's end, memory."""
-import os
 import time
 
 import common
-import samples
 import numpy as np
 import tensorflow as tf
 
-import refurbish_tf as rtf
 from refurbish_tf._internal import dataset_graph
 
 # The training samples of ImageNet.
@@ -18,7 +15,7 @@ ONLY_HITS = 1e12
 
 def measure(quick):
   """Yields the sections."""
-  for section in (hits, trivial, mapped_source, serial_part, epoch_end, first_element, memory, plumbing):
+  for section in (hits, trivial, epoch_end, first_element, memory):
     common.say(section.__doc__)
     yield section(quick)
 
@@ -54,7 +51,7 @@ def hits(quick):
       [common.Row("hit_baseline", "cache().shuffle(N)", "µs", costs["baseline"]),
        common.Row("hit_refurbish", "refurbish, all hits", "µs", costs["hits"]),
        common.Row("hit_r3", "refurbish(identity, r=3)", "µs", costs["steady"]),
-       common.Row("hit", "A hit against cache().shuffle(N)", "of the baseline",
+       common.Row("hit", "refurbish, all hits", "of cache().shuffle(N)",
                   common.quotients(costs["hits"], costs["baseline"]), limit=0.6)])
 
 
@@ -76,62 +73,8 @@ def trivial(quick):
       [common.Row("trivial_map", f"map(x + 1, {common.PARALLEL_CALLS})", "µs", costs["map"]),
        common.Row("trivial_partial", "refurbish(x + 1, r=1)", "µs", costs["partial"]),
        common.Row("trivial_both", "refurbish(x + 1, x + 1, r=1)", "µs", costs["both"]),
-       common.Row("trivial", "One function on the workers", "of one parallel map",
+       common.Row("trivial", "refurbish(x + 1, r=1)", "of the map",
                   common.quotients(costs["partial"], costs["map"]), limit=0.7)])
-
-
-def mapped_source(quick):
-  """A source with a parallel map of its own"""
-  count, calls, pause = (64 if quick else 1000), 4, 0.002
-  def wait(x):
-    time.sleep(pause)
-    return x
-
-  source = tf.data.Dataset.range(count).map(
-      lambda x: tf.ensure_shape(tf.numpy_function(wait, [x], tf.int64), []), calls, deterministic=True)
-  seconds = {"alone": [], "behind": []}
-  for _ in range(common.rounds(quick, 5)):
-    for name, dataset in (("alone", dataset_graph.without_autotuner(source)), ("behind", source.refurbish(plus_one, plus_one, r=1))):
-      began = time.perf_counter()
-      for _ in dataset.batch(50):
-        pass
-      seconds[name].append(time.perf_counter() - began)
-  return common.Section(
-      mapped_source.__doc__,
-      f"Seconds of an epoch of {count:,} elements, each of which takes a map with {calls} calls {1000 * pause:g} ms.",
-      [common.Row("mapped_alone", "by itself", "s", seconds["alone"]),
-       common.Row("mapped_behind", "behind refurbish", "s", seconds["behind"]),
-       common.Row("mapped", "Behind the stage", "of by itself", common.quotients(seconds["behind"], seconds["alone"]),
-                  limit=1.05)])
-
-
-def serial_part(quick):
-  """What cannot run in parallel"""
-  processors = len(os.sched_getaffinity(0))
-  workers = [n for n in (1, 2, 4) if n <= processors]
-  count = 512 if quick else 12_800
-  images, whence = samples.small(count)
-  partial_fn = rtf.augment.compose([rtf.augment.rand_augment()])
-  source = tf.data.Dataset.from_tensor_slices(images)
-  iterators = {n: iter(source.refurbish(partial_fn, r=1, num_parallel_calls=n).batch(128).repeat()) for n in workers}
-  seconds = {n: [] for n in workers}
-  steps = -(-count // 128)
-  for number in range(1 + common.rounds(quick, 5)):
-    for n, iterator in iterators.items():
-      began = time.perf_counter()
-      for _ in range(steps):
-        next(iterator)
-      if number > 0:
-        seconds[n].append(1e6 * (time.perf_counter() - began) / count)
-  rows = [common.Row(f"wall_{n}", f"{n} at once", "µs of wall time", seconds[n]) for n in workers]
-  # The least-squares line through 1 / n, for each round.
-  serial = [float(np.polyfit([1 / n for n in workers], of_round, 1)[1]) if len(workers) > 1 else 0.0
-            for of_round in zip(*seconds.values())]
-  return common.Section(
-      serial_part.__doc__,
-      f"{whence}; refurbish with rand_augment() and r = 1, .batch(128), in {workers} calls at once on "
-      f"{processors} processors. Wall time a sample, and of s + p / n through them, s, which is also what processors share.",
-      rows + [common.Row("serial", "The serial part, fitted", "µs", serial, limit=3)])
 
 
 def epoch_end(quick):
@@ -147,12 +90,10 @@ def epoch_end(quick):
       began = time.perf_counter()
       del iterator
       milliseconds.append(1000 * (time.perf_counter() - began))
-    rows += [common.Row(f"end_{key}", f"dropping the iterator of an epoch of about {what}, {len(milliseconds)} times", "ms",
-                        milliseconds),
-             common.Row(f"end_{key}_95", f"Epochs of {what}: the iterator is gone, in 95 of 100", "ms",
-                        [float(np.quantile(milliseconds, 0.95))], limit=5),
-             common.Row(f"end_{key}_most", f"Epochs of {what}: the iterator is gone, the slowest", "ms", [max(milliseconds)],
-                        limit=50)]
+    name = f"an epoch of about {what}, {len(milliseconds)} times"
+    rows += [common.Row(f"end_{key}", name, "ms", milliseconds),
+             common.Row(f"end_{key}_95", name, "ms, 95 of 100", [float(np.quantile(milliseconds, 0.95))], limit=5),
+             common.Row(f"end_{key}_most", name, "ms, the slowest", [max(milliseconds)], limit=50)]
   return common.Section(
       epoch_end.__doc__, "How long it takes to drop an iterator that has come to its end, as Keras does in each epoch.", rows)
 
@@ -179,7 +120,7 @@ def first_element(quick):
       first_element.__doc__,
       f"From iter() to the first int64 scalar of a later epoch, N = {count:,}, r = 3.",
       [common.Row("first_baseline", "cache().shuffle(N)", "ms", waits["baseline"]),
-       common.Row("first", "First element of a later epoch", "ms", waits["refurbish"], limit=50)])
+       common.Row("first", "refurbish", "ms", waits["refurbish"], limit=50)])
 
 
 def memory(quick):
@@ -198,40 +139,13 @@ def memory(quick):
       how = "all kept" if r == ONLY_HITS else f"r = {r}, after {epochs} epochs"
       rows += [common.Row(f"{key}_cache", f"cache(), {what}", "bytes", cached),
                common.Row(f"{key}_refurbish", f"refurbish, {what}, {how}", "bytes", refurbished),
-               common.Row(key, f"Memory: {what}, {how}", "of cache()",
+               common.Row(key, f"refurbish, {what}, {how}", "of cache()",
                           common.quotients(refurbished, cached), limit=1.1)]
   return common.Section(
       memory.__doc__,
       "Growth of the resident memory per element, from before the first epoch to after the last, of a process that does "
       "nothing else. cache() holds what map(fn) yields and refurbish what its partial_fn, the same function, yields. N = " +
       ", ".join(f"{count:,} ({what})" for _, what, count, _, _ in cases) + ".",
-      rows)
-
-
-def plumbing(quick):
-  """Cost of a fresh sample"""
-  count, batch = (4096 if quick else 50_000), 1024
-  # flat_map has no random access, so it is read as a stream.
-  sources = {"access": tf.data.Dataset.range(count),
-             "stream": tf.data.Dataset.from_tensors(0).flat_map(lambda _: tf.data.Dataset.range(count))}
-  unfused = tf.data.Options()
-  unfused.experimental_optimization.map_and_batch_fusion = False
-  datasets = {}
-  for kind, source in sources.items():
-    datasets[kind, "map"] = source.map(identity).batch(batch).with_options(unfused)
-    datasets[kind, "refurbish"] = source.refurbish(identity, r=1, num_parallel_calls=None).batch(batch)
-  costs = common.per_element(count, common.cpu_of_epochs(datasets, rounds=common.rounds(quick, 9)))
-  rows = []
-  for kind, name in (("access", "random access"), ("stream", "stream")):
-    plain, refurbished = costs[kind, "map"], costs[kind, "refurbish"]
-    rows += [common.Row(f"fresh_{kind}_map", f"{name}: map(identity)", "µs", plain),
-             common.Row(f"fresh_{kind}", f"{name}: refurbish(identity, r=1)", "µs", refurbished),
-             common.Row(f"fresh_{kind}_plumbing", f"{name}: the difference, refurbish's own", "µs",
-                        [r - m for r, m in zip(refurbished, plain)])]
-  return common.Section(
-      plumbing.__doc__,
-      f"CPU time per element of an epoch of {count:,} int64 scalars with .batch({batch:,}), all of them fresh. Neither map "
-      "is parallel, as the cost of waking threads would hide the difference. For information.",
       rows)
 
 

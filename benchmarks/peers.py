@@ -11,7 +11,6 @@ import os
 import pathlib
 import pickle
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,16 +24,13 @@ DIRECTORY = pathlib.Path(__file__).resolve().parent
 REFURBISH = "refurbish"
 TF_DATA = "tf_data"
 TORCH_LOADER, JAX_LOADER = "torch_loader", "jax_loader"
-# The end of a key: its script runs with r = 1.
-ONCE = "_r1"
+# Those with a script of their own; with_tf_data.py has all others.
+PEERS = ("dali", "grain", "torch")
 # Each with the modules that it needs besides refurbish_tf.
 PIPELINES = {
     REFURBISH: ("refurbish, r = 3", ()),
     TORCH_LOADER: ("refurbish, r = 3, torch_loader", ("torch",)),
     JAX_LOADER: ("refurbish, r = 3, jax_loader", ("jax",)),
-    REFURBISH + ONCE: ("refurbish, r = 1", ()),
-    TORCH_LOADER + ONCE: ("refurbish, r = 1, torch_loader", ("torch",)),
-    JAX_LOADER + ONCE: ("refurbish, r = 1, jax_loader", ("jax",)),
     TF_DATA: ("tf.data alone", ()),
     "tf_data_ops": ("tf.data alone, TensorFlow-op layers", ()),
     "dali": ("NVIDIA DALI", ("nvidia.dali",)),
@@ -82,23 +78,20 @@ def _section(quick, kind, size, images, whence, augmentation):
   speed = {key: [epoch["count"] / epoch["wall"] for epoch in measured] for key, measured in epochs.items()}
   cpu_speed = {key: [epoch["count"] / epoch["cpu"] for epoch in measured] for key, measured in epochs.items()}
   rows = []
-  for speeds, suffix, unit in ((speed, "wall", "images / s"), (cpu_speed, "cpu", "images / CPU s")):
-    for key, (name, _) in _pipelines(kind).items():
-      if key in absent:
-        rows.append(common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}", unit, []))
-      else:
-        rows.append(common.Row(f"{kind}_{key}_{suffix}", name, unit, speeds[key]))
+  for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s")):
+    rows += [common.Row(f"{kind}_{key}_{suffix}", f"{name}: {absent[key]}" if key in absent else name, unit, speeds.get(key, []))
+             for key, (name, _) in _pipelines(kind).items()]
   if REFURBISH in speed:
     rows += [
-        common.Row(f"{kind}_{key}", f"{PIPELINES[key][0]}, {size}", "of refurbish's images/s",
+        common.Row(f"{kind}_{key}", PIPELINES[key][0], "of refurbish's images/s",
                    common.quotients(values, speed[REFURBISH]), limit=1)
-        for key, values in speed.items() if not key.startswith(OURS)]
-  rows += _loader_rows(kind, size, speed)
+        for key, values in speed.items() if key not in OURS]
+  rows += _loader_rows(kind, speed)
   if kind == "large" and TF_DATA in speed:
     # Compared with what a user could do without another library. On a busy machine more threads get more of the
     # processors, so images/s say little there, while images per CPU second still count.
     rows += [
-        common.Row(f"{kind}_{key}_of_tf_data_{suffix}", f"{PIPELINES[key][0]}, {size}", f"of tf.data's {unit}",
+        common.Row(f"{kind}_{key}_of_tf_data_{suffix}", PIPELINES[key][0], f"of tf.data's {unit}",
                    common.quotients(speeds[key], speeds[TF_DATA]))
         for speeds, suffix, unit in ((speed, "wall", "images/s"), (cpu_speed, "cpu", "images/CPU s"))
         for key in ("tf_data_decoded", REFURBISH, "refurbish_decoded") if key in speeds]
@@ -108,59 +101,24 @@ def _section(quick, kind, size, images, whence, augmentation):
       "pipeline is written as its own documentation recommends and has a thread or a process for each core, tf.data "
       f"{common.PARALLEL_CALLS} calls at once and no autotuner. They take "
       "turns, epoch by epoch; the first is not counted. CPU seconds are those of all processes of a pipeline. An epoch "
-      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows,
-      {size: lambda figure: _draw(figure, size, _pipelines(kind), speed, cpu_speed, absent)})
+      "lasts until as many batches are ready as were at its beginning. A peer above 1 is ahead of refurbish.", rows)
 
 
-def _loader_rows(kind, size, speed):
+def _loader_rows(kind, speed):
   """Of each loader, beside the same pipeline without it and what it is in place of."""
   rows = []
   for loader, (peer, most) in IN_PLACE_OF.items():
-    for once in ("", ONCE):
-      if loader + once not in speed:
-        continue
-      name = f"{loader}'s{', r = 1,' if once else ''} images/s"
-      if REFURBISH + once in speed:
-        rows.append(common.Row(
-            f"{kind}_{loader}{once}_of_bare", f"{PIPELINES[loader + once][0]}, {size}", "of images/s without the loader",
-            common.quotients(speed[loader + once], speed[REFURBISH + once])))
-      if peer in speed:
-        rows.append(common.Row(
-            f"{kind}_{peer}_of_{loader}{once}", f"{PIPELINES[peer][0]}, {size}", f"of {name}",
-            common.quotients(speed[peer], speed[loader + once]), limit=None if once else round(most, 3)))
+    for key, one, other, unit, limit in (
+        (f"{loader}_of_bare", loader, REFURBISH, "of images/s without the loader", None),
+        (f"{peer}_of_{loader}", peer, loader, f"of {loader}'s images/s", round(most, 3))):
+      if one in speed and other in speed:
+        rows.append(common.Row(f"{kind}_{key}", PIPELINES[one][0], unit,
+                               common.quotients(speed[one], speed[other]), limit))
   return rows
 
 
 def _pipelines(kind):
   return {key: value for key, value in PIPELINES.items() if kind == "large" or key not in ONLY_LARGE}
-
-
-def _draw(figure, size, pipelines, speed, cpu_speed, absent):
-  figure.set_size_inches(13, 2 + 0.6 * len(pipelines))
-  axes = figure.subplots()
-  names = [name for name, _ in pipelines.values()]
-  # Okabe and Ito's colours; the hatching repeats what they say.
-  for offset, speeds, style in (
-      (-0.2, speed, {"color": "#0072B2", "label": "images per second, all cores"}),
-      (0.2, cpu_speed, {"color": "#E69F00", "hatch": "//", "edgecolor": "white", "label": "images per CPU second"})):
-    places = [place + offset for place, key in enumerate(pipelines) if key in speeds]
-    medians = [statistics.median(values) for values in speeds.values()]
-    below = [median - min(values) for median, values in zip(medians, speeds.values())]
-    above = [max(values) - median for median, values in zip(medians, speeds.values())]
-    axes.barh(places, medians, height=0.38, **style)
-    axes.errorbar(medians, places, xerr=[below, above], fmt="none", ecolor="black", capsize=4)
-    for place, median, more in zip(places, medians, above):
-      axes.annotate(f"{median:,.0f}", (median + more, place), (8, 0), textcoords="offset points", va="center")
-  for place, key in enumerate(pipelines):
-    if key in absent:
-      axes.annotate(absent[key], (0, place), (8, 0), textcoords="offset points", va="center", style="italic")
-  axes.set_yticks(range(len(names)), names)
-  axes.set_ylim(len(names) - 0.5, -0.5)
-  axes.set_xlim(right=axes.get_xlim()[1] * 1.1)
-  axes.xaxis.set_major_formatter("{x:,.0f}")
-  axes.set(xlabel="images (bar: median; whisker: least and greatest)", title=f"All of the augmentation, {size}")
-  figure.legend(frameon=False, loc="outside lower center", ncols=2)
-  axes.spines[["top", "right"]].set_visible(False)
 
 
 def _run(kind, images, rounds):
@@ -195,8 +153,8 @@ def _started(key, kind, images_path, errors):
   path = os.pathsep.join([str(DIRECTORY), str(DIRECTORY.parent), os.environ.get("PYTHONPATH", "")])
   with open(errors, "w") as stderr:
     process = subprocess.Popen(
-        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key.removesuffix(ONCE)}.py"), kind, str(images_path),
-         *(["1"] if key.endswith(ONCE) else [])],
+        [sys.executable, str(DIRECTORY / "peer_pipelines" / f"with_{key if key in PEERS else 'tf_data'}.py"), kind,
+         str(images_path), key],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True,
         env={**os.environ, "PYTHONPATH": path})
   try:

@@ -1,7 +1,7 @@
 """Runs a benchmark: `python benchmarks/run.py NAME`, or all of them, `python benchmarks/run.py all`.
 
-Prints a table and writes it as JSON, with every single measurement, and its bars as a picture. Every module beside this
-file is a benchmark, except those that they share.
+Prints tables and writes them as JSON, with every single measurement. Every module beside this file is a benchmark, except
+those that they share.
 """
 import argparse
 import ast
@@ -12,8 +12,7 @@ import subprocess
 import sys
 
 DIRECTORY = pathlib.Path(__file__).resolve().parent
-SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_frameworks", "sharing_photographs",
-          "sharing_simulation", "sharing_alone", "fuse_accelerator", "fuse_device")
+SHARED = ("run", "common", "samples", "augment_peers", "sharing_jobs", "sharing_simulation")
 
 
 def main():
@@ -27,29 +26,29 @@ def main():
   parser.add_argument("name", choices=[*names, "all"], metavar="NAME", help="one of: " + ", ".join([*names, "all"]))
   parser.add_argument("--json", type=pathlib.Path, metavar="PATH", help="default: NAME.json in the current directory")
   parser.add_argument(
-      "--png", type=pathlib.Path, metavar="PATH",
-      help="the picture of the bars; others get a suffix; default: NAME.png in the current directory")
-  parser.add_argument(
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   parser.add_argument(
       "--only", default="", metavar="WORDS", help="with sharing, which takes long: the sections with these words in their title")
   parser.add_argument(
       "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
+  parser.add_argument(
+      "--readme", action="store_true", help="put the tables into README.md, in place of what stands there of this benchmark")
   arguments = parser.parse_args()
   if arguments.device != "cpu" and arguments.name != "fuse":
     parser.error("--device is for fuse; the others do not use a GPU")
   if arguments.only and arguments.name != "sharing":
     parser.error("--only is for sharing; the others measure all of their sections")
+  if arguments.readme and (arguments.only or arguments.quick or arguments.name not in [*_in_readme(names), "all"]):
+    parser.error("--readme is for all sections of what README.md has tables of, " + ", ".join(_in_readme(names)) +
+                 ", and for figures that mean something: leave out --only and --quick")
   if arguments.name == "all":
-    if arguments.json or arguments.png:
-      parser.error("--json and --png name the files of one benchmark; with all they are NAME.json and NAME.png here")
-    return _run_all(names, ["--quick"] if arguments.quick else [])
+    if arguments.json:
+      parser.error("--json names the file of one benchmark; with all they are NAME.json here")
+    return _run_all(names, ["--quick"] * arguments.quick, _in_readme(names) if arguments.readme else ())
   # Checked before minutes of measuring.
-  paths = {"json": arguments.json or pathlib.Path(f"{arguments.name}.json"),
-           "png": arguments.png or pathlib.Path(f"{arguments.name}.png")}
-  for option, path in paths.items():
-    if not path.absolute().parent.is_dir():
-      parser.error(f"--{option}: there is no directory {path.absolute().parent}")
+  path = arguments.json or pathlib.Path(f"{arguments.name}.json")
+  if not path.absolute().parent.is_dir():
+    parser.error(f"--json: there is no directory {path.absolute().parent}")
 
   # Imported now, as TensorFlow's messages would interrupt the table.
   os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -62,15 +61,21 @@ def main():
     report.add(section)
     print(f"\n{section}", flush=True)
   print(f"\n{report.verdict()}")
-  report.write_json(paths["json"])
-  written = [paths["json"], *report.write_pngs(paths["png"])]
-  print(f"\nWritten: {', '.join(map(str, written))}. The exit status is 0, as everything ran.")
+  report.write_json(path)
+  if arguments.readme:
+    report.write_readme()
+  print(f"\nWritten: {path}. The exit status is 0, as everything ran.")
   return 0
 
 
-def _run_all(names, options):
-  failed = [name for name in names
-            if subprocess.run([sys.executable, __file__, name, *options], check=False).returncode]
+def _in_readme(names):
+  page = (DIRECTORY / "README.md").read_text()
+  return [name for name in names if f"<!-- {name} -->" in page]
+
+
+def _run_all(names, options, in_readme):
+  failed = [name for name in names if subprocess.run(
+      [sys.executable, __file__, name, *options, *["--readme"] * (name in in_readme)], check=False).returncode]
   print(f"\n{len(names) - len(failed)} of {len(names)} benchmarks ran." + (f" Failed: {', '.join(failed)}." if failed else ""))
   return 1 if failed else 0
 

@@ -41,9 +41,7 @@ def photographs(count):
     common.say(
         f"none of {', '.join(PHOTOGRAPHS)} is prepared on this machine: using generated pictures in place of "
         f"photographs. `tfds build {PHOTOGRAPHS[0]}`, where there is a network, prepares one")
-  shapes, _ = image_sets.draw_shapes(count)
-  large = tf.cast(tf.clip_by_value(tf.image.resize(shapes, [375, 500], "bicubic"), 0, 255), tf.uint8)
-  files = [tf.io.encode_jpeg(image, quality=90).numpy() for image in large]
+  files = image_sets.draw_photographs(count)
   return files, _described(files, "generated pictures")
 
 

@@ -4,21 +4,32 @@ Each job is a process of its own, with the same functions, `r` and `seed`, and a
 on the cores of this machine, without a model. All sections together take more than an hour: `--only` chooses some.
 """
 import dataclasses
-import itertools
+import json
+import os
+import pathlib
+import pickle
+import re
+import tempfile
+import time
 
 import common
-import sharing_frameworks
+import samples
 import sharing_jobs
-import sharing_photographs
 import sharing_simulation as simulation
+import tensorflow as tf
 
-REUSE_FACTORS = (1, 2, 3)
-SHARES = (0, 1 / 4, 1 / 2, 1)
-ALL_STORES = tuple(itertools.product(REUSE_FACTORS, SHARES))
+import refurbish_tf as rtf
+
+# Pairs of r and the kept share.
 SOME_STORES = ((1, 0), (2, 1 / 4), (3, 1 / 2))
 STEP, WORK = 0.02, 100_000
 RANDOM_PHASES = (0, 0.13, 0.47, 0.8)
 NEVER = float("inf")
+PHOTOGRAPHS = "Photographs, r = 1, nothing kept, input-bound"
+JOBS, SIDE, PHOTOGRAPHS_BATCH = 4, 224, 32
+# The ring, in samples: at least twice what all have under way.
+ROOM = 256
+APART, TOGETHER = "apart", "together"
 PHASES = {
     2: (0, 0.5),
     4: RANDOM_PHASES,
@@ -52,14 +63,14 @@ def _phases(number):
 
 TOPICS = (
     Topic("together", "Started together, paced",
-          ((_together(1), SOME_STORES), (_together(2), SOME_STORES), (_together(4), ALL_STORES), (_together(8), SOME_STORES)),
+          ((_together(2), SOME_STORES), (_together(4), SOME_STORES), (_together(8), SOME_STORES)),
           1.05),
     Topic("phases", "At random phases, paced",
-          ((_phases(2), SOME_STORES), (_phases(4), ALL_STORES), (_phases(8), SOME_STORES)), 1.1),
+          ((_phases(2), SOME_STORES), (_phases(4), (*SOME_STORES, (1, 1))), (_phases(8), SOME_STORES)), 1.1),
     Topic("speeds", "Unequal speeds, paced", (
-        (simulation.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), ALL_STORES),
+        (simulation.Case("speeds 1, 1, 0.9, 0.7", (1, 1, 0.9, 0.7)), SOME_STORES),
         (simulation.Case("the same, a quarter apart", (1, 1, 0.9, 0.7), (0, 0.25, 0.5, 0.75)), SOME_STORES),
-        (simulation.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), ALL_STORES)), 1.2),
+        (simulation.Case("4 that vary from 0.5 to 1", ((0.5, 1),) * 4), SOME_STORES)), 1.2),
     Topic("courses", "One at half speed, joins and kills, paced", (
         (simulation.Case("4, one at half speed", (1, 1, 1, 0.5)), SOME_STORES),
         (simulation.Case("4, one joins late", (1,) * 4, (0, 0.13, 0.47, 2.3)), SOME_STORES),
@@ -70,28 +81,10 @@ TOPICS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Cells(common.Section):
-  """A section that prints a line for each cell.
-
-  Attributes:
-    lines: a list of lines, each a list of cells; the first has the headings.
-  """
-  lines: list = dataclasses.field(default_factory=list)
-
-  def __str__(self):
-    head = str(common.Section(self.title, self.definition, [])).rsplit("\n", 1)[0]
-    widths = [max(map(len, column)) for column in zip(*self.lines)]
-    return "\n".join([head, *("  ".join(
-        [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:]))]).rstrip()
-                              for line in self.lines)])
-
-
 def measure(quick, only=""):
   """Yields the sections whose title contains `only`."""
   sections = {topic.title: lambda topic=topic: cells(quick, topic) for topic in TOPICS}
-  sections[sharing_frameworks.TITLE] = lambda: sharing_frameworks.section(quick, SOME_STORES, STEP)
-  sections[sharing_photographs.TITLE] = lambda: sharing_photographs.section(quick)
+  sections[PHOTOGRAPHS] = lambda: photographs(quick)
   for title, section in sections.items():
     if only.lower() in title.lower():
       common.say(title)
@@ -101,50 +94,91 @@ def measure(quick, only=""):
 def cells(quick, topic):
   """The section of a topic."""
   n, laps = (512, 2) if quick else (10_000, 5)
-  rows, lines = [], [["", "calls", "simulated", "limit", "reads", "images/s", "wait, ms", "pairs", "simulated",
-                      "4 epochs later", "simulated", "beyond", "simulated"]]
+  rows = []
   for case, stores in topic.cells:
     for r, share in stores[-1:] if quick else stores:
       cell = sharing_jobs.Cell(case, r, share, n, laps, STEP * topic.paced, WORK * (not topic.paced))
       name = f"{case.name}, r = {r}, {share:g} kept" + ("" if topic.paced else ", short of CPU")
       key = f"{topic.key}_{''.join(c if c.isalnum() else '_' for c in case.name)}_r{r}_{share:g}"
       measured, expected = sharing_jobs.measure(cell), sharing_jobs.simulated(cell)
-      rows += _rows(key, name, topic.limit, measured, expected)
-      lines.append([name, *(f"{x:.3f}" for x in (measured.calls, expected.calls)), f"{topic.limit}",
-                    f"{measured.reads:.3f}", f"{measured.images_per_second:,.0f}", f"{1000 * measured.longest_wait:.0f}",
-                    *map(_pairs, (measured.pairs, expected.pairs, measured.pairs_later, expected.pairs_later)),
-                    str(measured.beyond), str(expected.beyond)])
-      common.say("  ".join(lines[-1]))
+      of_cell = [
+          common.Row(f"{key}_{what.replace(' ', '_')}", name, what, [figure], limit) for what, figure, limit in (
+              ("calls", measured.calls, topic.limit), ("calls simulated", expected.calls, None),
+              ("reads", measured.reads, topic.limit), ("images/s", measured.images_per_second, None),
+              ("wait, ms", 1000 * measured.longest_wait, None), ("pairs", measured.pairs, None),
+              ("pairs simulated", expected.pairs, None), ("beyond", measured.beyond, 2),
+              ("beyond simulated", expected.beyond, None)) if figure is not None]  # Pairs need two epochs.
+      common.say("  ".join([name, *map(str, of_cell)]))
+      rows += of_cell
   pace = (f"A step takes {1000 * STEP:.0f} ms at speed 1, as on an accelerator." if topic.paced else
           f"Nothing paces them but partial_fn, which draws {WORK:,} random numbers; in the simulation a preparation takes as "
           "long as four steps.")
-  return Cells(
+  return common.Section(
       topic.title,
       f"Jobs on one store, {n:,} samples, steps of {sharing_jobs.BATCH}, {laps} epochs of the first job while all run. The "
       "store has room for the kept share and the ring; with r = 1 all of it is the ring. Calls of partial_fn by all jobs, and "
       "elements read from a source by index, over what the fastest would make alone in that time; images a second of all; the "
-      "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, and four epochs later, "
-      "over those of a uniform shuffle; the most preparations of a job beyond those that it would make alone in 256 steps, of "
-      f"which 2 are allowed. {pace} Beside them the simulation's figures.", rows, lines=lines)
+      "longest wait of a step but an epoch's first; pairs that meet in a batch again in the next epoch, over those of a "
+      "uniform shuffle; the most preparations of a job beyond those that it would make alone in 256 steps, of "
+      f"which 2 are allowed. {pace} Beside them the simulation's figures.", rows)
 
 
-def _rows(key, name, limit, measured, expected):
-  over = "by all, of the fastest alone"
-  rows = [
-      common.Row(f"{key}_calls", name, f"calls {over}", [measured.calls], limit),
-      common.Row(f"{key}_reads", name, f"reads {over}", [measured.reads], limit),
-      common.Row(f"{key}_beyond", name, "beyond alone in 256 steps", [measured.beyond], 2),
-      common.Row(f"{key}_images", name, "images/s of all", [measured.images_per_second]),
-      common.Row(f"{key}_wait", name, "s, longest wait of a step", [measured.longest_wait]),
-      common.Row(f"{key}_simulated_calls", name, f"calls {over}, simulated", [expected.calls]),
-      common.Row(f"{key}_simulated_beyond", name, "beyond alone in 256 steps, simulated", [expected.beyond])]
-  for figures, prefix, said in ((measured, "", ""), (expected, "simulated_", ", simulated")):
-    for when, pairs in (("pairs", figures.pairs), ("pairs_later", figures.pairs_later)):
-      if pairs is not None:
-        later = "" if when == "pairs" else ", four epochs later"
-        rows.append(common.Row(f"{key}_{prefix}{when}", name, f"of uniform, pairs again{later}{said}", [pairs]))
-  return rows
+def photographs(quick):
+  """Images a second with sharing, beside those without."""
+  files, whence = samples.photographs(64 if quick else 1500)
+  epochs, room = (2, 32) if quick else (4, ROOM)
+  found = {APART: [], TOGETHER: []}
+  with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
+    path = pathlib.Path(path)
+    (path / "files").write_bytes(pickle.dumps(files))
+    size = sharing_jobs.record_bytes(tf.zeros([SIDE, SIDE, 3], tf.uint8), path / "record")
+    for number in range(common.rounds(quick, 3)):
+      for way, jobs in found.items():
+        jobs.append(_run(path / f"{way}-{number}", path / "files", epochs, room * size if way == TOGETHER else None))
+  speed = {way: [_images_per_second(jobs) for jobs in rounds] for way, rounds in found.items()}
+
+  def of_all(what, each):
+    return [each * sum(job[what] for job in jobs) / epochs for jobs in found[TOGETHER]]
+
+  return common.Section(
+      PHOTOGRAPHS,
+      f"{whence}. partial_fn is decode_and_crop({SIDE}) and rand_augment(), final_fn random_crop(4), random_flip() and "
+      f"normalize(), batches of {PHOTOGRAPHS_BATCH}, {JOBS} jobs on all cores, {epochs} epochs. Together: on one store with room for "
+      f"{room} of them; apart: each in memory.",
+      [*(common.Row(f"photographs_{way}", way, "images/s", values) for way, values in speed.items()),
+       common.Row("photographs_gain", "together over apart", "", common.quotients(speed[TOGETHER], speed[APART])),
+       common.Row("photographs_calls", "calls of all, over those of one alone", "", of_all("fresh", 1 / len(files))),
+       common.Row("photographs_put", "records of what all prepared", "MB an epoch", of_all("fresh", size / 1e6)),
+       common.Row("photographs_written", "written to the device, by all", "MB an epoch", of_all("written", 1e-6))])
 
 
-def _pairs(figure):
-  return "-" if figure is None else f"{figure:.2f}"
+def _run(path, files, epochs, max_bytes):
+  path.mkdir()
+  sharing_jobs.run(_photographs_job, JOBS, path, files, epochs, max_bytes)
+  return [json.loads((path / f"{k}.json").read_text()) for k in range(JOBS)]
+
+
+def _images_per_second(jobs):
+  """Of all jobs, while all of them run."""
+  begin, end = max(job["began"] for job in jobs), min(job["batches"][-1][0] for job in jobs)
+  return sum(count for job in jobs for when, count in job["batches"] if begin < when <= end) / (end - begin)
+
+
+def _photographs_job(k, barrier, path, files, epochs, max_bytes):
+  layers = ([rtf.augment.decode_and_crop(SIDE), *rtf.augment.rand_augment()],
+            [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()])
+  dataset = tf.data.Dataset.from_tensor_slices(pickle.loads(files.read_bytes())).refurbish(
+      *layers, r=1, seed=1, order_seed=k,
+      store=max_bytes and rtf.CacheStore(path / "store", max_bytes=max_bytes)).batch(PHOTOGRAPHS_BATCH)
+  barrier.wait()
+  batches, written, began = [], _written(), time.monotonic()
+  for _ in range(epochs):
+    for batch in dataset:
+      batches.append((time.monotonic(), len(batch)))
+  (path / f"{k}.json").write_text(json.dumps({
+      "began": began, "batches": batches, "written": _written() - written, "fresh": rtf.stats(dataset)[0].total.fresh}))
+
+
+def _written():
+  """Bytes that this process has had written to the device, so far."""
+  return int(re.search(r"^write_bytes: (\d+)", pathlib.Path(f"/proc/{os.getpid()}/io").read_text(), re.MULTILINE)[1])

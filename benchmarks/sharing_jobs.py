@@ -1,12 +1,10 @@
 """Jobs that share a cache store, as processes that record what they use, for `sharing`."""
-import contextlib
 import dataclasses
 import math
 import multiprocessing
 import os
 import pathlib
 import random
-import shutil
 import signal
 import tempfile
 import time
@@ -25,9 +23,6 @@ PATIENCE = 900
 RING, ROOM_OF_A_JOB = 0.02, 128
 # What a job records of each sample that it is handed.
 COLUMNS = ("index", "own", "when", "reads", "wait", "epoch")
-# And where it reads through loaders: the generation of the sample, and what partial_fn drew for it. JAX has 32 bits.
-HANDED = ("generation", "drawn")
-MOST_DRAWN = 2**31 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,8 +37,6 @@ class Cell:
     laps: for how long all run, in epochs of the first job.
     step: seconds that a batch takes at speed 1, as an accelerator would, or 0: input-bound.
     work: how many random numbers partial_fn draws.
-    loaders: through which each job reads, "torch_loader" or "jax_loader", or "" for the pipeline itself. Empty: no job
-      through one, and the jobs do not record what they are handed.
   """
   case: simulation.Case
   r: int
@@ -52,7 +45,6 @@ class Cell:
   laps: int
   step: float
   work: int = 0
-  loaders: tuple = ()
 
   @property
   def room(self):
@@ -86,28 +78,27 @@ class Measured(simulation.Figures):
     reads: elements read from the source, as `calls`.
     images_per_second: handed to all jobs, while all run.
     longest_wait: seconds that a step waited for its batch, without the first of an epoch, which starts the pipeline.
-    in_common: of the samples of a generation that a job was handed, those that another one was, too, with `Cell.loaders`.
   """
   reads: float
   images_per_second: float
   longest_wait: float
-  in_common: float = 0
 
 
 def measure(cell):
   """Runs the jobs of a cell. Returns `Measured`."""
-  with directory() as path:
+  with tempfile.TemporaryDirectory(prefix="refurbish-sharing-") as path:
+    path = pathlib.Path(path)
     number = len(cell.case.speeds)
     # A sparse file each, with room for a job that is three times as fast as the first.
     rows = int(3 * (cell.case.last_start + cell.laps + 1) * cell.n)
     for k in range(number):
-      np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(_columns(cell))))
+      np.lib.format.open_memmap(path / f"job-{k}.npy", "w+", np.int64, (rows, len(COLUMNS)))
     np.save(path / "progress.npy", np.zeros(1, np.int64))
     run(_job, number, cell, path, killed=[k for k in range(number) if cell.case.stop(k) < cell.case.last_start + cell.laps])
     logs = []
     for k in range(number):
       log = np.load(path / f"job-{k}.npy", mmap_mode="r")
-      logs.append(dict(zip(_columns(cell), np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
+      logs.append(dict(zip(COLUMNS, np.array(log[:np.argmin(log[:, COLUMNS.index("when")])]).T)))
   return _figures(cell, logs)
 
 
@@ -119,16 +110,6 @@ def simulated(cell):
     ring = cell.room - cell.kept
   return simulation.simulate(cell.case, cell.n, laps=cell.laps, kept=cell.kept if cell.r > 1 else 0, r=cell.r, ring=ring,
                              cost=0 if cell.step else 4)
-
-
-@contextlib.contextmanager
-def directory():
-  """A path that is deleted at the end."""
-  path = pathlib.Path(tempfile.mkdtemp(prefix="refurbish-sharing-"))
-  try:
-    yield path
-  finally:
-    shutil.rmtree(path)
 
 
 def run(function, number, *arguments, killed=()):
@@ -178,10 +159,6 @@ def record_bytes(sample, path):
   return store.stats().bytes
 
 
-def _columns(cell):
-  return COLUMNS + (HANDED if cell.loaders else ())
-
-
 def _job(k, barrier, cell, path):
   case, n = cell.case, cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
@@ -189,21 +166,15 @@ def _job(k, barrier, cell, path):
   source = _Source(n, k)
 
   def partial_fn(element, seed):
-    if cell.loaders:
-      drawn = tf.random.stateless_uniform([], seed, maxval=MOST_DRAWN, dtype=tf.int64)
-      element = tf.concat([element, [tf.math.floormod(tf.cast(seed[0], tf.int64), MOST_DRAWN), drawn]], axis=0)
     if not cell.work:
       return element
     drawn = tf.random.stateless_uniform([cell.work], seed)
     return element + tf.cast(tf.floor(tf.reduce_max(drawn)), tf.int64)  # Adds 0.
 
   store = rtf.CacheStore(
-      path / "store", max_bytes=cell.room * record_bytes(
-          tf.zeros([3 + len(HANDED) * bool(cell.loaders)], tf.int64), path / f"record-{k}"))
+      path / "store", max_bytes=cell.room * record_bytes(tf.zeros([3], tf.int64), path / f"record-{k}"))
   dataset = rtf.sources.data_source(source, element_spec=tf.TensorSpec([3], tf.int64)).refurbish(
       partial_fn, r=cell.r, seed=1, order_seed=k, store=store).batch(BATCH)
-  if cell.loaders and cell.loaders[k]:
-    dataset = getattr(rtf, cell.loaders[k])(dataset)
   # It joins the others when its first epoch begins.
   barrier.wait()
   while progress[0] < case.start(k) * n:
@@ -218,11 +189,11 @@ def _job(k, barrier, cell, path):
       if batch is None:
         break
       now = time.monotonic_ns()
-      index, job, serial, *handed = np.asarray(batch).T
+      index, job, serial = batch.numpy().T
       own = [j == k and s not in seen for j, s in zip(job.tolist(), serial.tolist())]
       seen.update(serial[own].tolist())
       rows = np.empty([len(index), log.shape[1]], np.int64)
-      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch, *handed)):
+      for column, values in enumerate((index, own, now, source.reads, 0 if first else now - asked, epoch)):
         rows[:, column] = values
       log[done:done + len(index)] = rows
       if done // max(1, n // 20) != (done + len(index)) // max(1, n // 20) or pace is None:
@@ -262,20 +233,9 @@ def _figures(cell, logs):
   by_fastest = alone[int(np.argmax(used))]
   return Measured(
       calls=float(own / by_fastest), reads=float(reads / by_fastest), beyond=max(beyond),
-      pairs=simulation.pairs_again(orders, 1), pairs_later=simulation.pairs_again(orders, 4),
+      pairs=simulation.pairs_again(orders),
       images_per_second=float(sum(used) / (1e-9 * (end - begin))),
-      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)), in_common=_in_common(logs) if cell.loaders else 0)
-
-
-def _in_common(logs):
-  handed = [dict(zip(zip(log["index"].tolist(), log["generation"].tolist()), log["drawn"].tolist())) for log in logs]
-  drawn = {}
-  for of_job in handed:
-    for key, value in of_job.items():
-      drawn.setdefault(key, []).append(value)
-  if any(len(set(values)) > 1 for values in drawn.values()):
-    raise RuntimeError("Two jobs were handed different contents of a sample and generation.")
-  return sum(len(values) for values in drawn.values() if len(values) > 1) / sum(map(len, handed))
+      longest_wait=1e-9 * float(max(log["wait"].max() for log in logs)))
 
 
 def _alone(cell, epochs):

@@ -51,13 +51,11 @@ class Figures:
 
   Attributes:
     calls: preparations of all jobs over those that the fastest would make alone, while all run.
-    pairs, pairs_later: of samples that meet in a batch, those that meet again in the next epoch and four epochs later, over
-      those of a uniform shuffle. None if no job has so many epochs.
+    pairs: of samples that meet in a batch, those that meet again in the next epoch, over those of a uniform shuffle.
     beyond: the most preparations beyond those it would make alone that a job makes in 256 steps.
   """
   calls: float
   pairs: float
-  pairs_later: float
   beyond: int
 
 
@@ -110,21 +108,19 @@ def simulate(case, n, *, laps=5, kept=0, r=1, ring=None, delay=BATCH, cost=0.0):
   steps = [[alone for alone, when in zip(job.alone, job.whens) if when >= begin] for job in jobs]
   alone = sum(max(steps, key=len))
   orders = [[order for order in job.orders if len(order) == n] for job in jobs]
-  return Figures((store.prepared - before) / alone, pairs_again(orders, 1), pairs_again(orders, 4),
-                 max(most_beyond(job.own, job.alone) for job in jobs))
+  return Figures((store.prepared - before) / alone, pairs_again(orders), max(most_beyond(job.own, job.alone) for job in jobs))
 
 
-def pairs_again(jobs, lag):
-  """Pairs that meet in a batch again `lag` epochs later, over those of a uniform shuffle; None without such epochs.
+def pairs_again(jobs):
+  """Pairs that meet in a batch again in the next epoch, over those of a uniform shuffle; None without two epochs.
 
   Args:
     jobs: for each job its whole epochs, each the order of its samples.
-    lag: a number of epochs.
   """
   again = []
   for orders in jobs:
     batches = [np.argsort(order) // BATCH for order in orders]
-    for a, b in zip(batches, batches[lag:]):
+    for a, b in zip(batches, batches[1:]):
       n = len(a)
       counts = np.zeros((n // BATCH + 1, n // BATCH + 1))
       np.add.at(counts, (a, b), 1)

@@ -5,9 +5,7 @@ what a training sees. Both are of whole epochs after the first, which fills cach
 """
 import dataclasses
 import random
-import re
 import time
-from typing import Callable
 
 import common
 import samples
@@ -20,12 +18,13 @@ from refurbish_tf._internal import dataset_graph
 # For batches of more than 32 MB, as of float32 photographs, malloc asks the system each time, and page faults dominate.
 BATCHES = {"32": 128, "224": 32}
 SIDE = 224
-REUSE_FACTORS = (1, 2, 3, 4, 5)
+REUSE_FACTORS = (1, 2, 3, 5)
 ECHOING_FACTOR = 2
 MAGNITUDE = 9
 MODULES = rtf.augment, common.tensorflow_layers()
 PARTIAL, FINAL = "partial augmentation only", "final augmentation only"
 STANDARD, STANDARD_OPS = "standard, native layers", "standard, TensorFlow-op layers"
+OVER = "over t_p / r + t_f"
 OPS = "refurbish, r = {}, TensorFlow-op layers"
 # The bars: a stage compared with the sum of its parts, for each and in the median; and with RandAugment, by r, a stage
 # compared with another way.
@@ -43,44 +42,20 @@ class Augmentation:
     layers: all of them, in order.
     in_ops: the same, with TensorFlow's operations in place of ours where the package once had these.
     at: how many are the partial augmentation.
-    simplified: lists of layers, with one and with two expensive ones fewer.
-    on_batches: what comes behind batch, for all ways alike; without it the final augmentation is the other layers.
   """
   key: str
   name: str
   layers: list
   in_ops: list
   at: int
-  simplified: tuple = ()
-  on_batches: Callable | None = None
 
 
 def measure(quick):
   """Yields the sections."""
   images, whence = samples.small(512 if quick else 12_800)
-  yield _batched(quick, images, whence)
   yield from _sections(quick, "32", "32x32", images, whence, small_augmentations(), rounds=5)
   files, whence = samples.photographs(32 if quick else 1500)
   yield from _sections(quick, "224", f"{SIDE}x{SIDE}", np.array(files, object), whence, large_augmentations(), rounds=3)
-
-
-def _batched(quick, images, whence):
-  """The crop and flip behind the stage for small images, alone."""
-  common.say("Crop, flip and normalise")
-  batches = tf.data.Dataset.from_tensor_slices(images).batch(BATCHES["32"]).cache()
-  augmented = {
-      "as uint8": rtf.augment.random_crop_and_flip_batch(4),
-      "normalised": rtf.augment.random_crop_and_flip_batch(4, mean=[0.491, 0.482, 0.447], std=[0.247, 0.243, 0.262])}
-  epochs, _ = _measure({
-      name: batches.repeat(1 if quick else 10).map(function, tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-      for name, function in augmented.items()}, common.rounds(quick, 5))
-  count = len(images) * (1 if quick else 10)
-  return common.Section(
-      "Crop, flip and normalise whole batches",
-      f"{whence}, in batches of {BATCHES['32']} in memory: .map(random_crop_and_flip_batch(4), AUTOTUNE), without a mean and with "
-      "one for each channel, all cores used. The bar, 10 µs, is 100,000 images a second.",
-      [common.Row(f"batched_{_key(name)}", f"crop and flip, {name}", "µs an image",
-                  [1e6 * seconds / count for seconds, _ in epochs[name]], limit=10) for name in augmented])
 
 
 def small_augmentations():
@@ -88,11 +63,9 @@ def small_augmentations():
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "cifar10") for module in MODULES)
   # The later layers of Deep AutoAugment do the crop and flip.
   return [
-      Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2, ([rand[0], *final], final)),
-      Augmentation("batched", "RandAugment, batched", rand, rand_ops, 2,
-                   on_batches=rtf.augment.random_crop_and_flip_batch(4)),
-      Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2, ([first_of(auto), *final], final)),
-      Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2, (deep[1:], deep[2:]))]
+      Augmentation("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], 2),
+      Augmentation("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], 2),
+      Augmentation("deep", "Deep AutoAugment", deep, deep_ops, 2)]
 
 
 def large_augmentations():
@@ -101,20 +74,10 @@ def large_augmentations():
   (rand, auto, deep), (rand_ops, auto_ops, deep_ops) = (_policies(module, "imagenet") for module in MODULES)
   decode = rtf.augment.decode_and_crop(SIDE)
 
-  def decoding(key, name, layers, in_ops, *simplified):
-    return Augmentation(key, name, [decode, *layers], [decode_part, *in_ops], 3, tuple(
-        [decode, *fewer] for fewer in simplified))
-
-  return [
-      decoding("rand", "RandAugment", [*rand, *final], [*rand_ops, *final], [rand[0], *final], final),
-      decoding("auto", "AutoAugment", [*auto, *final], [*auto_ops, *final], [first_of(auto), *final], final),
-      decoding("deep", "Deep AutoAugment", [*deep, *end], [*deep_ops, *end], [*deep[1:], *end], [*deep[2:], *end])]
-
-
-def first_of(auto_augment):
-  """The first of AutoAugment's two layers alone, without the sub-policy that it passes on."""
-  first, _ = auto_augment
-  return lambda image, seed: first(image, seed).image
+  return [Augmentation(key, name, [decode, *layers, *last], [decode_part, *in_ops, *last], 3)
+          for key, name, layers, in_ops, last in (
+              ("rand", "RandAugment", rand, rand_ops, final), ("auto", "AutoAugment", auto, auto_ops, final),
+              ("deep", "Deep AutoAugment", deep, deep_ops, end))]
 
 
 def _policies(module, name):
@@ -132,120 +95,63 @@ def decode_part(record, seed):
 
 
 def _sections(quick, key, size, images, whence, augmentations, rounds):
-  speeds, clock, gains = [], [], []
+  speeds, gains = [], []
   for number, augmentation in enumerate(augmentations):
-    # Crop and flip of whole batches, compared with single images. A quick run measures only one.
-    complete = augmentation.on_batches is None and (number == 0 or not quick)
+    # A quick run measures only one.
+    complete = number == 0 or not quick
     common.say(f"{size}: {augmentation.name}")
-    epochs, making = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
+    epochs = _measure(pipelines(images, augmentation, complete, BATCHES[key]), common.rounds(quick, rounds))
+    for name, measured in epochs.items():
+      speeds += [common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", name, f"{augmentation.name}, {unit}",
+                            [len(images) / s for s in seconds])
+                 for seconds, unit, kind in zip(zip(*measured), ("images/s", "images/CPU s"), ("wall", "cpu"))]
     cpu = {name: [seconds for _, seconds in measured] for name, measured in epochs.items()}
-    wall = {name: [seconds for seconds, _ in measured] for name, measured in epochs.items()}
-    for rows, measured, unit, kind in ((speeds, cpu, "images / CPU s", "cpu"), (clock, wall, "images / s", "wall")):
-      rows += [
-          common.Row(f"{kind}_{augmentation.key}_{key}_{_key(name)}", f"{augmentation.name}: {name}", unit,
-                     [len(images) / s for s in seconds])
-          for name, seconds in measured.items()]
     gains += _gains(f"{augmentation.key}_{key}", augmentation.name, len(images), cpu)
-    gains += [
-        common.Row(f"{augmentation.key}_{key}_iterator_{_key(name)}", f"{augmentation.name}: an iterator, {name}", "ms",
-                   [1000 * making[name]]) for name in (STANDARD, "refurbish, r = 3")]
   splits = "; ".join(
       f"{augmentation.name}: {augmentation.at} of {len(augmentation.layers)}" for augmentation in augmentations)
   parts = [row for row in gains if row.limit == MOST_OF_PARTS]
   gains.append(common.Row(
-      f"parts_{key}", f"{size}: over its own limit, in the median of {len(parts)}", "of t_p / r + t_f",
+      f"parts_{key}", f"in the median of {len(parts)}", OVER,
       [float(np.median([row.values[number] for row in parts])) for number in range(len(parts[0].values))],
       limit=MEDIAN_OF_PARTS))
   layers = "decoding with a random resized crop, then two layers" if key == "224" else "two layers"
   end = ", random_flip() and normalize() to float32" if key == "224" else " and random_flip()"
-  batched = " Batched: crop and flip of whole batches, by random_crop_and_flip_batch(4)." if key == "32" else ""
   yield common.Section(
-      f"{size}: images per CPU second",
+      f"{size}: images per second and per CPU second",
       f"{whence}. All lie in memory; each pipeline shuffles, augments with {common.PARALLEL_CALLS} calls at once, or "
       f"refurbish's own workers, ends in .batch({BATCHES[key]}) and a prefetch, and is read without a model and without "
       f"tf.data's autotuner, but for AUTOTUNE, all cores used. The augmentation is {layers} of RandAugment or AutoAugment, "
-      f"random_crop(4){end}; Deep AutoAugment brings crop and flip with it.{batched} TensorFlow-op layers: the policies and "
+      f"random_crop(4){end}; Deep AutoAugment brings crop and flip with it. TensorFlow-op layers: the policies and "
       "the decoding as TensorFlow's operations, as they once were here; all other ways have native ones. Layers "
-      f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. Simplified leaves out "
-      "one or two of the expensive layers; what a cache after the augmentation holds never changes.", speeds)
-  yield common.Section(
-      f"{size}: images per second", "The same epochs by the clock, with what else the machine did.", clock)
+      f"in the partial augmentation: {splits}. Echo reads half of the images for as many steps. What a cache after "
+      "the augmentation holds never changes.", speeds)
   yield common.Section(
       f"{size}: the gain, and its limit",
       "CPU time of standard, with native layers or with TensorFlow-op ones, over that of refurbish with native layers, of "
-      "the epochs of the same round. The limit is that of standard with native layers over "
-      "t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
+      "the epochs of the same round. The limit of the gain over native ones is that of standard over t_p / r + t_f: t_p is all that an epoch of a stage with the partial augmentation alone costs, r = 1, with its "
       "reading, batching and iteration, and t_f all that one with the final augmentation alone does, of partially "
-      "augmented samples in memory. Making an iterator, which Keras does in each epoch, costs the same for any number of "
-      "images and is not in the epochs.", gains,
-      {key: lambda figure: _draw(figure, size, augmentations, speeds, gains)})
+      "augmented samples in memory. Making an iterator is not in the epochs.", gains)
 
 
 def _gains(key, name, count, cpu):
   """Rows of the measured gain over its limit, for every reuse factor in `cpu`."""
   standard, partial, final = cpu[STANDARD], cpu[PARTIAL], cpu[FINAL]
-  rows = [common.Row(f"{key}_t_p", f"{name}: t_p", "µs", [1e6 * t / count for t in partial]),
-          common.Row(f"{key}_t_f", f"{name}: t_f", "µs", [1e6 * t / count for t in final])]
+  rows = [common.Row(f"{key}_t_p", name, "t_p, µs", [1e6 * t / count for t in partial]),
+          common.Row(f"{key}_t_f", name, "t_f, µs", [1e6 * t / count for t in final])]
   for r in REUSE_FACTORS:
     if f"refurbish, r = {r}" not in cpu:
       continue
     refurbished = cpu[f"refurbish, r = {r}"]
     parts = [p / r + f for p, f in zip(partial, final)]
-    size = key.rpartition("_")[2]
-    rows += [common.Row(f"{key}_gain_r{r}", f"{name}: gain, r = {r}", f"times {STANDARD}",
-                        common.quotients(standard, refurbished)),
-             common.Row(f"{key}_gain_of_ops_r{r}", f"{name}: gain, r = {r}, over TensorFlow-op layers",
-                        f"times {STANDARD_OPS}", common.quotients(cpu[STANDARD_OPS], refurbished)),
-             common.Row(f"{key}_limit_r{r}", f"{name}: its limit, r = {r}", f"times {STANDARD}",
-                        common.quotients(standard, parts)),
-             # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
-             common.Row(f"{key}_r{r}", f"{name} {size}: over its own limit, r = {r}", "of t_p / r + t_f",
-                        common.quotients(refurbished, parts), limit=MOST_OF_PARTS if r > 1 else None)]
-  rows += [common.Row(f"{key}_r{r}_of_{_key(other)}", f"{name} {key[-3:].strip('_')}: CPU time, r = {r}", f"of {other}",
-                      common.quotients(cpu[f"refurbish, r = {r}"], cpu[other]), limit=limit)
-           for r, other, limit in MOST_OF.get(key, [])]
+    rows += [common.Row(f"{key}_{what}_r{r}", f"{name}, r = {r}", unit, common.quotients(one, other), limit)
+             for what, unit, one, other, limit in (
+                 ("gain", "gain", standard, refurbished, None), ("limit", "its limit", standard, parts, None),
+                 # With r = 1, reading and batching counted twice would exceed the cost of refurbish.
+                 ("over", OVER, refurbished, parts, MOST_OF_PARTS if r > 1 else None),
+                 ("gain_of_ops", "gain over TensorFlow-op layers", cpu[STANDARD_OPS], refurbished, None),
+                 *(("of_" + _key(beside), f"of {beside}", refurbished, cpu[beside], most)
+                   for at, beside, most in MOST_OF.get(key, []) if at == r))]
   return rows
-
-
-def _draw(figure, size, augmentations, speeds, gains):
-  """All pipelines with the first augmentation; and the gains of all augmentations beside their limits."""
-  figure.set_size_inches(17, 7.5)
-  left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
-  first = augmentations[0]
-  prefix = f"{first.name}: "
-  rows = [row for row in speeds if row.name.startswith(prefix)][::-1]
-  for place, row in enumerate(rows):
-    # Okabe and Ito's blue and vermilion, as for the bars.
-    style = {"color": "#0072B2", "marker": "o"} if "refurbish" in row.name else {"color": "#D55E00", "marker": "s"}
-    left.hlines(place, min(row.values), max(row.values), color=style["color"], lw=2)
-    left.plot(row.median, place, markersize=11, **style)
-    left.annotate(f"{row.median:,.0f}", (max(row.values), place), (10, 0), textcoords="offset points", va="center")
-  left.set_yticks(range(len(rows)), [row.name.removeprefix(prefix) for row in rows])
-  left.set_xscale("log")
-  left.xaxis.set_major_formatter("{x:,.0f}")
-  # Room for the last number.
-  left.set_xlim(right=left.get_xlim()[1] * 3)
-  left.grid(axis="y", color="0.9")
-  left.set(xlabel="images per CPU second (logarithmic)", title=f"{first.name}, {size}")
-  medians = {row.key: row.median for row in gains}
-  markers = zip(augmentations, ("o", "D", "^", "v"), ("#0072B2", "#E69F00", "#009E73", "#CC79A7"))
-  for number, (augmentation, marker, color) in enumerate(markers):
-    # Side by side, so that each is below its own limit.
-    aside = 0.18 * (number - (len(augmentations) - 1) / 2)
-    points = {}
-    for r in REUSE_FACTORS:
-      gain = next((row for row in gains if re.fullmatch(rf"{augmentation.key}_\d+_gain_r{r}", row.key)), None)
-      if gain:
-        points[r] = gain.median, medians[gain.key.replace("_gain_", "_limit_")]
-    places, (measured, limits) = [r + aside for r in points], zip(*points.values())
-    right.plot(places, limits, "--_", color="black", markersize=15, markeredgewidth=2.5, lw=1.2)
-    right.plot(places, measured, marker, color=color, markersize=10, label=augmentation.name)
-  right.plot([], [], "--_", color="black", label="its limit", markersize=15, markeredgewidth=2.5, lw=1.2)
-  right.set(xlabel="reuse factor r", ylabel="gain, times standard (CPU time)", ylim=(0, None), xticks=REUSE_FACTORS,
-            title=f"The gain and its limit, {size}")
-  right.legend(frameon=False, loc="lower right")
-  for axes in (left, right):
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def pipelines(images, augmentation, complete, batch):
@@ -257,21 +163,17 @@ def pipelines(images, augmentation, complete, batch):
   seeds = np.random.default_rng(7).integers(2**31, size=[count, 2], dtype=np.int32)
   seeded = tf.data.Dataset.from_tensor_slices((images, seeds))
 
-  def batched(dataset):
-    dataset = dataset.batch(batch)
-    return dataset.map(augmentation.on_batches, tf.data.AUTOTUNE) if augmentation.on_batches else dataset
-
   def standard(layers, calls=common.PARALLEL_CALLS):
     fn = rtf.augment.compose(layers)
-    return batched(seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), calls))
+    return seeded.shuffle(count).map(lambda image, seed: fn(image, seed=seed), calls).batch(batch)
 
   datasets = {STANDARD: standard(layers), STANDARD_OPS: standard(augmentation.in_ops)}
   for r in REUSE_FACTORS if complete else (3,):
-    datasets[f"refurbish, r = {r}"] = batched(source.refurbish(partial_fn, final_fn, r=r))
+    datasets[f"refurbish, r = {r}"] = source.refurbish(partial_fn, final_fn, r=r).batch(batch)
   if augmentation.key == "rand":
     of_ops = rtf.augment.split(augmentation.in_ops, at)
     for r in (1, 3):
-      datasets[OPS.format(r)] = batched(source.refurbish(*of_ops, r=r))
+      datasets[OPS.format(r)] = source.refurbish(*of_ops, r=r).batch(batch)
   if complete:
     autotuned = tf.data.Options()
     autotuned.autotune.enabled = True
@@ -287,42 +189,34 @@ def pipelines(images, augmentation, complete, batch):
           ECHOING_FACTOR, where, augment_fn=rtf.augment.compose(of_decoded if decoded else layers), batch_size=batch,
           shuffle_buffer_size=count)
     full_fn = rtf.augment.compose(layers)
-    datasets["cache after augmentation"] = batched(
-        seeded.map(lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count))
-    for number, fewer in enumerate(augmentation.simplified):
-      datasets[f"simplified by {number + 1}"] = standard(fewer)
+    datasets["cache after augmentation"] = seeded.map(
+        lambda image, seed: full_fn(image, seed=seed), common.PARALLEL_CALLS).cache().shuffle(count).batch(batch)
     if compressed:
       decoded = source.map(lambda record: tf.io.decode_jpeg(record, channels=3), common.PARALLEL_CALLS).cache()
       decoded_fn, (decoded_partial_fn, _) = rtf.augment.compose(of_decoded), rtf.augment.split(of_decoded, at)
       numbers = tf.data.Dataset.from_tensor_slices(seeds)
-      datasets["cache of decoded images"] = batched(tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(
-          lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS))
-      datasets["cache of decoded images, refurbish, r = 3"] = batched(decoded.refurbish(
-          decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count))
+      datasets["cache of decoded images"] = tf.data.Dataset.zip(decoded, numbers).shuffle(count).map(
+          lambda image, seed: decoded_fn(image, seed=seed), common.PARALLEL_CALLS).batch(batch)
+      datasets["cache of decoded images, refurbish, r = 3"] = decoded.refurbish(
+          decoded_partial_fn, final_fn, r=3, shuffle_buffer_size=count).batch(batch)
   datasets[PARTIAL] = source.refurbish(partial_fn, r=1).batch(batch)
   augmented = tf.data.Dataset.from_tensor_slices(np.concatenate(list(datasets[PARTIAL].as_numpy_iterator())))
-  # If crop and flip are behind batch, the stage has no final augmentation.
-  datasets[FINAL] = batched(augmented.refurbish(final_fn or tf.identity, r=1))
+  datasets[FINAL] = augmented.refurbish(final_fn, r=1).batch(batch)
   return {name: dataset.prefetch(tf.data.AUTOTUNE) for name, dataset in datasets.items()}
 
 
 def _measure(datasets, rounds):
-  """Wall and CPU seconds of whole epochs: a list of pairs for each dataset; and CPU seconds of making each an iterator.
+  """Wall and CPU seconds of whole epochs: a list of pairs for each dataset.
 
   Every round takes one epoch of each, in random order, for a time in which the machine is slower to be nobody's own. A
   first round is not counted.
   """
-  # One iterator for all epochs. Without a prefetch behind repeat, which would work ahead in the time of others.
-  iterators, making = {}, {}
-  for name, dataset in datasets.items():
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    repeated = dataset_graph.without_autotuner(dataset.repeat()).with_options(options)
-    # The first one includes optimising its graph and making functions that others share.
-    for _ in range(2):
-      began = time.process_time()
-      iterators[name] = iter(repeated)
-      making[name] = time.process_time() - began
+  # One iterator for all epochs, as making one takes the same time for any number of images. Without a prefetch behind
+  # repeat, which would work ahead in the time of others.
+  options = tf.data.Options()
+  options.experimental_optimization.inject_prefetch = False
+  iterators = {name: iter(dataset_graph.without_autotuner(dataset.repeat()).with_options(options))
+               for name, dataset in datasets.items()}
   epochs = {name: [] for name in datasets}
   for counted in [False] + [True] * rounds:
     for name in random.sample(list(datasets), len(datasets)):
@@ -332,7 +226,7 @@ def _measure(datasets, rounds):
       measured = time.perf_counter() - wall, time.process_time() - cpu
       if counted:
         epochs[name].append(measured)
-  return epochs, making
+  return epochs
 
 
 def _key(name):

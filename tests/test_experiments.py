@@ -1,13 +1,12 @@
 """The experiments run, resume where they were stopped, and count what they claim to count."""
 import collections
+import contextlib
 import csv
 import dataclasses
-import errno
-import os
 import pathlib
 import re
+import resource
 import shutil
-import threading
 import time
 
 import keras
@@ -117,7 +116,8 @@ def test_echo_reads_all_parts(shapes):
       shapes, train=shapes.train.map(lambda record, _: (record, tf.strings.to_hash_bucket_fast(record, 2**31))))
   assert len(ids) == 768
   ways = pipelines.Pipelines(numbered, [lambda image: image, lambda image: image], 1, seed=1)
-  for e, where in ((3, "after_augment"), (2, "after_batch"), (3, "before_augment")):
+  # Where the echo is does not change what is read.
+  for e, where in cases.some(((2, "after_batch"), (3, "before_augment"), (3, "after_augment")), 1):
     pipeline = ways.echoed(e, where)
     epochs = [np.concatenate([labels.numpy() for _, labels in pipeline]) for _ in range(3 * e)]
     assert all(len(epoch) == 768 and len(set(epoch)) == 768 // e for epoch in epochs)
@@ -219,71 +219,78 @@ def test_a_table_knows_its_rows(tmp_path):
 
 
 def test_a_table_survives_a_kill(tmp_path, monkeypatch):
-  """A row that was not completely written is ignored; the next ones are whole."""
-  path = tmp_path / "some.csv"
-  results.Table(path, ("seed",), ("accuracy",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(2)])
-  content = path.read_bytes()
-  whole = content.split(b"\n")
+  """A line that was not completely written is no row, wherever it ends, and harms no other one."""
   provenance = results._provenance()
   monkeypatch.setattr(results, "_provenance", lambda: provenance)  # It asks git.
+  rows = [{"seed": seed, "accuracy": 0.5} for seed in range(3)]
+  results.Table(tmp_path / "some.csv", ("seed",), ("accuracy",)).add(rows[:2])
+  content = (tmp_path / "some.csv").read_bytes()
   for end in range(len(content)):
+    path = tmp_path / str(end) / "some.csv"
+    path.parent.mkdir()
     path.write_bytes(content[:end])
     table = results.Table(path, ("seed",), ("accuracy",))
-    # A line with all values needs no end.
-    known = sum(line.count(b",") == whole[0].count(b",") and line[-1:] != b"," for line in content[:end].split(b"\n")[1:])
-    assert path.read_bytes() == content[:end]  # Nothing is dropped before it must be.
-    assert [table.has({"seed": seed}) for seed in range(3)] == [known > 0, known > 1, False]
-    table.add([{"seed": 2, "accuracy": 0.5}])
-    assert [row["seed"] for row in results.read(path)] == [*range(known), 2]
-    assert path.read_bytes().startswith(whole[0] + b"\n")
+    known = max(0, content[:end].count(b"\n") - 1)
+    assert [table.has(row) for row in rows] == [known > 0, known > 1, False]
+    assert table.add(rows) == 3 - known
+    assert [row["seed"] for row in results.read(path)] == [0, 1, 2]
+    assert path.read_bytes() == content[:end]
   path.write_bytes(content.replace(b"\n", b"\r\n"))
-  assert results.Table(path, ("seed",), ("accuracy",)).add([{"seed": seed, "accuracy": 0.5} for seed in range(3)]) == 1
+  assert results.Table(path, ("seed",), ("accuracy",)).add(rows) == 0
   assert [row["seed"] for row in results.read(path)] == [0, 1, 2]
 
 
-def test_a_row_that_cannot_be_written(tmp_path, monkeypatch, capsys):
+@contextlib.contextmanager
+def room_for(size):
+  """No file may become larger."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+  try:
+    yield
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_row_that_cannot_be_written(tmp_path, capsys):  # In memory what is printed has room.
   """It is told, and the table is as it was."""
   path = tmp_path / "some.csv"
   table = results.Table(path, ("seed",), ("accuracy",))
-  table.add([{"seed": 0, "accuracy": 0.5}])
+  with room_for(9), pytest.raises(OSError, match="File too large"):
+    table.add([{"seed": 0, "accuracy": 0.5}])
+  assert table.add([{"seed": 0, "accuracy": 0.5}]) == 1
   before = path.read_bytes()
-
-  def full(descriptor):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-  monkeypatch.setattr(os, "fsync", full)
-  with pytest.raises(SystemExit, match=r"(?s)0.75\nThis was not written to .*some.csv \(No space left on device\).*goes on"):
-    table.complete([{"seed": seed} for seed in range(2)], lambda row: {"accuracy": 0.75}, str, lambda row: f"{row['accuracy']}")
+  with room_for(len(before) + 9):
+    with pytest.raises(SystemExit, match=r"(?s)0.75\nThis was not written to .*some.csv \(File too large\).*goes on"):
+      table.complete([{"seed": seed} for seed in range(2)], lambda row: {"accuracy": 0.75}, str, lambda row: f"{row['accuracy']}")
+    assert path.read_bytes() == before
+    with pytest.raises(OSError, match="File too large"):
+      table.add([{"seed": seed, "accuracy": 0.5} for seed in range(1, 9)])
   assert path.read_bytes() == before
-  with pytest.raises(OSError, match="No space"):
-    table.add([{"seed": seed, "accuracy": 0.5} for seed in range(1, 9)])
-  assert path.read_bytes() == before
+  assert table.add([{"seed": 1, "accuracy": 0.5}]) == 1 and [row["seed"] for row in results.read(path)] == [0, 1]
 
 
 def test_a_table_of_several_processes(tmp_path):
-  """None drops what another is just writing, and what a killed one has left harms none."""
+  """None touches what another one writes, what a killed one has left harms none, and all see all rows."""
   path = tmp_path / "some.csv"
-  first = results.Table(path, ("seed",), ("accuracy",))
-  first.add([{"seed": 0, "accuracy": 0.5}])
-  line = path.read_bytes().split(b"\n")[1] + b"\n"
-  added = threading.Event()
-  other = threading.Thread(target=lambda: results.Table(path, ("seed",), ("accuracy",)).add(
-      [{"seed": 2, "accuracy": 0.5}]) and added.set())
-  with first._opened() as file:
-    other.start()
-    for part in (line[:9], line[9:]):
-      file.write(part.replace(b"0,", b"1,", 1))
-      file.flush()
-      added.wait(0.2)  # It must not be: this only gives it the time to.
-  other.join()
-  assert added.is_set() and [row["seed"] for row in results.read(path)] == [0, 1, 2]
+  first, second, third = (results.Table(path, ("seed",), ("accuracy",)) for _ in range(3))
+  assert first.add([{"seed": 0, "accuracy": 0.5}]) == second.add([{"seed": 1, "accuracy": 0.5}]) == 1
+  assert second.has({"seed": 0}) and first.has({"seed": 1}) and not first.has({"seed": 2})
+  # One is killed while it writes.
   with path.open("ab") as file:
-    file.write(line[:9])
-  assert first.has({"seed": 2}) and not first.has({"seed": 3})
-  # All that are missing.
-  assert first.add([{"seed": seed, "accuracy": 0.5} for seed in (2, 3, 4)]) == 2
-  assert [row["seed"] for row in results.read(path)] == [0, 1, 2, 3, 4]
-  assert first.add([{"seed": 4, "accuracy": 0.5}]) == 0
+    file.write(b"2,0.")
+  assert third.add([{"seed": seed, "accuracy": 0.25} for seed in (0, 1, 2, 3)]) == 2
+  assert second.add([{"seed": 4, "accuracy": 0.5}]) == 1 and second.add([{"seed": 3, "accuracy": 0.5}]) == 0
+  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [(0, 0.5), (1, 0.5), (4, 0.5), (2, 0.25), (3, 0.25)]
+  # Two have made the same row at the same time: the first counts.
+  twin = tmp_path / "some.1-1.csv"
+  twin.write_bytes(b"".join(path.read_bytes().splitlines(True)[:2]).replace(b"0,0.5", b"4,0.75"))
+  assert [(row["seed"], row["accuracy"]) for row in results.read(path)] == [(0, 0.5), (4, 0.75), (1, 0.5), (2, 0.25), (3, 0.25)]
+  # A file of another experiment is refused under each of the names; others are none of the table's.
+  (tmp_path / "some.more.csv").write_text("mine\n", encoding="utf-8")
+  results.Table(path, ("seed",), ("accuracy",))
+  twin.write_text("mine\n", encoding="utf-8")
+  with pytest.raises(ValueError, match="--output .*some.1-1.csv must be a table of this experiment"):
+    results.Table(path, ("seed",), ("accuracy",))
 
 
 def test_what_another_process_has_added_is_not_done_again(tmp_path):
@@ -438,7 +445,7 @@ def test_the_figures_are_drawn(tmp_path, monkeypatch, capsys):
     shutil.copy(path, tmp_path)
   monkeypatch.setattr(results, "DIRECTORY", tmp_path)
   head, *lines = (tmp_path / "comparison.csv").read_text(encoding="utf-8").splitlines()
-  (tmp_path / "comparison.csv").write_text("\n".join([head, *lines[:2]]), encoding="utf-8")
+  (tmp_path / "comparison.csv").write_text("\n".join([head, *lines[:2], ""]), encoding="utf-8")
   plots.main(["--root", str(tmp_path)])
   assert [text.split("\n\n")[0].count("\n") for _, text in (written("README.md")[0], written("docs/results.md")[0])] == [2, 3]
   # Where a page has lost a place for a table, all are left as they are.

@@ -83,30 +83,32 @@ def test_the_price_of_a_training(monkeypatch):
   assert measured == [({"refurbish r=3": (("some", 7, 2, "train"), "RandAugment", "refurbish r=3", 2, 5)}, 1, 3)]
 
 
-def test_a_row_names_the_commit_of_its_code(monkeypatch, tmp_path):
+def test_a_row_names_the_commit_of_its_code(tmp_path):
   """With a plus where the code was changed; a table that grows is no change."""
   package = tmp_path / "package"
   (package / "experiments").mkdir(parents=True)
-  monkeypatch.setattr(results, "__file__", str(package / "experiments" / "results.py"))
   for path in ("__init__.py", "experiments/results.py", "experiments/some.csv"):
     (package / path).write_text("seed\n", encoding="utf-8")
-  assert results._commit() == ""
+  assert results.commit(package) == ""
 
   def git(*arguments):
     return subprocess.run(["git", "-C", str(tmp_path), "-c", "user.name=me", "-c", "user.email=me@here", *arguments],
                           check=True, capture_output=True, text=True).stdout.strip()
 
   git("init", "-q")
-  assert results._commit() == ""  # The checkout is another project's.
+  assert results.commit(package) == ""  # The checkout is another project's.
   git("add", ".")
   git("commit", "-qm", "first")
-  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD")
   (package / "experiments" / "some.csv").write_text("seed\n1\n", encoding="utf-8")
-  assert results._commit() == git("rev-parse", "--short", "HEAD")
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD")
   (package / "experiments" / "results.py").write_text("other\n", encoding="utf-8")
-  assert results._commit() == git("rev-parse", "--short", "HEAD") + "+"
+  assert results.commit(package) == git("rev-parse", "--short", "HEAD") + "+"
 
 
+# In the default run the table that comes with the package has the order, test_the_price_of_a_training what is measured, and
+# test_full_length_goes_on_where_it_was a training.
+@cases.only_exhaustive
 def test_the_comparison_takes_turns_and_measures_its_input(small_full_length, monkeypatch, tmp_path):
   path = tmp_path / "comparison.csv"
   measured, measure_input = [], full_length.measure_input
@@ -132,6 +134,13 @@ def test_what_a_gpu_would_run(small_full_length, monkeypatch, tmp_path):
     built.append((name, keras.config.dtype_policy().name, *width))
     return small_network(images)
 
+  def fit(model, train, epochs, validation_freq=(), steps_per_epoch=None, **how):
+    """As if trained: test_full_length_goes_on_where_it_was trains, and test_fresh_samples_to_the_target."""
+    model.optimizer.iterations.assign(epochs * (steps_per_epoch or len(train)))
+    return types.SimpleNamespace(history={"accuracy": [0.5], "val_accuracy": [0.5] * (len(validation_freq) or epochs)})
+
+  if not cases.exhaustive:
+    monkeypatch.setattr(keras.Model, "fit", fit)
   monkeypatch.setattr(training, "NETWORKS", {name: functools.partial(small, name=name) for name in training.NETWORKS})
   monkeypatch.setattr(full_length, "HYPERPARAMETERS", full_length.HYPERPARAMETERS[:1])
   monkeypatch.setattr(full_length, "HYPERPARAMETER_SETTINGS", ("refurbish r=2",))
@@ -188,15 +197,6 @@ def test_the_packaged_tables_of_full_length_are_as_planned(name, planned):
   assert [{column: row[column] for column in full_length.KEY} for row in rows] == planned()
   for row in rows:
     assert row["commit"] and not row["commit"].endswith("+")
-
-
-def test_the_short_runs_of_what_is_for_a_gpu():
-  """Two rows of each, as the programs would make them."""
-  for name, planned in (("hyperparameters_short", full_length.hyperparameters(768, 1)),
-                        ("echoing_resnet18_short", full_length.echoes(768, 0.05))):
-    rows = results.read(name)
-    assert [{column: row[column] for column in planned[0]} for row in rows] == planned[:2]
-    assert all(row["commit"] and not row["commit"].endswith("+") for row in rows)
 
 
 def test_the_plan_of_the_comparison():

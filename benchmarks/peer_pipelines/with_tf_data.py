@@ -1,5 +1,11 @@
-"""`tf.data` alone, with the layers of refurbish_tf as its map."""
+"""`tf.data` alone, with the layers of refurbish_tf as its map, and `refurbish` in its place.
+
+The third argument says which: "tf_data", or "refurbish", whose batches "torch_loader" and "jax_loader" hand over. "_ops"
+behind it: the layers are TensorFlow's operations, as they once were in refurbish_tf; "_decoded": behind a `cache()` of the
+decoded images, for users with enough memory.
+"""
 import itertools
+import sys
 
 import tensorflow as tf
 
@@ -10,35 +16,43 @@ import throughput
 from refurbish_tf._internal import dataset_graph
 
 ENDLESS = 10**9
+KEY = sys.argv[3]
+IN_OPS, DECODED = KEY.endswith("_ops"), KEY.endswith("_decoded")
 
 
-def small(images, rand_augment=rtf.augment.rand_augment):
-  augment = rtf.augment.compose(rand_augment())
+def small(images):
   # For small images crop and flip of whole batches are much cheaper.
-  crop_and_flip = rtf.augment.random_crop_and_flip_batch(4)
-  return take_epochs(_augmented(images, augment).batch(epochs.BATCH).map(crop_and_flip, tf.data.AUTOTUNE), len(images))
+  return _epochs(tf.data.Dataset.from_tensor_slices(images), len(images), _rand_augment(), [], lambda dataset: dataset.map(
+      rtf.augment.random_crop_and_flip_batch(4), tf.data.AUTOTUNE))
 
 
-def large(files, rand_augment=rtf.augment.rand_augment, decode=rtf.augment.decode_and_crop(throughput.SIDE)):
-  augment = rtf.augment.compose([decode, *rand_augment(), *final_layers()])
-  return take_epochs(_augmented(files, augment).batch(epochs.BATCH), len(files))
+def large(files):
+  source = tf.data.Dataset.from_tensor_slices(files)
+  read = throughput.decode_part if IN_OPS else rtf.augment.decode_and_crop(throughput.SIDE)
+  if DECODED:
+    source = source.map(lambda file: tf.io.decode_jpeg(file, channels=3), common.PARALLEL_CALLS).cache()
+    read = rtf.augment.random_resized_crop(throughput.SIDE)
+  final = [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
+  return _epochs(source, len(files), [read, *_rand_augment()], final)
 
 
-def final_layers():
-  """The final augmentation of photographs."""
-  return [rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize(epochs.MEAN, epochs.STD)]
+def _rand_augment():
+  return (common.tensorflow_layers() if IN_OPS else rtf.augment).rand_augment()
 
 
-def _augmented(images, augment):
-  source = tf.data.Dataset.from_tensor_slices(images).shuffle(len(images))
-  seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
-  return tf.data.Dataset.zip(source, seeds).map(lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
-
-
-def take_epochs(dataset, count, read=iter):
+def _epochs(source, count, partial, final, on_batches=lambda dataset: dataset):
+  if KEY.startswith("tf_data"):
+    augment = rtf.augment.compose([*partial, *final])
+    seeds = tf.data.Dataset.random(seed=7, rerandomize_each_iteration=True).batch(2)
+    dataset = tf.data.Dataset.zip(source.shuffle(count), seeds).map(
+        lambda image, seed: augment(image, seed=seed), common.PARALLEL_CALLS)
+  else:
+    dataset = source.refurbish(partial, final or None, r=3, shuffle_buffer_size=count)
+  read = next((getattr(rtf, name) for name in ("torch_loader", "jax_loader") if KEY.startswith(name)), iter)
   # One iterator, as in the others, as making one takes the same time for any number of images. Loaders take none that
   # repeats without end.
-  iterator = iter(read(dataset_graph.without_autotuner(dataset.repeat(ENDLESS).prefetch(tf.data.AUTOTUNE))))
+  iterator = iter(read(dataset_graph.without_autotuner(
+      on_batches(dataset.batch(epochs.BATCH)).repeat(ENDLESS).prefetch(tf.data.AUTOTUNE))))
   return lambda: itertools.islice(iterator, count // epochs.BATCH)
 
 

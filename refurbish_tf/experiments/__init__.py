@@ -24,41 +24,30 @@ def check_parameters(**parameters):
     ValueError: a value is below the least allowed one.
   """
   for name, (value, least) in parameters.items():
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-      raise TypeError(
-          f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
-    if value < least:
-      raise ValueError(
+    is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_whole or value < least:
+      raise (ValueError if is_whole else TypeError)(
           f"{name} must be a whole number of at least {least}, got {value!r}. Change it in the parameters cell.")
 
 
-def whole_number(least, most=None):
+def whole_number(least):
   """A type for argparse whose errors say what is allowed."""
-  allowed = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-
-  def parse(text):
-    try:
-      number = int(text)
-    except ValueError:
-      number = None
-    if number is None or number < least or (most is not None and number > most):
-      raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
-    return number
-
-  return parse
+  return _number(int, lambda number: number >= least, f"a whole number of at least {least}")
 
 
 def positive_number(most=math.inf):
   """As `whole_number`, for a number above 0 and at most `most`."""
-  allowed = "a number above 0" if most == math.inf else f"a number above 0 and at most {most:g}"
+  return _number(float, lambda number: 0 < number <= most and number < math.inf,
+                 "a number above 0" + ("" if most == math.inf else f" and at most {most:g}"))
 
+
+def _number(kind, is_allowed, allowed):
   def parse(text):
     try:
-      number = float(text)
+      if is_allowed(number := kind(text)):
+        return number
     except ValueError:
-      number = math.nan
-    if not 0 < number <= most or number == math.inf:
-      raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
-    return number
+      pass
+    raise argparse.ArgumentTypeError(f"must be {allowed}, got {text!r}")
 
   return parse

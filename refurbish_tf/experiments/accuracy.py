@@ -71,11 +71,8 @@ def main(argv=None):
   parser.add_argument("--augmentations", nargs="+", choices=AUGMENTATIONS, default=AUGMENTATIONS)
   parser.add_argument("--output", type=pathlib.Path, default="accuracy.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
-  try:
-    table = results.Table(args.output, KEY, COLUMNS)
-    image_sets.load_all(args.dataset, whole_batches(args.images))
-  except (OSError, ValueError, image_sets.DatasetError) as error:
-    parser.error(str(error))
+  table, _ = results.open_table(
+      parser, args.output, KEY, COLUMNS, lambda: image_sets.load_all(args.dataset, whole_batches(args.images)))
   rows = [
       {"dataset": args.dataset, "images": whole_batches(args.images), "epochs": args.epochs, "width": args.width,
        "learning_rate": args.learning_rate, "augmentation": augmentation, "setting": setting, "seed": seed}

@@ -51,11 +51,8 @@ def main(argv=None):
   parser.add_argument("--seeds", type=whole_number(1), default=3, help="trainings of each pipeline")
   parser.add_argument("--output", type=pathlib.Path, default="echoing.csv", help="the table; an existing one is completed")
   args = parser.parse_args(argv)
-  try:
-    table = results.Table(args.output, KEY, COLUMNS)
-    loaded = image_sets.load_all(args.dataset, args.images)
-  except (OSError, ValueError, image_sets.DatasetError) as error:
-    parser.error(str(error))
+  table, loaded = results.open_table(
+      parser, args.output, KEY, COLUMNS, lambda: image_sets.load_all(args.dataset, args.images))
   rows = [
       {"dataset": args.dataset, "images": args.images, "target": args.target, "learning_rate": args.learning_rate,
        **setting, "seed": seed}

@@ -22,7 +22,6 @@ import time
 
 from refurbish_tf.experiments import accuracy
 from refurbish_tf.experiments import echoing
-from refurbish_tf.experiments import images as image_sets
 from refurbish_tf.experiments import positive_number
 from refurbish_tf.experiments import results
 from refurbish_tf.experiments import training
@@ -138,12 +137,8 @@ def main(argv=None):
       "hyperparameters": lambda: (train, hyperparameters(accuracy.whole_batches(args.images), args.epochs), prices),
       "echoing": lambda: (run_echo, echoes(accuracy.whole_batches(args.images), args.target), echoing.COLUMNS),
   }[args.what]()
-  try:
-    table = results.Table(args.output, tuple(rows[0]), columns)
-    for images in {row["images"] for row in rows}:
-      accuracy.load(DATASET, images, 0, rows[0].get("validation", "test"))
-  except (OSError, ValueError, image_sets.DatasetError) as error:
-    parser.error(str(error))
+  table, _ = results.open_table(parser, args.output, tuple(rows[0]), columns, lambda: [
+      accuracy.load(DATASET, images, 0, rows[0].get("validation", "test")) for images in {row["images"] for row in rows}])
   table.complete(rows, run, _name, lambda row: (
       f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else echoing.told(row)) + f" after {row['seconds']:.0f} s")
 

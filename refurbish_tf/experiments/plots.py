@@ -6,7 +6,6 @@ Colours are those of Okabe and Ito, which colour-blind people can distinguish; m
 """
 import argparse
 import pathlib
-import re
 import sys
 
 import matplotlib
@@ -42,10 +41,8 @@ PLACES = {
 def accuracy_over_speed(axes, accuracy, speed):
   """Validation accuracy over images per second of the input, a point for each setting (Lee et al., 2021, Figures 9 to 11).
 
-  Args:
-    axes: of Matplotlib.
-    accuracy: rows of one augmentation with "setting" and "accuracy", one for each training.
-    speed: rows with "setting" and "images_per_second".
+  `accuracy`: rows of one augmentation with "setting" and "accuracy", one for each training. `speed`: rows with "setting" and
+  "images_per_second".
   """
   accuracies = results.summary(accuracy, "setting", "accuracy")
   rates = results.summary(speed, "setting", "images_per_second")
@@ -80,10 +77,7 @@ def accuracy_over_speed(axes, accuracy, speed):
 def accuracies_over_epochs(axes, rows, names):
   """Validation accuracy over the epochs, the mean and the spread of the trainings (Lee et al., 2021, Figure 14).
 
-  Args:
-    axes: of Matplotlib.
-    rows: with "setting", "accuracies", separated by spaces, and "epochs".
-    names: of the settings to draw, and what to call them.
+  `rows` have "setting", "accuracies", separated by spaces, and "epochs". `names`: of the settings, and what to call them.
   """
   for (setting, name), color, marker in zip(names.items(), (BLACK, BLUE, GREEN, VERMILION), "Xo^s"):
     curves = [[float(text) for text in str(row["accuracies"]).split()] for row in rows if row["setting"] == setting]
@@ -179,10 +173,6 @@ def differences(axes, rows):
 
   Those that the interval tells apart from standard have another colour and marker. What lies far below the others is
   written at the margin. A single training has no interval.
-
-  Args:
-    axes: of Matplotlib.
-    rows: with "setting" and "accuracy", one for each training.
   """
   found = tables.differences(rows)
   # The lowest that is drawn in place: below it others would be too close to 0 to be seen.
@@ -212,10 +202,6 @@ def differences(axes, rows):
 
 def input_cpu(axes, rows):
   """CPU time of the input of each setting, as a part of that of standard with its 95 % interval, in the order of `differences`.
-
-  Args:
-    axes: of Matplotlib.
-    rows: with "setting", "seed" and "input_cpu_seconds".
   """
   parts = tables.parts(rows, "input_cpu_seconds")
   ends = [100]
@@ -262,11 +248,11 @@ def main(argv=None):
       print(f"{page} is not there: its tables are not written")
       continue
     texts[page] = page.read_text(encoding="utf-8")
-    for place, content in places.items():
-      texts[page], count = re.subn(f"<!-- {place} -->((?!<!-- ).)*<!-- end -->", lambda _, place=place, content=content: (
-          f"<!-- {place} -->\n\n{content}\n\n<!-- end -->"), texts[page], flags=re.DOTALL)
-      if count != 1:
-        parser.error(f"{page} must have one table between <!-- {place} --> and <!-- end -->, got {count}. Nothing was written.")
+    try:
+      for place, content in places.items():
+        texts[page] = results.filled(texts[page], place, content)
+    except ValueError as error:
+      parser.error(f"{page} {error}. Nothing was written.")
   docs = args.root / "docs"
   docs.mkdir(exist_ok=True)
   for page, text in texts.items():

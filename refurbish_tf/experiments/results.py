@@ -2,7 +2,6 @@
 import contextlib
 import csv
 import errno
-import fcntl
 import io
 import os
 import pathlib
@@ -12,21 +11,27 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 
 import keras
 import tensorflow as tf
 
 import refurbish_tf as rtf
+from refurbish_tf.experiments import images
 
 DIRECTORY = pathlib.Path(__file__).parent / "results"
 # Columns that say what made a row. They stay text, even if they look like numbers.
 PROVENANCE = ("command", "commit", "machine", "refurbish_tf", "tensorflow", "keras", "python")
+# Columns that say what came of a row. The others identify it.
+MEASURED = ("steps", "fresh", "accuracy", "train_accuracy", "accuracies", "validation_images", "parameters", "seconds",
+            "cpu_seconds", "input_cpu_seconds", "images_per_second", "cpu_microseconds")
 # The probability that an interval holds what was measured.
 CONFIDENCE = 0.95
 
 
 class Table:
-  """A CSV file of rows that are identified by some of their columns.
+  """Rows that are identified by some of their columns: a CSV file, and one more for each process that has added to it.
 
   >>> import tempfile
   >>> table = Table(pathlib.Path(tempfile.mkdtemp()) / "some.csv", key=("r", "seed"), columns=("accuracy",))
@@ -37,20 +42,20 @@ class Table:
   >>> read(table.path)[0]["accuracy"]
   0.5
 
-  Rows are on disk when `add` returns, so a program that was stopped can resume with the missing ones. Several processes
-  may add rows to one file.
+  Each process appends to a file of its own, some.csv or some.TIME-PROCESS.csv beside it, so that none can harm the rows of
+  another one. A program that was stopped can resume with the missing rows.
 
   Args:
-    path: of the file, which is made if it is missing.
+    path: of the table, whose folder is made if it is missing.
     key: the names of the columns that identify a row.
-    columns: the names of its other columns. Those that say what made a row follow them.
+    columns: the names of its other columns, of `MEASURED`. Those that say what made a row follow them.
 
   Attributes:
-    path: of the file.
+    path: of the table.
 
   Raises:
-    ValueError: the file is no table with these columns.
-    OSError: the file cannot be written.
+    ValueError: a file of the table has other columns, or a line with more or fewer values.
+    OSError: no file can be written there.
   """
 
   def __init__(self, path, key, columns):
@@ -59,34 +64,34 @@ class Table:
     self._heading = [*key, *columns, *PROVENANCE]
     # Taken now, as the code may change while it runs.
     self._provenance = _provenance()
+    self._own = None
     # Errors are raised now, not after the first training.
     try:
       self.path.parent.mkdir(parents=True, exist_ok=True)
       if self.path.exists() and not self.path.is_file():
         raise OSError(errno.EINVAL, "it is no file")
-      self.path.open("ab").close()
+      tempfile.TemporaryFile(dir=self.path.parent).close()
     except OSError as error:
       raise OSError(
           f"--output must be a file that can be written, got {path} ({error.strerror}). Give another --output.") from error
-    with self._opened() as file:
-      content = file.read()
-    # A program that was killed may have written only a part of the heading.
-    head = content.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
     heading = ",".join(self._heading)
-    if head != heading and (b"\n" in content or not heading.startswith(head)):
-      raise ValueError(self._refusal(head.split(",")))
-    self._rows(content)
+    for file in _files(self.path):
+      content = file.read_bytes()
+      head = content.split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
+      # A program that was killed may have written only a part of the heading.
+      if head != heading and (b"\n" in content or not heading.startswith(head)):
+        raise ValueError(self._refusal(file, head.split(",")))
+    self.has(dict.fromkeys(key))
 
   def has(self, row):
     """Whether a row with the same values in all columns of the key is there. Another process may have added it."""
-    with self._opened() as file:
-      return self._is_in(self._rows(file.read()), row)
+    there = read(self.path) if _files(self.path) else []
+    return any(all(known[name] == row[name] for name in self._key) for known in there)
 
   def add(self, rows):
     """Appends rows with what made them: command, commit, machine and versions.
 
-    Rows that are there already are left out: another process may have added them. The others are added all or none. What
-    a program that was killed has left of a line is dropped.
+    Rows that are there already are left out: another process may have added them. The others are added all or none.
 
     Returns:
       The number of rows that were added.
@@ -98,27 +103,20 @@ class Table:
     for row in rows:
       if {*row, *PROVENANCE} != {*self._heading}:
         raise ValueError(f"a row of {self.path} must have the columns {', '.join(self._heading)}, got {', '.join(row)}.")
-    with self._opened() as file:
-      content = file.read()
-      end = _finished(content)
-      if end < len(content):
-        dropped = content[end:].decode(errors="replace")
-        print(f"dropped from {self.path}, as its last line is not whole: {dropped}", flush=True)
-        file.truncate(end)
-      there = self._rows(content)
-      rows = [{**row, **self._provenance} for row in rows if not self._is_in(there, row)]
-      text = io.StringIO()
+    rows = [{**row, **self._provenance} for row in rows if not self.has(row)]
+    if not rows:
+      return 0
+    self._own = self._own or self._made()
+    with self._own.open("ab", buffering=0) as file:
+      end, text = file.tell(), io.StringIO()
       writer = csv.DictWriter(text, self._heading, lineterminator="\n")
-      if rows and not end:
+      if not end:
         writer.writeheader()
-      elif rows and content[end - 1:end] != b"\n":
-        text.write("\n")
       writer.writerows(rows)
+      left = memoryview(text.getvalue().encode())
       try:
-        left = memoryview(text.getvalue().encode())
         while left:
           left = left[file.write(left):]
-        os.fsync(file.fileno())
       except OSError:
         file.truncate(end)
         raise
@@ -153,49 +151,49 @@ class Table:
       print(f"\nStopped. The same command goes on with what {self.path} lacks.", flush=True)
       raise SystemExit(130) from None
 
-  @contextlib.contextmanager
-  def _opened(self):
-    """The file at its beginning, as bytes to read and to append to. No other `Table` reads or changes it meanwhile."""
-    with self.path.open("ab+", buffering=0) as file:
-      fcntl.flock(file, fcntl.LOCK_EX)
-      file.seek(0)
-      yield file
+  def _made(self):
+    """The path of a new file, this process's own: that of the table if nobody has made it."""
+    for path in (self.path, self.path.with_name(f"{self.path.stem}.{time.time_ns()}-{os.getpid()}{self.path.suffix}")):
+      with contextlib.suppress(FileExistsError):
+        path.open("xb").close()
+        return path
+    raise FileExistsError(errno.EEXIST, "its name is taken")
 
-  def _is_in(self, there, row):
-    return any(all(known[name] == row[name] for name in self._key) for known in there)
-
-  def _rows(self, content):
-    try:
-      return _rows(content)
-    except ValueError as error:
-      raise ValueError(f"--output {self.path}, {error} Correct the line, or give another --output.") from None
-
-  def _refusal(self, there):
+  def _refusal(self, file, there):
     """What is wrong with a heading."""
     told = [f"{what} {', '.join(map(ascii, names))[:200]}" for what, names in (
         ("lacks", [name for name in self._heading if name not in there]),
         ("also has", [name for name in there if name not in self._heading])) if names]
-    return (f"--output {self.path} must be a table of this experiment, got another file: its first line "
+    return (f"--output {file} must be a table of this experiment, got another file: its first line "
             f"{' and '.join(told) or 'has the columns in another order'}. It was not changed. Give another --output.")
 
 
-def read(path):
-  """The rows of a table, as dicts. Values that look like numbers become numbers.
+def open_table(parser, path, key, columns, load):
+  """The `Table` of a program, and what `load()` returns: its images. What is wrong ends the program, as `parser.error`."""
+  try:
+    return Table(path, key, columns), load()
+  except (OSError, ValueError, images.DatasetError) as error:
+    parser.error(str(error))
 
-  What a program that was killed has left of a last line is no row.
+
+def read(path):
+  """The rows of a table, of all of its files, as dicts. Values that look like numbers become numbers.
+
+  Where two processes have made the same row, the first counts. What a program that was killed has left of a last line is
+  no row.
 
   Args:
-    path: of a CSV file, or the name of one that comes with the package, such as "accuracy".
+    path: of a table, or the name of one that comes with the package, such as "accuracy".
 
   Raises:
     ValueError: a line has more or fewer values than the heading.
   """
-  if isinstance(path, str) and not path.endswith(".csv"):
-    path = DIRECTORY / f"{path}.csv"
-  try:
-    return _rows(pathlib.Path(path).read_bytes())
-  except ValueError as error:
-    raise ValueError(f"{path}, {error}") from None
+  path = DIRECTORY / f"{path}.csv" if isinstance(path, str) and not path.endswith(".csv") else pathlib.Path(path)
+  rows = {}
+  for file in _files(path) or [path]:
+    for row in _rows(file):
+      rows.setdefault(tuple(value for name, value in row.items() if name not in MEASURED + PROVENANCE), row)
+  return list(rows.values())
 
 
 def summary(rows, by, column):
@@ -210,10 +208,15 @@ def summary(rows, by, column):
   Returns:
     A dict from the value of `by` to the mean, the sample's standard deviation (0 for a single value), and the number.
   """
+  return {value: (*mean_and_spread(group), len(group)) for value, group in grouped(rows, by, column).items()}
+
+
+def grouped(rows, by, column):
+  """The values of a column, by those of `by`: of a column, or of several, as a tuple."""
   groups = {}
   for row in rows:
-    groups.setdefault(row[by], []).append(row[column])
-  return {value: (*mean_and_spread(group), len(group)) for value, group in groups.items()}
+    groups.setdefault(row[by] if isinstance(by, str) else tuple(row[name] for name in by), []).append(row[column])
+  return groups
 
 
 def differ(one, other):
@@ -239,15 +242,7 @@ def mean_and_spread(values):
 def difference(ones, others):
   """The difference of two means, and half the width of its 95 % interval (Welch, 1947, by Student's t).
 
-  >>> middle, half = difference([0.52, 0.50, 0.51], [0.48, 0.49, 0.47])
-  >>> round(middle, 3), round(half, 4)
-  (0.03, 0.0227)
-
-  Args:
-    ones, others: values of trainings with several seeds.
-
-  Returns:
-    The two numbers. If there is a single one of either, there is no interval, and half of it is None.
+  If there is a single one of either, there is no interval, and half of it is None.
   """
   middle = statistics.mean(ones) - statistics.mean(others)
   if min(len(ones), len(others)) < 2:
@@ -261,12 +256,7 @@ def difference(ones, others):
 
 
 def mean_interval(values):
-  """The mean, and half the width of its 95 % interval by Student's t, which is None for a single value.
-
-  >>> middle, half = mean_interval([0.4, 0.5, 0.6])
-  >>> round(middle, 3), round(half, 4)
-  (0.5, 0.2484)
-  """
+  """The mean, and half the width of its 95 % interval by Student's t, which is None for a single value."""
   middle, spread = mean_and_spread(values)
   return middle, student_t(CONFIDENCE, len(values) - 1) * spread / len(values)**0.5 if len(values) > 1 else None
 
@@ -274,12 +264,7 @@ def mean_interval(values):
 def seeds_needed(half, spread):
   """How many trainings of each of two settings make half the interval of `difference` at most `half`.
 
-  >>> seeds_needed(0.3, spread=0.35), seeds_needed(0.3, spread=0.45)
-  (12, 19)
-
-  Args:
-    half: half the width of the interval, above 0.
-    spread: the standard deviation of a training, in the same unit, the same in both settings.
+  `spread` is the standard deviation of a training, in the same unit, the same in both settings.
   """
   count = 2
   while student_t(CONFIDENCE, 2 * count - 2) * spread * (2 / count)**0.5 > half:
@@ -288,15 +273,7 @@ def seeds_needed(half, spread):
 
 
 def student_t(confidence, freedom):
-  """The number that Student's t is within, on both sides of 0, with the probability `confidence`.
-
-  >>> round(student_t(0.95, 10), 4), round(student_t(0.95, 22), 4)
-  (2.2281, 2.0739)
-
-  Args:
-    confidence: the probability.
-    freedom: the degrees of freedom, above 0.
-  """
+  """The number that Student's t is within, on both sides of 0, with the probability `confidence`."""
   below, above = 0.0, 1e4
   for _ in range(60):
     t = (below + above) / 2
@@ -321,31 +298,33 @@ def markdown(heads, rows):
   return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _finished(content):
-  """Where the last whole line of a file ends. A program that was killed may have written a part of one behind it.
-
-  A line with all values is whole: an editor may have left out its end.
-  """
-  end = content.rfind(b"\n") + 1
-  heading, last = content.split(b"\n", 1)[0], content[end:]
-  try:
-    cells = next(csv.reader([last.decode(errors="replace")]), [])
-  except csv.Error:
-    return end
-  return len(content) if end and cells and cells[-1] and len(cells) == heading.count(b",") + 1 else end
+def filled(text, place, content):
+  """A page with `content` between <!-- place --> and the <!-- end --> behind it. ValueError if there is not one such place."""
+  text, count = re.subn(f"(?s)<!-- {place} -->((?!<!-- ).)*<!-- end -->",
+                        lambda _: f"<!-- {place} -->\n\n{content}\n\n<!-- end -->", text)
+  if count != 1:
+    raise ValueError(f"must have one table between <!-- {place} --> and <!-- end -->, got {count}")
+  return text
 
 
-def _rows(content):
-  lines = csv.reader(io.StringIO(content[:_finished(content)].decode(errors="replace"), newline=""))
+def _files(path):
+  """The files of a table that are there, in the order in which they were made."""
+  own = re.compile(rf"{re.escape(path.stem)}\.\d+-\d+{re.escape(path.suffix)}")
+  return [*([path] if path.exists() else []), *sorted(file for file in path.parent.glob("*") if own.fullmatch(file.name))]
+
+
+def _rows(file):
+  content = file.read_bytes()
+  lines = csv.reader(io.StringIO(content[:content.rfind(b"\n") + 1].decode(errors="replace"), newline=""))
   rows = []
   try:
     heading = next(lines, [])
     for cells in lines:
       if len(cells) != len(heading):
-        raise ValueError(f"line {lines.line_num}: there must be {len(heading)} values, as in the heading, got {len(cells)}.")
+        raise ValueError(f"there must be {len(heading)} values, as in the heading, got {len(cells)}")
       rows.append({name: cell if name in PROVENANCE else _value(cell) for name, cell in zip(heading, cells)})
-  except csv.Error as error:
-    raise ValueError(f"line {lines.line_num}: {error}.") from None
+  except (csv.Error, ValueError) as error:
+    raise ValueError(f"{file}, line {lines.line_num}: {error}. Correct the line.") from None
   return rows
 
 
@@ -368,7 +347,7 @@ def _provenance():
   program = f"python -m {sys.modules['__main__'].__spec__.name}" if sys.modules["__main__"].__spec__ else "python"
   return {
       "command": " ".join([program, *arguments]).replace("\n", " "),
-      "commit": _commit(),
+      "commit": commit(),
       "machine": ", ".join(
           [f"{len(os.sched_getaffinity(0))} processors ({model[1] if model else platform.machine()})", *devices]),
       "refurbish_tf": rtf.__version__,
@@ -389,17 +368,15 @@ def _backend():
       for device in tf.config.list_physical_devices("GPU")]
 
 
-def _commit():
-  """The commit of the package's checkout, with a plus if its code has changed; "" if there is no checkout."""
-  package = pathlib.Path(__file__).parent.parent
-
+def commit(directory=pathlib.Path(__file__).parent.parent):
+  """The commit of a directory's checkout, with a plus if its code has changed; "" if there is none."""
   def git(*arguments):
-    return subprocess.run(["git", "-C", str(package), *arguments], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(["git", "-C", str(directory), *arguments], capture_output=True, text=True, check=True).stdout
 
   try:
-    # The package may be installed inside the checkout of another project.
-    git("ls-files", "--error-unmatch", "__init__.py")
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", str(package), ":(exclude,glob)**/*.csv")
+    # It may be inside the checkout of another project.
+    git("ls-files", "--error-unmatch", ".")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude,glob)**/*.csv")
     return git("rev-parse", "--short", "HEAD").strip() + ("+" if changed else "")
   except (OSError, subprocess.CalledProcessError):
     return ""

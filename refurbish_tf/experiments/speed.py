@@ -32,11 +32,8 @@ def main(argv=None):
   images = accuracy.whole_batches(args.images)
   # Enough that little of it is read ahead in the turn of another pipeline.
   epochs = max(1, LEAST_IMAGES // images)
-  try:
-    table = results.Table(args.output, KEY, ("images_per_second", "cpu_microseconds"))
-    loaded = image_sets.load_all(args.dataset, images)
-  except (OSError, ValueError, image_sets.DatasetError) as error:
-    parser.error(str(error))
+  table, loaded = results.open_table(
+      parser, args.output, KEY, ("images_per_second", "cpu_microseconds"), lambda: image_sets.load_all(args.dataset, images))
   for augmentation in accuracy.AUGMENTATIONS:
     rows = {setting: {"dataset": args.dataset, "images": images, "augmentation": augmentation, "setting": setting}
             for setting in accuracy.settings(augmentation)}

@@ -119,9 +119,7 @@ def echoes(rows):
   Raises:
     ValueError: the baseline is missing, or has not reached the target.
   """
-  found = {}
-  for row in rows:
-    found.setdefault((row["where"], row["e"]), []).append(row["fresh"])
+  found = results.grouped(rows, ("where", "e"), "fresh")
   needed = found.pop(("baseline", 1), [-1])
   if min(needed) < 0:
     raise ValueError("the baseline must be among the rows and have reached the target. Run it, or lower the target.")
@@ -191,10 +189,7 @@ def parts(rows, column):
 
 def _points(rows):
   """Accuracies in %, by setting."""
-  found = {}
-  for row in rows:
-    found.setdefault(row["setting"], []).append(100 * row["accuracy"])
-  return found
+  return {setting: [100 * value for value in values] for setting, values in results.grouped(rows, "setting", "accuracy").items()}
 
 
 def _part(found, setting):
@@ -214,13 +209,11 @@ def _told(middle, half):
 
 def _accuracies(rows, columns, settings):
   """The mean accuracy in each of the settings, a line for each combination of values of the columns."""
-  found = {}
-  for row in rows:
-    found.setdefault(tuple(row[column] for column in columns), []).append(row)
+  found = results.grouped(rows, (*columns, "setting"), "accuracy")
   lines = []
-  for how, same in found.items():
-    accuracies = results.summary(same, "setting", "accuracy")
+  for how in dict.fromkeys(key[:-1] for key in found):
+    accuracies = [found.get((*how, setting)) for setting in settings]
     lines.append([*(f"{value:,}" if isinstance(value, int) else f"{value}" for value in how),
-                  *(f"{100 * accuracies[setting][0]:.1f} %" if setting in accuracies else "" for setting in settings)])
+                  *(f"{100 * results.mean_and_spread(values)[0]:.1f} %" if values else "" for values in accuracies)])
   return results.markdown(
       [*(column.replace("_", " ") for column in columns), *(NAMES[setting] for setting in settings)], lines)
