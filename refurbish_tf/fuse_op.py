@@ -205,7 +205,6 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     with checks.build_errors():
       variant = native.ops().refurbish_tf_fuse_dataset(
           source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,  # pylint: disable=protected-access
-          shared_layers=on_device_layers.run_of(layers[:num_shared], first_position).texts if num_shared else [],
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
           slots=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,

@@ -201,6 +201,22 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
   EXPECT_FALSE(run.CheckChannels(1).ok());
   EXPECT_FALSE(run.SizeBehind({1, Policy::kMaxSide + 1}).ok());
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(run.CheckDraws(&draw).ok()) << draw;
+  // What goes on has the groups of the policy before it.
+  const std::string pair =
+      "policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert parameters=0 edges=10";
+  const auto with = [&pair](const char* from, const char* to) {
+    std::string text = pair;
+    while (text.find(from) != std::string::npos) text.replace(text.find(from), std::string(from).size(), to);
+    return text;
+  };
+  const std::string second = with("goes_on=0", "goes_on=1");
+  EXPECT_TRUE(LayerRun::Parse({pair, second}).ok());
+  EXPECT_TRUE(LayerRun::Parse({second}).ok());
+  for (const std::string& first :
+       {std::string("cutout position=0 side=2"), with("=10", "=20"), with("group=5", "group=2")}) {
+    EXPECT_FALSE(LayerRun::Parse({first, second}).ok()) << first;
+  }
+  EXPECT_FALSE(LayerRun::Parse({with("group=5", "group=4")}).ok());
   const LayerRun crop = RunOf({PolicyText({"random_crop,4"})});
   for (const int32_t beyond : {-1, 9}) {
     const int32_t draws[] = {0, 8, beyond};

@@ -133,6 +133,10 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
     } else if (name == "policy") {
       layer.kind = LayerKind::kPolicy;
       layer.policy = std::make_shared<Policy>(arguments);
+      if (!run.layers_.empty() &&
+          !layer.policy->MayFollow(run.layers_.back().policy.get())) {
+        arguments.Fail("it goes on from no policy of its end and group");
+      }
     } else if (name == "normalize") {
       layer.kind = LayerKind::kNormalize;
       run.normalization_ = ParseNormalization(arguments);
@@ -144,6 +148,17 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
     if (layer.kind != LayerKind::kNormalize) run.layers_.push_back(layer);
   }
   return run;
+}
+
+LayerRun LayerRun::UpToLastPolicy() const {
+  LayerRun made = *this;
+  made.normalization_ = {};
+  while (!made.layers_.empty() &&
+         made.layers_.back().kind != LayerKind::kPolicy) {
+    made.num_draws_ -= made.layers_.back().NumDraws();
+    made.layers_.pop_back();
+  }
+  return made;
 }
 
 absl::Status LayerRun::CheckChannels(int64_t channels) const {

@@ -82,6 +82,8 @@ class LayerRun {
   // Without the normalization, which is the last layer.
   const std::vector<Layer>& layers() const { return layers_; }
   const Normalization& normalization() const { return normalization_; }
+  // The layers up to the last policy; none if there is none.
+  LayerRun UpToLastPolicy() const;
   int num_draws() const { return num_draws_; }
 
   absl::Status CheckChannels(int64_t channels) const;

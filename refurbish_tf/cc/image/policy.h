@@ -38,6 +38,12 @@ class Policy {
   // Errors are told to `arguments`.
   explicit Policy(Arguments& arguments);
 
+  // Whether this may follow a layer, null if that is no policy: if it goes on,
+  // from the same groups. What is drawn is below `end()` then.
+  bool MayFollow(const Policy* before) const {
+    return !goes_on_ || (before != nullptr && before->end_ == end_ &&
+                         before->group_ == group_);
+  }
   int32_t end() const { return end_; }
   uint8_t fill() const { return fill_; }
   // 1, and those for random operations.

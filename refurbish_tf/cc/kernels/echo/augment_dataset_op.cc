@@ -89,10 +89,12 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
       : UnaryDatasetOpKernel(ctx) {
     NameAttrList function;
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFunction, &function));
-    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(function),
-                                                       &metadata_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
+    OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kFunction, function.name(),
+                                         output_types_, output_shapes_.size()));
+    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(function),
+                                                       &metadata_));
   }
 
  protected:

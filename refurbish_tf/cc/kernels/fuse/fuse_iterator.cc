@@ -262,7 +262,7 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
     for (int64_t k = 0; k < batch->num_rows; ++k) {
       const int32_t* const draws = batch->draws + k * options().num_columns();
       if (draws[0] < 0 || draws[0] > 1 ||
-          !options().layers->CheckDraws(draws + 1).ok()) {
+          !options().layers.CheckDraws(draws + 1).ok()) {
         return DamagedCheckpoint("fuse", "batch ", i, " has impossible draws");
       }
       batch->num_unfinished += draws[0];

@@ -42,13 +42,12 @@ struct FuseOptions {
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  std::optional<LayerRun> layers;
-  // Those that either side can do; none if it is empty.
-  std::optional<LayerRun> shared_layers;
+  // All, and those that either side can do: up to the last policy.
+  LayerRun layers, shared_layers;
   ImageSize size = {0, 0};
 
   int64_t image_bytes() const { return size.height * size.width * 3; }
-  int64_t num_columns() const { return 1 + layers->num_draws(); }
+  int64_t num_columns() const { return 1 + layers.num_draws(); }
   int64_t part() const { return batch_size / num_parts; }
 };
 
