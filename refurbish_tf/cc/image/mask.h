@@ -47,12 +47,13 @@ class MaskPlaces {
   int32_t At(int64_t y, int64_t x) const;
 
   const PixelKernels& kernels_;
-  // The size of the image, then that of the last one that was distorted; and
-  // for each of its pixels 1 + where it comes from, or 0. None: all from their
-  // own.
+  // For each pixel of an image of this size: 1 + the number of the pixel of the
+  // mask that it comes from, or 0 if it is empty. While there are none this is
+  // the mask itself. Each distortion makes both anew.
   ImageSize size_;
   std::vector<int32_t> places_;
-  // What has become of its rows and columns since.
+  // Which rows and columns of that image there are now, after what has been
+  // done to whole rows and columns since.
   Line rows_, columns_;
 };
 

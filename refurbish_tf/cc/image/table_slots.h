@@ -17,8 +17,9 @@ namespace refurbish_tf {
 
 class TableSlots {
  public:
-  // `slots` of any `group` images in a row: who divides the batch, and where,
-  // is not known here, and groups are counted from there. `run` must outlive
+  // At most `slots` images get tables of any `group` images in a row, wherever
+  // the first of these stands: a batch is divided among replicas later, and
+  // each forms its groups from the first image that it gets. `run` must outlive
   // this.
   TableSlots(const LayerRun& run, int slots, int64_t group);
 

@@ -45,13 +45,12 @@ class Walk {
   ImageSize size() const { return plan_.size(); }
   int64_t row_bytes() const { return plan_.columns.size() * channels_; }
 
-  // These are always one more step of this walk.
+  // Each adds a step to this walk, whatever steps it has already.
   void Add(const PixelStep& step);
   void Flip();
 
-  // Each returns false, and adds nothing, if that is not one more step of this
-  // walk: then the image must be made first. So must it be for all that follow
-  // and read other places than their own.
+  // Each adds a step, or returns false if it cannot follow the steps that this
+  // walk has: then the image must be made first, for a new walk.
   bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color);

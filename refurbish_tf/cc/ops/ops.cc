@@ -180,9 +180,10 @@ REGISTER_OP("RefurbishTf>HandOverDataset")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
     .Doc(
-        "Elements for another framework: their memory is not shared if "
-        "`exclusive`. Reads `buffer_size` elements ahead. A checkpoint is of "
-        "the element before the last `num_ahead` ones.");
+        "Elements for another framework. If `exclusive`, nothing else has an "
+        "element's memory, so that the framework may write into it. Reads "
+        "`buffer_size` elements ahead. A checkpoint is of the element before "
+        "the last `num_ahead` ones.");
 
 REGISTER_OP("RefurbishTf>FuseDataset")
     .Input("input_dataset: variant")

@@ -12,10 +12,12 @@ namespace {
 // before them. So many are measured at a time, at least.
 constexpr int kSettling = 3;
 constexpr int kMeasured = 10;
-// Training may take batches by turns: none for a long time, then several at
-// once. A measurement goes from one long time to another: of kLong of the
-// longest, if that is more than kLongest of all. One that does not return
-// within kLongestTurn batches was a pause.
+// Training may take batches in turns: it waits for long, then takes several at
+// once. A measurement is of whole turns: it begins behind a batch that was
+// waited for long, and ends with another one. Long is kLong of the longest wait
+// at least, if that is more than kLongest of all waits together; otherwise a
+// measurement may end anywhere. A long wait that none follows within
+// kLongestTurn batches was a pause, and is left out.
 constexpr int kLongestTurn = 33;
 constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;

@@ -61,7 +61,8 @@ class ShareTuner {
     Mean mean;
     bool is_measured = false;
     bool is_told = false;  // By probes, since then.
-    // So many times the CPU has become slower since, by what other shares told.
+    // How many times slower the CPU has become since `mean` was measured, as
+    // measurements of other shares tell. `mean` allows for it already.
     double scale = 1;
   };
 
