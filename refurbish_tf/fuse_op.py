@@ -41,7 +41,7 @@ def fuse(
   without raises an error at its first step.
 
   A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
-  the last policy (`rand_augment`, `auto_augment`) are *shared*: the host does them for some images of the batch, the
+  the last policy (`rand_augment`, `auto_augment`) are *divided*: the host does them for some images of the batch, the
   accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an accelerator and
   not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
   bit for bit the same.
@@ -58,7 +58,7 @@ def fuse(
       with `mode="zeros"`, `random_flip`, `cutout`, and `normalize` as the last. Other layers stay on the host, in front
       of `fuse`.
     batch_size: how many elements a batch has, a whole number.
-    on_device: the share of each batch whose shared layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+    on_device: the share of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.
     num_replicas: into how many parts of equal size a batch is split, each with the same share. None takes the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
@@ -66,7 +66,7 @@ def fuse(
       the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
     seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
       `tf.random.set_seed`, or takes a random one.
-    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its shared layers.
+    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its divided layers.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
@@ -75,7 +75,7 @@ def fuse(
 
     - `"unfinished_image"`: uint8 `[batch, height, width * 3]`, the images' rows of bytes. It is no batch of images on
       purpose: a model without `Finish` must not take it for one.
-    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the shared layers are still to be done, else 0; then the numbers that
+    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the divided layers are still to be done, else 0; then the numbers that
       the layers draw, as `compose(layers).draws(seed)` returns them.
     - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Finish` knows its layers.
 
@@ -190,9 +190,9 @@ class _FuseDataset(dataset_ops.UnaryDataset):
       stage_seed = checks.stage_seed(seed)
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
     run = on_device_layers.run_of(layers, first_position)
-    num_shared = self._layers.num_shared
-    # Without policies there is nothing to share.
-    self._eighths = eighths if num_shared else 8
+    num_divided = self._layers.num_divided
+    # Without policies there is nothing to divide.
+    self._eighths = eighths if num_divided else 8
     batch = batch_size if drop_remainder else None
     entries = {
         "unfinished_image": tf.TensorSpec([batch, height, width * 3], tf.uint8),
@@ -224,12 +224,12 @@ class _FuseDataset(dataset_ops.UnaryDataset):
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
-    num_shared = self._layers.num_shared
+    num_divided = self._layers.num_divided
     share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
     rows = [
         ("batch", f"{self._batch_size:,} images"),
-        ("shared", f"{', '.join(names[:num_shared])}; by the accelerator: {share}" if num_shared else "none"),
-        ("device", ", ".join(names[num_shared:]) or "none")]
+        ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {share}" if num_divided else "none"),
+        ("device", ", ".join(names[num_divided:]) or "none")]
     return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 

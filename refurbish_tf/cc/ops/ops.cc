@@ -209,10 +209,10 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-Batches of images with the draws of their layers, of which the shared ones are done
+Batches of images with the draws of their layers, of which the divided ones are done
 for all images of each of the batch's parts but the accelerator's.
 
-eighths: the share of a part whose shared layers are left to the accelerator, or -1.
+eighths: the share of a part whose divided layers are left to the accelerator, or -1.
 group, slots: so many images of a group can get tables on the accelerator.
 image: the component of the input that is the image.
 seeded: the last component of the input is the seed of the image's draws. Otherwise

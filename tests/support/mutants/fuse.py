@@ -27,7 +27,7 @@ MUTANTS = [
            "row >= options_.batch_size * (8 - eighths) / 8 && place > 0 &&",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
     Mutant("what the accelerator is to do is done already", WORK,
-           "if (draws[0] == 1 || options_.shared_layers.layers().empty()) {", "if (options_.shared_layers.layers().empty()) {",
+           "if (draws[0] == 1 || options_.divided_layers.layers().empty()) {", "if (options_.divided_layers.layers().empty()) {",
            SAME + "[1]"),
     Mutant("more tables than there are slots", SLOTS, "taken.size() >= static_cast<size_t>(slots_)",
            "taken.size() > static_cast<size_t>(slots_)", FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),

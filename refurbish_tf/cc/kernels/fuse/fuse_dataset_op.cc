@@ -153,7 +153,7 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
     absl::StatusOr<LayerRun> layers = LayerRun::Parse(attrs_.layers);
     OP_REQUIRES_OK(ctx, layers.status());
     options.layers = *std::move(layers);
-    options.shared_layers = options.layers.UpToLastPolicy();
+    options.divided_layers = options.layers.UpToLastPolicy();
     OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
   }
 

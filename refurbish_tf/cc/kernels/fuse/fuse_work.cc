@@ -75,9 +75,9 @@ absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
       if (std::exchange(draws[0], 0) == 0) continue;
-      if (options.shared_layers.layers().empty()) continue;
+      if (options.divided_layers.layers().empty()) continue;
       if (!painter.has_value()) {
-        painter.emplace(options.shared_layers, options.size, 3, BestKernels());
+        painter.emplace(options.divided_layers, options.size, 3, BestKernels());
       }
       uint8_t* const to = batch->images + row * bytes;
       std::memcpy(image.get(), to, bytes);
@@ -102,7 +102,7 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
       iteration_(std::move(iteration)),
       told_(told),
       rows_per_piece_(RowsPerPiece(options)),
-      table_slots_(options.shared_layers, options.slots, options.group) {}
+      table_slots_(options.divided_layers, options.slots, options.group) {}
 
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
@@ -232,11 +232,11 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
     const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
     const int32_t* const draws = batch.draws + row * options_.num_columns();
     uint8_t* const to = batch.images + row * bytes;
-    if (draws[0] == 1 || options_.shared_layers.layers().empty()) {
+    if (draws[0] == 1 || options_.divided_layers.layers().empty()) {
       std::memcpy(to, from, bytes);
     } else {
       if (!painter.has_value()) {
-        painter.emplace(options_.shared_layers, options_.size, 3,
+        painter.emplace(options_.divided_layers, options_.size, 3,
                         BestKernels());
       }
       painter->Paint(from, draws + 1, to);

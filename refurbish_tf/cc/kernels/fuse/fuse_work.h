@@ -43,7 +43,7 @@ struct FuseOptions {
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
   // All, and those that either side can do: up to the last policy.
-  LayerRun layers, shared_layers;
+  LayerRun layers, divided_layers;
   ImageSize size = {0, 0};
 
   int64_t image_bytes() const { return size.height * size.width * 3; }
@@ -60,7 +60,7 @@ struct FuseBatch {
   int share = 0;
   // Rows that are fetched.
   int64_t num_rows = 0;
-  // Of those, images whose shared layers are left to the accelerator.
+  // Of those, images whose divided layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
   // What it took to read the input, and the workers added up to make the rows.
@@ -90,7 +90,7 @@ struct FusePiece : OrderedWorkers::Piece {
 // Allocates the components of a batch like `element`.
 absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, FuseBatch* batch);
-// Does the shared layers that are left, and shortens the batch to its rows.
+// Does the divided layers that are left, and shortens the batch to its rows.
 absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
 
 class FuseWork : public InputWork<FusePiece> {
