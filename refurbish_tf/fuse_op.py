@@ -14,7 +14,7 @@ from refurbish_tf._internal import native
 from refurbish_tf.augment import on_device as on_device_layers
 from refurbish_tf.echo_op import AUTOTUNE
 
-# The shares of a batch that an accelerator may do, in eighths.
+# The portions of a batch that an accelerator may do, in eighths.
 _EIGHTHS = (0, 1, 2, 4, 8)
 # What stands in a batch in place of the image, and how the op is told of it.
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
@@ -46,7 +46,7 @@ def fuse(
   not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
   bit for bit the same.
 
-  With `on_device=rtf.AUTOTUNE` the share follows from which side has time: while the CPU works all the time, the accelerator
+  With `on_device=rtf.AUTOTUNE` the portion follows from which side has time: while the CPU works all the time, the accelerator
   does more, while it rests, less. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
 
   Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
@@ -58,9 +58,9 @@ def fuse(
       with `mode="zeros"`, `random_flip`, `cutout`, and `normalize` as the last. Other layers stay on the host, in front
       of `fuse`.
     batch_size: how many elements a batch has, a whole number.
-    on_device: the share of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+    on_device: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.
-    num_replicas: into how many parts of equal size a batch is split, each with the same share. None takes the number of
+    num_replicas: into how many parts of equal size a batch is split, each with the same portion. None takes the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
     component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
       the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
@@ -225,10 +225,10 @@ class _FuseDataset(dataset_ops.UnaryDataset):
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
     num_divided = self._layers.num_divided
-    share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
+    portion = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
     rows = [
         ("batch", f"{self._batch_size:,} images"),
-        ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {share}" if num_divided else "none"),
+        ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {portion}" if num_divided else "none"),
         ("device", ", ".join(names[num_divided:]) or "none")]
     return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
@@ -251,7 +251,7 @@ def _checked_eighths(on_device):
     if 8 * on_device in _EIGHTHS:
       return int(8 * on_device)
   raise ValueError(
-      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the share of a batch that the accelerator does, or rtf.AUTOTUNE, got "
+      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the portion of a batch that the accelerator does, or rtf.AUTOTUNE, got "
       f"{on_device!r}.")
 
 

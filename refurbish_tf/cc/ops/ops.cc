@@ -212,7 +212,7 @@ REGISTER_OP("RefurbishTf>FuseDataset")
 Batches of images with the draws of their layers, of which the divided ones are done
 for all images of each of the batch's parts but the accelerator's.
 
-eighths: the share of a part whose divided layers are left to the accelerator, or -1.
+eighths: the portion of a part whose divided layers are left to the accelerator, or -1.
 group, slots: so many images of a group can get tables on the accelerator.
 image: the component of the input that is the image.
 seeded: the last component of the input is the seed of the image's draws. Otherwise
@@ -239,7 +239,7 @@ REGISTER_OP("RefurbishTf>FuseShares")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The batches, counted from the stage's first one, at which the accelerator's share
+The batches, counted from the stage's first one, at which the accelerator's portion
 changed, and what it became, in eighths.
 )doc");
 

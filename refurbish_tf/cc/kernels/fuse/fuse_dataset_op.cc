@@ -47,7 +47,7 @@ absl::Status Refused(const Parts&... parts) {
 // anything.
 absl::Status CheckAttributes(const FuseArguments& arguments) {
   const FuseOptions& options = arguments.options;
-  const auto& all = ShareTuner::kEighths;
+  const auto& all = PortionTuner::kEighths;
   if (arguments.eighths != FuseStage::kAutotuned &&
       std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
     return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
@@ -187,13 +187,14 @@ absl::Status FuseCounts(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status FuseShares(OpKernelContext* ctx) {
-  std::vector<std::pair<int64_t, int>> shares;
-  if (const auto stage = FindFuseStage(ctx)) shares = stage->Shares();
-  Tensor rows(DT_INT64, TensorShape({static_cast<int64_t>(shares.size()), 2}));
-  for (size_t i = 0; i < shares.size(); ++i) {
-    rows.matrix<int64_t>()(i, 0) = shares[i].first;
-    rows.matrix<int64_t>()(i, 1) = shares[i].second;
+absl::Status FusePortions(OpKernelContext* ctx) {
+  std::vector<std::pair<int64_t, int>> portions;
+  if (const auto stage = FindFuseStage(ctx)) portions = stage->Portions();
+  Tensor rows(DT_INT64,
+              TensorShape({static_cast<int64_t>(portions.size()), 2}));
+  for (size_t i = 0; i < portions.size(); ++i) {
+    rows.matrix<int64_t>()(i, 0) = portions[i].first;
+    rows.matrix<int64_t>()(i, 1) = portions[i].second;
   }
   ctx->set_output(0, rows);
   return absl::OkStatus();
@@ -235,7 +236,7 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseDataset").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseCounts").Device(DEVICE_CPU),
                         FunctionOp<FuseCounts>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseShares").Device(DEVICE_CPU),
-                        FunctionOp<FuseShares>);
+                        FunctionOp<FusePortions>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseState").Device(DEVICE_CPU),
                         FunctionOp<SaveFuseState>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseRestore").Device(DEVICE_CPU),

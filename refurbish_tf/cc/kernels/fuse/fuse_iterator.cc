@@ -22,7 +22,7 @@ constexpr char kNumErrors[] = "num_errors";
 constexpr char kError[] = "error";
 // Far more than are ever begun or found at once.
 constexpr int64_t kMostSaved = 1 << 20;
-// Batches. More would take memory, and let a change of the share wait.
+// Batches. More would take memory, and let a change of the portion wait.
 constexpr int64_t kRoom = 2;
 
 int64_t NanosSinceBoot() {
@@ -120,10 +120,10 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
 void FuseIterator::Record(const FuseBatch& batch) {
   const int64_t now = NanosSinceBoot();
   const int64_t work =
-      ShareTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
+      PortionTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
   std::optional<int64_t> since;
   if (last_nanos_.has_value()) since = now - *last_nanos_;
-  stage().Record({batch.share, since, work});
+  stage().Record({batch.portion, since, work});
   last_nanos_ = now;
 }
 

@@ -135,7 +135,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
 absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<FuseBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
-  batch->share = stage_.NextShare();
+  batch->portion = stage_.NextPortion();
   current_ = std::move(batch);
   table_slots_.Begin();
   return absl::OkStatus();
@@ -183,7 +183,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
   const int64_t place = row % options_.part() + 1;
-  const int eighths = ShareTuner::kEighths[batch.share];
+  const int eighths = PortionTuner::kEighths[batch.portion];
   draws[0] = eighths > 0 && place % (8 / eighths) == 0 &&
              table_slots_.Take(row, draws + 1);
   batch.num_unfinished += draws[0];

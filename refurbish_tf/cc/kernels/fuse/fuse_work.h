@@ -56,8 +56,8 @@ struct FuseOptions {
 struct FuseBatch {
   // Of a checkpoint.
   bool restored = false;
-  // Index into ShareTuner::kEighths.
-  int share = 0;
+  // Index into PortionTuner::kEighths.
+  int portion = 0;
   // Rows that are fetched.
   int64_t num_rows = 0;
   // Of those, images whose divided layers are left to the accelerator.
