@@ -46,13 +46,13 @@ std::vector<int32_t> Resized(double from, double length, int64_t input,
 
 }  // namespace
 
-MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size,
+MaskPlaces::MaskPlaces(const LayerChain& chain, ImageSize size,
                        const int32_t* draws, const PixelKernels& kernels)
     : kernels_(kernels),
       size_(size),
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {
-  for (const Layer& layer : run.layers()) {
+  for (const Layer& layer : chain.layers()) {
     Add(layer, draws);
     draws += layer.NumDraws();
   }

@@ -1,5 +1,5 @@
-// Moves a mask as a run of layers moves its image: each pixel of the result is
-// the nearest one of the mask, or empty. Colors are left out, and cutouts,
+// Moves a mask as a chain of layers moves its image: each pixel of the result
+// is the nearest one of the mask, or empty. Colors are left out, and cutouts,
 // which hide a part of the image and not what it shows.
 #ifndef REFURBISH_TF_CC_IMAGE_MASK_H_
 #define REFURBISH_TF_CC_IMAGE_MASK_H_
@@ -19,9 +19,9 @@ class MaskPlaces {
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `run.SizeBehind` must accept `size`, of at most kMost pixels, and
-  // `run.CheckDraws` the draws.
-  MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
+  // `chain.SizeBehind` must accept `size`, of at most kMost pixels, and
+  // `chain.CheckDraws` the draws.
+  MaskPlaces(const LayerChain& chain, ImageSize size, const int32_t* draws,
              const PixelKernels& kernels);
 
   ImageSize size() const {

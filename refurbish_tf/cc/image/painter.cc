@@ -54,13 +54,13 @@ void Keep(ImageMemory memory, ImageMemory* kept) {
 
 }  // namespace
 
-Painter::Painter(const LayerRun& run, ImageSize size, int64_t channels,
+Painter::Painter(const LayerChain& chain, ImageSize size, int64_t channels,
                  const PixelKernels& kernels)
-    : run_(run),
+    : chain_(chain),
       size_(size),
       channels_(channels),
       kernels_(kernels),
-      pattern_(run.normalization(), channels),
+      pattern_(chain.normalization(), channels),
       memory_(std::exchange(kept_memory, {})),
       other_memory_(std::exchange(other_kept_memory, {})) {}
 
@@ -71,7 +71,7 @@ Painter::~Painter() {
 
 void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
   walk_.emplace(from, size_, channels_, kernels_);
-  for (const Layer& layer : run_.layers()) {
+  for (const Layer& layer : chain_.layers()) {
     Add(layer, draws);
     draws += layer.NumDraws();
   }
@@ -204,7 +204,7 @@ uint8_t* Painter::Fresh(int64_t bytes) {
 }
 
 void Painter::Finish(void* to) {
-  if (run_.normalization().type == ValueType::kUint8) {
+  if (chain_.normalization().type == ValueType::kUint8) {
     MakeRows(static_cast<uint8_t*>(to));
     return;
   }
@@ -228,7 +228,7 @@ void Painter::Finish(void* to) {
 }
 
 uint8_t* Painter::Convert(const uint8_t* from, int64_t count, void* to) const {
-  const ValueType type = run_.normalization().type;
+  const ValueType type = chain_.normalization().type;
   kernels_.normalize[static_cast<int>(type)](from, count, pattern_, to);
   return static_cast<uint8_t*>(to) + count * BytesOf(type);
 }

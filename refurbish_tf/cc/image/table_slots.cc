@@ -12,10 +12,10 @@ bool NeedsTable(const PolicyOutcome& outcome) {
 
 }  // namespace
 
-TableSlots::TableSlots(const LayerRun& run, int slots, int64_t group)
+TableSlots::TableSlots(const LayerChain& chain, int slots, int64_t group)
     : slots_(slots), group_(group) {
   int first = 0;
-  for (const Layer& layer : run.layers()) {
+  for (const Layer& layer : chain.layers()) {
     if (layer.kind == LayerKind::kPolicy) {
       policies_.push_back({layer.policy.get(), first, {}});
     }

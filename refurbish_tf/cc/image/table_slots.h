@@ -19,9 +19,9 @@ class TableSlots {
  public:
   // At most `slots` images get tables of any `group` images in a row, wherever
   // the first of these stands: a batch is divided among replicas later, and
-  // each forms its groups from the first image that it gets. `run` must outlive
-  // this.
-  TableSlots(const LayerRun& run, int slots, int64_t group);
+  // each forms its groups from the first image that it gets. `chain` must
+  // outlive this.
+  TableSlots(const LayerChain& chain, int slots, int64_t group);
 
   // A new batch.
   void Begin();

@@ -66,31 +66,31 @@ REFURBISH_TF_AVX2 void MoveRow(const RowPlan& plan, int64_t y, int64_t x,
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
 }
 
-// Runs of at most `kVector` bytes are copied as so many, where they can be
-// read and written: what is beyond a run is written afterwards.
+// Spans of at most `kVector` bytes are copied as so many, where they can be
+// read and written: what is beyond a span is written afterwards.
 template <int kVector>
 REFURBISH_TF_AVX2 void MoveColumns(const RowPlan& plan, int64_t y, int64_t x,
                                    int64_t count, uint8_t* to, uint8_t* end) {
   if (kVector == 16 && plan.longest > 16) {
     return MoveColumns<32>(plan, y, x, count, to, end);
   }
-  const Runs runs = InsideRuns(plan, y, x, count);
+  const ColumnSpans spans = InsideSpans(plan, y, x, count);
   const int64_t begin = x * plan.pixel_bytes;
   const int64_t until = begin + count * plan.pixel_bytes;
-  if (runs.from == runs.to) return FillBytes(plan.fill, until - begin, to);
-  const auto start_of = [&](int64_t run) {
-    return std::clamp<int64_t>(plan.runs[run], begin, until);
+  if (spans.from == spans.to) return FillBytes(plan.fill, until - begin, to);
+  const auto start_of = [&](int64_t span) {
+    return std::clamp<int64_t>(plan.spans[span], begin, until);
   };
   const bool fits = plan.longest <= kVector;
-  const int64_t stride = runs.step * plan.row_bytes;
+  const int64_t stride = spans.step * plan.row_bytes;
   const uint8_t* const last_read =
       plan.image + plan.height * plan.row_bytes - kVector;
-  const uint8_t* row = plan.image + runs.row * plan.row_bytes;
-  int64_t from = start_of(runs.from);
+  const uint8_t* row = plan.image + spans.row * plan.row_bytes;
+  int64_t from = start_of(spans.from);
   FillBytes(plan.fill, from - begin, to);
   to -= begin;
-  const int32_t* next = plan.runs.data() + runs.from + 1;
-  for (int64_t run = runs.from; run < runs.to; ++run) {
+  const int32_t* next = plan.spans.data() + spans.from + 1;
+  for (int64_t span = spans.from; span < spans.to; ++span) {
     const int64_t behind = std::min<int64_t>(*next++, until);
     if (fits && end - (to + from) >= kVector && row + from <= last_read) {
       if (kVector == 16) {

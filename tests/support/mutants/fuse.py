@@ -47,7 +47,7 @@ MUTANTS = [
            "from >= 0 && from < num_inputs", "from >= 0", FORGED + "[fuse]"),
     Mutant("fuse takes seeds of any shape", WORK, "if (options_.seeded && element.back().shape() != TensorShape({2})) {",
            "if (false) {", "tests/test_forged_graphs.py::test_seeds_of_another_shape_than_the_input_says_are_refused"),
-    Mutant("a policy goes on from any layer", "refurbish_tf/cc/image/layer.cc", "          !layer.policy->MayFollow(run.layers_.back().policy.get())) {",
+    Mutant("a policy goes on from any layer", "refurbish_tf/cc/image/layer.cc", "          !layer.policy->MayFollow(chain.layers_.back().policy.get())) {",
            "          false) {", FORGED + "[layers]"),
     Mutant("a stage's functions may return anything", "refurbish_tf/cc/kernels/inline_function.cc",
            "  if (returned == types && num_shapes == types.size()) return absl::OkStatus();", "  return absl::OkStatus();",

@@ -48,7 +48,7 @@ MUTANTS = [
     _mutant("a trial that took long is no reason to wait", "trial_length_ = since_trial_;", "{}"),
     _mutant("a trial that was kept is one", "if (since_trial_ >= kLongestTrial) {", "if (false) {"),
     _mutant("a neighbour of which probes tell is tried, too",
-            "  if (portion < portion_ && known_[portion].mean.IsCpuLate()) {\n    return Verdict::kStay;\n  }\n", ""),
+            "  if (portion < portion_ && known_[portion].mean.IsCpuLate())\n    return Verdict::kStay;\n", ""),
     _mutant("all neighbours are tried soon", "kNotNear = 1.15", "kNotNear = 100"),
     _mutant("no neighbour is tried soon", "kNotNear = 1.15", "kNotNear = 0"),
     _mutant("each neighbour is tried soon for ever", "    is_early_ = false;\n", ""),

@@ -150,7 +150,7 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
     get("output_types", options.types);
     get("output_shapes", options.shapes);
     OP_REQUIRES_OK(ctx, status);
-    absl::StatusOr<LayerRun> layers = LayerRun::Parse(attrs_.layers);
+    absl::StatusOr<LayerChain> layers = LayerChain::Parse(attrs_.layers);
     OP_REQUIRES_OK(ctx, layers.status());
     options.layers = *std::move(layers);
     options.divided_layers = options.layers.UpToLastPolicy();

@@ -43,7 +43,7 @@ struct FuseOptions {
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
   // All, and those that either side can do: up to the last policy.
-  LayerRun layers, divided_layers;
+  LayerChain layers, divided_layers;
   ImageSize size = {0, 0};
 
   int64_t image_bytes() const { return size.height * size.width * 3; }
