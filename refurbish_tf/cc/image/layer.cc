@@ -143,7 +143,7 @@ absl::StatusOr<LayerChain> LayerChain::Parse(
     } else {
       arguments.Fail("unknown name");
     }
-    if (absl::Status status = arguments.Finish(); !status.ok()) return status;
+    if (absl::Status status = arguments.Check(); !status.ok()) return status;
     chain.num_draws_ += layer.NumDraws();
     if (layer.kind != LayerKind::kNormalize) chain.layers_.push_back(layer);
   }

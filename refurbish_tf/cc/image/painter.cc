@@ -75,7 +75,7 @@ void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
     Add(layer, draws);
     draws += layer.NumDraws();
   }
-  Finish(to);
+  Complete(to);
 }
 
 template <class Step>
@@ -203,7 +203,7 @@ uint8_t* Painter::Fresh(int64_t bytes) {
   return other_memory_.bytes.get();
 }
 
-void Painter::Finish(void* to) {
+void Painter::Complete(void* to) {
   if (chain_.normalization().type == ValueType::kUint8) {
     MakeRows(static_cast<uint8_t*>(to));
     return;

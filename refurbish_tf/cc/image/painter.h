@@ -47,7 +47,7 @@ class Painter {
   void MakeRows(uint8_t* to);
   // Memory for an image that does not hold the present one.
   uint8_t* Fresh(int64_t bytes);
-  void Finish(void* to);
+  void Complete(void* to);
   uint8_t* Convert(const uint8_t* from, int64_t count, void* to) const;
 
   const LayerChain& chain_;

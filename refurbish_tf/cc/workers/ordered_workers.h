@@ -132,7 +132,7 @@ class OrderedWorkers {
               bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FetchAndRun(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Finish(Slot* slot, Outcome outcome, int64_t bytes)
+  void Complete(Slot* slot, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes dropped slots from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

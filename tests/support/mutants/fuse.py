@@ -36,7 +36,7 @@ MUTANTS = [
     Mutant("tables of the last batch are counted", WORK, "  table_slots_.Begin();\n", "",
            FUSE + "test_a_batch_begins_with_all_its_tables"),
     Mutant("a small last batch stays unfinished", ITERATOR,
-           "        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));\n", "",
+           "        TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));\n", "",
            FUSE + "test_a_smaller_last_batch_is_done_by_the_host"),
     # Errors.
     Mutant("an error ends the rows of its piece, and they are lost", WORK, "  if (rows.begin < rows.end) {\n    rows.batch->fetch",

@@ -108,7 +108,7 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
       if (!status.ok() || made == nullptr) return status;
       if (*end) {
         if (options().drop_remainder) return status;
-        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));
+        TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));
       }
       *batch = std::move(made);
       return status;

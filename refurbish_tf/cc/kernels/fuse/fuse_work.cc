@@ -67,7 +67,7 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
   return absl::OkStatus();
 }
 
-absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
+absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
   const int64_t bytes = options.image_bytes();
   try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);

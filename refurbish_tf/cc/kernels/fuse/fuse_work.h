@@ -91,7 +91,7 @@ struct FusePiece : OrderedWorkers::Piece {
 absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, FuseBatch* batch);
 // Does the divided layers that are left, and shortens the batch to its rows.
-absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
+absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch);
 
 class FuseWork : public InputWork<FusePiece> {
  public:
