@@ -119,7 +119,7 @@ void MaskPlaces::Shift(int64_t y, int64_t x, bool reflects) {
   Axis rows(size().height), columns(size().width);
   rows.Shift(y, reflects);
   columns.Shift(x, reflects);
-  Take(LineOf(rows), LineOf(columns));
+  Follow(LineOf(rows), LineOf(columns));
 }
 
 void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
@@ -127,8 +127,8 @@ void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
 void MaskPlaces::Resize(double y, double x, double height, double width,
                         ImageSize to) {
   const ImageSize from = size();
-  Take(Resized(y, height, from.height, to.height),
-       Resized(x, width, from.width, to.width));
+  Follow(Resized(y, height, from.height, to.height),
+         Resized(x, width, from.width, to.width));
 }
 
 void MaskPlaces::Distort(const PreparedDistortion& distortion) {
@@ -153,15 +153,15 @@ void MaskPlaces::Distort(const PreparedDistortion& distortion) {
   }
 }
 
-void MaskPlaces::Take(const Line& rows, const Line& columns) {
-  const auto take = [](const Line& taken, Line* line) {
+void MaskPlaces::Follow(const Line& rows, const Line& columns) {
+  const auto follow = [](const Line& followed, Line* line) {
     Line made;
-    made.reserve(taken.size());
-    for (const int32_t i : taken) made.push_back(i < 0 ? -1 : (*line)[i]);
+    made.reserve(followed.size());
+    for (const int32_t i : followed) made.push_back(i < 0 ? -1 : (*line)[i]);
     *line = std::move(made);
   };
-  take(rows, &rows_);
-  take(columns, &columns_);
+  follow(rows, &rows_);
+  follow(columns, &columns_);
 }
 
 int32_t MaskPlaces::At(int64_t y, int64_t x) const {

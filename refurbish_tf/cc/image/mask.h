@@ -43,7 +43,7 @@ class MaskPlaces {
   // Takes this part, in pixels, resized.
   void Resize(double y, double x, double height, double width, ImageSize size);
   void Distort(const PreparedDistortion& distortion);
-  void Take(const Line& rows, const Line& columns);
+  void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
 
   const PixelKernels& kernels_;

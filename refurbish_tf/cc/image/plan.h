@@ -47,7 +47,7 @@ class Axis {
   void AppendReversed(const Strips& old, int64_t begin, int64_t length);
   void Append(Strip strip);
   // Empties the strips, and returns what they were.
-  Strips Take();
+  Strips Drain();
 
   int64_t size_;
   // Without reflections and cutouts, an axis is one strip, `only_`, after

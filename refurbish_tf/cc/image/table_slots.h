@@ -26,15 +26,15 @@ class TableSlots {
   // A new batch.
   void Begin();
   // Whether there is a table for image `row` in each layer that needs one;
-  // takes them. Rows of a batch come in rising order.
-  bool Take(int64_t row, const int32_t* draws);
+  // reserves them. Rows of a batch come in rising order.
+  bool Reserve(int64_t row, const int32_t* draws);
 
  private:
   struct PolicyLayer {
     const Policy* policy;
     int first_draw;
     // The last rows that got tables, at most `slots_`, in rising order.
-    std::deque<int64_t> taken;
+    std::deque<int64_t> reserved;
   };
 
   const int slots_;

@@ -72,7 +72,7 @@ class Walk {
   using Pieces = absl::InlinedVector<Piece, 8>;
 
   // Whether empty pixels may get this color.
-  bool Takes(FillColor color);
+  bool Accepts(FillColor color);
   Pieces PiecesOf(uint64_t cutouts) const;
   // Calls visit(rows, to, strip, first, pieces) for the parts of rows of equal
   // pieces.

@@ -85,7 +85,7 @@ void PortionTuner::Record(const HandedOut& batch) {
   HandedOut counted = batch;
   if (batch.portion + 1 == portion_ && num_batches_ > kSettling &&
       known_[portion_].is_measured) {
-    TakeProbe(batch.work);
+    AddProbe(batch.work);
     // When it was handed out says how fast those before it were.
     counted.portion = portion_;
     counted.work = static_cast<int64_t>(known_[portion_].mean.work);
@@ -100,7 +100,7 @@ void PortionTuner::Record(const HandedOut& batch) {
     is_probe_due_ = true;
   }
   measured_.push_back(counted);
-  const std::optional<Mean> window = TakeWindow();
+  const std::optional<Mean> window = EndWindow();
   if (!window.has_value()) return;
   if (std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_) {
     is_queued_ = true;
@@ -115,7 +115,7 @@ void PortionTuner::Record(const HandedOut& batch) {
   }
 }
 
-std::optional<PortionTuner::Mean> PortionTuner::TakeWindow() {
+std::optional<PortionTuner::Mean> PortionTuner::EndWindow() {
   const int least = std::max(kMeasured, turn_);
   const int num_measured = static_cast<int>(measured_.size());
   if (num_measured <= least) return std::nullopt;
@@ -216,7 +216,7 @@ bool PortionTuner::IsProbeDue() const {
   return since_probe_ >= std::max(kProbing, kPatience * longer);
 }
 
-void PortionTuner::TakeProbe(double work) {
+void PortionTuner::AddProbe(double work) {
   Known& probed = known_[portion_ - 1];
   Mean& mean = probed.mean;
   if (!probed.is_measured || !mean.IsCpuLate()) return;

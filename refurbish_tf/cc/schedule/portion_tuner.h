@@ -67,7 +67,7 @@ class PortionTuner {
   };
 
   // What was measured, if that is enough.
-  std::optional<Mean> TakeWindow();
+  std::optional<Mean> EndWindow();
   // Takes it into what is known of the portion. False for something new, which
   // is believed when the next one is new, too.
   bool Update(const Mean& window);
@@ -83,7 +83,7 @@ class PortionTuner {
   // `portion_` does not: a CPU that has little to do does it as fast under a
   // load as without.
   bool IsProbeDue() const;
-  void TakeProbe(double work);
+  void AddProbe(double work);
   void MoveTo(int portion, bool is_trial);
 
   int portion_ = 0;

@@ -60,7 +60,7 @@ class ElementWork : public InputWork<ElementPiece> {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
     if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
-    element.checkpoint.emplace(TakeChanges());
+    element.checkpoint.emplace(DrainChanges());
     return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
                                       : OrderedWorkers::Outcome::kDone;
   }

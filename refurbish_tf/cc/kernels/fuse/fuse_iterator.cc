@@ -77,7 +77,7 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   int64_t waited_nanos = 0;
   absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += waited_nanos;
-  iteration_->counters->workers_slept_nanos += work_->TakeSleptNanos();
+  iteration_->counters->workers_slept_nanos += work_->DrainSleptNanos();
   if (*end_of_sequence) {
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
     position_ = work_->position();

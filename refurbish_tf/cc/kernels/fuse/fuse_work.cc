@@ -185,7 +185,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   const int64_t place = row % options_.part() + 1;
   const int eighths = PortionTuner::kEighths[batch.portion];
   draws[0] = eighths > 0 && place % (8 / eighths) == 0 &&
-             table_slots_.Take(row, draws + 1);
+             table_slots_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {
     piece->batch = current_;
@@ -206,7 +206,7 @@ void FuseWork::EndBatch() {
     current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
   }
   if (told_ == Told::kSymbolic) {
-    current_->checkpoint = std::make_shared<MemoryCheckpoint>(TakeChanges());
+    current_->checkpoint = std::make_shared<MemoryCheckpoint>(DrainChanges());
   }
   current_ = nullptr;
 }

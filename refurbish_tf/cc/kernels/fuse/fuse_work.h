@@ -123,7 +123,7 @@ class FuseWork : public InputWork<FusePiece> {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
   }
   // How long the workers have slept; `Consumer` tells which thread is none.
-  int64_t TakeSleptNanos() { return slept_nanos_.exchange(0); }
+  int64_t DrainSleptNanos() { return slept_nanos_.exchange(0); }
   void Consumer() { consumer_ = std::this_thread::get_id(); }
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;
