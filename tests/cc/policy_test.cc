@@ -137,7 +137,7 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
     std::vector<int32_t> draws(chain.num_draws());
     Draw(chain, ImageSeed(round, 3), draws.data());
     const std::vector<uint8_t> painted = Painted(chain, size, image, draws, BestKernels());
-    const MaskPlaces places(chain, size, draws.data(), BestKernels());
+    const MaskPoints places(chain, size, draws.data(), BestKernels());
     ASSERT_EQ(places.size().height * places.size().width * 3, static_cast<int64_t>(painted.size()));
     std::vector<int32_t> moved(painted.size() / 3);
     places.Move(reinterpret_cast<const uint8_t*>(mask.data()), sizeof(int32_t),
@@ -156,7 +156,7 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<uint8_t> moved(mask.size());
   // Each pixel of three bytes.
-  MaskPlaces(chain, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
+  MaskPoints(chain, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
   EXPECT_EQ(moved, mask);
 }
 

@@ -40,7 +40,7 @@ struct ValueTables {
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Where the pixels of a row come from. Places are in units of 1 / 65536.
+// Where the pixels of a row come from. Coordinates are in units of 1 / 65536.
 struct RowPlan {
   const uint8_t* image = nullptr;
   int64_t height = 0, width = 0, row_bytes = 0;

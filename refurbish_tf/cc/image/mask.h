@@ -14,14 +14,14 @@
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPlaces {
+class MaskPoints {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
   // `chain.SizeBehind` must accept `size`, of at most kMost pixels, and
   // `chain.CheckDraws` the draws.
-  MaskPlaces(const LayerChain& chain, ImageSize size, const int32_t* draws,
+  MaskPoints(const LayerChain& chain, ImageSize size, const int32_t* draws,
              const PixelKernels& kernels);
 
   ImageSize size() const {
@@ -33,7 +33,7 @@ class MaskPlaces {
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
-  // The place of each row, or column, before; negative: none.
+  // The point of each row, or column, before; negative: none.
   using Line = std::vector<int32_t>;
 
   void Add(const Layer& layer, const int32_t* draws);
@@ -51,7 +51,7 @@ class MaskPlaces {
   // mask that it comes from, or 0 if it is empty. While there are none this is
   // the mask itself. Each distortion makes both anew.
   ImageSize size_;
-  std::vector<int32_t> places_;
+  std::vector<int32_t> points_;
   // Which rows and columns of that image there are now, after what has been
   // done to whole rows and columns since.
   Line rows_, columns_;

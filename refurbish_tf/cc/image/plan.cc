@@ -84,7 +84,7 @@ void Axis::Shift(int64_t distance, bool reflects) {
     Append(Strip{behind, 0, 0, 0});
     return;
   }
-  // Reflected about the middle of the first and of the last place.
+  // Reflected about the middle of the first and of the last point.
   AppendReversed(old, 1, before);
   Append(old, behind, size_ - before - behind, 0);
   AppendReversed(old, size_ - 1 - behind, behind);

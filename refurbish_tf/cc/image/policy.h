@@ -31,8 +31,8 @@ struct PolicyOutcome {
 
 class Policy {
  public:
-  // The longest side of an image whose places fit into Pillow's 16 fraction
-  // bits.
+  // The longest side of an image whose coordinates fit into Pillow's 16
+  // fraction bits.
   static constexpr int64_t kMaxSide = 32767;
 
   // Errors are told to `arguments`.

@@ -1,4 +1,4 @@
-// The distortions that read other places in AVX2.
+// The distortions that read other points in AVX2.
 #include "refurbish_tf/cc/image/vector_rows.h"
 
 #if defined(__x86_64__)
@@ -130,19 +130,19 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
   __m256i from_y =
       _mm256_add_epi32(Repeated32(row.from_y + inside.from * plan.sine),
                        _mm256_mullo_epi32(lane, sine));
-  alignas(32) int32_t places[kChunk];
+  alignas(32) int32_t points[kChunk];
   for (int64_t begin = inside.from; begin < inside.to; begin += kChunk) {
     const int64_t n = std::min<int64_t>(kChunk, inside.to - begin);
     __m256i is_last = _mm256_setzero_si256();
     for (int64_t i = 0; i < n; i += 8) {
       const __m256i column = _mm256_srai_epi32(from_x, 16);
-      const __m256i place = _mm256_add_epi32(
+      const __m256i point = _mm256_add_epi32(
           _mm256_mullo_epi32(_mm256_srai_epi32(from_y, 16), row_bytes),
           pixel == 4 ? _mm256_slli_epi32(column, 2)
                      : _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
-      Store(places + i, place);
+      Store(points + i, point);
       is_last =
-          _mm256_or_si256(is_last, _mm256_cmpeq_epi32(place, Repeated32(last)));
+          _mm256_or_si256(is_last, _mm256_cmpeq_epi32(point, Repeated32(last)));
       from_x = _mm256_add_epi32(from_x, step_x);
       from_y = _mm256_add_epi32(from_y, step_y);
     }
@@ -157,10 +157,10 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // Faster than a gather; a third slower if it isn't unrolled.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
-      std::memcpy(pixels + i * pixel, image + places[i], 4);
+      std::memcpy(pixels + i * pixel, image + points[i], 4);
     }
     for (; i < n; ++i) {
-      std::memcpy(pixels + i * pixel, image + places[i], pixel);
+      std::memcpy(pixels + i * pixel, image + points[i], pixel);
     }
   }
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);

@@ -99,7 +99,7 @@ Walk::Pieces Walk::PiecesOf(uint64_t cutouts) const {
   for (const Strip& strip : plan_.columns.strips()) {
     const int64_t length = strip.length * channels_;
     const int64_t step = (strip.cutouts & cutouts) != 0 ? 0 : strip.step;
-    // The lowest place that is read.
+    // The lowest point that is read.
     const int64_t from =
         (strip.from - (step < 0 ? strip.length - 1 : 0)) * channels_;
     pieces.push_back({to, from, length, step});

@@ -2,7 +2,7 @@
 // to them in one walk over their bytes. Rows are made when they are wanted, a
 // band at a time, which stays in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other places, or a
+// The steps are, in this order: a distortion that reads other points, or a
 // resize; distortions of single pixels; the plan of crops, flips and cutouts;
 // distortions of single pixels again, which then are of empty pixels, too.
 #ifndef REFURBISH_TF_CC_IMAGE_WALK_H_

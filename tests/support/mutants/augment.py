@@ -8,7 +8,7 @@ JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
-           "Unit(place[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
+           "Unit(point[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
            "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
     Mutant("the part of a planned image is the first one", "refurbish_tf/cc/image/plan.cc", "  rows.Cut(y, height);",
            "  rows.Cut(0, height);", "tests/test_final_layers.py::TestPixels::test_of_a_row_are_those_of_its_parts"),

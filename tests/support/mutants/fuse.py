@@ -23,8 +23,8 @@ MUTANTS = [
     # Who does what.
     Mutant("other images than the strides of Finish are left", WORK, "row % options_.part() + 1;", "row % options_.part();",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
-    Mutant("one replica does it all", WORK, "place % (8 / eighths) == 0 &&",
-           "row >= options_.batch_size * (8 - eighths) / 8 && place > 0 &&",
+    Mutant("one replica does it all", WORK, "nth % (8 / eighths) == 0 &&",
+           "row >= options_.batch_size * (8 - eighths) / 8 && nth > 0 &&",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
     Mutant("what the accelerator is to do is done already", WORK,
            "if (draws[0] == 1 || options_.divided_layers.layers().empty()) {", "if (options_.divided_layers.layers().empty()) {",

@@ -182,9 +182,9 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   Draw(options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
-  const int64_t place = row % options_.part() + 1;
+  const int64_t nth = row % options_.part() + 1;
   const int eighths = PortionTuner::kEighths[batch.portion];
-  draws[0] = eighths > 0 && place % (8 / eighths) == 0 &&
+  draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
              table_slots_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {

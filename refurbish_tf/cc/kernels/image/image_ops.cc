@@ -332,9 +332,9 @@ class MaskOp : public OpKernel {
             image_shape.SummarizeValue(4), ".")));
     const absl::StatusOr<ImageSize> made = chain_.SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
-    OP_REQUIRES(ctx, size.height * size.width <= MaskPlaces::kMost,
+    OP_REQUIRES(ctx, size.height * size.width <= MaskPoints::kMost,
                 absl::InvalidArgumentError(absl::StrCat(
-                    "Masks must have at most ", MaskPlaces::kMost,
+                    "Masks must have at most ", MaskPoints::kMost,
                     " pixels, got ", size.height, " x ", size.width, ".")));
     const int32_t* const drawn = draws.flat<int32_t>().data();
     const int64_t count = batch == 1 ? masks.dim_size(0) : 1;
@@ -356,7 +356,7 @@ class MaskOp : public OpKernel {
         const_cast<char*>(output->tensor_data().data()));
     const auto move = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        MaskPlaces(chain_, size, drawn + i * chain_.num_draws(), BestKernels())
+        MaskPoints(chain_, size, drawn + i * chain_.num_draws(), BestKernels())
             .Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
       }
     };
