@@ -14,7 +14,7 @@ from refurbish_tf._internal import native
 from refurbish_tf.augment import on_device as on_device_layers
 from refurbish_tf.echo_op import AUTOTUNE
 
-# The shares of a batch that an accelerator may do, in eighths.
+# The portions of a batch that an accelerator may do, in eighths.
 _EIGHTHS = (0, 1, 2, 4, 8)
 # What stands in a batch in place of the image, and how the op is told of it.
 _ENTRIES = {"unfinished_image": -1, "draws": -2, "layers": -3}
@@ -41,12 +41,12 @@ def fuse(
   without raises an error at its first step.
 
   A batch leaves the host as bytes, a quarter of what float32 takes, with the numbers that its layers draw. The layers up to
-  the last policy (`rand_augment`, `auto_augment`) are *shared*: the host does them for some images of the batch, the
+  the last policy (`rand_augment`, `auto_augment`) are *divided*: the host does them for some images of the batch, the
   accelerator for the others. Those behind it, such as crop, flip, cutout and normalize, are cheap on an accelerator and
   not on the host: the accelerator does them for all images. Which side did a layer cannot be told from the result: it is
   bit for bit the same.
 
-  With `on_device=rtf.AUTOTUNE` the share follows from which side has time: while the CPU works all the time, the accelerator
+  With `on_device=rtf.AUTOTUNE` the portion follows from which side has time: while the CPU works all the time, the accelerator
   does more, while it rests, less. `rtf.stats` counts the images of either side. docs/fuse.md says when it pays.
 
   Directly behind `refurbish(partial_fn, None, r)` the layers draw what they would draw as its final augmentation. Behind any
@@ -58,15 +58,15 @@ def fuse(
       with `mode="zeros"`, `random_flip`, `cutout`, and `normalize` as the last. Other layers stay on the host, in front
       of `fuse`.
     batch_size: how many elements a batch has, a whole number.
-    on_device: the share of each batch whose shared layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
+    on_device: the portion of each batch whose divided layers the accelerator does: 0, 1/8, 1/4, 1/2 or 1, or `rtf.AUTOTUNE`.
       Without a policy among the layers it has no effect.
-    num_replicas: into how many parts of equal size a batch is split, each with the same share. None takes the number of
+    num_replicas: into how many parts of equal size a batch is split, each with the same portion. None takes the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
     component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
       the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
     seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
       `tf.random.set_seed`, or takes a random one.
-    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its shared layers.
+    drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its divided layers.
     name: a name for the stage, shown by `rtf.stats`.
 
   Returns:
@@ -75,7 +75,7 @@ def fuse(
 
     - `"unfinished_image"`: uint8 `[batch, height, width * 3]`, the images' rows of bytes. It is no batch of images on
       purpose: a model without `Finish` must not take it for one.
-    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the shared layers are still to be done, else 0; then the numbers that
+    - `"draws"`: int32 `[batch, 1 + number]`: 1 if the divided layers are still to be done, else 0; then the numbers that
       the layers draw, as `compose(layers).draws(seed)` returns them.
     - `"layers"`: int32 `[batch, 0, number]`, no bytes, by whose shape `Finish` knows its layers.
 
@@ -190,9 +190,9 @@ class _FuseDataset(dataset_ops.UnaryDataset):
       stage_seed = checks.stage_seed(seed)
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
     run = on_device_layers.run_of(layers, first_position)
-    num_shared = self._layers.num_shared
-    # Without policies there is nothing to share.
-    self._eighths = eighths if num_shared else 8
+    num_divided = self._layers.num_divided
+    # Without policies there is nothing to divide.
+    self._eighths = eighths if num_divided else 8
     batch = batch_size if drop_remainder else None
     entries = {
         "unfinished_image": tf.TensorSpec([batch, height, width * 3], tf.uint8),
@@ -205,7 +205,6 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     with checks.build_errors():
       variant = native.ops().refurbish_tf_fuse_dataset(
           source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,  # pylint: disable=protected-access
-          shared_layers=on_device_layers.run_of(layers[:num_shared], first_position).texts if num_shared else [],
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
           slots=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,
@@ -225,12 +224,12 @@ class _FuseDataset(dataset_ops.UnaryDataset):
 
   def describe_stage(self):
     names = [layer.__name__ for layer in self._given]
-    num_shared = self._layers.num_shared
-    share = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
+    num_divided = self._layers.num_divided
+    portion = "as much as balances the two" if self._eighths == AUTOTUNE else f"{self._eighths / 8:g} of each batch"
     rows = [
         ("batch", f"{self._batch_size:,} images"),
-        ("shared", f"{', '.join(names[:num_shared])}; by the accelerator: {share}" if num_shared else "none"),
-        ("device", ", ".join(names[num_shared:]) or "none")]
+        ("divided", f"{', '.join(names[:num_divided])}; by the accelerator: {portion}" if num_divided else "none"),
+        ("device", ", ".join(names[num_divided:]) or "none")]
     return "\n".join([dataset_graph.stage_title("fuse", self._name), *(f"  {name:<7} {text}" for name, text in rows)])
 
 
@@ -252,7 +251,7 @@ def _checked_eighths(on_device):
     if 8 * on_device in _EIGHTHS:
       return int(8 * on_device)
   raise ValueError(
-      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the share of a batch that the accelerator does, or rtf.AUTOTUNE, got "
+      f"on_device must be 0, 1/8, 1/4, 1/2 or 1, the portion of a batch that the accelerator does, or rtf.AUTOTUNE, got "
       f"{on_device!r}.")
 
 

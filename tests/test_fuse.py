@@ -17,12 +17,12 @@ N = 23
 SHARES = [0, 1 / 8, 1 / 4, 1 / 2, 1, rtf.AUTOTUNE]
 
 
-def epochs(dataset, made_of=None, num_shared=2, number=3):
+def epochs(dataset, made_of=None, num_divided=2, number=3):
   """For each epoch, the finished images by label."""
   made_of = made_of or layers()
   return [
       {int(label): image.tobytes() for batch, labels in dataset
-       for label, image in zip(labels, finished_by_host(batch, made_of, num_shared))} for _ in range(number)]
+       for label, image in zip(labels, finished_by_host(batch, made_of, num_divided))} for _ in range(number)]
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -241,7 +241,7 @@ def test_counts():
   assert [epoch.batches for epoch in stage.epochs] == [4, 4]
   assert (stage.total.host_images, stage.total.device_images) == (done.count(0), done.count(1))
   assert "workers_slept [s]" in str(stage)
-  assert "  batch   8 images\n  shared  rand_augment, rand_augment; by the accelerator: 0.5 of each batch\n  device  none" in rtf.describe(dataset)
+  assert "  batch   8 images\n  divided rand_augment, rand_augment; by the accelerator: 0.5 of each batch\n  device  none" in rtf.describe(dataset)
 
 
 def test_the_time_between_two_iterators_does_not_change_the_share():

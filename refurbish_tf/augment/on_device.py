@@ -57,10 +57,10 @@ class DeviceLayers:
   Attributes:
     texts: what each layer is, without the seed's position. Enough to make this object again.
     layers: a `DeviceLayer` for each.
-    num_shared: how many layers there are up to the last policy. Either side does these; those behind are always the
+    num_divided: how many layers there are up to the last policy. Either side does these; those behind are always the
       accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
-    slots: how many of `GROUP` images in a row can get a table in one layer. The host does the shared layers for an image
+    slots: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
       that comes too late for one, so that it happens to few.
     fingerprint: a number from 1 to 2**24 - 1 that other layers hardly have.
   """
@@ -68,7 +68,7 @@ class DeviceLayers:
   def __init__(self, texts: Sequence[str]) -> None:
     self.texts = tuple(texts)
     self.layers = [_parsed(text) for text in self.texts]
-    self.num_shared = max((i + 1 for i, layer in enumerate(self.layers) if layer.kind == "policy"), default=0)
+    self.num_divided = max((i + 1 for i, layer in enumerate(self.layers) if layer.kind == "policy"), default=0)
     self.num_draws = sum(layer.num_draws for layer in self.layers)
     self.slots = max(_slots(layer.table_probability) for layer in self.layers)
     digest = hashlib.sha256("\n".join(self.texts).encode()).digest()

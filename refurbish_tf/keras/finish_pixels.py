@@ -1,7 +1,7 @@
 """The pixels of a batch that an accelerator finishes: the host's bytes, in `keras.ops` alone.
 
 Every image has draws of its own, and none has a branch of its own: policies are one formula with a row of numbers for each
-image, see finish_rows.py. The one switch of the program is by how many images of the batch the shared layers are left to do.
+image, see finish_rows.py. The one switch of the program is by how many images of the batch the divided layers are left to do.
 A pixel is one int32, red + 256 * green + 65536 * blue: one index, one load and one thread for three values.
 
 Images meet only within groups of `GROUP`, and a look-up has the images, or the groups, as an axis. So a batch that is
@@ -29,15 +29,15 @@ from .finish_rows import THRESHOLD
 def finish(device_layers, images, draws):
   """Does the layers: uint8 `[n, H, W, 3]`, int32 `[n, 1 + draws]` -> uint8 `[n, H, W, 3]`, or normalize's dtype.
 
-  Where column 0 of the draws is 0 the shared layers are done.
+  Where column 0 of the draws is 0 the divided layers are done.
   """
   count = ops.shape(images)[0]
-  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_shared])
+  number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_divided])
   x, own = _packed(images), draws[:, 1 + number:]
-  if device_layers.num_shared:
-    shared = _in_whole_groups(draws[:, :1 + number])
-    x = ops.switch(_which(shared[:, 0]), _branches(device_layers), _in_whole_groups(x), shared)[:count]
-  x = _after(x, device_layers.layers[device_layers.num_shared:], own)
+  if device_layers.num_divided:
+    divided = _in_whole_groups(draws[:, :1 + number])
+    x = ops.switch(_which(divided[:, 0]), _branches(device_layers), _in_whole_groups(x), divided)[:count]
+  x = _after(x, device_layers.layers[device_layers.num_divided:], own)
   return without_draws(device_layers, _spread(x))
 
 
@@ -54,7 +54,7 @@ def _which(todo):
 
 def _branches(device_layers):
   """A function of images and draws for each value of `_which`."""
-  layers = device_layers.layers[:device_layers.num_shared]
+  layers = device_layers.layers[:device_layers.num_divided]
 
   def branch(stride):
     def run(x, draws):

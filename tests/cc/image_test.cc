@@ -45,10 +45,10 @@ struct Image {
   uint8_t At(int64_t y, int64_t x, int64_t c) const { return values[(y * width + x) * channels + c]; }
 };
 
-LayerRun Parsed(const std::vector<std::string>& texts) {
-  absl::StatusOr<LayerRun> run = LayerRun::Parse(texts);
-  EXPECT_TRUE(run.ok()) << run.status();
-  return *std::move(run);
+LayerChain Parsed(const std::vector<std::string>& texts) {
+  absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
+  EXPECT_TRUE(chain.ok()) << chain.status();
+  return *std::move(chain);
 }
 
 // Computes each pixel alone, from the definition of the layer.
@@ -98,11 +98,11 @@ std::string RandomLayer(Random& random, int64_t least_side) {
 
 TEST(DrawsTest, AreThoseOfTheSpecification) {
   // Worked out in Python, with whole numbers of any size.
-  const LayerRun run =
+  const LayerChain chain =
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
-  ASSERT_EQ(run.num_draws(), 5);
+  ASSERT_EQ(chain.num_draws(), 5);
   std::vector<int32_t> draws(5);
-  Draw(run, ImageSeed(7, -3), draws.data());
+  Draw(chain, ImageSeed(7, -3), draws.data());
   EXPECT_EQ(draws, std::vector<int32_t>({4, 6, 1, 669215203, 944996668}));
   EXPECT_EQ(ImageSeed(7, -3).At(5), (std::array<int32_t, 2>{1531704904, -1688831083}));
 }
@@ -119,20 +119,20 @@ TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
     for (int64_t i = Between(random, 1, 5); i > 0; --i) {
       texts.push_back(RandomLayer(random, std::min(image.height, image.width)));
     }
-    const LayerRun run = Parsed(texts);
-    ASSERT_TRUE(run.SizeBehind({image.height, image.width}).ok());
-    std::vector<int32_t> draws(run.num_draws());
-    Draw(run, ImageSeed(round, 0), draws.data());
-    ASSERT_TRUE(run.CheckDraws(draws.data()).ok());
+    const LayerChain chain = Parsed(texts);
+    ASSERT_TRUE(chain.SizeBehind({image.height, image.width}).ok());
+    std::vector<int32_t> draws(chain.num_draws());
+    Draw(chain, ImageSeed(round, 0), draws.data());
+    ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
     Image expected = image;
     const int32_t* drawn = draws.data();
-    for (const Layer& layer : run.layers()) {
+    for (const Layer& layer : chain.layers()) {
       expected = Applied(layer, drawn, expected);
       drawn += layer.NumDraws();
     }
     for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
       Bytes to(from.size);
-      Painter(run, {image.height, image.width}, channels, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
+      Painter(chain, {image.height, image.width}, channels, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
       ASSERT_EQ(to.Vector(), expected.values) << image.height << " x " << image.width << " x " << channels << ": "
                                               << testing::PrintToString(texts) << testing::PrintToString(draws);
     }
@@ -185,19 +185,19 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
     texts.push_back(absl::StrCat(
         "normalize position=-1 dtype=", std::array<const char*, 4>{"", "float32", "bfloat16", "float16"}[type],
         " mean=", mean, " std=", std));
-    const LayerRun run = Parsed(texts), unnormalized = Parsed(as_bytes);
-    std::vector<int32_t> draws(std::max(run.num_draws(), unnormalized.num_draws()));
+    const LayerChain chain = Parsed(texts), unnormalized = Parsed(as_bytes);
+    std::vector<int32_t> draws(std::max(chain.num_draws(), unnormalized.num_draws()));
     Draw(unnormalized, ImageSeed(round, 0), draws.data());
     Bytes bytes(from.size);
     Painter(unnormalized, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), bytes.data.get());
     const size_t value_size = type == 1 ? 4 : 2;
     Bytes plain(from.size * value_size), best(from.size * value_size);
-    Painter(run, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
-    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    Painter(chain, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
     ASSERT_EQ(plain.Vector(), best.Vector());
     for (size_t i = 0; i < from.size; ++i) {
-      const float product = bytes.data[i] * run.normalization().scale[i % channels];
-      const float expected = product + run.normalization().offset[i % channels];
+      const float product = bytes.data[i] * chain.normalization().scale[i % channels];
+      const float expected = product + chain.normalization().offset[i % channels];
       const float found = AsFloat(static_cast<ValueType>(type), plain.data.get() + value_size * i);
       // Half a unit in the last of 24, 8 and 11 digits.
       const float most = std::array<float, 4>{0, 0, 1.0f / 256, 1.0f / 2048}[type];
@@ -277,16 +277,16 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
         absl::StrCat("random_resized_crop position=-1 height=", height, " width=", width,
                      " scale=0.08,1 ratio=0.75,1.3333333333333333 antialias=", antialias ? 1 : 0)};
     if (flipped) texts.push_back("random_flip position=0");
-    const LayerRun run = Parsed(texts);
-    std::vector<int32_t> draws(run.num_draws());
-    Draw(run, ImageSeed(round, 5), draws.data());
-    const Box box = ResizedCropBox(run.layers()[0], draws.data(), {image.height, image.width});
+    const LayerChain chain = Parsed(texts);
+    std::vector<int32_t> draws(chain.num_draws());
+    Draw(chain, ImageSeed(round, 5), draws.data());
+    const Box box = ResizedCropBox(chain.layers()[0], draws.data(), {image.height, image.width});
     ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 && box.y + box.height <= image.height &&
                 box.x + box.width <= image.width);
     Bytes plain(height * width * channels), best(height * width * channels);
     const ImageSize size = {image.height, image.width};
-    Painter(run, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
-    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    Painter(chain, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
     ASSERT_EQ(plain.Vector(), best.Vector());
     const bool mirrored = flipped && draws.back() == 1;
     for (int64_t y = 0; y < height; ++y) {
@@ -311,17 +311,17 @@ TEST(ResizeTest, ManyLayersAroundIt) {
                                              " width=", middle.width, " scale=0.2,0.9 ratio=0.5,2 antialias=1");
     const std::string before = RandomLayer(random, std::min(size.height, size.width));
     const std::string behind = RandomLayer(random, std::min(middle.height, middle.width));
-    const LayerRun run = Parsed({before, resized, behind});
-    std::vector<int32_t> draws(run.num_draws());
-    Draw(run, ImageSeed(round, 9), draws.data());
+    const LayerChain chain = Parsed({before, resized, behind});
+    std::vector<int32_t> draws(chain.num_draws());
+    Draw(chain, ImageSeed(round, 9), draws.data());
     Bytes at_once(middle.height * middle.width * channels);
-    Painter(run, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
-    // One by one, each in a run of its own.
+    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
+    // One by one, each in a chain of its own.
     std::vector<uint8_t> image = from.Vector();
     ImageSize now = size;
     const int32_t* drawn = draws.data();
     for (const std::string& text : {before, resized, behind}) {
-      const LayerRun one = Parsed({text});
+      const LayerChain one = Parsed({text});
       const ImageSize next = *one.SizeBehind(now);
       std::vector<uint8_t> made(next.height * next.width * channels);
       Painter(one, now, channels, PlainKernels()).Paint(image.data(), drawn, made.data());
@@ -336,12 +336,12 @@ TEST(ResizeTest, ManyLayersAroundIt) {
 TEST(ResizeTest, FlatImagesStayFlat) {
   for (const int64_t side : {1, 2, 7, 100}) {
     for (const int64_t to_side : {1, 3, 64}) {
-      const LayerRun run = Parsed({absl::StrCat("random_resized_crop position=-1 height=", to_side, " width=", to_side,
+      const LayerChain chain = Parsed({absl::StrCat("random_resized_crop position=-1 height=", to_side, " width=", to_side,
                                                 " scale=1,1 ratio=1,1 antialias=1")});
-      std::vector<int32_t> draws(run.num_draws());
+      std::vector<int32_t> draws(chain.num_draws());
       Bytes from(side * side * 3), to(to_side * to_side * 3);
       std::memset(from.data.get(), 255, from.size);
-      Painter(run, {side, side}, 3, BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
+      Painter(chain, {side, side}, 3, BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
       EXPECT_EQ(to.Vector(), std::vector<uint8_t>(to.size, 255));
     }
   }
@@ -373,26 +373,26 @@ TEST(LayerRunTest, RefusesWhatIsNone) {
                            "normalize position=-1 dtype=float32 mean=0 std=1e-45",
                            "normalize position=-1 dtype=float32 mean=0,0 std=1,1",
                            "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
-    EXPECT_EQ(LayerRun::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_EQ(LayerChain::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
-  EXPECT_FALSE(LayerRun::Parse({}).ok());
-  EXPECT_FALSE(LayerRun::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
-  EXPECT_FALSE(LayerRun::Parse({"normalize position=-1 dtype=float32 mean=0 std=1", "random_flip position=-1"}).ok());
+  EXPECT_FALSE(LayerChain::Parse({}).ok());
+  EXPECT_FALSE(LayerChain::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
+  EXPECT_FALSE(LayerChain::Parse({"normalize position=-1 dtype=float32 mean=0 std=1", "random_flip position=-1"}).ok());
 }
 
 TEST(LayerRunTest, RefusesImagesAndDraws) {
-  const LayerRun run = Parsed(
+  const LayerChain chain = Parsed(
       {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
-  EXPECT_TRUE(run.SizeBehind({4, 4}).ok());
-  EXPECT_TRUE(run.SizeBehind({LayerRun::kUnknown, 4}).ok());
-  EXPECT_FALSE(run.SizeBehind({3, 4}).ok());
-  EXPECT_FALSE(run.SizeBehind({4, 3}).ok());
-  EXPECT_FALSE(run.SizeBehind({0, 4}).ok());
-  EXPECT_TRUE(run.CheckChannels(3).ok());
-  EXPECT_FALSE(run.CheckChannels(1).ok());
-  EXPECT_FALSE(run.CheckChannels(2).ok());
+  EXPECT_TRUE(chain.SizeBehind({4, 4}).ok());
+  EXPECT_TRUE(chain.SizeBehind({LayerChain::kUnknown, 4}).ok());
+  EXPECT_FALSE(chain.SizeBehind({3, 4}).ok());
+  EXPECT_FALSE(chain.SizeBehind({4, 3}).ok());
+  EXPECT_FALSE(chain.SizeBehind({0, 4}).ok());
+  EXPECT_TRUE(chain.CheckChannels(3).ok());
+  EXPECT_FALSE(chain.CheckChannels(1).ok());
+  EXPECT_FALSE(chain.CheckChannels(2).ok());
   for (const std::vector<int32_t>& draws : {std::vector<int32_t>{7, 0}, {0, 7}, {-1, 0}}) {
-    EXPECT_FALSE(run.CheckDraws(draws.data()).ok());
+    EXPECT_FALSE(chain.CheckDraws(draws.data()).ok());
   }
   const int32_t flip = 2, cutout[] = {0, -1};
   EXPECT_FALSE(Parsed({"random_flip position=-1"}).CheckDraws(&flip).ok());

@@ -40,10 +40,10 @@ std::string PolicyText(const std::vector<std::string>& operations, int fill = 12
                       " exact_turns=0 operations=", names, " parameters=", parameters, " edges=", edges);
 }
 
-LayerRun RunOf(const std::vector<std::string>& texts) {
-  absl::StatusOr<LayerRun> run = LayerRun::Parse(texts);
-  EXPECT_TRUE(run.ok()) << run.status();
-  return *std::move(run);
+LayerChain ChainOf(const std::vector<std::string>& texts) {
+  absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
+  EXPECT_TRUE(chain.ok()) << chain.status();
+  return *std::move(chain);
 }
 
 // Exactly as long as it says, for the sanitizer to see what is beyond.
@@ -53,13 +53,13 @@ std::unique_ptr<uint8_t[]> Exactly(const std::vector<uint8_t>& bytes) {
   return copy;
 }
 
-std::vector<uint8_t> Painted(const LayerRun& run, ImageSize size, const std::vector<uint8_t>& image,
+std::vector<uint8_t> Painted(const LayerChain& chain, ImageSize size, const std::vector<uint8_t>& image,
                              const std::vector<int32_t>& draws, const PixelKernels& kernels) {
   const std::unique_ptr<uint8_t[]> from = Exactly(image);
-  const ImageSize made = *run.SizeBehind(size);
+  const ImageSize made = *chain.SizeBehind(size);
   const int64_t bytes = 3 * made.height * made.width;
   std::unique_ptr<uint8_t[]> to(new uint8_t[bytes]);
-  Painter(run, size, 3, kernels).Paint(from.get(), draws.data(), to.get());
+  Painter(chain, size, 3, kernels).Paint(from.get(), draws.data(), to.get());
   return {to.get(), to.get() + bytes};
 }
 
@@ -80,18 +80,18 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
     for (uint8_t& value : image) value = static_cast<uint8_t>(random() % (round % 3 == 0 ? 60 : 256));
     std::vector<std::string> texts;
     for (size_t i = 0; i < 2 + random() % 5; ++i) texts.push_back(layers[random() % layers.size()]);
-    const LayerRun run = RunOf(texts);
-    std::vector<int32_t> draws(run.num_draws());
-    Draw(run, ImageSeed(static_cast<int32_t>(random()), round), draws.data());
-    ASSERT_TRUE(run.CheckDraws(draws.data()).ok());
-    const std::vector<uint8_t> plain = Painted(run, size, image, draws, PlainKernels());
-    EXPECT_EQ(plain, Painted(run, size, image, draws, BestKernels())) << round;
-    if (run.ChangesNothing(draws.data())) {
+    const LayerChain chain = ChainOf(texts);
+    std::vector<int32_t> draws(chain.num_draws());
+    Draw(chain, ImageSeed(static_cast<int32_t>(random()), round), draws.data());
+    ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
+    const std::vector<uint8_t> plain = Painted(chain, size, image, draws, PlainKernels());
+    EXPECT_EQ(plain, Painted(chain, size, image, draws, BestKernels())) << round;
+    if (chain.ChangesNothing(draws.data())) {
       ASSERT_EQ(plain, image) << round;
     }
     const int32_t* drawn = draws.data();
     for (const std::string& text : texts) {
-      const LayerRun one = RunOf({text});
+      const LayerChain one = ChainOf({text});
       image = Painted(one, size, image, {drawn, drawn + one.num_draws()}, PlainKernels());
       size = *one.SizeBehind(size);
       drawn += one.num_draws();
@@ -101,18 +101,18 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
 }
 
 TEST(PolicyTest, WhatChangesNothingIsKnown) {
-  const LayerRun run = RunOf({"random_flip position=-1", "random_crop position=-1 padding=3 reflect=0",
+  const LayerChain chain = ChainOf({"random_flip position=-1", "random_crop position=-1 padding=3 reflect=0",
                               PolicyText({"identity,0", "invert,0", "color,1", "random_flip,0"})});
   const std::vector<int32_t> unchanged = {0, 3, 3, 0, 0};
-  EXPECT_TRUE(run.ChangesNothing(unchanged.data()));
+  EXPECT_TRUE(chain.ChangesNothing(unchanged.data()));
   for (size_t i = 0; i < 4; ++i) {
     std::vector<int32_t> draws = unchanged;
     draws[i] = 1;
-    EXPECT_FALSE(run.ChangesNothing(draws.data())) << i;
+    EXPECT_FALSE(chain.ChangesNothing(draws.data())) << i;
   }
   const std::vector<int32_t> same_color = {0, 3, 3, 2, 0};
-  EXPECT_TRUE(run.ChangesNothing(same_color.data()));
-  const LayerRun cutout = RunOf({"cutout position=-1 side=1"});
+  EXPECT_TRUE(chain.ChangesNothing(same_color.data()));
+  const LayerChain cutout = ChainOf({"cutout position=-1 side=1"});
   EXPECT_FALSE(cutout.ChangesNothing(unchanged.data()));
 }
 
@@ -133,11 +133,11 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
     }
     std::vector<std::string> texts;
     for (size_t i = 0; i < 1 + random() % 4; ++i) texts.push_back(layers[random() % layers.size()]);
-    const LayerRun run = RunOf(texts);
-    std::vector<int32_t> draws(run.num_draws());
-    Draw(run, ImageSeed(round, 3), draws.data());
-    const std::vector<uint8_t> painted = Painted(run, size, image, draws, BestKernels());
-    const MaskPlaces places(run, size, draws.data(), BestKernels());
+    const LayerChain chain = ChainOf(texts);
+    std::vector<int32_t> draws(chain.num_draws());
+    Draw(chain, ImageSeed(round, 3), draws.data());
+    const std::vector<uint8_t> painted = Painted(chain, size, image, draws, BestKernels());
+    const MaskPoints places(chain, size, draws.data(), BestKernels());
     ASSERT_EQ(places.size().height * places.size().width * 3, static_cast<int64_t>(painted.size()));
     std::vector<int32_t> moved(painted.size() / 3);
     places.Move(reinterpret_cast<const uint8_t*>(mask.data()), sizeof(int32_t),
@@ -150,31 +150,31 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
 }
 
 TEST(PolicyTest, MasksKeepWhatIsColored) {
-  const LayerRun run = RunOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
-  std::vector<int32_t> draws(run.num_draws());
-  Draw(run, ImageSeed(1, 2), draws.data());
+  const LayerChain chain = ChainOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
+  std::vector<int32_t> draws(chain.num_draws());
+  Draw(chain, ImageSeed(1, 2), draws.data());
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<uint8_t> moved(mask.size());
   // Each pixel of three bytes.
-  MaskPlaces(run, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
+  MaskPoints(chain, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
   EXPECT_EQ(moved, mask);
 }
 
 TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
-  const LayerRun run =
-      RunOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
+  const LayerChain chain =
+      ChainOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
              "parameters=0,0 edges=3,10",
              "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
              "parameters=0,0 edges=3,10"});
   std::vector<int> counts(10);
   for (int seed = 0; seed < 5000; ++seed) {
     int32_t draws[2];
-    Draw(run, ImageSeed(seed, 7), draws);
+    Draw(chain, ImageSeed(seed, 7), draws);
     ASSERT_EQ(draws[0] / 5, draws[1] / 5);
     ++counts[draws[0]];
   }
   for (const int count : counts) EXPECT_NEAR(count, 500, 120);
-  const Policy& policy = *run.layers()[0].policy;
+  const Policy& policy = *chain.layers()[0].policy;
   for (int32_t draw = 0; draw < 10; ++draw) {
     EXPECT_EQ(policy.At(draw).distortion.distortion, draw < 3 ? Distortion::kInvert : Distortion::kIdentity);
   }
@@ -182,7 +182,7 @@ TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
 
 TEST(PolicyTest, RejectsWhatIsNoPolicy) {
   const std::string good = PolicyText({"invert,0", "identity,0"});
-  EXPECT_TRUE(LayerRun::Parse({good}).ok());
+  EXPECT_TRUE(LayerChain::Parse({good}).ok());
   const std::vector<std::pair<std::string, std::string>> breaks = {
       {"edges=1,2", "edges=1"},           {"edges=1,2", "edges=2,1"},  {"edges=1,2", "edges=1,3"},
       {"edges=1,2", "edges=1,1"},         {"edges=1,2", "edges=-1,2"}, {"invert,", "inverse,"},
@@ -191,17 +191,33 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
   for (const auto& [from, to] : breaks) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
-    EXPECT_FALSE(LayerRun::Parse({text}).ok()) << text;
+    EXPECT_FALSE(LayerChain::Parse({text}).ok()) << text;
   }
   for (const char* operation : {"shear_y,1.01", "translate_x,-1.5", "posterize,0", "posterize,9", "solarize,257",
                                 "brightness,-0.1", "color,101", "rotate,361", "invert,1", "random_crop,-1"}) {
-    EXPECT_FALSE(LayerRun::Parse({PolicyText({operation})}).ok()) << operation;
+    EXPECT_FALSE(LayerChain::Parse({PolicyText({operation})}).ok()) << operation;
   }
-  const LayerRun run = RunOf({good});
-  EXPECT_FALSE(run.CheckChannels(1).ok());
-  EXPECT_FALSE(run.SizeBehind({1, Policy::kMaxSide + 1}).ok());
-  for (const int32_t draw : {-1, 2}) EXPECT_FALSE(run.CheckDraws(&draw).ok()) << draw;
-  const LayerRun crop = RunOf({PolicyText({"random_crop,4"})});
+  const LayerChain chain = ChainOf({good});
+  EXPECT_FALSE(chain.CheckChannels(1).ok());
+  EXPECT_FALSE(chain.SizeBehind({1, Policy::kMaxSide + 1}).ok());
+  for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
+  // What goes on has the groups of the policy before it.
+  const std::string pair =
+      "policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert parameters=0 edges=10";
+  const auto with = [&pair](const char* from, const char* to) {
+    std::string text = pair;
+    while (text.find(from) != std::string::npos) text.replace(text.find(from), std::string(from).size(), to);
+    return text;
+  };
+  const std::string second = with("goes_on=0", "goes_on=1");
+  EXPECT_TRUE(LayerChain::Parse({pair, second}).ok());
+  EXPECT_TRUE(LayerChain::Parse({second}).ok());
+  for (const std::string& first :
+       {std::string("cutout position=0 side=2"), with("=10", "=20"), with("group=5", "group=2")}) {
+    EXPECT_FALSE(LayerChain::Parse({first, second}).ok()) << first;
+  }
+  EXPECT_FALSE(LayerChain::Parse({with("group=5", "group=4")}).ok());
+  const LayerChain crop = ChainOf({PolicyText({"random_crop,4"})});
   for (const int32_t beyond : {-1, 9}) {
     const int32_t draws[] = {0, 8, beyond};
     EXPECT_FALSE(crop.CheckDraws(draws).ok()) << beyond;

@@ -1,4 +1,4 @@
-"""Batches as `Dataset.fuse` makes them, by hand: some images with their shared layers done, the others without."""
+"""Batches as `Dataset.fuse` makes them, by hand: some images with their divided layers done, the others without."""
 import numpy as np
 
 from refurbish_tf import augment
@@ -60,10 +60,10 @@ def batch(layers, images, draws=None, todo=1, seed=(7, 0)):
     draws = whole.draws(seed, len(images)).numpy()
   todo = np.broadcast_to(np.int32(todo), [len(images)])
   todo = np.where(without_table(layers, draws, todo), 0, todo).astype(np.int32)
-  shared = on_device.checked_layers(layers, "test")[:device_layers.num_shared]
+  shared = on_device.checked_layers(layers, "test")[:device_layers.num_divided]
   given = images
   if shared:
-    number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_shared])
+    number = sum(layer.num_draws for layer in device_layers.layers[:device_layers.num_divided])
     done = augment.compose(shared).pixels(images, draws[:, :number]).numpy()
     given = np.where(todo[:, None, None, None] == 1, images, done)
   entries = {

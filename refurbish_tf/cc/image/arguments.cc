@@ -73,7 +73,7 @@ void Arguments::Fail(absl::string_view why) {
   }
 }
 
-absl::Status Arguments::Finish() {
+absl::Status Arguments::Check() {
   if (num_asked_for_ + 1 != words_.size()) Fail("it has unknown arguments");
   return status_;
 }

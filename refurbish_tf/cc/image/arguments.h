@@ -14,7 +14,7 @@
 namespace refurbish_tf {
 
 // Each argument is asked for once; missing, malformed and unknown arguments are
-// errors, which `Finish` returns.
+// errors, which `Check` returns.
 class Arguments {
  public:
   // `text` must outlive this.
@@ -32,7 +32,7 @@ class Arguments {
   std::array<double, 2> Range(absl::string_view key);
 
   void Fail(absl::string_view why);
-  absl::Status Finish();
+  absl::Status Check();
 
  private:
   const absl::string_view text_;

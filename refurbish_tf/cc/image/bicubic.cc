@@ -17,7 +17,7 @@ float Keys(float x) {
   return ((1.5f * x - 2.5f) * x) * x + 1.0f;
 }
 
-// For each place of the output, the places of the input that make it.
+// For each point of the output, the points of the input that make it.
 FloatSpans SpansOf(int64_t size, float part, float corner) {
   const float scale = static_cast<float>(size) / part;
   // As the operation gets its arguments, before it inverts them.
@@ -32,15 +32,15 @@ FloatSpans SpansOf(int64_t size, float part, float corner) {
   spans.start.assign(size, 0);
   spans.count.assign(size, 0);
   spans.weights.resize(size * spans.most);
-  for (int64_t place = 0; place < size; ++place) {
-    const float middle = (static_cast<float>(place) + 0.5f) * inverse + offset;
+  for (int64_t point = 0; point < size; ++point) {
+    const float middle = (static_cast<float>(point) + 0.5f) * inverse + offset;
     if (middle < 0 || middle > static_cast<float>(size)) continue;
     const int64_t first = std::clamp<int64_t>(
         static_cast<int64_t>(std::ceil(middle - reach - 0.5f)), 0, size - 1);
     const int64_t last = std::clamp<int64_t>(
         static_cast<int64_t>(std::floor(middle + reach - 0.5f)), 0,
         std::min(size, first + spans.most) - 1);
-    float* const weights = spans.weights.data() + place * spans.most;
+    float* const weights = spans.weights.data() + point * spans.most;
     float total = 0;
     for (int64_t source = first; source <= last; ++source) {
       const float distance = static_cast<float>(source) + 0.5f - middle;
@@ -51,8 +51,8 @@ FloatSpans SpansOf(int64_t size, float part, float corner) {
     const bool usable =
         std::abs(total) >= 1000 * std::numeric_limits<float>::min();
     const float one_over_total = usable ? 1.0f / total : 0.0f;
-    spans.start[place] = static_cast<int32_t>(first);
-    spans.count[place] = static_cast<int32_t>(last - first + 1);
+    spans.start[point] = static_cast<int32_t>(first);
+    spans.count[point] = static_cast<int32_t>(last - first + 1);
     for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
   }
   return spans;
@@ -63,9 +63,9 @@ void Pair(FloatSpans* spans) {
   spans->paired.reserve((size + 1) * spans->most * 4);
   for (int64_t i = 0; i < size; i += 2) {
     for (int64_t k = 0; k < spans->most; ++k) {
-      for (const int64_t place : {i, std::min(i + 1, size - 1)}) {
+      for (const int64_t point : {i, std::min(i + 1, size - 1)}) {
         spans->paired.insert(spans->paired.end(), 4,
-                             spans->weights[place * spans->most + k]);
+                             spans->weights[point * spans->most + k]);
       }
     }
   }

@@ -60,16 +60,16 @@ void MoveRow(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
 
 void MoveRowColumns(const RowPlan& plan, int64_t y, int64_t x, int64_t count,
                     uint8_t* to, uint8_t* /*end*/) {
-  const Runs runs = InsideRuns(plan, y, x, count);
+  const ColumnSpans spans = InsideSpans(plan, y, x, count);
   const int64_t begin = x * plan.pixel_bytes;
   const int64_t end = begin + count * plan.pixel_bytes;
   std::memset(to, plan.fill, end - begin);
-  const uint8_t* row = plan.image + runs.row * plan.row_bytes;
-  for (int64_t run = runs.from; run < runs.to; ++run) {
-    const int64_t from = std::max<int64_t>(plan.runs[run], begin);
-    const int64_t until = std::min<int64_t>(plan.runs[run + 1], end);
+  const uint8_t* row = plan.image + spans.row * plan.row_bytes;
+  for (int64_t span = spans.from; span < spans.to; ++span) {
+    const int64_t from = std::max<int64_t>(plan.spans[span], begin);
+    const int64_t until = std::min<int64_t>(plan.spans[span + 1], end);
     std::memcpy(to + (from - begin), row + from, until - from);
-    row += runs.step * plan.row_bytes;
+    row += spans.step * plan.row_bytes;
   }
 }
 

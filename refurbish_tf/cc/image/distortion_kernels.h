@@ -40,7 +40,7 @@ struct ValueTables {
   alignas(32) uint8_t steps[kColors][16][32];
 };
 
-// Where the pixels of a row come from. Places are in units of 1 / 65536.
+// Where the pixels of a row come from. Coordinates are in units of 1 / 65536.
 struct RowPlan {
   const uint8_t* image = nullptr;
   int64_t height = 0, width = 0, row_bytes = 0;
@@ -49,9 +49,9 @@ struct RowPlan {
   // Moved rows: (x, y) comes from (x + (first + y * step >> 16), y + down).
   // Columns: (x, y) comes from (x, y + (first + x * step >> 16)).
   int64_t first = 0, step = 0, down = 0;
-  // Columns with the same offset are a run: where each begins, in bytes, and
+  // Columns with the same offset are a span: where each begins, in bytes, and
   // the end of the last. `longest` is in bytes, too.
-  absl::InlinedVector<int32_t, 128> runs;
+  absl::InlinedVector<int32_t, 128> spans;
   int64_t longest = 0;
   // Turned: (x, y) comes from (first_x + x * cosine + y * minus_sine,
   // first_y + x * sine + y * cosine), and 1 / cosine, 1 / sine.
@@ -170,26 +170,26 @@ struct TurnedRow {
   Range inside;
 };
 
-// Runs of columns, some of which come from inside of the image. The offset
-// changes by one from run to run.
-struct Runs {
+// Spans of columns, some of which come from inside of the image. The offset
+// changes by one from span to span.
+struct ColumnSpans {
   int64_t from, to;
-  // The row that the first of them comes from, and from run to run.
+  // The row that the first of them comes from, and from span to span.
   int64_t row, step;
 };
 
-inline Runs InsideRuns(const RowPlan& plan, int64_t y, int64_t x,
-                       int64_t count) {
+inline ColumnSpans InsideSpans(const RowPlan& plan, int64_t y, int64_t x,
+                               int64_t count) {
   const auto offset = [&plan](int64_t column) {
     return (plan.first + column * plan.step) >> 16;
   };
   const int64_t direction = plan.step < 0 ? -1 : 1;
   const int64_t row = y + (plan.first >> 16);
-  const auto run_at = [&](int64_t column) {
+  const auto span_at = [&](int64_t column) {
     return (offset(column) - (plan.first >> 16)) * direction;
   };
   const Range inside =
-      Intersection({run_at(x), run_at(x + count - 1) + 1},
+      Intersection({span_at(x), span_at(x + count - 1) + 1},
                    direction > 0 ? -row : row - plan.height + 1,
                    direction > 0 ? plan.height - row : row + 1);
   return {inside.from, inside.to, row + inside.from * direction, direction};

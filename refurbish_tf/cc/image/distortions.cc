@@ -361,9 +361,9 @@ void RowStep::PrepareRuns() {
     const int64_t at = x * plan_.pixel_bytes;
     plan_.longest = std::max(plan_.longest, at - begin);
     begin = at;
-    plan_.runs.push_back(static_cast<int32_t>(at));
+    plan_.spans.push_back(static_cast<int32_t>(at));
   }
-  plan_.runs.push_back(static_cast<int32_t>(plan_.row_bytes));
+  plan_.spans.push_back(static_cast<int32_t>(plan_.row_bytes));
   plan_.longest = std::max(plan_.longest, plan_.row_bytes - begin);
 }
 

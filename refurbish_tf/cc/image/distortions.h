@@ -1,5 +1,5 @@
 // The distortions of AutoAugment and RandAugment, with Pillow's values: of
-// each pixel by itself (`PixelStep`) or from other places (`RowStep`). Pixels
+// each pixel by itself (`PixelStep`) or from other points (`RowStep`). Pixels
 // are of three channels; the geometric ones move pixels of four bytes, too.
 #ifndef REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
 #define REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
@@ -60,7 +60,7 @@ class PixelStep {
   ValueTables tables_;
 };
 
-// A distortion that reads other places: rotate, shear_x, shear_y, translate_x,
+// A distortion that reads other points: rotate, shear_x, shear_y, translate_x,
 // translate_y and sharpness. What comes from outside the image is `fill`.
 class RowStep {
  public:

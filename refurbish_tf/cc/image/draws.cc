@@ -47,9 +47,9 @@ int32_t ImageSeed::Below(uint64_t k, uint64_t end) const {
   return static_cast<int32_t>((Word(k) * end) >> 32);
 }
 
-void Draw(const LayerRun& run, const ImageSeed& seed, int32_t* draws) {
+void Draw(const LayerChain& chain, const ImageSeed& seed, int32_t* draws) {
   const int32_t* before = nullptr;
-  for (const Layer& layer : run.layers()) {
+  for (const Layer& layer : chain.layers()) {
     const int num_draws = layer.NumDraws();
     const ImageSeed own =
         layer.position < 0 ? seed : seed.SeedAt(layer.position);

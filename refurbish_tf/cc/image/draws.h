@@ -35,8 +35,8 @@ class ImageSeed {
   uint64_t key_;
 };
 
-// Writes the `run.num_draws()` numbers that the layers draw from a seed.
-void Draw(const LayerRun& run, const ImageSeed& seed, int32_t* draws);
+// Writes the `chain.num_draws()` numbers that the layers draw from a seed.
+void Draw(const LayerChain& chain, const ImageSeed& seed, int32_t* draws);
 
 }  // namespace refurbish_tf
 

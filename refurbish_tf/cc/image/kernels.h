@@ -25,7 +25,7 @@ struct Pattern {
 // Words that a blend of columns may read beyond the last.
 inline constexpr int kWordsBeyond = 8;
 
-// A blend makes each place i of an output a weighted sum of consecutive places
+// A blend makes each point i of an output a weighted sum of consecutive points
 // of an input, from `start[i]` on, in pairs. The weights add up to
 // 2^kWeightBits, and are in the order [pair][i][of the pair].
 inline constexpr int kWeightBits = 14;
@@ -34,14 +34,14 @@ inline constexpr int kFractionBits = 7;
 
 struct DistortionKernels;
 
-// Place i of an output is the weighted sum of `count[i]` places of an input,
+// Point i of an output is the weighted sum of `count[i]` points of an input,
 // from `start[i]` on, summed up in this order in float32. Its weights begin at
 // i * `most`; behind them are zeros.
 struct FloatSpans {
   int64_t most = 0;
   std::vector<int32_t> start, count;
   std::vector<float> weights;
-  // The same for vectors: of two places at a time, each weight four times.
+  // The same for vectors: of two points at a time, each weight four times.
   std::vector<float> paired;
 };
 

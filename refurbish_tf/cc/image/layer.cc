@@ -97,18 +97,18 @@ int Layer::NumDraws() const {
   return 0;
 }
 
-absl::StatusOr<LayerRun> LayerRun::Parse(
+absl::StatusOr<LayerChain> LayerChain::Parse(
     const std::vector<std::string>& pieces) {
   const std::vector<std::string> texts = LayersOf(pieces);
   if (texts.empty() || texts.size() > kMaxLayers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "There must be 1 to ", kMaxLayers, " layers, got ", texts.size(), "."));
   }
-  LayerRun run;
+  LayerChain chain;
   for (const std::string& text : texts) {
     Arguments arguments(text);
     Layer layer;
-    if (run.normalization_.type != ValueType::kUint8) {
+    if (chain.normalization_.type != ValueType::kUint8) {
       arguments.Fail("nothing may follow normalize");
     }
     layer.position = arguments.Integer("position", -1, kMaxSide);
@@ -133,20 +133,35 @@ absl::StatusOr<LayerRun> LayerRun::Parse(
     } else if (name == "policy") {
       layer.kind = LayerKind::kPolicy;
       layer.policy = std::make_shared<Policy>(arguments);
+      if (!chain.layers_.empty() &&
+          !layer.policy->MayFollow(chain.layers_.back().policy.get())) {
+        arguments.Fail("it goes on from no policy of its end and group");
+      }
     } else if (name == "normalize") {
       layer.kind = LayerKind::kNormalize;
-      run.normalization_ = ParseNormalization(arguments);
+      chain.normalization_ = ParseNormalization(arguments);
     } else {
       arguments.Fail("unknown name");
     }
-    if (absl::Status status = arguments.Finish(); !status.ok()) return status;
-    run.num_draws_ += layer.NumDraws();
-    if (layer.kind != LayerKind::kNormalize) run.layers_.push_back(layer);
+    if (absl::Status status = arguments.Check(); !status.ok()) return status;
+    chain.num_draws_ += layer.NumDraws();
+    if (layer.kind != LayerKind::kNormalize) chain.layers_.push_back(layer);
   }
-  return run;
+  return chain;
 }
 
-absl::Status LayerRun::CheckChannels(int64_t channels) const {
+LayerChain LayerChain::UpToLastPolicy() const {
+  LayerChain made = *this;
+  made.normalization_ = {};
+  while (!made.layers_.empty() &&
+         made.layers_.back().kind != LayerKind::kPolicy) {
+    made.num_draws_ -= made.layers_.back().NumDraws();
+    made.layers_.pop_back();
+  }
+  return made;
+}
+
+absl::Status LayerChain::CheckChannels(int64_t channels) const {
   if (channels != 1 && channels != 3 && channels != 4) {
     return absl::InvalidArgumentError(absl::StrCat(
         "Images must have 1, 3 or 4 channels, got ", channels, "."));
@@ -168,7 +183,7 @@ absl::Status LayerRun::CheckChannels(int64_t channels) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
+absl::StatusOr<ImageSize> LayerChain::SizeBehind(ImageSize size) const {
   for (const int64_t side : {size.height, size.width}) {
     if (side != kUnknown && (side < 1 || side > kMaxSide)) {
       return absl::InvalidArgumentError(
@@ -201,7 +216,7 @@ absl::StatusOr<ImageSize> LayerRun::SizeBehind(ImageSize size) const {
   return size;
 }
 
-bool LayerRun::ChangesNothing(const int32_t* draws) const {
+bool LayerChain::ChangesNothing(const int32_t* draws) const {
   if (normalization_.type != ValueType::kUint8) return false;
   for (const Layer& layer : layers_) {
     const bool unchanged =
@@ -216,7 +231,7 @@ bool LayerRun::ChangesNothing(const int32_t* draws) const {
   return true;
 }
 
-absl::Status LayerRun::CheckDraws(const int32_t* draws) const {
+absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
   for (const Layer& layer : layers_) {
     const int num_draws = layer.NumDraws();
     int64_t end = layer.kind == LayerKind::kRandomCrop   ? 2 * layer.padding + 1

@@ -1,7 +1,7 @@
 // The native layers, as the attributes of an op describe them. Adjacent ones
-// are one run of layers and one op, which draws int32 numbers from the seed and
-// applies them to the image. Each half is an op of its own, too, so that draws
-// can be sent to where the pixels are.
+// are one chain of layers and one op, which draws int32 numbers from the seed
+// and applies them to the image. Each half is an op of its own, too, so that
+// draws can be sent to where the pixels are.
 #ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
 #define REFURBISH_TF_CC_IMAGE_LAYER_H_
 
@@ -67,7 +67,7 @@ struct ImageSize {
 };
 
 // Adjacent layers, which are applied to an image together.
-class LayerRun {
+class LayerChain {
  public:
   // More than any augmentation has. A bit for each cutout fits in a word.
   static constexpr int kMaxLayers = 64;
@@ -77,11 +77,14 @@ class LayerRun {
   // A layer is text: its name, then `argument=value` for each argument, where
   // several numbers are separated by commas. The pieces may be cut at any space
   // and before any comma.
-  static absl::StatusOr<LayerRun> Parse(const std::vector<std::string>& pieces);
+  static absl::StatusOr<LayerChain> Parse(
+      const std::vector<std::string>& pieces);
 
   // Without the normalization, which is the last layer.
   const std::vector<Layer>& layers() const { return layers_; }
   const Normalization& normalization() const { return normalization_; }
+  // The layers up to the last policy; none if there is none.
+  LayerChain UpToLastPolicy() const;
   int num_draws() const { return num_draws_; }
 
   absl::Status CheckChannels(int64_t channels) const;

@@ -37,28 +37,28 @@ std::vector<int32_t> Resized(double from, double length, int64_t input,
                              int64_t output) {
   std::vector<int32_t> line(output);
   for (int64_t i = 0; i < output; ++i) {
-    const double place = std::floor(from + (i + 0.5) * (length / output));
+    const double point = std::floor(from + (i + 0.5) * (length / output));
     line[i] = static_cast<int32_t>(
-        std::clamp<int64_t>(static_cast<int64_t>(place), 0, input - 1));
+        std::clamp<int64_t>(static_cast<int64_t>(point), 0, input - 1));
   }
   return line;
 }
 
 }  // namespace
 
-MaskPlaces::MaskPlaces(const LayerRun& run, ImageSize size,
+MaskPoints::MaskPoints(const LayerChain& chain, ImageSize size,
                        const int32_t* draws, const PixelKernels& kernels)
     : kernels_(kernels),
       size_(size),
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {
-  for (const Layer& layer : run.layers()) {
+  for (const Layer& layer : chain.layers()) {
     Add(layer, draws);
     draws += layer.NumDraws();
   }
 }
 
-void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
+void MaskPoints::Add(const Layer& layer, const int32_t* draws) {
   switch (layer.kind) {
     case LayerKind::kRandomCrop:
       Shift(draws[0] - layer.padding, draws[1] - layer.padding, layer.reflects);
@@ -81,7 +81,7 @@ void MaskPlaces::Add(const Layer& layer, const int32_t* draws) {
   }
 }
 
-void MaskPlaces::AddOutcome(const Policy& policy, const int32_t* draws) {
+void MaskPoints::AddOutcome(const Policy& policy, const int32_t* draws) {
   const PolicyOutcome& outcome = policy.At(draws[0]);
   switch (outcome.random) {
     case RandomOperation::kFlip:
@@ -115,71 +115,71 @@ void MaskPlaces::AddOutcome(const Policy& policy, const int32_t* draws) {
   }
 }
 
-void MaskPlaces::Shift(int64_t y, int64_t x, bool reflects) {
+void MaskPoints::Shift(int64_t y, int64_t x, bool reflects) {
   Axis rows(size().height), columns(size().width);
   rows.Shift(y, reflects);
   columns.Shift(x, reflects);
-  Take(LineOf(rows), LineOf(columns));
+  Follow(LineOf(rows), LineOf(columns));
 }
 
-void MaskPlaces::Flip() { std::reverse(columns_.begin(), columns_.end()); }
+void MaskPoints::Flip() { std::reverse(columns_.begin(), columns_.end()); }
 
-void MaskPlaces::Resize(double y, double x, double height, double width,
+void MaskPoints::Resize(double y, double x, double height, double width,
                         ImageSize to) {
   const ImageSize from = size();
-  Take(Resized(y, height, from.height, to.height),
-       Resized(x, width, from.width, to.width));
+  Follow(Resized(y, height, from.height, to.height),
+         Resized(x, width, from.width, to.width));
 }
 
-void MaskPlaces::Distort(const PreparedDistortion& distortion) {
+void MaskPoints::Distort(const PreparedDistortion& distortion) {
   const ImageSize now = size();
-  std::vector<int32_t> places;
-  places.reserve(now.height * now.width);
+  std::vector<int32_t> points;
+  points.reserve(now.height * now.width);
   for (int64_t y = 0; y < now.height; ++y) {
-    for (int64_t x = 0; x < now.width; ++x) places.push_back(At(y, x));
+    for (int64_t x = 0; x < now.width; ++x) points.push_back(At(y, x));
   }
   size_ = now;
   rows_ = Numbered(now.height);
   columns_ = Numbered(now.width);
-  places_.resize(places.size());
+  points_.resize(points.size());
   constexpr int kBytes = sizeof(int32_t);
   const RowStep step(distortion, /*fill=*/0,
-                     reinterpret_cast<const uint8_t*>(places.data()),
+                     reinterpret_cast<const uint8_t*>(points.data()),
                      now.height, now.width, kBytes, kernels_);
-  uint8_t* to = reinterpret_cast<uint8_t*>(places_.data());
-  uint8_t* const end = to + places_.size() * kBytes;
+  uint8_t* to = reinterpret_cast<uint8_t*>(points_.data());
+  uint8_t* const end = to + points_.size() * kBytes;
   for (int64_t y = 0; y < now.height; ++y, to += now.width * kBytes) {
     step.Row(y, 0, now.width, to, end);
   }
 }
 
-void MaskPlaces::Take(const Line& rows, const Line& columns) {
-  const auto take = [](const Line& taken, Line* line) {
+void MaskPoints::Follow(const Line& rows, const Line& columns) {
+  const auto follow = [](const Line& followed, Line* line) {
     Line made;
-    made.reserve(taken.size());
-    for (const int32_t i : taken) made.push_back(i < 0 ? -1 : (*line)[i]);
+    made.reserve(followed.size());
+    for (const int32_t i : followed) made.push_back(i < 0 ? -1 : (*line)[i]);
     *line = std::move(made);
   };
-  take(rows, &rows_);
-  take(columns, &columns_);
+  follow(rows, &rows_);
+  follow(columns, &columns_);
 }
 
-int32_t MaskPlaces::At(int64_t y, int64_t x) const {
+int32_t MaskPoints::At(int64_t y, int64_t x) const {
   if (rows_[y] < 0 || columns_[x] < 0) return 0;
-  const int64_t place = rows_[y] * size_.width + columns_[x];
-  return places_.empty() ? static_cast<int32_t>(place + 1) : places_[place];
+  const int64_t point = rows_[y] * size_.width + columns_[x];
+  return points_.empty() ? static_cast<int32_t>(point + 1) : points_[point];
 }
 
-void MaskPlaces::Move(const uint8_t* from, int64_t pixel_bytes,
+void MaskPoints::Move(const uint8_t* from, int64_t pixel_bytes,
                       uint8_t* to) const {
   const auto move = [&](auto bytes) {
     for (int64_t y = 0; y < size().height; ++y) {
       for (int64_t x = 0; x < size().width; ++x, to += bytes) {
-        const int64_t place = At(y, x);
-        if (place == 0) {
+        const int64_t point = At(y, x);
+        if (point == 0) {
           std::memset(to, 0, bytes);
         } else {
-          std::memcpy(to, from + (place - 1) * bytes, bytes);
+          std::memcpy(to, from + (point - 1) * bytes, bytes);
         }
       }
     }

@@ -1,5 +1,5 @@
-// Moves a mask as a run of layers moves its image: each pixel of the result is
-// the nearest one of the mask, or empty. Colors are left out, and cutouts,
+// Moves a mask as a chain of layers moves its image: each pixel of the result
+// is the nearest one of the mask, or empty. Colors are left out, and cutouts,
 // which hide a part of the image and not what it shows.
 #ifndef REFURBISH_TF_CC_IMAGE_MASK_H_
 #define REFURBISH_TF_CC_IMAGE_MASK_H_
@@ -14,14 +14,14 @@
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPlaces {
+class MaskPoints {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `run.SizeBehind` must accept `size`, of at most kMost pixels, and
-  // `run.CheckDraws` the draws.
-  MaskPlaces(const LayerRun& run, ImageSize size, const int32_t* draws,
+  // `chain.SizeBehind` must accept `size`, of at most kMost pixels, and
+  // `chain.CheckDraws` the draws.
+  MaskPoints(const LayerChain& chain, ImageSize size, const int32_t* draws,
              const PixelKernels& kernels);
 
   ImageSize size() const {
@@ -33,7 +33,7 @@ class MaskPlaces {
   void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
 
  private:
-  // The place of each row, or column, before; negative: none.
+  // The point of each row, or column, before; negative: none.
   using Line = std::vector<int32_t>;
 
   void Add(const Layer& layer, const int32_t* draws);
@@ -43,16 +43,17 @@ class MaskPlaces {
   // Takes this part, in pixels, resized.
   void Resize(double y, double x, double height, double width, ImageSize size);
   void Distort(const PreparedDistortion& distortion);
-  void Take(const Line& rows, const Line& columns);
+  void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
 
   const PixelKernels& kernels_;
-  // The size of the image, then that of the last one that was distorted; and
-  // for each of its pixels 1 + where it comes from, or 0. None: all from their
-  // own.
+  // For each pixel of an image of this size: 1 + the number of the pixel of the
+  // mask that it comes from, or 0 if it is empty. While there are none this is
+  // the mask itself. Each distortion makes both anew.
   ImageSize size_;
-  std::vector<int32_t> places_;
-  // What has become of its rows and columns since.
+  std::vector<int32_t> points_;
+  // Which rows and columns of that image there are now, after what has been
+  // done to whole rows and columns since.
   Line rows_, columns_;
 };
 

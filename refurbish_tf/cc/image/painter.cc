@@ -26,7 +26,7 @@ int64_t BytesOf(ValueType type) {
   return 1;
 }
 
-bool ReadsOtherPlaces(Distortion distortion) {
+bool ReadsOtherPoints(Distortion distortion) {
   switch (distortion) {
     case Distortion::kSharpness:
     case Distortion::kRotate:
@@ -40,42 +40,42 @@ bool ReadsOtherPlaces(Distortion distortion) {
   }
 }
 
-// A thread keeps the memory between two walks for its next image. Blocks of
+// A thread holds the memory between two walks for its next image. Blocks of
 // this size go back to the system when they are freed, and to get them again
 // takes as long as a walk.
-constexpr int64_t kMostKept = 1 << 20;
-thread_local ImageMemory kept_memory, other_kept_memory;
+constexpr int64_t kMostSpare = 1 << 20;
+thread_local ImageMemory spare_memory, other_spare_memory;
 
-void Keep(ImageMemory memory, ImageMemory* kept) {
-  if (memory.size <= kMostKept && memory.size > kept->size) {
-    *kept = std::move(memory);
+void Spare(ImageMemory memory, ImageMemory* spare) {
+  if (memory.size <= kMostSpare && memory.size > spare->size) {
+    *spare = std::move(memory);
   }
 }
 
 }  // namespace
 
-Painter::Painter(const LayerRun& run, ImageSize size, int64_t channels,
+Painter::Painter(const LayerChain& chain, ImageSize size, int64_t channels,
                  const PixelKernels& kernels)
-    : run_(run),
+    : chain_(chain),
       size_(size),
       channels_(channels),
       kernels_(kernels),
-      pattern_(run.normalization(), channels),
-      memory_(std::exchange(kept_memory, {})),
-      other_memory_(std::exchange(other_kept_memory, {})) {}
+      pattern_(chain.normalization(), channels),
+      memory_(std::exchange(spare_memory, {})),
+      other_memory_(std::exchange(other_spare_memory, {})) {}
 
 Painter::~Painter() {
-  Keep(std::move(memory_), &kept_memory);
-  Keep(std::move(other_memory_), &other_kept_memory);
+  Spare(std::move(memory_), &spare_memory);
+  Spare(std::move(other_memory_), &other_spare_memory);
 }
 
 void Painter::Paint(const uint8_t* from, const int32_t* draws, void* to) {
   walk_.emplace(from, size_, channels_, kernels_);
-  for (const Layer& layer : run_.layers()) {
+  for (const Layer& layer : chain_.layers()) {
     Add(layer, draws);
     draws += layer.NumDraws();
   }
-  Finish(to);
+  Complete(to);
 }
 
 template <class Step>
@@ -154,7 +154,7 @@ void Painter::AddOutcome(const Policy& policy, const int32_t* draws) {
   }
   const Distortion distortion = outcome.distortion.distortion;
   if (outcome.distortion.changes_nothing) return;
-  if (ReadsOtherPlaces(distortion)) {
+  if (ReadsOtherPoints(distortion)) {
     Make();
     walk_->Distort(outcome.distortion, policy.fill());
     return;
@@ -203,8 +203,8 @@ uint8_t* Painter::Fresh(int64_t bytes) {
   return other_memory_.bytes.get();
 }
 
-void Painter::Finish(void* to) {
-  if (run_.normalization().type == ValueType::kUint8) {
+void Painter::Complete(void* to) {
+  if (chain_.normalization().type == ValueType::kUint8) {
     MakeRows(static_cast<uint8_t*>(to));
     return;
   }
@@ -228,7 +228,7 @@ void Painter::Finish(void* to) {
 }
 
 uint8_t* Painter::Convert(const uint8_t* from, int64_t count, void* to) const {
-  const ValueType type = run_.normalization().type;
+  const ValueType type = chain_.normalization().type;
   kernels_.normalize[static_cast<int>(type)](from, count, pattern_, to);
   return static_cast<uint8_t*>(to) + count * BytesOf(type);
 }

@@ -1,6 +1,6 @@
-// Applies a run of layers to an image, in as few walks over its bytes as give
-// the same values (`Walk`). If a normalisation ends the run, a band of rows is
-// converted while it is in the nearest cache.
+// Applies a chain of layers to an image, in as few walks over its bytes as give
+// the same values (`Walk`). If a normalisation ends the chain, a band of rows
+// is converted while it is in the nearest cache.
 #ifndef REFURBISH_TF_CC_IMAGE_PAINTER_H_
 #define REFURBISH_TF_CC_IMAGE_PAINTER_H_
 
@@ -23,14 +23,15 @@ struct ImageMemory {
 // Not thread-safe.
 class Painter {
  public:
-  // `run.SizeBehind` and `run.CheckChannels` must accept `size` and `channels`.
-  // `run` must outlive this.
-  Painter(const LayerRun& run, ImageSize size, int64_t channels,
+  // `chain.SizeBehind` and `chain.CheckChannels` must accept `size` and
+  // `channels`. `chain` must outlive this.
+  Painter(const LayerChain& chain, ImageSize size, int64_t channels,
           const PixelKernels& kernels);
   ~Painter();
 
-  // `run.CheckDraws` must accept `draws`; `to` has the size of `run.SizeBehind`
-  // and the type of the normalization. The two images must not overlap.
+  // `chain.CheckDraws` must accept `draws`; `to` has the size of
+  // `chain.SizeBehind` and the type of the normalization. The two images must
+  // not overlap.
   void Paint(const uint8_t* from, const int32_t* draws, void* to);
 
  private:
@@ -46,10 +47,10 @@ class Painter {
   void MakeRows(uint8_t* to);
   // Memory for an image that does not hold the present one.
   uint8_t* Fresh(int64_t bytes);
-  void Finish(void* to);
+  void Complete(void* to);
   uint8_t* Convert(const uint8_t* from, int64_t count, void* to) const;
 
-  const LayerRun& run_;
+  const LayerChain& chain_;
   const ImageSize size_;
   const int64_t channels_;
   const PixelKernels& kernels_;

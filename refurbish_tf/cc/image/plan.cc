@@ -16,10 +16,10 @@ Strips Axis::strips() const {
   return made;
 }
 
-Strips Axis::Take() {
-  Strips taken = strips();
+Strips Axis::Drain() {
+  Strips drained = strips();
   strips_.clear();
-  return taken;
+  return drained;
 }
 
 void Axis::Append(Strip strip) {
@@ -75,7 +75,7 @@ void Axis::Shift(int64_t distance, bool reflects) {
     before_ = begin;
     return;
   }
-  const Strips old = Take();
+  const Strips old = Drain();
   const int64_t before = std::clamp<int64_t>(-distance, 0, size_);
   const int64_t behind = std::clamp<int64_t>(distance, 0, size_);
   if (!reflects) {
@@ -84,7 +84,7 @@ void Axis::Shift(int64_t distance, bool reflects) {
     Append(Strip{behind, 0, 0, 0});
     return;
   }
-  // Reflected about the middle of the first and of the last place.
+  // Reflected about the middle of the first and of the last point.
   AppendReversed(old, 1, before);
   Append(old, behind, size_ - before - behind, 0);
   AppendReversed(old, size_ - 1 - behind, behind);
@@ -97,21 +97,21 @@ void Axis::Reverse() {
     only_.step = -only_.step;
     return;
   }
-  const Strips old = Take();
+  const Strips old = Drain();
   AppendReversed(old, 0, size_);
 }
 
 void Axis::CutOut(int64_t begin, int64_t end, int number) {
   begin = std::clamp<int64_t>(begin, 0, size_);
   end = std::clamp<int64_t>(end, begin, size_);
-  const Strips old = Take();
+  const Strips old = Drain();
   Append(old, 0, begin, 0);
   Append(old, begin, end - begin, uint64_t{1} << number);
   Append(old, end, size_ - end, 0);
 }
 
 void Axis::Cut(int64_t begin, int64_t length) {
-  const Strips old = Take();
+  const Strips old = Drain();
   size_ = length;
   Append(old, begin, length, 0);
 }

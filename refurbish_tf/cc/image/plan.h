@@ -10,13 +10,13 @@
 
 namespace refurbish_tf {
 
-// Consecutive places. They take `from`, `from + step`, ... of the input, or are
+// Consecutive points. They take `from`, `from + step`, ... of the input, or are
 // zero where `step` is 0.
 struct Strip {
   int64_t length;
   int64_t from;
   int64_t step;
-  // The cutouts that these places lie in, a bit for each.
+  // The cutouts that these points lie in, a bit for each.
   uint64_t cutouts;
 };
 
@@ -25,29 +25,29 @@ using Strips = absl::InlinedVector<Strip, 8>;
 // The rows, or the columns.
 class Axis {
  public:
-  // `size` places, unchanged.
+  // `size` points, unchanged.
   explicit Axis(int64_t size);
 
-  // Place i takes what was at i + distance. Places beyond the ends are zero, or
+  // Point i takes what was at i + distance. Points beyond the ends are zero, or
   // reflected about the end.
   void Shift(int64_t distance, bool reflects);
   void Reverse();
-  // Marks the places in [begin, end), as far as they exist.
+  // Marks the points in [begin, end), as far as they exist.
   void CutOut(int64_t begin, int64_t end, int number);
-  // Keeps `length` places from `begin` on.
+  // Keeps `length` points from `begin` on.
   void Cut(int64_t begin, int64_t length);
 
   int64_t size() const { return size_; }
   Strips strips() const;
 
  private:
-  // Appends `length` places of `old` from `begin` on.
+  // Appends `length` points of `old` from `begin` on.
   void Append(const Strips& old, int64_t begin, int64_t length,
               uint64_t cutouts);
   void AppendReversed(const Strips& old, int64_t begin, int64_t length);
   void Append(Strip strip);
   // Empties the strips, and returns what they were.
-  Strips Take();
+  Strips Drain();
 
   int64_t size_;
   // Without reflections and cutouts, an axis is one strip, `only_`, after

@@ -112,6 +112,7 @@ Policy::Policy(Arguments& arguments)
       group_(static_cast<int32_t>(arguments.Integer("group", 1, end_))),
       goes_on_(arguments.Boolean("goes_on")),
       fill_(static_cast<uint8_t>(arguments.Integer("fill", 0, 255))) {
+  if (end_ % group_ != 0) arguments.Fail("end must be a multiple of group");
   const Turn turn =
       arguments.Boolean("exact_turns") ? Turn::kExact : Turn::kRounded;
   const std::vector<absl::string_view> names = arguments.Texts("operations");

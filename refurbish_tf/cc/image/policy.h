@@ -31,13 +31,19 @@ struct PolicyOutcome {
 
 class Policy {
  public:
-  // The longest side of an image whose places fit into Pillow's 16 fraction
-  // bits.
+  // The longest side of an image whose coordinates fit into Pillow's 16
+  // fraction bits.
   static constexpr int64_t kMaxSide = 32767;
 
   // Errors are told to `arguments`.
   explicit Policy(Arguments& arguments);
 
+  // Whether this may follow a layer, null if that is no policy: if it goes on,
+  // from the same groups. What is drawn is below `end()` then.
+  bool MayFollow(const Policy* before) const {
+    return !goes_on_ || (before != nullptr && before->end_ == end_ &&
+                         before->group_ == group_);
+  }
   int32_t end() const { return end_; }
   uint8_t fill() const { return fill_; }
   // 1, and those for random operations.

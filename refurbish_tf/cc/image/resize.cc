@@ -52,11 +52,11 @@ Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
     Box box;
     box.width = static_cast<int64_t>(width);
     box.height = static_cast<int64_t>(height);
-    const int32_t* const place = draws + 2 * Layer::kNumAttempts;
+    const int32_t* const point = draws + 2 * Layer::kNumAttempts;
     box.y = static_cast<int64_t>(
-        std::floor(Unit(place[0]) * (image.height - box.height + 1)));
+        std::floor(Unit(point[0]) * (image.height - box.height + 1)));
     box.x = static_cast<int64_t>(
-        std::floor(Unit(place[1]) * (image.width - box.width + 1)));
+        std::floor(Unit(point[1]) * (image.width - box.width + 1)));
     return box;
   }
   return Centred(layer, image);
@@ -67,8 +67,8 @@ Blend::Blend(int64_t input, double begin, double length, int64_t output,
     : start_(output) {
   const double step = length / output;
   const double radius = antialias ? std::max(step, 1.0) : 1.0;
-  // The filter is a triangle of this radius around the middle of each place.
-  // `most` is how many places it covers at most.
+  // The filter is a triangle of this radius around the middle of each point.
+  // `most` is how many points it covers at most.
   const int64_t most =
       std::min<int64_t>(static_cast<int64_t>(std::ceil(2 * radius)), input);
   pairs_ = (most + 1) / 2;
@@ -81,20 +81,20 @@ Blend::Blend(int64_t input, double begin, double length, int64_t output,
     const int64_t last = std::clamp<int64_t>(
         static_cast<int64_t>(std::ceil(middle + radius)) - 1, first,
         std::min(input - 1, first + 2 * pairs_ - 1));
-    const auto weight = [middle, radius](int64_t place) {
-      return std::max(0.0, 1 - std::abs(place - middle) / radius);
+    const auto weight = [middle, radius](int64_t point) {
+      return std::max(0.0, 1 - std::abs(point - middle) / radius);
     };
     double total = 0;
-    for (int64_t place = first; place <= last; ++place) total += weight(place);
+    for (int64_t point = first; point <= last; ++point) total += weight(point);
     start_[i] = static_cast<int32_t>(first);
     // Rounds the running sum and not each weight, so that they add up to one
     // exactly.
     double sum = 0;
     int64_t given = 0;
-    for (int64_t place = first; place <= last; ++place) {
-      sum += weight(place);
+    for (int64_t point = first; point <= last; ++point) {
+      sum += weight(point);
       const int64_t until = Nearest(sum / total * (1 << kWeightBits));
-      const int64_t k = place - first;
+      const int64_t k = point - first;
       weights_[2 * ((k / 2) * output + i) + k % 2] =
           static_cast<int16_t>(until - given);
       given = until;
@@ -114,10 +114,10 @@ void Blend::Reverse() {
   }
 }
 
-void Blend::WeightsOf(int64_t place, int16_t* weights) const {
+void Blend::WeightsOf(int64_t point, int16_t* weights) const {
   const int64_t output = static_cast<int64_t>(start_.size());
   for (int64_t k = 0; k < 2 * pairs_; ++k) {
-    weights[k] = weights_[2 * ((k / 2) * output + place) + k % 2];
+    weights[k] = weights_[2 * ((k / 2) * output + point) + k % 2];
   }
 }
 

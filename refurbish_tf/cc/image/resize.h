@@ -22,7 +22,7 @@ struct ResizeWindow {
 // The part of an image that a random resized crop takes, or a resize: all.
 Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image);
 
-// The weights that make `output` places of `input` ones, or of the part of them
+// The weights that make `output` points of `input` ones, or of the part of them
 // of `length` from `begin` on. In the form of PixelKernels.
 class Blend {
  public:
@@ -35,8 +35,8 @@ class Blend {
   int64_t pairs() const { return pairs_; }
   const std::vector<int32_t>& start() const { return start_; }
   const std::vector<int16_t>& weights() const { return weights_; }
-  // The weights of one place, pair after pair.
-  void WeightsOf(int64_t place, int16_t* weights) const;
+  // The weights of one point, pair after pair.
+  void WeightsOf(int64_t point, int16_t* weights) const;
 
  private:
   int64_t pairs_;

@@ -12,10 +12,10 @@ bool NeedsTable(const PolicyOutcome& outcome) {
 
 }  // namespace
 
-TableSlots::TableSlots(const LayerRun& run, int slots, int64_t group)
+TableSlots::TableSlots(const LayerChain& chain, int slots, int64_t group)
     : slots_(slots), group_(group) {
   int first = 0;
-  for (const Layer& layer : run.layers()) {
+  for (const Layer& layer : chain.layers()) {
     if (layer.kind == LayerKind::kPolicy) {
       policies_.push_back({layer.policy.get(), first, {}});
     }
@@ -24,22 +24,23 @@ TableSlots::TableSlots(const LayerRun& run, int slots, int64_t group)
 }
 
 void TableSlots::Begin() {
-  for (PolicyLayer& layer : policies_) layer.taken.clear();
+  for (PolicyLayer& layer : policies_) layer.reserved.clear();
 }
 
-bool TableSlots::Take(int64_t row, const int32_t* draws) {
+bool TableSlots::Reserve(int64_t row, const int32_t* draws) {
   const auto needs = [draws](const PolicyLayer& layer) {
     return NeedsTable(layer.policy->At(draws[layer.first_draw]));
   };
   for (PolicyLayer& layer : policies_) {
-    std::deque<int64_t>& taken = layer.taken;
-    while (!taken.empty() && taken.front() <= row - group_) taken.pop_front();
-    if (needs(layer) && taken.size() >= static_cast<size_t>(slots_)) {
+    std::deque<int64_t>& reserved = layer.reserved;
+    while (!reserved.empty() && reserved.front() <= row - group_)
+      reserved.pop_front();
+    if (needs(layer) && reserved.size() >= static_cast<size_t>(slots_)) {
       return false;
     }
   }
   for (PolicyLayer& layer : policies_) {
-    if (needs(layer)) layer.taken.push_back(row);
+    if (needs(layer)) layer.reserved.push_back(row);
   }
   return true;
 }

@@ -17,23 +17,24 @@ namespace refurbish_tf {
 
 class TableSlots {
  public:
-  // `slots` of any `group` images in a row: who divides the batch, and where,
-  // is not known here, and groups are counted from there. `run` must outlive
-  // this.
-  TableSlots(const LayerRun& run, int slots, int64_t group);
+  // At most `slots` images get tables of any `group` images in a row, wherever
+  // the first of these stands: a batch is divided among replicas later, and
+  // each forms its groups from the first image that it gets. `chain` must
+  // outlive this.
+  TableSlots(const LayerChain& chain, int slots, int64_t group);
 
   // A new batch.
   void Begin();
   // Whether there is a table for image `row` in each layer that needs one;
-  // takes them. Rows of a batch come in rising order.
-  bool Take(int64_t row, const int32_t* draws);
+  // reserves them. Rows of a batch come in rising order.
+  bool Reserve(int64_t row, const int32_t* draws);
 
  private:
   struct PolicyLayer {
     const Policy* policy;
     int first_draw;
     // The last rows that got tables, at most `slots_`, in rising order.
-    std::deque<int64_t> taken;
+    std::deque<int64_t> reserved;
   };
 
   const int slots_;

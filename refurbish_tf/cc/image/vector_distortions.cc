@@ -33,7 +33,7 @@ REFURBISH_TF_AVX2_INLINE inline void ForBlocks(const uint8_t* from,
   }
 }
 
-// The same for a function of vectors in which the place does not matter.
+// The same for a function of vectors in which the position does not matter.
 template <class Each>
 REFURBISH_TF_AVX2_INLINE inline void ForVectors(const uint8_t* from,
                                                 int64_t bytes, uint8_t* to,

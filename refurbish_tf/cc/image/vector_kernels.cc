@@ -267,7 +267,7 @@ REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
   plain::SumRows(from, i, count, weights, rows, to);
 }
 
-// `taps` is the number of places that are summed up, or 0: `most`.
+// `taps` is the number of points that are summed up, or 0: `most`.
 template <int taps>
 REFURBISH_TF_AVX2 inline void SumPixelsOf(const float* from,
                                           const FloatSpans& spans,

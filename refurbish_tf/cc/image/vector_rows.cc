@@ -1,4 +1,4 @@
-// The distortions that read other places in AVX2.
+// The distortions that read other points in AVX2.
 #include "refurbish_tf/cc/image/vector_rows.h"
 
 #if defined(__x86_64__)
@@ -66,31 +66,31 @@ REFURBISH_TF_AVX2 void MoveRow(const RowPlan& plan, int64_t y, int64_t x,
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);
 }
 
-// Runs of at most `kVector` bytes are copied as so many, where they can be
-// read and written: what is beyond a run is written afterwards.
+// Spans of at most `kVector` bytes are copied as so many, where they can be
+// read and written: what is beyond a span is written afterwards.
 template <int kVector>
 REFURBISH_TF_AVX2 void MoveColumns(const RowPlan& plan, int64_t y, int64_t x,
                                    int64_t count, uint8_t* to, uint8_t* end) {
   if (kVector == 16 && plan.longest > 16) {
     return MoveColumns<32>(plan, y, x, count, to, end);
   }
-  const Runs runs = InsideRuns(plan, y, x, count);
+  const ColumnSpans spans = InsideSpans(plan, y, x, count);
   const int64_t begin = x * plan.pixel_bytes;
   const int64_t until = begin + count * plan.pixel_bytes;
-  if (runs.from == runs.to) return FillBytes(plan.fill, until - begin, to);
-  const auto start_of = [&](int64_t run) {
-    return std::clamp<int64_t>(plan.runs[run], begin, until);
+  if (spans.from == spans.to) return FillBytes(plan.fill, until - begin, to);
+  const auto start_of = [&](int64_t span) {
+    return std::clamp<int64_t>(plan.spans[span], begin, until);
   };
   const bool fits = plan.longest <= kVector;
-  const int64_t stride = runs.step * plan.row_bytes;
+  const int64_t stride = spans.step * plan.row_bytes;
   const uint8_t* const last_read =
       plan.image + plan.height * plan.row_bytes - kVector;
-  const uint8_t* row = plan.image + runs.row * plan.row_bytes;
-  int64_t from = start_of(runs.from);
+  const uint8_t* row = plan.image + spans.row * plan.row_bytes;
+  int64_t from = start_of(spans.from);
   FillBytes(plan.fill, from - begin, to);
   to -= begin;
-  const int32_t* next = plan.runs.data() + runs.from + 1;
-  for (int64_t run = runs.from; run < runs.to; ++run) {
+  const int32_t* next = plan.spans.data() + spans.from + 1;
+  for (int64_t span = spans.from; span < spans.to; ++span) {
     const int64_t behind = std::min<int64_t>(*next++, until);
     if (fits && end - (to + from) >= kVector && row + from <= last_read) {
       if (kVector == 16) {
@@ -130,19 +130,19 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
   __m256i from_y =
       _mm256_add_epi32(Repeated32(row.from_y + inside.from * plan.sine),
                        _mm256_mullo_epi32(lane, sine));
-  alignas(32) int32_t places[kChunk];
+  alignas(32) int32_t points[kChunk];
   for (int64_t begin = inside.from; begin < inside.to; begin += kChunk) {
     const int64_t n = std::min<int64_t>(kChunk, inside.to - begin);
     __m256i is_last = _mm256_setzero_si256();
     for (int64_t i = 0; i < n; i += 8) {
       const __m256i column = _mm256_srai_epi32(from_x, 16);
-      const __m256i place = _mm256_add_epi32(
+      const __m256i point = _mm256_add_epi32(
           _mm256_mullo_epi32(_mm256_srai_epi32(from_y, 16), row_bytes),
           pixel == 4 ? _mm256_slli_epi32(column, 2)
                      : _mm256_add_epi32(column, _mm256_slli_epi32(column, 1)));
-      Store(places + i, place);
+      Store(points + i, point);
       is_last =
-          _mm256_or_si256(is_last, _mm256_cmpeq_epi32(place, Repeated32(last)));
+          _mm256_or_si256(is_last, _mm256_cmpeq_epi32(point, Repeated32(last)));
       from_x = _mm256_add_epi32(from_x, step_x);
       from_y = _mm256_add_epi32(from_y, step_y);
     }
@@ -157,10 +157,10 @@ REFURBISH_TF_AVX2 void TurnRow(const RowPlan& plan, int64_t y, int64_t x,
     // Faster than a gather; a third slower if it isn't unrolled.
 #pragma GCC unroll 4
     for (; i < wide; ++i) {
-      std::memcpy(pixels + i * pixel, image + places[i], 4);
+      std::memcpy(pixels + i * pixel, image + points[i], 4);
     }
     for (; i < n; ++i) {
-      std::memcpy(pixels + i * pixel, image + places[i], pixel);
+      std::memcpy(pixels + i * pixel, image + points[i], pixel);
     }
   }
   FillBytes(plan.fill, (count - inside.to) * pixel, to + inside.to * pixel);

@@ -45,7 +45,7 @@ void Walk::Flip() {
   }
 }
 
-bool Walk::Takes(FillColor color) {
+bool Walk::Accepts(FillColor color) {
   if (resizer_ || !steps_behind_.empty()) return false;
   if (plan_.has_empty && color != color_) return false;
   color_ = color;
@@ -53,14 +53,14 @@ bool Walk::Takes(FillColor color) {
 }
 
 bool Walk::Shift(int64_t y, int64_t x, bool reflects, FillColor color) {
-  if (!Takes(color)) return false;
+  if (!Accepts(color)) return false;
   plan_.Shift(y, x, reflects);
   return true;
 }
 
 bool Walk::CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
                   FillColor color) {
-  if (!Takes(color)) return false;
+  if (!Accepts(color)) return false;
   plan_.CutOut(top, bottom, left, right);
   return true;
 }
@@ -99,7 +99,7 @@ Walk::Pieces Walk::PiecesOf(uint64_t cutouts) const {
   for (const Strip& strip : plan_.columns.strips()) {
     const int64_t length = strip.length * channels_;
     const int64_t step = (strip.cutouts & cutouts) != 0 ? 0 : strip.step;
-    // The lowest place that is read.
+    // The lowest point that is read.
     const int64_t from =
         (strip.from - (step < 0 ? strip.length - 1 : 0)) * channels_;
     pieces.push_back({to, from, length, step});

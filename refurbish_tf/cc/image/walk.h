@@ -2,7 +2,7 @@
 // to them in one walk over their bytes. Rows are made when they are wanted, a
 // band at a time, which stays in the nearest cache from step to step.
 //
-// The steps are, in this order: a distortion that reads other places, or a
+// The steps are, in this order: a distortion that reads other points, or a
 // resize; distortions of single pixels; the plan of crops, flips and cutouts;
 // distortions of single pixels again, which then are of empty pixels, too.
 #ifndef REFURBISH_TF_CC_IMAGE_WALK_H_
@@ -45,13 +45,12 @@ class Walk {
   ImageSize size() const { return plan_.size(); }
   int64_t row_bytes() const { return plan_.columns.size() * channels_; }
 
-  // These are always one more step of this walk.
+  // Each adds a step to this walk, whatever steps it has already.
   void Add(const PixelStep& step);
   void Flip();
 
-  // Each returns false, and adds nothing, if that is not one more step of this
-  // walk: then the image must be made first. So must it be for all that follow
-  // and read other places than their own.
+  // Each adds a step, or returns false if it cannot follow the steps that this
+  // walk has: then the image must be made first, for a new walk.
   bool Shift(int64_t y, int64_t x, bool reflects, FillColor color);
   bool CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
               FillColor color);
@@ -73,7 +72,7 @@ class Walk {
   using Pieces = absl::InlinedVector<Piece, 8>;
 
   // Whether empty pixels may get this color.
-  bool Takes(FillColor color);
+  bool Accepts(FillColor color);
   Pieces PiecesOf(uint64_t cutouts) const;
   // Calls visit(rows, to, strip, first, pieces) for the parts of rows of equal
   // pieces.

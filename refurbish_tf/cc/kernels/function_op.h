@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -18,6 +19,11 @@ class FunctionOp : public OpKernel {
  public:
   using OpKernel::OpKernel;
   void Compute(OpKernelContext* ctx) override {
+    // The first input, if any, names a stage or a store, or is a dataset.
+    OP_REQUIRES(
+        ctx, ctx->num_inputs() == 0 || ctx->input(0).dims() == 0,
+        absl::InvalidArgumentError(absl::StrCat(
+            "The first input of ", type_string(), " must be a scalar.")));
     OP_REQUIRES_OK(ctx, kFunction(ctx));
   }
 };

@@ -101,6 +101,25 @@ absl::Status InlineFunctionMetadata::Create(
   return absl::OkStatus();
 }
 
+absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
+                              const std::string& function,
+                              const DataTypeVector& types, size_t num_shapes) {
+  const FunctionDef* const definition =
+      ctx->function_library()->GetFunctionLibraryDefinition()->Find(function);
+  DataTypeVector returned;
+  if (definition != nullptr) {
+    for (const auto& output : definition->signature().output_arg()) {
+      returned.push_back(output.type());
+    }
+  }
+  if (returned == types && num_shapes == types.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      name, " returns components of ",
+      tensorflow::DataTypeVectorString(returned), ", but the dataset has ",
+      tensorflow::DataTypeVectorString(types), " and ", num_shapes,
+      " shapes. Both must be the same."));
+}
+
 FunctionContexts::FunctionContexts(IteratorContext* ctx,
                                    CancellationManager* manager, int num_calls)
     : usual(WithRunner(ctx, manager, nullptr)),

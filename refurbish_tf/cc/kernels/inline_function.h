@@ -46,6 +46,12 @@ class InlineFunctionMetadata {
   bool calls_python_ = false;
 };
 
+// An error unless the function returns components of these types, and there is
+// a shape for each. A graph that was loaded may say anything.
+absl::Status CheckResultTypes(const OpKernelConstruction* ctx, const char* name,
+                              const std::string& function,
+                              const DataTypeVector& types, size_t num_shapes);
+
 // The contexts in which an iterator runs functions.
 struct FunctionContexts {
   // `num_calls`: how many calls run at the same time, or 0 if the consumer

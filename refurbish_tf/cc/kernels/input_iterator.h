@@ -72,7 +72,7 @@ class InputWork : public OrderedWorkers::Work {
   }
 
   // What has changed in a symbolic checkpoint since the last call.
-  MemoryCheckpoint TakeChanges() {
+  MemoryCheckpoint DrainChanges() {
     MemoryCheckpoint changes(ctx_.id_registry());
     changes.Merge(ctx_.checkpoint());
     return changes;

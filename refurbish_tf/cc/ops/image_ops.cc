@@ -15,12 +15,12 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-absl::StatusOr<LayerRun> RunOf(InferenceContext* c) {
+absl::StatusOr<LayerChain> ChainOf(InferenceContext* c) {
   std::vector<std::string> texts;
   if (absl::Status status = c->GetAttr("layers", &texts); !status.ok()) {
     return status;
   }
-  return LayerRun::Parse(texts);
+  return LayerChain::Parse(texts);
 }
 
 absl::Status SeedIsPair(InferenceContext* c, int input) {
@@ -39,22 +39,22 @@ absl::Status SeedAtShape(InferenceContext* c) {
 
 absl::Status DrawsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 0));
-  const absl::StatusOr<LayerRun> run = RunOf(c);
-  if (!run.ok()) return run.status();
+  const absl::StatusOr<LayerChain> chain = ChainOf(c);
+  if (!chain.ok()) return chain.status();
   if (c->num_inputs() == 1) {
-    c->set_output(0, c->Vector(run->num_draws()));
+    c->set_output(0, c->Vector(chain->num_draws()));
     return absl::OkStatus();
   }
   ShapeHandle scalar;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
   DimensionHandle batch_size;
   TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &batch_size));
-  c->set_output(0, c->Matrix(batch_size, run->num_draws()));
+  c->set_output(0, c->Matrix(batch_size, chain->num_draws()));
   return absl::OkStatus();
 }
 
 // Sets the shape that the layers return for `images`: rank 3, 4 or unknown.
-absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
+absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) {
     c->set_output(0, c->UnknownShape());
@@ -63,12 +63,12 @@ absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
   TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
   if (c->ValueKnown(c->Dim(images, -1))) {
-    TF_RETURN_IF_ERROR(run.CheckChannels(c->Value(c->Dim(images, -1))));
+    TF_RETURN_IF_ERROR(chain.CheckChannels(c->Value(c->Dim(images, -1))));
   }
   const int dims = c->Rank(images);
   const ImageSize size = {c->Value(c->Dim(images, dims - 3)),
                           c->Value(c->Dim(images, dims - 2))};
-  const absl::StatusOr<ImageSize> made = run.SizeBehind(size);
+  const absl::StatusOr<ImageSize> made = chain.SizeBehind(size);
   if (!made.ok()) return made.status();
   // A dimension that the layers keep stays the same object, also if unknown.
   if (made->height != size.height) {
@@ -84,35 +84,35 @@ absl::Status MadeShape(InferenceContext* c, const LayerRun& run,
 }
 
 absl::Status PixelsShape(InferenceContext* c) {
-  const absl::StatusOr<LayerRun> run = RunOf(c);
-  if (!run.ok()) return run.status();
+  const absl::StatusOr<LayerChain> chain = ChainOf(c);
+  if (!chain.ok()) return chain.status();
   ShapeHandle images = c->input(0);
-  if (run->num_draws() == 0) return MadeShape(c, *run, images);
+  if (chain->num_draws() == 0) return MadeShape(c, *chain, images);
   if (!c->RankKnown(images) && c->RankKnown(c->input(1))) {
     images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
   }
   if (c->RankKnown(images)) {
-    ShapeHandle draws = c->Vector(run->num_draws());
+    ShapeHandle draws = c->Vector(chain->num_draws());
     const bool batch = c->Rank(images) == 4;
-    if (batch) draws = c->Matrix(c->Dim(images, 0), run->num_draws());
+    if (batch) draws = c->Matrix(c->Dim(images, 0), chain->num_draws());
     TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
     if (batch) {
       TF_RETURN_IF_ERROR(c->ReplaceDim(images, 0, c->Dim(draws, 0), &images));
     }
   }
-  return MadeShape(c, *run, images);
+  return MadeShape(c, *chain, images);
 }
 
 absl::Status LayersShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
-  const absl::StatusOr<LayerRun> run = RunOf(c);
-  if (!run.ok()) return run.status();
-  return MadeShape(c, *run, c->input(0));
+  const absl::StatusOr<LayerChain> chain = ChainOf(c);
+  if (!chain.ok()) return chain.status();
+  return MadeShape(c, *chain, c->input(0));
 }
 
 absl::Status MaskShape(InferenceContext* c) {
-  const absl::StatusOr<LayerRun> run = RunOf(c);
-  if (!run.ok()) return run.status();
+  const absl::StatusOr<LayerChain> chain = ChainOf(c);
+  if (!chain.ok()) return chain.status();
   ShapeHandle masks = c->input(0), draws = c->input(1);
   if (!c->RankKnown(masks) || !c->RankKnown(draws)) {
     c->set_output(0, c->UnknownShape());
@@ -123,7 +123,7 @@ absl::Status MaskShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
   const ImageSize size = {c->Value(c->Dim(masks, batch)),
                           c->Value(c->Dim(masks, batch + 1))};
-  const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+  const absl::StatusOr<ImageSize> made = chain->SizeBehind(size);
   if (!made.ok()) return made.status();
   TF_RETURN_IF_ERROR(
       c->ReplaceDim(masks, batch, c->MakeDim(made->height), &masks));
@@ -139,11 +139,11 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   bool resizes;
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
-  ImageSize size = {LayerRun::kUnknown, LayerRun::kUnknown};
+  ImageSize size = {LayerChain::kUnknown, LayerChain::kUnknown};
   if (resizes) {
-    const absl::StatusOr<LayerRun> run = RunOf(c);
-    if (!run.ok()) return run.status();
-    const absl::StatusOr<ImageSize> made = run->SizeBehind(size);
+    const absl::StatusOr<LayerChain> chain = ChainOf(c);
+    if (!chain.ok()) return chain.status();
+    const absl::StatusOr<ImageSize> made = chain->SizeBehind(size);
     if (!made.ok()) return made.status();
     size = *made;
   }
@@ -152,7 +152,7 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-static_assert(LayerRun::kUnknown == InferenceContext::kUnknownDim);
+static_assert(LayerChain::kUnknown == InferenceContext::kUnknownDim);
 
 REGISTER_OP("RefurbishTf>SeedAt")
     .Input("seed: Tseed")
@@ -173,7 +173,7 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Attr("num_batch_sizes: int >= 0")
     .SetShapeFn(DrawsShape)
     .Doc(R"doc(
-The draws of a run of layers: [D], or [batch_size, D] for the images of a batch.
+The draws of a chain of layers: [D], or [batch_size, D] for the images of a batch.
 
 layers: their descriptions, such as 'random_crop position=0 padding=4 reflect=0', in
 pieces. See `refurbish_tf/cc/image/layer.h`.
@@ -188,7 +188,7 @@ REGISTER_OP("RefurbishTf>ImagePixels")
     .Attr("T: {uint8, float, bfloat16, half}")
     .SetShapeFn(PixelsShape)
     .Doc(R"doc(
-Applies a run of layers, with their draws, to an image or to each image of a batch.
+Applies a chain of layers, with their draws, to an image or to each image of a batch.
 
 If the layers draw nothing, `draws` may have any shape.
 )doc");
@@ -202,7 +202,7 @@ REGISTER_OP("RefurbishTf>ImageLayers")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape)
     .Doc(
-        "Applies a run of layers: `ImagePixels` with the `ImageDraws` of "
+        "Applies a chain of layers: `ImagePixels` with the `ImageDraws` of "
         "`seed`.");
 
 REGISTER_OP("RefurbishTf>ImageMask")

@@ -180,9 +180,10 @@ REGISTER_OP("RefurbishTf>HandOverDataset")
     .Attr("metadata: string = ''")
     .SetShapeFn(ScalarShape)
     .Doc(
-        "Elements for another framework: their memory is not shared if "
-        "`exclusive`. Reads `buffer_size` elements ahead. A checkpoint is of "
-        "the element before the last `num_ahead` ones.");
+        "Elements for another framework. If `exclusive`, nothing else has an "
+        "element's memory, so that the framework may write into it. Reads "
+        "`buffer_size` elements ahead. A checkpoint is of the element before "
+        "the last `num_ahead` ones.");
 
 REGISTER_OP("RefurbishTf>FuseDataset")
     .Input("input_dataset: variant")
@@ -190,7 +191,6 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .Input("seed: int64")
     .Output("handle: variant")
     .Attr("layers: list(string) >= 1")
-    .Attr("shared_layers: list(string) >= 0")
     .Attr("batch_size: int >= 1")
     .Attr("num_parts: int >= 1")
     .Attr("eighths: int >= -1")
@@ -209,10 +209,10 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
-Batches of images with the draws of their layers, of which the shared ones are done
+Batches of images with the draws of their layers, of which the divided ones are done
 for all images of each of the batch's parts but the accelerator's.
 
-eighths: the share of a part whose shared layers are left to the accelerator, or -1.
+eighths: the portion of a part whose divided layers are left to the accelerator, or -1.
 group, slots: so many images of a group can get tables on the accelerator.
 image: the component of the input that is the image.
 seeded: the last component of the input is the seed of the image's draws. Otherwise
@@ -239,7 +239,7 @@ REGISTER_OP("RefurbishTf>FuseShares")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-The batches, counted from the stage's first one, at which the accelerator's share
+The batches, counted from the stage's first one, at which the accelerator's portion
 changed, and what it became, in eighths.
 )doc");
 

@@ -1,5 +1,5 @@
 // What a fuse stage knows across its epochs: its seed, the next epoch, the
-// share of a batch that the accelerator does, and counts.
+// portion of a batch that the accelerator does, and counts.
 #ifndef REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
 #define REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
 
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
-#include "refurbish_tf/cc/schedule/share_tuner.h"
+#include "refurbish_tf/cc/schedule/portion_tuner.h"
 
 namespace refurbish_tf {
 
@@ -30,7 +30,7 @@ struct FuseCounters : Counters {
 
 class FuseStage {
  public:
-  // For the share: the accelerator's, by which side has time.
+  // For the portion: the accelerator's, by which side has time.
   static constexpr int kAutotuned = -1;
   // Seeds are made of epochs below 2**32.
   static constexpr int64_t kMostEpochs = int64_t{1} << 32;
@@ -40,7 +40,7 @@ class FuseStage {
   FuseStage(int64_t seed, bool any_seed, int eighths)
       : any_seed_(any_seed),
         is_autotuned_(eighths == kAutotuned),
-        share_(IndexOf(eighths)),
+        portion_(IndexOf(eighths)),
         seed_(seed) {}
 
   struct Iteration {
@@ -57,31 +57,33 @@ class FuseStage {
             counters_.back()};
   }
 
-  // The share of the next batch that is begun, as an index into
-  // ShareTuner::kEighths.
-  int NextShare() ABSL_LOCKS_EXCLUDED(mu_) {
-    if (!is_autotuned_) return share_;
+  // The portion of the next batch that is begun, as an index into
+  // PortionTuner::kEighths.
+  int NextPortion() ABSL_LOCKS_EXCLUDED(mu_) {
+    if (!is_autotuned_) return portion_;
     absl::MutexLock lock(&mu_);
     return tuner_.Begin();
   }
 
-  void Record(const ShareTuner::HandedOut& batch) ABSL_LOCKS_EXCLUDED(mu_) {
-    const int eighths = ShareTuner::kEighths[batch.share];
+  void Record(const PortionTuner::HandedOut& batch) ABSL_LOCKS_EXCLUDED(mu_) {
+    const int eighths = PortionTuner::kEighths[batch.portion];
     absl::MutexLock lock(&mu_);
-    const bool is_probe = is_autotuned_ && batch.share < tuner_.share();
-    if (shares_.empty() || (shares_.back().second != eighths && !is_probe)) {
-      if (shares_.size() == kMostShares) shares_.erase(shares_.begin());
-      shares_.push_back({num_batches_, eighths});
+    const bool is_probe = is_autotuned_ && batch.portion < tuner_.portion();
+    if (portions_.empty() ||
+        (portions_.back().second != eighths && !is_probe)) {
+      if (portions_.size() == kMostPortions) portions_.erase(portions_.begin());
+      portions_.push_back({num_batches_, eighths});
     }
     ++num_batches_;
     if (is_autotuned_) tuner_.Record(batch);
   }
 
-  // Batches at which the share changed, probes left out, counted over all
+  // Batches at which the portion changed, probes left out, counted over all
   // epochs, and what it became, in eighths.
-  std::vector<std::pair<int64_t, int>> Shares() const ABSL_LOCKS_EXCLUDED(mu_) {
+  std::vector<std::pair<int64_t, int>> Portions() const
+      ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
-    return shares_;
+    return portions_;
   }
 
   std::vector<std::shared_ptr<const FuseCounters>> Counts() const
@@ -111,23 +113,23 @@ class FuseStage {
 
  private:
   static int IndexOf(int eighths) {
-    const auto& all = ShareTuner::kEighths;
-    const auto* const share = std::find(all.begin(), all.end(), eighths);
-    return share == all.end() ? 0 : static_cast<int>(share - all.begin());
+    const auto& all = PortionTuner::kEighths;
+    const auto* const portion = std::find(all.begin(), all.end(), eighths);
+    return portion == all.end() ? 0 : static_cast<int>(portion - all.begin());
   }
 
   // Enough to draw a plot of; more would grow for ever.
-  static constexpr size_t kMostShares = 4096;
+  static constexpr size_t kMostPortions = 4096;
 
   const bool any_seed_;
   const bool is_autotuned_;
-  const int share_;  // If it is not.
+  const int portion_;  // If it is not.
   mutable absl::Mutex mu_;
   int64_t seed_ ABSL_GUARDED_BY(mu_);
   int64_t next_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_batches_ ABSL_GUARDED_BY(mu_) = 0;
-  ShareTuner tuner_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::pair<int64_t, int>> shares_ ABSL_GUARDED_BY(mu_);
+  PortionTuner tuner_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<int64_t, int>> portions_ ABSL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<FuseCounters>> counters_ ABSL_GUARDED_BY(mu_);
 };
 

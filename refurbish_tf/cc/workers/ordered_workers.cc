@@ -302,7 +302,7 @@ bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
   if (claimed == Claimed::kDone) {
     ++idle_claims_;
     slot->state = State::kUnderWay;
-    Finish(slot, Outcome::kDone, work_->Bytes(*slot->piece));
+    Complete(slot, Outcome::kDone, work_->Bytes(*slot->piece));
     return true;
   }
   const bool were_idle = idle_claims_ >= options_.max_pieces;
@@ -352,7 +352,7 @@ void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
   if (outcome == Outcome::kRun) {
     Run(lock, slot);
   } else {
-    Finish(slot, outcome, bytes);
+    Complete(slot, outcome, bytes);
   }
 }
 
@@ -365,10 +365,10 @@ void OrderedWorkers::Run(Lock& lock, Slot* slot) {
   const Outcome outcome = work_->Run(piece);
   const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
   Acquire(lock);
-  Finish(slot, outcome, bytes);
+  Complete(slot, outcome, bytes);
 }
 
-void OrderedWorkers::Finish(Slot* slot, Outcome outcome, int64_t bytes) {
+void OrderedWorkers::Complete(Slot* slot, Outcome outcome, int64_t bytes) {
   if (outcome == Outcome::kDropped) {
     slot->state = State::kDropped;
     if (!options_.in_order) {

@@ -19,9 +19,9 @@
 namespace refurbish_tf {
 
 // A piece of work goes through three steps. It is claimed, one at a time, which
-// decides its place among the results. If it needs the input it is fetched, one
-// at a time, in the order of the claims. And it is run, many at once. So a slow
-// source does not hold up pieces that need no input.
+// decides its position among the results. If it needs the input it is fetched,
+// one at a time, in the order of the claims. And it is run, many at once. So a
+// slow source does not hold up pieces that need no input.
 //
 // A thread sleeps only when enough results are ready or nothing can be claimed
 // now, and is woken when half of the results are gone: waking a thread for each
@@ -132,12 +132,12 @@ class OrderedWorkers {
               bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FetchAndRun(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Finish(Slot* slot, Outcome outcome, int64_t bytes)
+  void Complete(Slot* slot, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Removes dropped slots from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The place in the ring of a result to hand out; the ring's size if there is
-  // none.
+  // The position in the ring of a result to hand out; the ring's size if there
+  // is none.
   size_t FindReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsReady() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const size_t ready = FindReady();

@@ -8,7 +8,7 @@ JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
-           "Unit(place[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
+           "Unit(point[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
            "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
     Mutant("the part of a planned image is the first one", "refurbish_tf/cc/image/plan.cc", "  rows.Cut(y, height);",
            "  rows.Cut(0, height);", "tests/test_final_layers.py::TestPixels::test_of_a_row_are_those_of_its_parts"),
@@ -19,7 +19,7 @@ MUTANTS = [
            "        draws[1] = own.Below(1, 2 * layer.padding + 1);", "        draws[1] = own.Below(1, 2 * layer.padding);",
            "tests/test_final_layers.py::TestDraws::test_equal_the_reference"),
     Mutant("images of a batch draw the same", "refurbish_tf/cc/kernels/image/image_ops.cc",
-           "Draw(run, seed.SeedAt(image), draws);", "Draw(run, seed.SeedAt(0), draws);",
+           "Draw(chain, seed.SeedAt(image), draws);", "Draw(chain, seed.SeedAt(0), draws);",
            "tests/test_augment_batch.py::TestRandomCropAndFlipBatch::test_is_what_compose_makes_of_each_image"),
     Mutant("a crop ignores the flip before it", "refurbish_tf/cc/image/plan.cc",
            "    only_.from += only_.step * (begin + distance - before_);", "    only_.from += begin + distance - before_;", IMAGE),

@@ -3,6 +3,7 @@ from support.mutants import Mutant
 
 FUSE = "tests/test_fuse.py::"
 RESTART = "tests/test_fuse_restart.py::"
+FORGED = "tests/test_forged_graphs.py::test_a_forged_attribute_or_input_is_refused"
 STEPS = RESTART + "test_at_every_step"
 SAME = FUSE + "test_behind_refurbish_the_images_are_those_of_its_final_augmentation"
 WORK = "refurbish_tf/cc/kernels/fuse/fuse_work.cc"
@@ -22,25 +23,37 @@ MUTANTS = [
     # Who does what.
     Mutant("other images than the strides of Finish are left", WORK, "row % options_.part() + 1;", "row % options_.part();",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
-    Mutant("one replica does it all", WORK, "place % (8 / eighths) == 0 &&",
-           "row >= options_.batch_size * (8 - eighths) / 8 && place > 0 &&",
+    Mutant("one replica does it all", WORK, "nth % (8 / eighths) == 0 &&",
+           "row >= options_.batch_size * (8 - eighths) / 8 && nth > 0 &&",
            FUSE + "test_the_share_is_of_each_replica_s_part[0.5-4]"),
     Mutant("what the accelerator is to do is done already", WORK,
-           "if (draws[0] == 1 || !options_.shared_layers.has_value()) {", "if (!options_.shared_layers.has_value()) {",
+           "if (draws[0] == 1 || options_.divided_layers.layers().empty()) {", "if (options_.divided_layers.layers().empty()) {",
            SAME + "[1]"),
-    Mutant("more tables than there are slots", SLOTS, "taken.size() >= static_cast<size_t>(slots_)",
-           "taken.size() > static_cast<size_t>(slots_)", FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),
-    Mutant("groups of a part are not counted", SLOTS, "taken.front() <= row - group_", "taken.front() < row / group_ * group_",
+    Mutant("more tables than there are slots", SLOTS, "reserved.size() >= static_cast<size_t>(slots_)",
+           "reserved.size() > static_cast<size_t>(slots_)", FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),
+    Mutant("groups of a part are not counted", SLOTS, "reserved.front() <= row - group_", "reserved.front() < row / group_ * group_",
            FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-2]"),
     Mutant("tables of the last batch are counted", WORK, "  table_slots_.Begin();\n", "",
            FUSE + "test_a_batch_begins_with_all_its_tables"),
     Mutant("a small last batch stays unfinished", ITERATOR,
-           "        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));\n", "",
+           "        TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));\n", "",
            FUSE + "test_a_smaller_last_batch_is_done_by_the_host"),
     # Errors.
     Mutant("an error ends the rows of its piece, and they are lost", WORK, "  if (rows.begin < rows.end) {\n    rows.batch->fetch",
            "  if (rows.begin < rows.end && rows.next_status.ok()) {\n    rows.batch->fetch",
            FUSE + "test_a_failing_element_loses_no_other"),
+    # A forged graph.
+    Mutant("fuse makes batches without images", "refurbish_tf/cc/kernels/fuse/fuse_dataset_op.cc",
+           "std::count(components.begin(), components.end(), once) != 1", "false", FORGED + "[fuse]"),
+    Mutant("fuse takes seeds of any shape", WORK, "if (options_.seeded && element.back().shape() != TensorShape({2})) {",
+           "if (false) {", "tests/test_forged_graphs.py::test_seeds_of_another_shape_than_the_input_says_are_refused"),
+    Mutant("a policy goes on from any layer", "refurbish_tf/cc/image/layer.cc", "          !layer.policy->MayFollow(chain.layers_.back().policy.get())) {",
+           "          false) {", FORGED + "[layers]"),
+    Mutant("a stage's functions may return anything", "refurbish_tf/cc/kernels/inline_function.cc",
+           "  if (returned == types && num_shapes == types.size()) return absl::OkStatus();", "  return absl::OkStatus();",
+           FORGED + "[augmented]"),
+    Mutant("a stage may have two names", "refurbish_tf/cc/kernels/function_op.h", "ctx->num_inputs() == 0 || ctx->input(0).dims() == 0,",
+           "true,", FORGED + "[named]"),
     # Checkpoints.
     Mutant("a checkpoint of fuse is of what was read", ITERATOR, "    } else if (saved_ != nullptr) {\n", "    } else if (false) {\n",
            STEPS + "[refurbish, prefetch]"),
@@ -60,7 +73,7 @@ MUTANTS = [
            "since = now - last_nanos_.value_or(now);", FUSE + "test_the_time_between_two_iterators_does_not_change_the_share"),
     Mutant("a restored batch is a measurement", ITERATOR, "  if (!batch->restored) Record(*batch);\n", "  Record(*batch);\n",
            RESTART + "test_a_batch_that_lacks_rows_is_saved[last]"),
-    Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers->CheckDraws(draws + 1).ok()) {",
+    Mutant("impossible draws of a checkpoint are taken", ITERATOR, "          !options().layers.CheckDraws(draws + 1).ok()) {",
            "          false) {", RESTART + "test_a_damaged_checkpoint_is_refused_and_changes_nothing[changes10-impossible draws]"),
     Mutant("a loader behind fuse saves batches", "refurbish_tf/loaders/hand_over.py", "return dataset.seeded", "return False",
            RESTART + "test_a_loader_goes_on_without_elements_in_its_state"),

@@ -60,7 +60,7 @@ class ElementWork : public InputWork<ElementPiece> {
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
     auto& element = static_cast<ElementPiece&>(*piece);
     if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
-    element.checkpoint.emplace(TakeChanges());
+    element.checkpoint.emplace(DrainChanges());
     return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
                                       : OrderedWorkers::Outcome::kDone;
   }
@@ -89,10 +89,12 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
       : UnaryDatasetOpKernel(ctx) {
     NameAttrList function;
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kFunction, &function));
-    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(function),
-                                                       &metadata_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
+    OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kFunction, function.name(),
+                                         output_types_, output_shapes_.size()));
+    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(function),
+                                                       &metadata_));
   }
 
  protected:

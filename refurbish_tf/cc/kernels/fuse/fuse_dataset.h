@@ -22,7 +22,26 @@ struct FuseArguments {
   int64_t seed = 0;
   int64_t eighths = 0;
   bool any_seed = false;
-  std::vector<std::string> layers, shared_layers;
+  std::vector<std::string> layers;
+
+  // Calls visit(name, value) for each attribute but the types and shapes.
+  template <class Arguments, class Visit>
+  static void ForEachAttribute(Arguments& arguments, const Visit& visit) {
+    auto& options = arguments.options;
+    visit("layers", arguments.layers);
+    visit("batch_size", options.batch_size);
+    visit("num_parts", options.num_parts);
+    visit("eighths", arguments.eighths);
+    visit("group", options.group);
+    visit("slots", options.slots);
+    visit("drop_remainder", options.drop_remainder);
+    visit("image", options.image);
+    visit("image_height", options.size.height);
+    visit("image_width", options.size.width);
+    visit("seeded", options.seeded);
+    visit("any_seed", arguments.any_seed);
+    visit("components", options.components);
+  }
 };
 
 class FuseDataset : public UnaryDataset {
@@ -48,8 +67,9 @@ class FuseDataset : public UnaryDataset {
     const int64_t cardinality = input_->Cardinality(options);
     if (cardinality < 0) return cardinality;
     const int64_t size = arguments_.options.batch_size;
-    return arguments_.options.drop_remainder ? cardinality / size
-                                             : (cardinality + size - 1) / size;
+    const bool has_rest =
+        !arguments_.options.drop_remainder && cardinality % size > 0;
+    return cardinality / size + has_rest;
   }
 
  protected:

@@ -1,4 +1,5 @@
 // The ops of fuse stages.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,72 +28,133 @@ absl::Status FuseDataset::AsGraphDefInternal(SerializationContext* ctx,
   TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.stage), &stage));
   TF_RETURN_IF_ERROR(b->AddScalar(arguments_.seed, &seed));
   std::vector<std::pair<absl::string_view, AttrValue>> attrs;
-  const auto attr = [&](const char* name, const auto& value) {
-    AttrValue built;
-    b->BuildAttrValue(value, &built);
-    attrs.push_back({name, built});
-  };
-  const FuseOptions& options = arguments_.options;
-  attr("layers", arguments_.layers);
-  attr("shared_layers", arguments_.shared_layers);
-  attr("batch_size", options.batch_size);
-  attr("num_parts", options.num_parts);
-  attr("eighths", arguments_.eighths);
-  attr("group", options.group);
-  attr("slots", options.slots);
-  attr("drop_remainder", options.drop_remainder);
-  attr("image", options.image);
-  attr("image_height", options.size.height);
-  attr("image_width", options.size.width);
-  attr("seeded", options.seeded);
-  attr("any_seed", arguments_.any_seed);
-  attr("components", options.components);
+  FuseArguments::ForEachAttribute(
+      arguments_, [&](const char* name, const auto& value) {
+        b->BuildAttrValue(value, &attrs.emplace_back(name, AttrValue()).second);
+      });
   return b->AddDataset(this, {{0, input}, {1, stage}, {2, seed}}, {}, attrs,
                        output);
 }
 
 namespace {
 
+template <class... Parts>
+absl::Status Refused(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("FuseDataset: ", parts...));
+}
+
+// Checks what does not depend on the input: a graph that was loaded may say
+// anything.
+absl::Status CheckAttributes(const FuseArguments& arguments) {
+  const FuseOptions& options = arguments.options;
+  const auto& all = PortionTuner::kEighths;
+  if (arguments.eighths != FuseStage::kAutotuned &&
+      std::find(all.begin(), all.end(), arguments.eighths) == all.end()) {
+    return Refused("eighths must be 0, 1, 2, 4, 8 or -1, got ",
+                   arguments.eighths, ".");
+  }
+  if (options.batch_size % options.num_parts != 0) {
+    return Refused("batch_size must be a multiple of num_parts, got ",
+                   options.batch_size, " and ", options.num_parts, ".");
+  }
+  if (options.slots > options.group) {
+    return Refused("slots must be at most group, got ", options.slots, " and ",
+                   options.group, ".");
+  }
+  TF_RETURN_IF_ERROR(options.layers.CheckChannels(3));
+  TF_ASSIGN_OR_RETURN(const ImageSize made,
+                      options.layers.SizeBehind(options.size));
+  if (made.height != options.size.height || made.width != options.size.width) {
+    return Refused("its layers must not change the size of an image.");
+  }
+  TensorShape images, draws;
+  TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(
+      {options.batch_size, options.size.height, options.size.width, 3},
+      &images));
+  return TensorShape::BuildTensorShape(
+      {options.batch_size, options.num_columns()}, &draws);
+}
+
+// Checks the components against the input, and sets the shapes of what comes
+// out: those of the op's attribute say only what the layers' sign is.
+absl::Status CheckComponents(const DatasetBase& input, FuseOptions* options) {
+  const DataTypeVector& types = input.output_dtypes();
+  const int64_t num_inputs = types.size();
+  if (options->image >= num_inputs ||
+      types[options->image] != tensorflow::DT_UINT8) {
+    return Refused("component ", options->image,
+                   " of the input must be an image of uint8.");
+  }
+  if (options->seeded &&
+      (types.back() != tensorflow::DT_INT32 ||
+       !input.output_shapes().back().IsCompatibleWith({2}))) {
+    return Refused(
+        "the last component of the input must be a seed, int32 [2].");
+  }
+  const std::vector<int64_t>& components = options->components;
+  if (components.size() != options->types.size() ||
+      components.size() != options->shapes.size()) {
+    return Refused(
+        "components, output_types and output_shapes must be as many.");
+  }
+  for (const int64_t once : {FuseOptions::kImages, FuseOptions::kDraws}) {
+    if (std::count(components.begin(), components.end(), once) != 1) {
+      return Refused("components must have ", once, " once.");
+    }
+  }
+  const PartialTensorShape batch(
+      {options->drop_remainder ? options->batch_size : -1});
+  for (size_t i = 0; i < components.size(); ++i) {
+    const int64_t from = components[i];
+    PartialTensorShape& shape = options->shapes[i];
+    DataType type = tensorflow::DT_INT32;
+    PartialTensorShape row;
+    if (from == FuseOptions::kImages) {
+      type = tensorflow::DT_UINT8;
+      row = PartialTensorShape({options->size.height, options->size.width * 3});
+    } else if (from == FuseOptions::kDraws) {
+      row = PartialTensorShape({options->num_columns()});
+    } else if (from == FuseOptions::kLayers) {
+      row = PartialTensorShape({0, shape.dims() == 3 ? shape.dim_size(2) : -1});
+    } else if (from >= 0 && from < num_inputs) {
+      type = types[from];
+      row = input.output_shapes()[from];
+    } else {
+      return Refused("components must be from -3 to ", num_inputs - 1, ", got ",
+                     from, ".");
+    }
+    PartialTensorShape made;
+    TF_RETURN_IF_ERROR(batch.ConcatenateWithStatus(row, &made));
+    if (options->types[i] != type || !shape.IsCompatibleWith(made) ||
+        (from < 0 && !row.IsFullyDefined())) {
+      return Refused("output ", i, " must be ", DataTypeString(type),
+                     made.DebugString(), ", got ",
+                     DataTypeString(options->types[i]), shape.DebugString(),
+                     ".");
+    }
+    shape = made;
+  }
+  return absl::OkStatus();
+}
+
 class FuseDatasetOp : public UnaryDatasetOpKernel {
  public:
   explicit FuseDatasetOp(OpKernelConstruction* ctx)
       : UnaryDatasetOpKernel(ctx) {
     FuseOptions& options = attrs_.options;
-    for (const auto& [name, value] :
-         {std::pair<const char*, int64_t*>{"batch_size", &options.batch_size},
-          {"num_parts", &options.num_parts},
-          {"eighths", &attrs_.eighths},
-          {"group", &options.group},
-          {"slots", &options.slots},
-          {"image", &options.image},
-          {"image_height", &options.size.height},
-          {"image_width", &options.size.width}}) {
-      OP_REQUIRES_OK(ctx, ctx->GetAttr(name, value));
-    }
-    OP_REQUIRES_OK(ctx,
-                   ctx->GetAttr("drop_remainder", &options.drop_remainder));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("seeded", &options.seeded));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("any_seed", &attrs_.any_seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("components", &options.components));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &options.types));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &options.shapes));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("layers", &attrs_.layers));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("shared_layers", &attrs_.shared_layers));
-    for (auto [texts, run] :
-         {std::pair{&attrs_.layers, &options.layers},
-          std::pair{&attrs_.shared_layers, &options.shared_layers}}) {
-      if (texts->empty()) continue;
-      absl::StatusOr<LayerRun> parsed = LayerRun::Parse(*texts);
-      OP_REQUIRES_OK(ctx, parsed.status());
-      *run = *std::move(parsed);
-    }
-    OP_REQUIRES(ctx,
-                options.batch_size % options.num_parts == 0 &&
-                    attrs_.eighths <= 8 && options.layers.has_value() &&
-                    options.components.size() == options.types.size(),
-                absl::InvalidArgumentError(
-                    "The arguments of fuse do not go together."));
-    OP_REQUIRES_OK(ctx, options.layers->SizeBehind(options.size).status());
+    absl::Status status;
+    const auto get = [&](const char* name, auto& value) {
+      status.Update(ctx->GetAttr(name, &value));
+    };
+    FuseArguments::ForEachAttribute(attrs_, get);
+    get("output_types", options.types);
+    get("output_shapes", options.shapes);
+    OP_REQUIRES_OK(ctx, status);
+    absl::StatusOr<LayerChain> layers = LayerChain::Parse(attrs_.layers);
+    OP_REQUIRES_OK(ctx, layers.status());
+    options.layers = *std::move(layers);
+    options.divided_layers = options.layers.UpToLastPolicy();
+    OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
   }
 
  protected:
@@ -104,15 +166,7 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
     arguments.stage = stage;
     OP_REQUIRES_OK(ctx,
                    ParseScalarArgument<int64_t>(ctx, "seed", &arguments.seed));
-    const FuseOptions& options = arguments.options;
-    const int64_t num_inputs = input->output_dtypes().size();
-    OP_REQUIRES(
-        ctx,
-        options.image < num_inputs &&
-            input->output_dtypes()[options.image] == tensorflow::DT_UINT8 &&
-            (!options.seeded ||
-             input->output_dtypes().back() == tensorflow::DT_INT32),
-        absl::InvalidArgumentError("The input of fuse has other components."));
+    OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
     *output = new FuseDataset(ctx, input, std::move(arguments));
   }
 
@@ -133,13 +187,14 @@ absl::Status FuseCounts(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-absl::Status FuseShares(OpKernelContext* ctx) {
-  std::vector<std::pair<int64_t, int>> shares;
-  if (const auto stage = FindFuseStage(ctx)) shares = stage->Shares();
-  Tensor rows(DT_INT64, TensorShape({static_cast<int64_t>(shares.size()), 2}));
-  for (size_t i = 0; i < shares.size(); ++i) {
-    rows.matrix<int64_t>()(i, 0) = shares[i].first;
-    rows.matrix<int64_t>()(i, 1) = shares[i].second;
+absl::Status FusePortions(OpKernelContext* ctx) {
+  std::vector<std::pair<int64_t, int>> portions;
+  if (const auto stage = FindFuseStage(ctx)) portions = stage->Portions();
+  Tensor rows(DT_INT64,
+              TensorShape({static_cast<int64_t>(portions.size()), 2}));
+  for (size_t i = 0; i < portions.size(); ++i) {
+    rows.matrix<int64_t>()(i, 0) = portions[i].first;
+    rows.matrix<int64_t>()(i, 1) = portions[i].second;
   }
   ctx->set_output(0, rows);
   return absl::OkStatus();
@@ -181,7 +236,7 @@ REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseDataset").Device(DEVICE_CPU),
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseCounts").Device(DEVICE_CPU),
                         FunctionOp<FuseCounts>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseShares").Device(DEVICE_CPU),
-                        FunctionOp<FuseShares>);
+                        FunctionOp<FusePortions>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseState").Device(DEVICE_CPU),
                         FunctionOp<SaveFuseState>);
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseRestore").Device(DEVICE_CPU),

@@ -22,7 +22,7 @@ constexpr char kNumErrors[] = "num_errors";
 constexpr char kError[] = "error";
 // Far more than are ever begun or found at once.
 constexpr int64_t kMostSaved = 1 << 20;
-// Batches. More would take memory, and let a change of the share wait.
+// Batches. More would take memory, and let a change of the portion wait.
 constexpr int64_t kRoom = 2;
 
 int64_t NanosSinceBoot() {
@@ -77,7 +77,7 @@ absl::Status FuseIterator::GetNextInternal(IteratorContext* ctx,
   int64_t waited_nanos = 0;
   absl::Status status = Gather(ctx, &waited_nanos, &batch, end_of_sequence);
   iteration_->counters->host_wait_nanos += waited_nanos;
-  iteration_->counters->workers_slept_nanos += work_->TakeSleptNanos();
+  iteration_->counters->workers_slept_nanos += work_->DrainSleptNanos();
   if (*end_of_sequence) {
     if (work_->at_end() != nullptr) saved_ = work_->at_end();
     position_ = work_->position();
@@ -108,7 +108,7 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
       if (!status.ok() || made == nullptr) return status;
       if (*end) {
         if (options().drop_remainder) return status;
-        TF_RETURN_IF_ERROR(FinishShortBatch(options(), made.get()));
+        TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));
       }
       *batch = std::move(made);
       return status;
@@ -120,10 +120,10 @@ absl::Status FuseIterator::Gather(IteratorContext* ctx, int64_t* waited_nanos,
 void FuseIterator::Record(const FuseBatch& batch) {
   const int64_t now = NanosSinceBoot();
   const int64_t work =
-      ShareTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
+      PortionTuner::Work(batch.fetch_nanos, batch.run_nanos, num_workers_);
   std::optional<int64_t> since;
   if (last_nanos_.has_value()) since = now - *last_nanos_;
-  stage().Record({batch.share, since, work});
+  stage().Record({batch.portion, since, work});
   last_nanos_ = now;
 }
 
@@ -262,7 +262,7 @@ absl::Status FuseIterator::ReadBatches(IteratorContext* ctx,
     for (int64_t k = 0; k < batch->num_rows; ++k) {
       const int32_t* const draws = batch->draws + k * options().num_columns();
       if (draws[0] < 0 || draws[0] > 1 ||
-          !options().layers->CheckDraws(draws + 1).ok()) {
+          !options().layers.CheckDraws(draws + 1).ok()) {
         return DamagedCheckpoint("fuse", "batch ", i, " has impossible draws");
       }
       batch->num_unfinished += draws[0];

@@ -50,7 +50,7 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
     const int64_t from = options.components[i];
     TensorShape shape({options.batch_size});
     if (from >= 0) {
-      shape.AppendShape(element[from].shape());
+      TF_RETURN_IF_ERROR(shape.AppendShapeWithStatus(element[from].shape()));
     } else {
       for (int dim = 1; dim < options.shapes[i].dims(); ++dim) {
         shape.AddDim(options.shapes[i].dim_size(dim));
@@ -67,7 +67,7 @@ absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
   return absl::OkStatus();
 }
 
-absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
+absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
   const int64_t bytes = options.image_bytes();
   try {
     const std::unique_ptr<uint8_t[]> image(new uint8_t[bytes]);
@@ -75,9 +75,9 @@ absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch) {
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
       if (std::exchange(draws[0], 0) == 0) continue;
-      if (!options.shared_layers.has_value()) continue;
+      if (options.divided_layers.layers().empty()) continue;
       if (!painter.has_value()) {
-        painter.emplace(*options.shared_layers, options.size, 3, BestKernels());
+        painter.emplace(options.divided_layers, options.size, 3, BestKernels());
       }
       uint8_t* const to = batch->images + row * bytes;
       std::memcpy(image.get(), to, bytes);
@@ -102,9 +102,7 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
       iteration_(std::move(iteration)),
       told_(told),
       rows_per_piece_(RowsPerPiece(options)),
-      table_slots_(options.shared_layers.has_value() ? *options.shared_layers
-                                                     : *options.layers,
-                   options.slots, options.group) {}
+      table_slots_(options.divided_layers, options.slots, options.group) {}
 
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
@@ -137,7 +135,7 @@ OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
 absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   auto batch = std::make_shared<FuseBatch>();
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
-  batch->share = stage_.NextShare();
+  batch->portion = stage_.NextPortion();
   current_ = std::move(batch);
   table_slots_.Begin();
   return absl::OkStatus();
@@ -145,6 +143,11 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
 
 absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   const Tensor& image = element[options_.image];
+  if (options_.seeded && element.back().shape() != TensorShape({2})) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fuse takes seeds of shape [2], got one of shape ",
+                     element.back().shape().DebugString(), "."));
+  }
   if (image.shape() !=
       TensorShape({options_.size.height, options_.size.width, 3})) {
     return absl::InvalidArgumentError(
@@ -176,13 +179,13 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
     seed = StatelessSeed(iteration_.seed, Purpose::kFinalFunction,
                          iteration_.epoch, position_ - 1);
   }
-  Draw(*options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
+  Draw(options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
-  const int64_t place = row % options_.part() + 1;
-  const int eighths = ShareTuner::kEighths[batch.share];
-  draws[0] = eighths > 0 && place % (8 / eighths) == 0 &&
-             table_slots_.Take(row, draws + 1);
+  const int64_t nth = row % options_.part() + 1;
+  const int eighths = PortionTuner::kEighths[batch.portion];
+  draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
+             table_slots_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {
     piece->batch = current_;
@@ -203,7 +206,7 @@ void FuseWork::EndBatch() {
     current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
   }
   if (told_ == Told::kSymbolic) {
-    current_->checkpoint = std::make_shared<MemoryCheckpoint>(TakeChanges());
+    current_->checkpoint = std::make_shared<MemoryCheckpoint>(DrainChanges());
   }
   current_ = nullptr;
 }
@@ -229,11 +232,11 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
     const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
     const int32_t* const draws = batch.draws + row * options_.num_columns();
     uint8_t* const to = batch.images + row * bytes;
-    if (draws[0] == 1 || !options_.shared_layers.has_value()) {
+    if (draws[0] == 1 || options_.divided_layers.layers().empty()) {
       std::memcpy(to, from, bytes);
     } else {
       if (!painter.has_value()) {
-        painter.emplace(*options_.shared_layers, options_.size, 3,
+        painter.emplace(options_.divided_layers, options_.size, 3,
                         BestKernels());
       }
       painter->Paint(from, draws + 1, to);

@@ -42,13 +42,12 @@ struct FuseOptions {
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  std::optional<LayerRun> layers;
-  // Those that either side can do; none if it is empty.
-  std::optional<LayerRun> shared_layers;
+  // All, and those that either side can do: up to the last policy.
+  LayerChain layers, divided_layers;
   ImageSize size = {0, 0};
 
   int64_t image_bytes() const { return size.height * size.width * 3; }
-  int64_t num_columns() const { return 1 + layers->num_draws(); }
+  int64_t num_columns() const { return 1 + layers.num_draws(); }
   int64_t part() const { return batch_size / num_parts; }
 };
 
@@ -57,11 +56,11 @@ struct FuseOptions {
 struct FuseBatch {
   // Of a checkpoint.
   bool restored = false;
-  // Index into ShareTuner::kEighths.
-  int share = 0;
+  // Index into PortionTuner::kEighths.
+  int portion = 0;
   // Rows that are fetched.
   int64_t num_rows = 0;
-  // Of those, images whose shared layers are left to the accelerator.
+  // Of those, images whose divided layers are left to the accelerator.
   int64_t num_unfinished = 0;
   std::vector<Tensor> components;
   // What it took to read the input, and the workers added up to make the rows.
@@ -91,8 +90,8 @@ struct FusePiece : OrderedWorkers::Piece {
 // Allocates the components of a batch like `element`.
 absl::Status MakeBatch(const FuseOptions& options, IteratorContext* ctx,
                        const std::vector<Tensor>& element, FuseBatch* batch);
-// Does the shared layers that are left, and shortens the batch to its rows.
-absl::Status FinishShortBatch(const FuseOptions& options, FuseBatch* batch);
+// Does the divided layers that are left, and shortens the batch to its rows.
+absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch);
 
 class FuseWork : public InputWork<FusePiece> {
  public:
@@ -124,7 +123,7 @@ class FuseWork : public InputWork<FusePiece> {
     return (options_.batch_size + rows_per_piece_ - 1) / rows_per_piece_;
   }
   // How long the workers have slept; `Consumer` tells which thread is none.
-  int64_t TakeSleptNanos() { return slept_nanos_.exchange(0); }
+  int64_t DrainSleptNanos() { return slept_nanos_.exchange(0); }
   void Consumer() { consumer_ = std::this_thread::get_id(); }
 
   OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override;

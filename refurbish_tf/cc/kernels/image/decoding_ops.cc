@@ -61,10 +61,10 @@ absl::Status FileOf(const Tensor& tensor, absl::string_view* file) {
 class DecodeAndCropOp : public OpKernel {
  public:
   explicit DecodeAndCropOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("resizes", &resizes_));
     OP_REQUIRES(ctx,
-                run_->layers().size() == 1 &&
+                chain_.layers().size() == 1 &&
                     (layer().kind == LayerKind::kRandomResizedCrop ||
                      layer().kind == LayerKind::kResize),
                 absl::InvalidArgumentError(
@@ -88,8 +88,8 @@ class DecodeAndCropOp : public OpKernel {
     OP_REQUIRES_OK(ctx, FileOf(ctx->input(0), &file));
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
-    std::vector<int32_t> draws(run_->num_draws());
-    Draw(*run_, *seed, draws.data());
+    std::vector<int32_t> draws(chain_.num_draws());
+    Draw(chain_, *seed, draws.data());
     try {
       OP_REQUIRES_OK(ctx, IsJpeg(file) ? MakeOfJpeg(ctx, file, draws.data())
                                        : MakeOfOther(ctx, file, draws.data()));
@@ -100,7 +100,7 @@ class DecodeAndCropOp : public OpKernel {
   }
 
  private:
-  const Layer& layer() const { return run_->layers()[0]; }
+  const Layer& layer() const { return chain_.layers()[0]; }
   absl::string_view whose() const {
     return layer().kind == LayerKind::kResize ? "decode" : "decode_and_crop";
   }
@@ -237,7 +237,7 @@ class DecodeAndCropOp : public OpKernel {
     return absl::OkStatus();
   }
 
-  std::optional<LayerRun> run_;
+  LayerChain chain_;
   bool resizes_ = false;
   std::unique_ptr<OpKernel> others_;
 };

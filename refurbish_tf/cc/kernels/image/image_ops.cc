@@ -1,4 +1,4 @@
-// The ops of a run of layers: their draws, the pixels, and both in one.
+// The ops of a chain of layers: their draws, the pixels, and both in one.
 //
 // Adjacent native layers are one op, which draws int32 numbers from the seed
 // and applies them to the image. Draws and pixels are ops of their own, too, so
@@ -34,13 +34,13 @@ namespace {
 constexpr int64_t kBytesForAThread = 1 << 18;
 
 // Writes the draws of each image of a batch, one image after the other.
-void DrawForBatch(const LayerRun& run, const ImageSeed& seed,
+void DrawForBatch(const LayerChain& chain, const ImageSeed& seed,
                   int64_t batch_size, int32_t* draws) {
   // Returns at once whatever the batch size.
-  if (run.num_draws() == 0) return;
+  if (chain.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
-    Draw(run, seed.SeedAt(image), draws);
-    draws += run.num_draws();
+    Draw(chain, seed.SeedAt(image), draws);
+    draws += chain.num_draws();
   }
 }
 
@@ -102,7 +102,7 @@ class SeedAtOp : public OpKernel {
 class DrawsOp : public OpKernel {
  public:
   explicit DrawsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -111,8 +111,8 @@ class DrawsOp : public OpKernel {
     Tensor* output;
     if (ctx->num_inputs() == 1) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(
-                              0, TensorShape({run_->num_draws()}), &output));
-      Draw(*run_, *seed, output->flat<int32_t>().data());
+                              0, TensorShape({chain_.num_draws()}), &output));
+      Draw(chain_, *seed, output->flat<int32_t>().data());
       return;
     }
     const Tensor& batch_size = ctx->input(1);
@@ -124,23 +124,23 @@ class DrawsOp : public OpKernel {
     const int64_t size = batch_size.scalar<int64_t>()();
     TensorShape shape;
     OP_REQUIRES_OK(
-        ctx, TensorShape::BuildTensorShape({size, run_->num_draws()}, &shape));
+        ctx, TensorShape::BuildTensorShape({size, chain_.num_draws()}, &shape));
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
-    DrawForBatch(*run_, *seed, size, output->flat<int32_t>().data());
+    DrawForBatch(chain_, *seed, size, output->flat<int32_t>().data());
   }
 
  private:
-  std::optional<LayerRun> run_;
+  LayerChain chain_;
 };
 
 // The base class of ops that apply layers to images, given the draws.
 class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
     DataType type;
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
-    const DataType returned = TypeOf(run_->normalization().type);
+    const DataType returned = TypeOf(chain_.normalization().type);
     OP_REQUIRES(
         ctx, type == returned,
         absl::InvalidArgumentError(absl::StrCat(
@@ -149,7 +149,7 @@ class ImageOp : public OpKernel {
   }
 
  protected:
-  const LayerRun& run() const { return *run_; }
+  const LayerChain& chain() const { return chain_; }
 
   static absl::Status CheckRank(const Tensor& images) {
     if (images.dims() == 3 || images.dims() == 4) return absl::OkStatus();
@@ -169,10 +169,10 @@ class ImageOp : public OpKernel {
     const int64_t channels = images.dim_size(dims - 1);
     const ImageSize size = {images.dim_size(dims - 3),
                             images.dim_size(dims - 2)};
-    OP_REQUIRES_OK(ctx, run_->CheckChannels(channels));
-    const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
+    OP_REQUIRES_OK(ctx, chain_.CheckChannels(channels));
+    const absl::StatusOr<ImageSize> made = chain_.SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
-    if (batch_size == 1 && run_->ChangesNothing(draws_of(0))) {
+    if (batch_size == 1 && chain_.ChangesNothing(draws_of(0))) {
       ctx->set_output(0, images);
       return;
     }
@@ -191,7 +191,7 @@ class ImageOp : public OpKernel {
     const int64_t from_bytes = images.TotalBytes() / batch_size;
     const int64_t to_bytes = output->TotalBytes() / batch_size;
     const auto paint = [&](int64_t begin, int64_t end) {
-      Painter painter(*run_, size, channels, BestKernels());
+      Painter painter(chain_, size, channels, BestKernels());
       for (int64_t image = begin; image < end; ++image) {
         painter.Paint(from + image * from_bytes, draws_of(image),
                       to + image * to_bytes);
@@ -221,7 +221,7 @@ class ImageOp : public OpKernel {
     return tensorflow::DT_INVALID;
   }
 
-  std::optional<LayerRun> run_;
+  LayerChain chain_;
 };
 
 class PixelsOp : public ImageOp {
@@ -234,7 +234,7 @@ class PixelsOp : public ImageOp {
     OP_REQUIRES_OK(ctx, CheckRank(images));
     const bool batch = images.dims() == 4;
     const int64_t batch_size = batch ? images.dim_size(0) : 1;
-    const int num_draws = run().num_draws();
+    const int num_draws = chain().num_draws();
     OP_REQUIRES(
         ctx,
         num_draws == 0 || (draws.dims() == (batch ? 2 : 1) &&
@@ -247,7 +247,7 @@ class PixelsOp : public ImageOp {
                          ", got ", draws.shape().DebugString(), ".")));
     const int32_t* const drawn = draws.flat<int32_t>().data();
     for (int64_t image = 0; image < batch_size; ++image) {
-      OP_REQUIRES_OK(ctx, run().CheckDraws(drawn + image * num_draws));
+      OP_REQUIRES_OK(ctx, chain().CheckDraws(drawn + image * num_draws));
     }
     Make(ctx, images, [drawn, num_draws](int64_t image) {
       return drawn + image * num_draws;
@@ -267,8 +267,8 @@ class LayersOp : public ImageOp {
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     if (images.dims() == 3) {
-      Draws draws(run().num_draws());
-      Draw(run(), *seed, draws.data());
+      Draws draws(chain().num_draws());
+      Draw(chain(), *seed, draws.data());
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
       return;
     }
@@ -277,14 +277,14 @@ class LayersOp : public ImageOp {
       return;
     }
     Tensor draws;
-    OP_REQUIRES_OK(
-        ctx, ctx->allocate_temp(
-                 tensorflow::DT_INT32,
-                 TensorShape({images.dim_size(0), run().num_draws()}), &draws));
+    OP_REQUIRES_OK(ctx, ctx->allocate_temp(tensorflow::DT_INT32,
+                                           TensorShape({images.dim_size(0),
+                                                        chain().num_draws()}),
+                                           &draws));
     int32_t* const drawn = draws.flat<int32_t>().data();
-    DrawForBatch(run(), *seed, images.dim_size(0), drawn);
+    DrawForBatch(chain(), *seed, images.dim_size(0), drawn);
     Make(ctx, images, [this, drawn](int64_t image) {
-      return drawn + image * run().num_draws();
+      return drawn + image * chain().num_draws();
     });
   }
 
@@ -297,7 +297,7 @@ class LayersOp : public ImageOp {
 class MaskOp : public OpKernel {
  public:
   explicit MaskOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &run_));
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -308,13 +308,13 @@ class MaskOp : public OpKernel {
     OP_REQUIRES(
         ctx,
         (draws.dims() == 1 || draws.dims() == 2) &&
-            draws.dim_size(batch) == run_->num_draws() &&
+            draws.dim_size(batch) == chain_.num_draws() &&
             (masks.dims() == batch + 2 || masks.dims() == batch + 3) &&
             (batch == 0 || draws.dim_size(0) == masks.dim_size(0)),
         absl::InvalidArgumentError(absl::StrCat(
             "`masks` must be of shape [height, width] or [height, width, "
             "channels] for `draws` of shape [",
-            run_->num_draws(),
+            chain_.num_draws(),
             "], or have one more dimension of the same size in front of both; "
             "got ",
             masks.shape().DebugString(), " and ", draws.shape().DebugString(),
@@ -330,16 +330,16 @@ class MaskOp : public OpKernel {
             "Masks must have the height and width of their images, got ",
             masks.shape().DebugString(), " for images of shape ",
             image_shape.SummarizeValue(4), ".")));
-    const absl::StatusOr<ImageSize> made = run_->SizeBehind(size);
+    const absl::StatusOr<ImageSize> made = chain_.SizeBehind(size);
     OP_REQUIRES_OK(ctx, made.status());
-    OP_REQUIRES(ctx, size.height * size.width <= MaskPlaces::kMost,
+    OP_REQUIRES(ctx, size.height * size.width <= MaskPoints::kMost,
                 absl::InvalidArgumentError(absl::StrCat(
-                    "Masks must have at most ", MaskPlaces::kMost,
+                    "Masks must have at most ", MaskPoints::kMost,
                     " pixels, got ", size.height, " x ", size.width, ".")));
     const int32_t* const drawn = draws.flat<int32_t>().data();
     const int64_t count = batch == 1 ? masks.dim_size(0) : 1;
     for (int64_t i = 0; i < count; ++i) {
-      OP_REQUIRES_OK(ctx, run_->CheckDraws(drawn + i * run_->num_draws()));
+      OP_REQUIRES_OK(ctx, chain_.CheckDraws(drawn + i * chain_.num_draws()));
     }
     TensorShape shape = masks.shape();
     OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch, made->height));
@@ -356,7 +356,7 @@ class MaskOp : public OpKernel {
         const_cast<char*>(output->tensor_data().data()));
     const auto move = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        MaskPlaces(*run_, size, drawn + i * run_->num_draws(), BestKernels())
+        MaskPoints(chain_, size, drawn + i * chain_.num_draws(), BestKernels())
             .Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
       }
     };
@@ -366,7 +366,7 @@ class MaskOp : public OpKernel {
   }
 
  private:
-  std::optional<LayerRun> run_;
+  LayerChain chain_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>SeedAt").Device(DEVICE_CPU),

@@ -34,15 +34,10 @@ inline absl::Status ParseSeed(const Tensor& tensor,
   return absl::OkStatus();
 }
 
-inline absl::Status ParseLayers(OpKernelConstruction* ctx,
-                                std::optional<LayerRun>* run) {
+inline absl::Status ParseLayers(OpKernelConstruction* ctx, LayerChain* chain) {
   std::vector<std::string> texts;
-  if (absl::Status status = ctx->GetAttr("layers", &texts); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<LayerRun> parsed = LayerRun::Parse(texts);
-  if (!parsed.ok()) return parsed.status();
-  *run = *std::move(parsed);
+  TF_RETURN_IF_ERROR(ctx->GetAttr("layers", &texts));
+  TF_ASSIGN_OR_RETURN(*chain, LayerChain::Parse(texts));
   return absl::OkStatus();
 }
 

@@ -114,9 +114,11 @@ class HandOverDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kReadAheadSize, &buffer_size_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kNumAhead, &num_ahead_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kExclusive, &exclusive_));
-    OP_REQUIRES(ctx, num_ahead_ == 0 || !exclusive_,
-                absl::InvalidArgumentError(
-                    "What is on its way to a device is not the user's."));
+    OP_REQUIRES(ctx, num_ahead_ + exclusive_ <= 1,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "num_ahead must be 0 or 1, and 0 if exclusive, as what is "
+                    "on its way to a device is not the user's; got ",
+                    num_ahead_, ".")));
   }
 
  protected:

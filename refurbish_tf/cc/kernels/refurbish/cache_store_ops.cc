@@ -27,23 +27,15 @@ struct StoreReference {
 
 absl::Status ParseStore(OpKernelContext* ctx,
                         std::shared_ptr<SampleStore>* store) {
-  const Tensor& id = ctx->input(0);
-  if (!tensorflow::TensorShapeUtils::IsScalar(id.shape())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "`store` must be a scalar, got shape ", id.shape().DebugString(), "."));
-  }
-  TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id.scalar<tstring>()()));
+  tstring id;
+  TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &id));
+  TF_ASSIGN_OR_RETURN(*store, SampleStore::Find(id));
   return absl::OkStatus();
 }
 
 absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
-  const Tensor& tensor = ctx->input(1);
-  if (!tensorflow::TensorShapeUtils::IsScalar(tensor.shape())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`index` must be a scalar, got shape ",
-                     tensor.shape().DebugString(), "."));
-  }
-  const int64_t value = tensor.scalar<int64_t>()();
+  int64_t value = 0;
+  TF_RETURN_IF_ERROR(ParseScalarArgument<int64_t>(ctx, "index", &value));
   if (value < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("`index` must be at least 0, got ", value,
@@ -54,9 +46,14 @@ absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
 }
 
 absl::Status MakeHandle(OpKernelContext* ctx) {
-  absl::StatusOr<std::shared_ptr<SampleStore>> store = SampleStore::GetOrCreate(
-      ctx->input(0).scalar<tstring>()(), ctx->input(1).scalar<int64_t>()(),
-      ctx->input(2).scalar<tstring>()());
+  tstring name, mode;
+  int64_t max_bytes = 0;
+  TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &name));
+  TF_RETURN_IF_ERROR(
+      ParseScalarArgument<int64_t>(ctx, "max_bytes", &max_bytes));
+  TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "mode", &mode));
+  absl::StatusOr<std::shared_ptr<SampleStore>> store =
+      SampleStore::GetOrCreate(name, max_bytes, mode);
   TF_RETURN_IF_ERROR(store.status());
   TF_RETURN_IF_ERROR((*store)->CheckDirectory());
   Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
@@ -95,6 +92,9 @@ class GetOp : public OpKernel {
   explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &dtypes_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &shapes_));
+    OP_REQUIRES(ctx, shapes_.size() == dtypes_.size(),
+                absl::InvalidArgumentError(
+                    "output_shapes must be as many as output_types."));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -182,6 +182,8 @@ absl::Status CheckOnDisk(SampleStore& store) {
 
 absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   TF_RETURN_IF_ERROR(CheckOnDisk(store));
+  bool replace = false;
+  TF_RETURN_IF_ERROR(ParseScalarArgument<bool>(ctx, "replace", &replace));
   const auto names = ctx->input(1).flat<tstring>();
   const auto values = ctx->input(2).flat<tstring>();
   if (names.size() != values.size()) {
@@ -191,7 +193,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
   absl::Status status = store.CheckDirectory();
   if (status.ok()) {
-    status = store.Agree(settings, ctx->input(3).scalar<bool>()());
+    status = store.Agree(settings, replace);
   }
   // To the user each of these is a bad argument.
   if (!status.ok()) return absl::FailedPreconditionError(status.message());

@@ -167,12 +167,6 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         ctx, final.size() <= 1,
         absl::InvalidArgumentError(absl::StrCat(
             "final_fn must be one function or none, got ", final.size(), ".")));
-    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(partial),
-                                                       &partial_));
-    if (!final.empty()) {
-      OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(
-                              ctx, std::move(final.front()), &final_));
-    }
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kEviction, &attrs_.eviction));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kShuffle, &attrs_.shuffle));
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kDeterministic, &attrs_.deterministic));
@@ -183,6 +177,29 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleShapes, &attrs_.sample_shapes));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &attrs_.output_types));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &attrs_.output_shapes));
+    OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kPartialFn, partial.name(),
+                                         attrs_.sample_types,
+                                         attrs_.sample_shapes.size()));
+    OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(ctx, std::move(partial),
+                                                       &partial_));
+    if (!final.empty()) {
+      OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kFinalFn, final[0].name(),
+                                           attrs_.output_types,
+                                           attrs_.output_shapes.size()));
+      OP_REQUIRES_OK(ctx, InlineFunctionMetadata::Create(
+                              ctx, std::move(final.front()), &final_));
+      return;
+    }
+    DataTypeVector yielded = attrs_.sample_types;
+    if (attrs_.final_seed) yielded.push_back(tensorflow::DT_INT32);
+    OP_REQUIRES(
+        ctx,
+        attrs_.output_types == yielded &&
+            attrs_.output_shapes.size() == yielded.size(),
+        absl::InvalidArgumentError(absl::StrCat(
+            "output_types must be ", tensorflow::DataTypeVectorString(yielded),
+            " without final_fn, with a shape for each, got ",
+            tensorflow::DataTypeVectorString(attrs_.output_types), ".")));
   }
 
  protected:

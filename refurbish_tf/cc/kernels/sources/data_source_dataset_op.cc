@@ -43,6 +43,9 @@ constexpr char kBatchReads[] = "batch_reads";
 // some positions may belong to other sources, as in `concatenate`.
 constexpr int64_t kMostAskedForEach = 4;
 
+// Far more than are ever read at once.
+constexpr int64_t kMostBatchReads = 1 << 16;
+
 // An element that is to be handed out, and may have been read.
 struct Wanted {
   int64_t position;  // In the order in which elements are handed out.
@@ -112,6 +115,24 @@ class DataSourceDatasetOp : public DatasetOpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr(kBatchReads, &batch_reads_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
+    const auto check = [&](const char* name, const FunctionMetadata& function,
+                           int64_t num_elements) {
+      DataTypeVector types = {tensorflow::DT_INT32, DT_STRING};
+      for (int64_t i = 0; i < num_elements; ++i) {
+        types.insert(types.end(), output_types_.begin(), output_types_.end());
+      }
+      OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, name, function.func().name(),
+                                           types, types.size()));
+    };
+    OP_REQUIRES(ctx,
+                output_shapes_.size() == output_types_.size() &&
+                    batch_reads_ <= kMostBatchReads,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "There must be a shape for each type, and batch_reads must "
+                    "be at most ",
+                    kMostBatchReads, ", got ", batch_reads_, ".")));
+    check(kReadOne, *read_one_, 1);
+    check(kReadMany, *read_many_, batch_reads_);
   }
 
  protected:

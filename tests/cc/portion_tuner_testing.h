@@ -1,7 +1,7 @@
 // A simulated pipeline: a CPU that makes batches, a stage with room for a few, a prefetch behind it that the tuner
 // cannot see, and a device that trains.
-#ifndef REFURBISH_TF_TESTS_CC_SHARE_TUNER_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_SHARE_TUNER_TESTING_H_
+#ifndef REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_
+#define REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_
 
 #include <algorithm>
 #include <array>
@@ -12,13 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "refurbish_tf/cc/schedule/portion_tuner.h"
 #include "refurbish_tf/cc/schedule/random.h"
-#include "refurbish_tf/cc/schedule/share_tuner.h"
 
 namespace refurbish_tf {
 namespace {
 
-constexpr int kNumShares = static_cast<int>(ShareTuner::kEighths.size());
+constexpr int kNumPortions = static_cast<int>(PortionTuner::kEighths.size());
 constexpr int kTuned = -1;
 constexpr int kNever = std::numeric_limits<int>::max();
 
@@ -52,20 +52,20 @@ struct Pipeline {
 
 class Simulation {
  public:
-  // Each batch has the share given, or that of a tuner.
-  Simulation(const Pipeline& pipeline, int num_batches, int share, uint64_t seed)
+  // Each batch has the portion given, or that of a tuner.
+  Simulation(const Pipeline& pipeline, int num_batches, int portion, uint64_t seed)
       : pipeline_(pipeline), random_(DeriveKey(seed, Purpose::kEcho)), batches_(num_batches) {
     for (int out = 0; out < num_batches;) {
       const double begin = NextBegin(out);
       if (begin < NextHandOut(out)) {
-        Begin(begin, share == kTuned ? tuner_.Begin() : share);
+        Begin(begin, portion == kTuned ? tuner_.Begin() : portion);
       } else {
         HandOut(out++);
       }
     }
   }
 
-  int share(int batch) const { return batches_[batch].share; }
+  int portion(int batch) const { return batches_[batch].portion; }
 
   // Batches the time unit, without the pauses.
   double Throughput(int from, int to) const {
@@ -74,18 +74,18 @@ class Simulation {
     return (to - from) / time;
   }
 
-  int Count(int share, int from, int to) const {
+  int Count(int portion, int from, int to) const {
     return static_cast<int>(std::count_if(batches_.begin() + from, batches_.begin() + to,
-                                          [&](const Batch& batch) { return batch.share == share; }));
+                                          [&](const Batch& batch) { return batch.portion == portion; }));
   }
 
  private:
   struct Batch {
-    int share;
+    int portion;
     double work, delay, finished, handed_out, taken, trained;
   };
 
-  static double Fraction(int share) { return ShareTuner::kEighths[share] / 8.0; }
+  static double Fraction(int portion) { return PortionTuner::kEighths[portion] / 8.0; }
   double Noisy(double time) {
     double sum = 0;
     for (int i = 0; i < 4; ++i) sum += random_.Below(1 << 20) * 0x1p-20 - 0.5;
@@ -132,14 +132,14 @@ class Simulation {
     return batch < begun_ ? std::max(batches_[batch].finished, Asked(batch)) : kInfinity;
   }
 
-  void Begin(double now, int share) {
-    double time = (1 - Fraction(share));
+  void Begin(double now, int portion) {
+    double time = (1 - Fraction(portion));
     if (pipeline_.burst > 1) time *= begun_ % pipeline_.burst == 0 ? 1.5 : 1 - 0.5 / (pipeline_.burst - 1);
     if (begun_ < 15) time *= pipeline_.warm_up;
     if (begun_ >= pipeline_.change_at) time *= pipeline_.change;
     time += pipeline_.fixed;
     const double work = Noisy(time);
-    batches_[begun_++] = {share, work, Delay(), now + work, 0, 0, 0};
+    batches_[begun_++] = {portion, work, Delay(), now + work, 0, 0, 0};
   }
 
   void HandOut(int number) {
@@ -148,22 +148,22 @@ class Simulation {
     batch.handed_out = std::max(batch.finished, asked);
     std::optional<int64_t> since;
     if (!IsFirst(number)) since = Nanos(batch.handed_out) - Nanos(batches_[number - 1].handed_out);
-    tuner_.Record({batch.share, since, Nanos(batch.work)});
+    tuner_.Record({batch.portion, since, Nanos(batch.work)});
     batch.taken = std::max(batch.handed_out, TakenAtOnce(number));
     batch.trained = std::max(batch.taken, number == 0 ? 0 : batches_[number - 1].trained) +
-                    Noisy(pipeline_.train + Fraction(batch.share) * pipeline_.device) + Pause(number);
+                    Noisy(pipeline_.train + Fraction(batch.portion) * pipeline_.device) + Pause(number);
   }
 
   static constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const Pipeline pipeline_;
-  ShareTuner tuner_;
+  PortionTuner tuner_;
   RandomStream random_;
   std::vector<Batch> batches_;
   int begun_ = 0;
 };
 
 struct Ratios {
-  double to_best;     // Of the five shares.
+  double to_best;     // Of the five portions.
   double to_extreme;  // The better of all on the CPU and all on the device.
 };
 
@@ -171,9 +171,9 @@ struct Ratios {
 Ratios Compare(const Pipeline& pipeline, int from, int to) {
   std::array<double, 5> to_best, to_extreme;
   for (int seed = 0; seed < 5; ++seed) {
-    std::array<double, kNumShares> fixed;
-    for (int share = 0; share < kNumShares; ++share) {
-      fixed[share] = Simulation(pipeline, to, share, seed).Throughput(from, to);
+    std::array<double, kNumPortions> fixed;
+    for (int portion = 0; portion < kNumPortions; ++portion) {
+      fixed[portion] = Simulation(pipeline, to, portion, seed).Throughput(from, to);
     }
     const double tuned = Simulation(pipeline, to, kTuned, seed).Throughput(from, to);
     to_best[seed] = tuned / *std::max_element(fixed.begin(), fixed.end());
@@ -204,4 +204,4 @@ std::vector<Pipeline> Pipelines() {
 }  // namespace
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_TESTS_CC_SHARE_TUNER_TESTING_H_
+#endif  // REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_

@@ -1,13 +1,13 @@
-// Which share of each batch an accelerator finishes in place of the CPU.
+// Which portion of each batch an accelerator finishes in place of the CPU.
 //
 // The idea is FusionFlow's (Kim et al., VLDB 2023, section 5.2.2): more is
 // given to the side that has time. While the CPU works all the time, a greater
-// share can only help it; while it rests, a smaller one can only help the
-// device. So measurements are compared where both hold: one share keeps the CPU
-// busy, and the next one the device, or both are so by turns. There the tuner
-// stays at the better.
-#ifndef REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
-#define REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
+// portion can only help it; while it rests, a smaller one can only help the
+// device. So measurements are compared where both hold: one portion keeps the
+// CPU busy, and the next one the device, or both are so by turns. There the
+// tuner stays at the better.
+#ifndef REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_
+#define REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_
 
 #include <algorithm>
 #include <array>
@@ -17,16 +17,16 @@
 
 namespace refurbish_tf {
 
-// Reads no clock: the shares are a function of what is recorded. Not
+// Reads no clock: the portions are a function of what is recorded. Not
 // thread-safe.
-class ShareTuner {
+class PortionTuner {
  public:
-  // The shares of a batch that the accelerator does, in eighths.
+  // The portions of a batch that the accelerator does, in eighths.
   static constexpr std::array<int, 5> kEighths = {0, 1, 2, 4, 8};
 
   // Times in nanoseconds.
   struct HandedOut {
-    int share;  // Index into kEighths with which the batch was made.
+    int portion;  // Index into kEighths with which the batch was made.
     // From the batch before to this one, if it is of the same iterator.
     std::optional<int64_t> since;
     int64_t work;  // See `Work`.
@@ -38,15 +38,15 @@ class ShareTuner {
     return std::max(fetch, (fetch + run) / std::max(1, num_workers));
   }
 
-  // The share for the next batch that is begun, as an index into kEighths.
+  // The portion for the next batch that is begun, as an index into kEighths.
   int Begin() {
-    if (!is_probe_due_) return share_;
+    if (!is_probe_due_) return portion_;
     is_probe_due_ = false;
-    return share_ - 1;
+    return portion_ - 1;
   }
 
-  // The share without probes.
-  int share() const { return share_; }
+  // The portion without probes.
+  int portion() const { return portion_; }
 
   void Record(const HandedOut& batch);
 
@@ -61,31 +61,32 @@ class ShareTuner {
     Mean mean;
     bool is_measured = false;
     bool is_told = false;  // By probes, since then.
-    // So many times the CPU has become slower since, by what other shares told.
+    // How many times slower the CPU has become since `mean` was measured, as
+    // measurements of other portions tell. `mean` allows for it already.
     double scale = 1;
   };
 
   // What was measured, if that is enough.
-  std::optional<Mean> TakeWindow();
-  // Takes it into what is known of the share. False for something new, which
+  std::optional<Mean> EndWindow();
+  // Takes it into what is known of the portion. False for something new, which
   // is believed when the next one is new, too.
   bool Update(const Mean& window);
   // After a change.
   void UpdateOthers(const Mean& before, const Mean& now);
-  bool IsBetter(int share) const;
+  bool IsBetter(int portion) const;
   // Of a neighbour. A trial measures again one that was worse, if no probe can
   // tell.
   enum class Verdict { kStay, kMove, kTrial };
-  Verdict Judge(int share) const;
-  // A probe is a single batch of the next smaller share, if the CPU was late
+  Verdict Judge(int portion) const;
+  // A probe is a single batch of the next smaller portion, if the CPU was late
   // there. Its work tells whether it still would be. That of the batches of
-  // `share_` does not: a CPU that has little to do does it as fast under a load
-  // as without.
+  // `portion_` does not: a CPU that has little to do does it as fast under a
+  // load as without.
   bool IsProbeDue() const;
-  void TakeProbe(double work);
-  void MoveTo(int share, bool is_trial);
+  void AddProbe(double work);
+  void MoveTo(int portion, bool is_trial);
 
-  int share_ = 0;
+  int portion_ = 0;
   std::array<Known, kEighths.size()> known_;
   // Batches since the last trial began, how many it took, and where it leads
   // back to.
@@ -96,16 +97,16 @@ class ShareTuner {
   // The length of the last turn, in batches.
   int turn_ = 1;
 
-  // Since the tuner has moved to `share_`:
+  // Since the tuner has moved to `portion_`:
   int64_t num_batches_ = 0;
   std::vector<HandedOut> measured_;
   bool is_new_ = false;    // The last measurement was.
-  double left_nanos_ = 0;  // Of the share before, if its batches are queued.
+  double left_nanos_ = 0;  // Of the portion before, if its batches are queued.
   bool is_queued_ = false;
   int since_probe_ = 0;  // Batches.
   bool is_probe_due_ = false;
   int num_fast_probes_ = 0;        // In turn.
-  bool is_probed_better_ = false;  // Probes say that their share is better.
+  bool is_probed_better_ = false;  // Probes say that their portion is better.
   // How often in turn that was wrong, and for how many batches behind the last
   // time it is not followed.
   int num_refuted_ = 0;
@@ -114,4 +115,4 @@ class ShareTuner {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_SCHEDULE_SHARE_TUNER_H_
+#endif  // REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/schedule/share_tuner.h"
+#include "refurbish_tf/cc/schedule/portion_tuner.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,21 +8,23 @@
 namespace refurbish_tf {
 namespace {
 
-// So many batches of a share go by before it is measured, as others are begun
+// So many batches of a portion go by before it is measured, as others are begun
 // before them. So many are measured at a time, at least.
 constexpr int kSettling = 3;
 constexpr int kMeasured = 10;
-// Training may take batches by turns: none for a long time, then several at
-// once. A measurement goes from one long time to another: of kLong of the
-// longest, if that is more than kLongest of all. One that does not return
-// within kLongestTurn batches was a pause.
+// Training may take batches in turns: it waits for long, then takes several at
+// once. A measurement is of whole turns: it begins behind a batch that was
+// waited for long, and ends with another one. Long is kLong of the longest wait
+// at least, if that is more than kLongest of all waits together; otherwise a
+// measurement may end anywhere. A long wait that none follows within
+// kLongestTurn batches was a pause, and is left out.
 constexpr int kLongestTurn = 33;
 constexpr int kMostMeasured = 2 * kLongestTurn + 4;
 constexpr double kLong = 0.5;
 constexpr double kLongest = 0.25;
 
-// If the time stays as it was with the share before, a device that is late may
-// work at a long queue of those batches: for so many batches more.
+// If the time stays as it was with the portion before, a device that is late
+// may work at a long queue of those batches: for so many batches more.
 constexpr int kDrained = 34;
 constexpr double kAsBefore = 0.05;
 
@@ -31,7 +33,7 @@ constexpr double kAsBefore = 0.05;
 constexpr double kBusy = 0.82;
 constexpr double kHalfBusy = 0.65;
 
-// A greater share is worth it if it saves this part of the time. Else the CPU
+// A greater portion is worth it if it saves this part of the time. Else the CPU
 // may as well work.
 constexpr double kWorthIt = 0.02;
 
@@ -76,19 +78,19 @@ bool IsOtherWork(double times) {
 
 }  // namespace
 
-bool ShareTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
+bool PortionTuner::Mean::IsCpuLate() const { return work > kBusy * nanos; }
 
-void ShareTuner::Record(const HandedOut& batch) {
+void PortionTuner::Record(const HandedOut& batch) {
   ++since_trial_;
   HandedOut counted = batch;
-  if (batch.share + 1 == share_ && num_batches_ > kSettling &&
-      known_[share_].is_measured) {
-    TakeProbe(batch.work);
+  if (batch.portion + 1 == portion_ && num_batches_ > kSettling &&
+      known_[portion_].is_measured) {
+    AddProbe(batch.work);
     // When it was handed out says how fast those before it were.
-    counted.share = share_;
-    counted.work = static_cast<int64_t>(known_[share_].mean.work);
+    counted.portion = portion_;
+    counted.work = static_cast<int64_t>(known_[portion_].mean.work);
   }
-  if (counted.share != share_ || !counted.since.has_value() ||
+  if (counted.portion != portion_ || !counted.since.has_value() ||
       ++num_batches_ <= kSettling) {
     return;
   }
@@ -98,22 +100,22 @@ void ShareTuner::Record(const HandedOut& batch) {
     is_probe_due_ = true;
   }
   measured_.push_back(counted);
-  const std::optional<Mean> window = TakeWindow();
+  const std::optional<Mean> window = EndWindow();
   if (!window.has_value()) return;
   if (std::abs(window->nanos - left_nanos_) < kAsBefore * left_nanos_) {
     is_queued_ = true;
   }
   if (is_queued_ && num_batches_ < kDrained) return;
   if (!Update(*window)) return;
-  const int towards = known_[share_].mean.IsCpuLate() ? 1 : -1;
-  for (const int share : {share_ + towards, share_ - towards}) {
-    const Verdict verdict = Judge(share);
+  const int towards = known_[portion_].mean.IsCpuLate() ? 1 : -1;
+  for (const int portion : {portion_ + towards, portion_ - towards}) {
+    const Verdict verdict = Judge(portion);
     if (verdict == Verdict::kStay) continue;
-    return MoveTo(share, verdict == Verdict::kTrial);
+    return MoveTo(portion, verdict == Verdict::kTrial);
   }
 }
 
-std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
+std::optional<PortionTuner::Mean> PortionTuner::EndWindow() {
   const int least = std::max(kMeasured, turn_);
   const int num_measured = static_cast<int>(measured_.size());
   if (num_measured <= least) return std::nullopt;
@@ -155,14 +157,14 @@ std::optional<ShareTuner::Mean> ShareTuner::TakeWindow() {
   return Mean{std::max(1.0, since / num), std::max(1.0, work / num)};
 }
 
-bool ShareTuner::Update(const Mean& window) {
-  Known& here = known_[share_];
+bool PortionTuner::Update(const Mean& window) {
+  Known& here = known_[portion_];
   const bool is_told = here.is_told;
   if (!std::exchange(here.is_measured, true)) {
     here.mean = window;
     return true;
   }
-  // What other shares told of the CPU may hold for this one in part only.
+  // What other portions told of the CPU may hold for this one in part only.
   const double scale = std::exchange(here.scale, 1);
   if (scale != 1 &&
       window.work * kOtherWork > here.mean.work / std::max(1.0, scale) &&
@@ -186,7 +188,7 @@ bool ShareTuner::Update(const Mean& window) {
   return true;
 }
 
-void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
+void PortionTuner::UpdateOthers(const Mean& before, const Mean& now) {
   const bool is_other_side = before.IsCpuLate() != now.IsCpuLate();
   const bool is_other_device =
       is_other_side || (!now.IsCpuLate() && Differs(now.nanos, before.nanos));
@@ -195,7 +197,7 @@ void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
   const bool is_other_cpu = !is_other_side || IsOtherWork(times);
   if (is_other_device) patience_with_probes_ = 0;
   for (Known& other : known_) {
-    if (&other == &known_[share_]) continue;
+    if (&other == &known_[portion_]) continue;
     if (is_other_device && !other.mean.IsCpuLate()) other = {};
     if (!is_other_cpu) continue;
     if (other.mean.IsCpuLate()) other.mean.nanos *= times;
@@ -205,17 +207,17 @@ void ShareTuner::UpdateOthers(const Mean& before, const Mean& now) {
   }
 }
 
-bool ShareTuner::IsProbeDue() const {
-  const Known& here = known_[share_];
-  if (share_ == 0 || !here.is_measured || here.mean.IsCpuLate()) return false;
-  const Known& probed = known_[share_ - 1];
+bool PortionTuner::IsProbeDue() const {
+  const Known& here = known_[portion_];
+  if (portion_ == 0 || !here.is_measured || here.mean.IsCpuLate()) return false;
+  const Known& probed = known_[portion_ - 1];
   if (!probed.is_measured || !probed.mean.IsCpuLate()) return false;
   const double longer = probed.mean.nanos / here.mean.nanos - 1;
   return since_probe_ >= std::max(kProbing, kPatience * longer);
 }
 
-void ShareTuner::TakeProbe(double work) {
-  Known& probed = known_[share_ - 1];
+void PortionTuner::AddProbe(double work) {
+  Known& probed = known_[portion_ - 1];
   Mean& mean = probed.mean;
   if (!probed.is_measured || !mean.IsCpuLate()) return;
   const bool is_fast = work * kOtherProbe < mean.work;
@@ -232,37 +234,38 @@ void ShareTuner::TakeProbe(double work) {
   }
   probed.scale = 1;
   probed.is_told = true;
-  is_probed_better_ = IsBetter(share_ - 1);
+  is_probed_better_ = IsBetter(portion_ - 1);
   // What is believed is measured as if it never was.
   probed.is_measured = !is_believed || !is_probed_better_;
 }
 
-bool ShareTuner::IsBetter(int share) const {
-  const bool is_greater = share > share_;
-  const double lower = known_[is_greater ? share_ : share].mean.nanos;
-  const double greater = known_[is_greater ? share : share_].mean.nanos;
+bool PortionTuner::IsBetter(int portion) const {
+  const bool is_greater = portion > portion_;
+  const double lower = known_[is_greater ? portion_ : portion].mean.nanos;
+  const double greater = known_[is_greater ? portion : portion_].mean.nanos;
   return is_greater == (greater <= (1 - kWorthIt) * lower);
 }
 
-ShareTuner::Verdict ShareTuner::Judge(int share) const {
-  if (share < 0 || share >= static_cast<int>(kEighths.size())) {
+PortionTuner::Verdict PortionTuner::Judge(int portion) const {
+  if (portion < 0 || portion >= static_cast<int>(kEighths.size())) {
     return Verdict::kStay;
   }
-  const Mean& here = known_[share_].mean;
-  const bool is_measured = known_[share].is_measured;
-  const bool is_better = is_measured && IsBetter(share);
-  if ((share > share_) != here.IsCpuLate()) {
+  const Mean& here = known_[portion_].mean;
+  const bool is_measured = known_[portion].is_measured;
+  const bool is_better = is_measured && IsBetter(portion);
+  if ((portion > portion_) != here.IsCpuLate()) {
     // Not that of the side that is late.
     const bool both_late =
         is_measured ? is_better : here.work > kHalfBusy * here.nanos;
-    return share > share_ && both_late ? Verdict::kMove : Verdict::kStay;
+    return portion > portion_ && both_late ? Verdict::kMove : Verdict::kStay;
   }
-  if (share < share_ && num_batches_ < patience_with_probes_) {
+  if (portion < portion_ && num_batches_ < patience_with_probes_) {
     return Verdict::kStay;
   }
   if (!is_measured || is_better) return Verdict::kMove;
-  if (share < share_ && known_[share].mean.IsCpuLate()) return Verdict::kStay;
-  const double times = known_[share].mean.nanos / here.nanos;
+  if (portion < portion_ && known_[portion].mean.IsCpuLate())
+    return Verdict::kStay;
+  const double times = known_[portion].mean.nanos / here.nanos;
   double patience = kPatience * trial_length_;
   if (is_early_ && since_trial_ < kEarly && times < kNotNear) {
     patience = kEarlyPatience;
@@ -271,33 +274,33 @@ ShareTuner::Verdict ShareTuner::Judge(int share) const {
   return num_batches_ < patience ? Verdict::kStay : Verdict::kTrial;
 }
 
-void ShareTuner::MoveTo(int share, bool is_trial) {
+void PortionTuner::MoveTo(int portion, bool is_trial) {
   patience_with_probes_ = 0;
-  if (share == trial_from_) {
+  if (portion == trial_from_) {
     trial_from_ = -1;
     if (since_trial_ >= kLongestTrial) {
       num_refuted_ = 0;
     } else {
       trial_length_ = since_trial_;
-      if (share > share_ && known_[share].is_measured) {
+      if (portion > portion_ && known_[portion].is_measured) {
         num_refuted_ = std::min(num_refuted_ + 1, kMostRefuted);
         const double longer =
-            known_[share_].mean.nanos / known_[share].mean.nanos - 1;
+            known_[portion_].mean.nanos / known_[portion].mean.nanos - 1;
         patience_with_probes_ = std::ldexp(kPatience * trial_length_ * longer,
                                            num_refuted_ - kMostRefuted);
       }
     }
   }
-  if (is_trial || (share < share_ && is_probed_better_)) {
+  if (is_trial || (portion < portion_ && is_probed_better_)) {
     is_early_ = false;
-    trial_from_ = share_;
+    trial_from_ = portion_;
     since_trial_ = 0;
   }
   is_probed_better_ = false;
   // If the CPU is late nothing is queued.
-  const Mean& here = known_[share_].mean;
+  const Mean& here = known_[portion_].mean;
   left_nanos_ = here.IsCpuLate() ? 0 : here.nanos;
-  share_ = share;
+  portion_ = portion;
   num_batches_ = 0;
   since_probe_ = 0;
   is_queued_ = is_probe_due_ = false;

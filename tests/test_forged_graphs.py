@@ -1,0 +1,239 @@
+"""What the attributes of an op, and its inputs, may be is checked where the op runs: a loaded graph may be forged.
+
+Each op is tried in a process of its own, as what is not checked may crash it. Each case ends with one
+InvalidArgumentError, before an element is read.
+"""
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf._internal import native
+from refurbish_tf.augment import on_device
+from support import processes
+
+POLICY = "policy position=1 end=20 group=10 goes_on=1 fill=128 exact_turns=0 operations=invert parameters=0 edges=20"
+LAYERS = on_device.run_of([*augment.rand_augment(1), augment.random_flip()], 0).texts
+NAMES = ["a", "b"]
+
+
+def source(seeds=None):
+  components = (np.zeros([8, 8, 8, 3], np.uint8), np.arange(8))
+  return tf.data.Dataset.from_tensor_slices(components if seeds is None else (*components, seeds))
+
+
+def concrete(function, dataset):
+  return tf.function(function).get_concrete_function(*tf.nest.flatten(dataset.element_spec))
+
+
+def types_of(*specs):
+  return {"output_types": [spec.dtype for spec in specs], "output_shapes": [spec.shape for spec in specs]}
+
+
+def fuse(dataset=None, seeds=None, **changes):
+  given = {
+      "layers": LAYERS, "batch_size": 4, "num_parts": 1, "eighths": 8, "group": 8, "slots": 2, "drop_remainder": True,
+      "image": 0, "image_height": 8, "image_width": 8, "seeded": False, "any_seed": False,
+      "components": [-1, -2, -3, 1], **outputs(0), **changes}
+  return native.ops().refurbish_tf_fuse_dataset(
+      (dataset or source(seeds))._variant_tensor, stage=native.ops().refurbish_tf_stage_name(), seed=1, **given)
+
+
+def outputs(position, dtype=None, shape=None):
+  """Those of `fuse` above, but for one."""
+  specs = [tf.TensorSpec([4, 8, 24], tf.uint8), tf.TensorSpec([4, 3], tf.int32), tf.TensorSpec([4, 0, 5], tf.int32),
+           tf.TensorSpec([4], tf.int64)]
+  specs[position] = tf.TensorSpec(specs[position].shape if shape is None else shape, dtype or specs[position].dtype)
+  return types_of(*specs)
+
+
+LABEL = [tf.TensorSpec([], tf.int64)]
+FUSE = {
+    "a component beyond the input's": {"components": [-1, -2, -3, 9]},
+    "a component that is none": {"components": [-1, -2, -4, 1]},
+    "no images": {"components": [1, -2, -3, 1], **outputs(0, tf.int64, [4])},
+    "images twice": {"components": [-1, -2, -1, 1], **outputs(2, tf.uint8, [4, 8, 24])},
+    "no draws": {"components": [-1, 1, -3, 1], **outputs(1, tf.int64, [4])},
+    "more components than types": {"components": [-1, -2, -3, 1, 1]},
+    "images of another type": outputs(0, dtype=tf.int8),
+    "images of another size": outputs(0, shape=[4, 8, 23]),
+    "draws of another type": outputs(1, dtype=tf.uint8),
+    "fewer draws": outputs(1, shape=[4, 2]),
+    "layers with bytes": outputs(2, shape=[4, 1, 5]),
+    "layers without a sign": outputs(2, shape=[4, 0, None]),
+    "a component of another type": outputs(3, dtype=tf.int32),
+    "a component of another shape": outputs(3, shape=[4, 2]),
+    "batches of another size": outputs(3, shape=[5]),
+    "three eighths": {"eighths": 3},
+    "nine eighths": {"eighths": 9},
+    "parts of unequal size": {"num_parts": 3},
+    "more tables than images": {"slots": 9},
+    "an image that is none": {"image": 1},
+    "an image beyond the input": {"image": 2},
+    "seeds that are none": {"seeded": True},
+    "seeds of three numbers": {"seeded": True, "seeds": np.zeros([8, 3], np.int32)},
+    "images beyond memory": {"image_height": 2**31 - 1, "image_width": 2**31 - 1},
+    "a side beyond 32 bits": {"image_height": 2**40},
+    "a batch beyond memory": {"batch_size": 2**62, **outputs(0, shape=[2**62, 8, 24])},
+    "a layer that resizes": {"layers": ["resize position=0 height=2 width=2 antialias=0", *LAYERS]},
+    "means of four channels": {"layers": [*LAYERS, "normalize position=-1 dtype=float32 mean=0,0,0,0 std=1,1,1,1"]},
+    "a layer that is none": {"layers": ["random_flap position=0"]},
+    "a policy that goes on from none": {"layers": ["cutout position=0 side=2", POLICY]},
+}
+
+
+def refurbish(partial=lambda image, label: (image, label), final=None, sample=None, outputs=None, times=1, **changes):
+  dataset = source()
+  partial = concrete(partial, dataset)
+  sample = sample or [tf.TensorSpec([8, 8, 3], tf.uint8), *LABEL]
+  final = [] if final is None else [tf.function(final).get_concrete_function(*sample)] * times
+  given = {
+      "stage": native.ops().refurbish_tf_stage_name(), "seed": 1, "order_seed": 1, "reuse_factor": 2.0, "store": "",
+      "max_bytes": 1 << 40, "shuffle_buffer_size": 0, "num_parallel_calls": 0, "partial_fn": partial, "final_fn": final,
+      "eviction": "balanced",
+      "shuffle": "cache_aware", "deterministic": "true", "any_seed": False, "partial_seed": False, "final_seed": False,
+      "sample_types": [spec.dtype for spec in sample], "sample_shapes": [spec.shape for spec in sample],
+      **types_of(*(outputs or sample)), **changes}
+  return native.ops().refurbish_tf_refurbish_dataset(dataset._variant_tensor, [], [], **given)
+
+
+REFURBISH = {
+    "partial_fn returns fewer components": {"partial": lambda image, label: image},
+    "partial_fn returns another type": {"partial": lambda image, label: (image, tf.cast(label, tf.int32))},
+    "fewer shapes than types of a sample": {"sample_shapes": [[8, 8, 3]]},
+    "other outputs than a sample has": {"outputs": LABEL},
+    "no output for the seed": {"final_seed": True},
+    "final_fn returns fewer components": {
+        "final": lambda image, label: label, "outputs": [tf.TensorSpec([8, 8, 3], tf.uint8), *LABEL]},
+    "two final functions": {"final": lambda image, label: (image, label), "times": 2},
+    "r below 1": {"reuse_factor": 0.5},
+    "r is no number": {"reuse_factor": float("nan")},
+    "a buffer below 0": {"shuffle_buffer_size": -1},
+    "too many calls": {"num_parallel_calls": 10**6},
+    "two names": {"stage": NAMES},
+    "a negative limit": {"max_bytes": -5},
+}
+
+
+def augmented(function=lambda image, label: (image, label), **changes):
+  dataset = source()
+  specs = dataset.element_spec
+  given = {"f": concrete(function, dataset), **types_of(*specs), **changes}
+  return native.ops().refurbish_tf_augment_dataset(dataset._variant_tensor, [], **given)
+
+
+AUGMENT = {
+    "f returns fewer components": {"function": lambda image, label: image},
+    "f returns another type": {"function": lambda image, label: (image, tf.cast(label, tf.int32))},
+    "fewer shapes than types": {"output_shapes": [[8, 8, 3]]},
+}
+
+
+def reads(number, codes=tf.int32):
+  elements = [np.int64(0)] * number
+  return lambda indices: (tf.zeros_like(indices, codes), tf.fill(tf.shape(indices), ""), *map(tf.constant, elements))
+
+
+def data_source(one=reads(1), many=reads(2), **changes):
+  one, many = (tf.function(each).get_concrete_function(tf.TensorSpec([None], tf.int64)) for each in (one, many))
+  given = {"num_elements": 8, "read_one": one, "read_many": many, "batch_reads": 2, **types_of(*LABEL), **changes}
+  return native.ops().refurbish_tf_data_source_dataset(**given)
+
+
+DATA_SOURCE = {
+    "more at once than read_many returns": {"batch_reads": 4},
+    "so many at once that their number overflows": {"batch_reads": 2**62},
+    "codes of another type": {"one": reads(1, tf.int64)},
+    "elements of another type": types_of(tf.TensorSpec([], tf.int32)),
+    "fewer shapes than types": {"output_shapes": []},
+    "elements below 0": {"num_elements": -1},
+}
+
+
+def hand_over(**changes):
+  dataset = source()
+  given = {"buffer_size": 1, "num_ahead": 0, "exclusive": False, **types_of(*dataset.element_spec), **changes}
+  return native.ops().refurbish_tf_hand_over_dataset(dataset._variant_tensor, **given)
+
+
+HAND_OVER = {"so many ahead that their number overflows": {"num_ahead": 2**63 - 1}, "two ahead": {"num_ahead": 2}}
+
+
+def named(op, **inputs):
+  return getattr(native.ops(), f"refurbish_tf_{op}")(**inputs)
+
+
+NAMED = {
+    **{f"two names for {op}": {"op": op, "stage": NAMES}
+       for op in ("refurbish_counts", "refurbish_description", "refurbish_state", "fuse_counts", "fuse_shares",
+                  "fuse_state", "echo_counts")},
+    "two names for fuse_restore": {"op": "fuse_restore", "stage": NAMES, "state": [1, 2]},
+    "two names for refurbish_restore": {
+        "op": "refurbish_restore", "stage": NAMES, "state": [1] * 7, "reuse_factor": 2.0},
+    "two names for a store": {"op": "cache_store_handle", "store": NAMES, "max_bytes": 1, "mode": "open"},
+    "two limits": {"op": "cache_store_handle", "store": "", "max_bytes": [1, 2], "mode": "open"},
+    "two modes": {"op": "cache_store_handle", "store": "", "max_bytes": 1, "mode": NAMES},
+    "two names to get from": {"op": "cache_store_get", "store": NAMES, "index": 1, **types_of(*LABEL)},
+    "two names to remove from": {"op": "cache_store_remove", "store": NAMES, "index": 1},
+}
+
+
+def layers(op="image_draws", text=(), **changes):
+  images = {"images": np.zeros([8, 8, 3], np.uint8), "T": tf.uint8}
+  given = {"image_draws": {"seed": [7, 0], "batch_size": []}, "image_layers": {"seed": [7, 0], **images},
+           "image_pixels": {"draws": [0, 0, 0], **images}}[op]
+  return named(op, layers=list(text), **{**given, **changes})
+
+
+FIRST = POLICY.replace("goes_on=1", "goes_on=0")
+PARSED = {
+    "it goes on from a cutout": ["cutout position=0 side=2", POLICY],
+    "it goes on from a policy of another end": [FIRST.replace("20", "30"), POLICY],
+    "it goes on from a policy of other groups": [FIRST.replace("group=10", "group=5"), POLICY],
+    "the last group is not whole": [FIRST.replace("group=10", "group=8"), POLICY.replace("group=10", "group=8")],
+}
+IMAGES = {f"{op}: {name}": {"op": op, "text": text} for op in ("image_draws", "image_layers", "image_pixels")
+          for name, text in PARSED.items()}
+
+
+def store_op(op, **inputs):
+  store = rtf.CacheStore()
+  store.put(0, tf.constant(1))
+  return named(op, store=store._id, **inputs)  # pylint: disable=protected-access
+
+
+IN_STORE = {
+    "two indices": {"op": "cache_store_remove", "index": [1, 2]},
+    "an index below 0": {"op": "cache_store_contains", "index": -1},
+    "fewer shapes than types": {"op": "cache_store_get", "index": 0, "output_types": [tf.int32], "output_shapes": []},
+}
+
+TRIED = {
+    fuse: FUSE, refurbish: REFURBISH, augmented: AUGMENT, data_source: DATA_SOURCE, hand_over: HAND_OVER, named: NAMED,
+    layers: IMAGES, store_op: IN_STORE}
+
+
+def run(function):
+  for name, changes in TRIED[function].items():
+    print(name, file=sys.stderr, flush=True)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      function(**changes)
+  if function in (fuse, refurbish, augmented, data_source, hand_over):
+    function()
+
+
+@pytest.mark.parametrize("function", TRIED)
+def test_a_forged_attribute_or_input_is_refused(function):
+  assert processes.run_forked(run, function) == 0
+
+
+def test_seeds_of_another_shape_than_the_input_says_are_refused():
+  seeds = source(np.zeros([8, 1], np.int32))
+  unknown = seeds.map(lambda image, label, seed: (image, label, tf.boolean_mask(seed, seed == 0)))
+  specs = tuple(map(tf.TensorSpec, *reversed(outputs(0).values())))
+  made = tf.data.experimental.from_variant(fuse(unknown, seeded=True), specs)
+  with pytest.raises(tf.errors.InvalidArgumentError, match="takes seeds of shape"):
+    list(made)
