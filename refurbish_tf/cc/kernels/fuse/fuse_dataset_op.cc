@@ -13,42 +13,29 @@
 
 namespace refurbish_tf {
 
-std::unique_ptr<IteratorBase> FuseDataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<FuseIterator>(
-      FuseIterator::Params{this, IteratorPrefix(prefix)});
-}
-
 absl::Status FuseDataset::AsGraphDefInternal(SerializationContext* ctx,
                                              DatasetGraphDefBuilder* b,
                                              Node** output) const {
-  Node *input = nullptr, *stage = nullptr, *seed = nullptr;
-  TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
-  TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.stage), &stage));
-  TF_RETURN_IF_ERROR(b->AddScalar(arguments_.seed, &seed));
-  std::vector<std::pair<absl::string_view, AttrValue>> attrs;
-  const auto attr = [&](const char* name, const auto& value) {
-    AttrValue built;
-    b->BuildAttrValue(value, &built);
-    attrs.push_back({name, built});
-  };
   const FuseOptions& options = arguments_.options;
-  attr("layers", arguments_.layers);
-  attr("shared_layers", arguments_.shared_layers);
-  attr("batch_size", options.batch_size);
-  attr("num_parts", options.num_parts);
-  attr("eighths", arguments_.eighths);
-  attr("group", options.group);
-  attr("slots", options.slots);
-  attr("drop_remainder", options.drop_remainder);
-  attr("image", options.image);
-  attr("image_height", options.size.height);
-  attr("image_width", options.size.width);
-  attr("seeded", options.seeded);
-  attr("any_seed", arguments_.any_seed);
-  attr("components", options.components);
-  return b->AddDataset(this, {{0, input}, {1, stage}, {2, seed}}, {}, attrs,
-                       output);
+  return OpWriter(ctx, b)
+      .Input(input_)
+      .Scalar(arguments_.stage)
+      .Scalar(arguments_.seed)
+      .Attr("layers", arguments_.layers)
+      .Attr("shared_layers", arguments_.shared_layers)
+      .Attr("batch_size", options.batch_size)
+      .Attr("num_parts", options.num_parts)
+      .Attr("eighths", arguments_.eighths)
+      .Attr("group", options.group)
+      .Attr("slots", options.slots)
+      .Attr("drop_remainder", options.drop_remainder)
+      .Attr("image", options.image)
+      .Attr("image_height", options.size.height)
+      .Attr("image_width", options.size.width)
+      .Attr("seeded", options.seeded)
+      .Attr("any_seed", arguments_.any_seed)
+      .Attr("components", options.components)
+      .Write(this, output);
 }
 
 namespace {
@@ -99,11 +86,8 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
     FuseArguments arguments = attrs_;
-    tstring stage;
-    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "stage", &stage));
-    arguments.stage = stage;
-    OP_REQUIRES_OK(ctx,
-                   ParseScalarArgument<int64_t>(ctx, "seed", &arguments.seed));
+    OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
+                                   &arguments.seed));
     const FuseOptions& options = arguments.options;
     const int64_t num_inputs = input->output_dtypes().size();
     OP_REQUIRES(
@@ -113,7 +97,8 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
             (!options.seeded ||
              input->output_dtypes().back() == tensorflow::DT_INT32),
         absl::InvalidArgumentError("The input of fuse has other components."));
-    *output = new FuseDataset(ctx, input, std::move(arguments));
+    *output = new IteratedBy<FuseDataset, FuseIterator>(ctx, input,
+                                                        std::move(arguments));
   }
 
  private:

@@ -203,7 +203,7 @@ void FuseWork::EndBatch() {
     current_->checkpoint = std::make_shared<MemoryCheckpoint>(Snapshot());
   }
   if (told_ == Told::kSymbolic) {
-    current_->checkpoint = std::make_shared<MemoryCheckpoint>(TakeChanges());
+    current_->checkpoint = std::make_shared<MemoryCheckpoint>(DrainChanges());
   }
   current_ = nullptr;
 }
