@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
+import numbers
 import os
 import uuid
 from typing import Any
@@ -304,15 +304,11 @@ def checked_path(path, name="path"):
   """
   if path is None:
     return None
-  given = path
-  try:
-    path = os.fspath(path)
-  except TypeError:
-    path = None
-  if not isinstance(path, str) or not path:
+  if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):
     raise TypeError(
         f"{name} must be the name of a directory, a str or a pathlib.Path, or None to keep samples in memory, got "
-        f"{given!r}.")
+        f"{path!r}.")
+  path = os.fspath(path)
   if "://" in path:
     raise ValueError(
         f"{name} must be a directory of a local disk, got {path!r}. A cache store maps its files into memory and locks "
@@ -333,17 +329,13 @@ def checked_path(path, name="path"):
 def _checked_max_bytes(max_bytes):
   if max_bytes is None:
     return None
-  try:
-    number = None if isinstance(max_bytes, bool) else operator.index(max_bytes)
-  except TypeError:
-    number = None
-  if number is None:
+  if isinstance(max_bytes, bool) or not isinstance(max_bytes, numbers.Integral):
     raise TypeError(f"max_bytes must be a whole number of bytes or None for no limit, got {max_bytes!r}.")
-  if number <= 0:
-    raise ValueError(f"max_bytes must be positive, got {number}. To keep no samples, use r=1.")
-  if number > UNLIMITED:
-    raise ValueError(f"max_bytes must be at most 2**63 - 1 bytes or None for no limit, got {number}.")
-  return number
+  if max_bytes <= 0:
+    raise ValueError(f"max_bytes must be positive, got {max_bytes}. To keep no samples, use r=1.")
+  if max_bytes > UNLIMITED:
+    raise ValueError(f"max_bytes must be at most 2**63 - 1 bytes or None for no limit, got {max_bytes}.")
+  return int(max_bytes)
 
 
 def _check_storable(spec):

@@ -40,6 +40,12 @@ from refurbish_tf.refurbish_op import Eviction
 MAX_EPOCHS = 10_000
 # From here on not every whole number is a float.
 LARGEST_EXACT = 2**53
+# By name: what a number is, and what to do where it is below 1 or not finite.
+_NUMBERS = {
+    "num_samples": ("num_samples, the number of samples in the data set,", ""),
+    "num_outcomes": ("num_outcomes (|A|)", "For an augmentation with a continuous parameter give a huge number, such as 1e12."),
+    "num_final_outcomes": ("num_final_outcomes (|A_F|)", "With no final augmentation it is 1."),
+    "epochs": ("epochs (k)", ""), "r": ("r, the reuse factor,", "r=1 is standard training.")}
 
 
 def expected_unique_samples(
@@ -104,18 +110,13 @@ def normalized_unique_samples(
   differs.
 
   Args:
-    num_outcomes: as in `expected_unique_samples`, and so are all others.
-    num_final_outcomes: likewise.
-    epochs: likewise.
-    r: likewise.
-    eviction: likewise.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`.
 
   Returns:
     A fraction, 1 for r = 1 and for |A_F| = |A|, a float or an array.
 
   Raises:
-    TypeError: as in `expected_unique_samples`.
-    ValueError: likewise.
+    TypeError, ValueError: as in `expected_unique_samples`.
   """
   outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
   unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
@@ -140,18 +141,13 @@ def expected_sample_diversity(
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
-    num_outcomes: as in `expected_unique_samples`, and so are all others.
-    num_final_outcomes: likewise.
-    epochs: likewise.
-    r: likewise.
-    eviction: likewise.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`.
 
   Returns:
     Samples, a float or an array.
 
   Raises:
-    TypeError: as in `expected_unique_samples`.
-    ValueError: likewise.
+    TypeError, ValueError: as in `expected_unique_samples`.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   return _plain(num_samples * _by_schedule(_expectation, *rest, eviction))
@@ -180,17 +176,14 @@ def sample_diversity_variance(
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
     num_outcomes: as in `expected_unique_samples`, and so are all others; but it must be a whole number here.
-    num_final_outcomes: likewise, and must divide `num_outcomes`, as the variance is not defined in between.
-    epochs: likewise.
-    r: likewise.
-    eviction: likewise.
+    num_final_outcomes: must divide `num_outcomes`, as the variance is not defined in between.
+    epochs, r, eviction: as there.
 
   Returns:
     Samples squared, a float or an array. Its square root is the standard deviation of the diversity.
 
   Raises:
-    TypeError: as in `expected_unique_samples`.
-    ValueError: likewise, or `num_final_outcomes` does not divide `num_outcomes`.
+    TypeError, ValueError: as in `expected_unique_samples`, or `num_final_outcomes` does not divide `num_outcomes`.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   outcomes, final_outcomes, _, _ = rest
@@ -294,30 +287,19 @@ def _checked(num_outcomes, num_final_outcomes, epochs, r, **num_samples):
   named = {
       **num_samples, "num_outcomes": num_outcomes, "num_final_outcomes": num_final_outcomes, "epochs": epochs, "r": r}
   named = {name: _real(name, value) for name, value in named.items()}
-  shapes = {name: value.shape for name, value in named.items()}
   try:
     named = dict(zip(named, np.broadcast_arrays(*named.values())))
   except ValueError:
     raise ValueError(
         "The arrays must broadcast as in NumPy, got the shapes "
-        f"{', '.join(f'{shape} of {name}' for name, shape in shapes.items())}. To have every combination, put them on "
+        f"{', '.join(f'{value.shape} of {name}' for name, value in named.items())}. To have every combination, put them on "
         "axes of their own: r[:, np.newaxis].") from None
-  outcomes, final_outcomes, epochs, r = (named[name] for name in ("num_outcomes", "num_final_outcomes", "epochs", "r"))
-  for name in named:
-    what = {
-        "num_samples": "num_samples, the number of samples in the data set,",
-        "num_outcomes": "num_outcomes (|A|)",
-        "num_final_outcomes": "num_final_outcomes (|A_F|)",
-        "epochs": "epochs (k)",
-        "r": "r, the reuse factor,"}[name]
-    advice = {
-        "num_outcomes": "For an augmentation with a continuous parameter give a huge number, such as 1e12.",
-        "num_final_outcomes": "With no final augmentation it is 1.",
-        "r": "r=1 is standard training."}.get(name, "")
-    _check(~((named[name] >= 1) & np.isfinite(named[name])), {name: named[name]},
-           f"{what} must be a finite number of at least 1", advice)
+  *_, outcomes, final_outcomes, epochs, r = named.values()
+  for name, value in named.items():
+    what, advice = _NUMBERS[name]
+    _check(~((value >= 1) & np.isfinite(value)), {name: value}, f"{what} must be a finite number of at least 1", advice)
     if name in ("num_samples", "epochs"):
-      _check(np.fmod(named[name], 1) != 0, {name: named[name]}, f"{what} must be a whole number", "Round it.")
+      _check(np.fmod(value, 1) != 0, {name: value}, f"{what} must be a whole number", "Round it.")
   _check(
       epochs > MAX_EPOCHS, {"epochs": epochs}, f"epochs (k) must be at most {MAX_EPOCHS:,}",
       "Give fewer, as the computation takes longer with each.")

@@ -132,7 +132,8 @@ TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
     }
     for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
       Bytes to(from.size);
-      Painter(chain, {image.height, image.width}, channels, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
+      Painter(chain, {image.height, image.width}, channels, *kernels)
+          .Paint(from.data.get(), draws.data(), to.data.get());
       ASSERT_EQ(to.Vector(), expected.values) << image.height << " x " << image.width << " x " << channels << ": "
                                               << testing::PrintToString(texts) << testing::PrintToString(draws);
     }
@@ -336,8 +337,8 @@ TEST(ResizeTest, ManyLayersAroundIt) {
 TEST(ResizeTest, FlatImagesStayFlat) {
   for (const int64_t side : {1, 2, 7, 100}) {
     for (const int64_t to_side : {1, 3, 64}) {
-      const LayerChain chain = Parsed({absl::StrCat("random_resized_crop position=-1 height=", to_side, " width=", to_side,
-                                                " scale=1,1 ratio=1,1 antialias=1")});
+      const LayerChain chain = Parsed({absl::StrCat("random_resized_crop position=-1 height=", to_side,
+                                                    " width=", to_side, " scale=1,1 ratio=1,1 antialias=1")});
       std::vector<int32_t> draws(chain.num_draws());
       Bytes from(side * side * 3), to(to_side * to_side * 3);
       std::memset(from.data.get(), 255, from.size);

@@ -102,7 +102,7 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
 
 TEST(PolicyTest, WhatChangesNothingIsKnown) {
   const LayerChain chain = ChainOf({"random_flip position=-1", "random_crop position=-1 padding=3 reflect=0",
-                              PolicyText({"identity,0", "invert,0", "color,1", "random_flip,0"})});
+                                    PolicyText({"identity,0", "invert,0", "color,1", "random_flip,0"})});
   const std::vector<int32_t> unchanged = {0, 3, 3, 0, 0};
   EXPECT_TRUE(chain.ChangesNothing(unchanged.data()));
   for (size_t i = 0; i < 4; ++i) {
@@ -150,7 +150,8 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
 }
 
 TEST(PolicyTest, MasksKeepWhatIsColored) {
-  const LayerChain chain = ChainOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
+  const LayerChain chain =
+      ChainOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
   std::vector<int32_t> draws(chain.num_draws());
   Draw(chain, ImageSeed(1, 2), draws.data());
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
@@ -163,9 +164,9 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
 TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
   const LayerChain chain =
       ChainOf({"policy position=-1 end=10 group=5 goes_on=0 fill=0 exact_turns=0 operations=invert,identity "
-             "parameters=0,0 edges=3,10",
-             "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
-             "parameters=0,0 edges=3,10"});
+               "parameters=0,0 edges=3,10",
+               "policy position=-1 end=10 group=5 goes_on=1 fill=0 exact_turns=0 operations=invert,identity "
+               "parameters=0,0 edges=3,10"});
   std::vector<int> counts(10);
   for (int seed = 0; seed < 5000; ++seed) {
     int32_t draws[2];

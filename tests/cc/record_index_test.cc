@@ -180,8 +180,8 @@ TEST(RecordIndexTest, EveryRecordOfAnyFiles) {
         ASSERT_TRUE(read.ok()) << read.status();
         ASSERT_EQ(*read, records[any]);
       }
-      EXPECT_LE(open.num_kept(), 2u);
-      EXPECT_EQ(files.num_open, static_cast<int>(open.num_kept()));
+      EXPECT_LE(open.num_open(), 2u);
+      EXPECT_EQ(files.num_open, static_cast<int>(open.num_open()));
     }
     EXPECT_EQ(files.num_written, static_cast<int>(paths.size()));
   }
@@ -289,8 +289,7 @@ TEST(RecordIndexTest, DamageIsFoundAndConcernsOneRecord) {
       }
       ++num_damaged;
       EXPECT_TRUE(absl::IsDataLoss(read.status()));
-      ExpectSays(read.status(),
-                 absl::StrCat("(record ", record, " at offset ", (*index)->At(record).in_file.offset, ")"));
+      ExpectSays(read.status(), absl::StrCat("(record ", record, " at offset ", (*index)->At(record).span.offset, ")"));
     }
     EXPECT_EQ(num_damaged, 1) << i;
   }
@@ -435,7 +434,7 @@ TEST(OpenFilesTest, ManyThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_LE(open.num_kept(), 2u);
+  EXPECT_LE(open.num_open(), 2u);
   EXPECT_EQ(std::system(absl::StrCat("rm -r '", directory, "'").c_str()), 0);
 }
 

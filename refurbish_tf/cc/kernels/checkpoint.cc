@@ -10,6 +10,7 @@ namespace {
 
 constexpr char kCode[] = "code";
 constexpr char kMessage[] = "message";
+constexpr char kNumber[] = "num_";
 
 // The last of the status codes.
 constexpr int64_t kMaxCode =
@@ -42,6 +43,17 @@ absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
                                tstring(result.status.message()));
   }
   return SaveElement(writer, prefix, key, result.element);
+}
+
+absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
+                         absl::string_view key,
+                         const std::vector<const Result*>& results) {
+  const int64_t number = results.size();
+  for (int64_t i = 0; i < number; ++i) {
+    TF_RETURN_IF_ERROR(
+        SaveResult(writer, prefix, absl::StrCat(key, "_", i), *results[i]));
+  }
+  return writer->WriteScalar(prefix, absl::StrCat(kNumber, key), number);
 }
 
 absl::Status CheckpointReader::Read(absl::string_view key,
@@ -118,6 +130,21 @@ absl::Status CheckpointReader::ReadResult(
   TF_RETURN_IF_ERROR(ReadScalar(absl::StrCat(key, "_", kMessage), &message));
   result->status = absl::Status(static_cast<absl::StatusCode>(code),
                                 absl::string_view(message));
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadResults(absl::string_view key, int64_t most,
+                                           const DatasetBase* dataset,
+                                           std::deque<Result>* results) const {
+  int64_t number = 0;
+  TF_RETURN_IF_ERROR(ReadNumber(absl::StrCat(kNumber, key), 0, most, &number));
+  std::deque<Result> read;
+  for (int64_t i = 0; i < number; ++i) {
+    TF_RETURN_IF_ERROR(
+        ReadResult(absl::StrCat(key, "_", i), dataset->output_dtypes(),
+                   dataset->output_shapes(), &read.emplace_back()));
+  }
+  *results = std::move(read);
   return absl::OkStatus();
 }
 

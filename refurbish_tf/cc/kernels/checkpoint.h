@@ -5,6 +5,7 @@
 #define REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ absl::Status SaveElement(IteratorStateWriter* writer, absl::string_view prefix,
                          const std::vector<Tensor>& element);
 absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
                         absl::string_view key, const Result& result);
+// Saves `results`, and how many they are.
+absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
+                         absl::string_view key,
+                         const std::vector<const Result*>& results);
 
 // Each method changes its output only if it returns OK.
 class CheckpointReader {
@@ -68,6 +73,10 @@ class CheckpointReader {
   absl::Status ReadResult(absl::string_view key, const DataTypeVector& dtypes,
                           const std::vector<PartialTensorShape>& shapes,
                           Result* result) const;
+  // Reads what `SaveResults` saved, if these are `most` or fewer.
+  absl::Status ReadResults(absl::string_view key, int64_t most,
+                           const DatasetBase* dataset,
+                           std::deque<Result>* results) const;
 
  private:
   absl::Status ReadScalar(absl::string_view key, DataType dtype,

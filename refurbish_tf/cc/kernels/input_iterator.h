@@ -1,9 +1,10 @@
-// What iterators share whose workers read the input.
+// The iterators whose workers read the input.
 #ifndef REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
 #define REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -36,6 +37,10 @@ class InputWork : public OrderedWorkers::Work {
     *piece = std::make_unique<P>();
     return OrderedWorkers::Claimed::kFetch;
   }
+  OrderedWorkers::Outcome Run(OrderedWorkers::Piece*) override {
+    return OrderedWorkers::Outcome::kDone;
+  }
+  int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
 
   // A checkpoint of the input. For one thread at a time, which reads no element
   // meanwhile.
@@ -89,15 +94,11 @@ class InputWork : public OrderedWorkers::Work {
 // An iterator with workers that do `Work`, an InputWork. What `Work` uses must
 // be its own or the dataset's: the members of the derived class are destroyed
 // before the workers stop.
-//
-// Lock order: `mu_` before the workers' locks.
 template <class Dataset, class Work>
-class InputIterator : public DatasetIterator<Dataset> {
+class InputIterator : public WorkersIterator<Dataset> {
  public:
-  using Params = typename DatasetIterator<Dataset>::Params;
-
-  explicit InputIterator(const Params& params)
-      : DatasetIterator<Dataset>(params) {}
+  using typename WorkersIterator<Dataset>::Params;
+  using WorkersIterator<Dataset>::WorkersIterator;
 
   // The input is destroyed first: it has registered callbacks with the
   // cancellation manager of `workers_`.
@@ -106,8 +107,6 @@ class InputIterator : public DatasetIterator<Dataset> {
     workers_.Stop();
     input_.reset();
   }
-
-  bool SymbolicCheckpointCompatible() const override { return true; }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -121,6 +120,9 @@ class InputIterator : public DatasetIterator<Dataset> {
   }
 
  protected:
+  using WorkersIterator<Dataset>::mu_;
+  using WorkersIterator<Dataset>::workers_;
+
   std::shared_ptr<model::Node> CreateNode(
       IteratorContext*, model::Node::Args args) const override {
     return model::MakeAsyncKnownRatioNode(std::move(args), /*ratio=*/1, {});
@@ -131,9 +133,6 @@ class InputIterator : public DatasetIterator<Dataset> {
     params.cancellation_manager = workers_.cancellation_manager();
     return IteratorContext(std::move(params));
   }
-
-  // Whether `Start` was called.
-  bool IsRunning() { return workers_.get() != nullptr; }
 
   // Before `Start`. `arguments` are those of `Work` behind the input's.
   template <class... Arguments>
@@ -149,50 +148,136 @@ class InputIterator : public DatasetIterator<Dataset> {
     workers_.Start(options, &*work_, &*input_ctx_, nullptr);
   }
 
-  // The next piece, or null at the end of the input. `*waited_nanos` is how
-  // long it was not ready.
+  // The next piece, or null at the end of the input.
   absl::Status NextPiece(IteratorContext* ctx,
                          std::unique_ptr<typename Work::Piece>* piece,
                          int64_t* waited_nanos)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::unique_ptr<OrderedWorkers::Piece> taken;
-    this->RecordStop(ctx);
-    const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&taken, waited_nanos);
-    this->RecordStart(ctx);
-    piece->reset(static_cast<typename Work::Piece*>(taken.release()));
-    if (next == OrderedWorkers::Next::kPiece) return absl::OkStatus();
-    if (next != OrderedWorkers::Next::kEnd) {
-      return OrderedWorkers::ErrorOf(next);
+    absl::Status status =
+        WorkersIterator<Dataset>::NextPiece(ctx, piece, waited_nanos);
+    if (status.ok() && *piece == nullptr) {
+      ctx->MergeCheckpoint(input_ctx_->checkpoint());
     }
-    ctx->MergeCheckpoint(input_ctx_->checkpoint());
-    return absl::OkStatus();
-  }
-
-  // For a checkpoint: calls `save` with the pieces that are ready, while the
-  // workers rest.
-  template <class Save>
-  absl::Status WhileSettled(const Save& save)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    std::vector<const OrderedWorkers::Piece*> ready;
-    if (!IsRunning()) return save(ready);
-    if (!workers_.get()->Settle(&ready)) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
-    absl::Status status = save(ready);
-    workers_.get()->Resume();
     return status;
   }
 
-  absl::Mutex mu_;
   // Not guarded by `mu_`: the workers read it, too, one at a time and never
   // while they are settled.
   std::unique_ptr<IteratorBase> input_;
   // Both set when the first element is requested.
   std::optional<IteratorContext> input_ctx_;
   std::optional<Work> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of the above. Started and stopped with `mu_` held.
-  IteratorWorkers workers_;
+};
+
+// An element of the input, and then what is made of it.
+struct ElementPiece : OrderedWorkers::Piece {
+  Result result;
+  // The input's, from the previous element up to this one.
+  std::optional<MemoryCheckpoint> checkpoint;
+};
+
+// Reads elements.
+class ElementWork : public InputWork<ElementPiece> {
+ public:
+  using InputWork::InputWork;
+
+  OrderedWorkers::Outcome Fetch(OrderedWorkers::Piece* piece) override {
+    auto& element = static_cast<ElementPiece&>(*piece);
+    if (!Read(&element.result)) return OrderedWorkers::Outcome::kDropped;
+    element.checkpoint.emplace(DrainChanges());
+    return element.result.status.ok() ? OrderedWorkers::Outcome::kRun
+                                      : OrderedWorkers::Outcome::kDone;
+  }
+};
+
+// An iterator over what `Work`, an ElementWork, makes of each element.
+//
+// A checkpoint waits for the calls in progress and holds the results that are
+// ready. A symbolic checkpoint is the input's, from when the element handed out
+// last had been read; elements read ahead are read again.
+template <class Dataset, class Work>
+class ElementIterator : public InputIterator<Dataset, Work> {
+ public:
+  using Base = InputIterator<Dataset, Work>;
+  using typename Base::Params;
+
+ protected:
+  using Base::mu_;
+
+  // `key` names the results that are ready in a checkpoint, `most` of them or
+  // fewer.
+  ElementIterator(const Params& params, const char* key, int64_t most)
+      : Base(params), key_(key), most_(most) {}
+
+  // Starts the workers.
+  virtual void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) = 0;
+
+  // Whether `NextElement` would not wait.
+  bool IsNextReady(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!restored_.empty()) return true;
+    if (!this->IsRunning()) Run(ctx);
+    return this->workers_.get()->IsNextReady();
+  }
+
+  absl::Status NextElement(IteratorContext* ctx, std::vector<Tensor>* element,
+                           bool* end, int64_t* waited_nanos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    *end = false;
+    *waited_nanos = 0;
+    Result result;
+    if (!restored_.empty()) {
+      result = std::move(restored_.front());
+      restored_.pop_front();
+    } else {
+      if (!this->IsRunning()) Run(ctx);
+      std::unique_ptr<ElementPiece> piece;
+      TF_RETURN_IF_ERROR(this->NextPiece(ctx, &piece, waited_nanos));
+      *end = piece == nullptr;
+      if (*end) return absl::OkStatus();
+      ctx->MergeCheckpoint(&*piece->checkpoint);
+      result = std::move(piece->result);
+    }
+    *element = std::move(result.element);
+    return result.status;
+  }
+
+  absl::Status SaveInternal(SerializationContext* ctx,
+                            IteratorStateWriter* writer) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    if (ctx->symbolic_checkpoint()) return absl::OkStatus();
+    absl::MutexLock lock(&mu_);
+    return this->WhileSettled([&](const auto& ready) {
+      TF_RETURN_IF_ERROR(this->SaveInput(ctx, writer, this->input_));
+      std::vector<const Result*> results;
+      for (const Result& result : restored_) results.push_back(&result);
+      for (const OrderedWorkers::Piece* piece : ready) {
+        results.push_back(&static_cast<const ElementPiece*>(piece)->result);
+      }
+      return SaveResults(writer, this->prefix(), key_, results);
+    });
+  }
+
+  absl::Status RestoreInternal(IteratorContext* ctx,
+                               IteratorStateReader* reader) override
+      ABSL_LOCKS_EXCLUDED(mu_) {
+    absl::MutexLock lock(&mu_);
+    // Everything is checked before anything is changed.
+    std::deque<Result> restored;
+    if (!ctx->symbolic_checkpoint()) {
+      const CheckpointReader saved("echo", this->prefix(), ctx, reader);
+      TF_RETURN_IF_ERROR(
+          saved.ReadResults(key_, most_, this->dataset(), &restored));
+    }
+    TF_RETURN_IF_ERROR(this->RestoreInput(ctx, reader, this->input_));
+    restored_ = std::move(restored);
+    return absl::OkStatus();
+  }
+
+ private:
+  const char* const key_;
+  const int64_t most_;
+  // Results of a checkpoint, which are handed out first.
+  std::deque<Result> restored_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

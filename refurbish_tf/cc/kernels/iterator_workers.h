@@ -72,6 +72,60 @@ class IteratorWorkers {
   std::function<void()> cancel_ ABSL_GUARDED_BY(mu_);
 };
 
+// An iterator with workers. Its derived class stops them before it destroys
+// what they use.
+//
+// Lock order: `mu_` before the workers' locks.
+template <class Dataset>
+class WorkersIterator : public DatasetIterator<Dataset> {
+ public:
+  using Params = typename DatasetIterator<Dataset>::Params;
+  using DatasetIterator<Dataset>::DatasetIterator;
+
+  bool SymbolicCheckpointCompatible() const override { return true; }
+
+ protected:
+  // Whether the workers were started.
+  bool IsRunning() { return workers_.get() != nullptr; }
+
+  // The next piece, or null at the end. `*waited_nanos` is how long it was not
+  // ready.
+  template <class P>
+  absl::Status NextPiece(IteratorContext* ctx, std::unique_ptr<P>* piece,
+                         int64_t* waited_nanos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::unique_ptr<OrderedWorkers::Piece> next_piece;
+    this->RecordStop(ctx);
+    const OrderedWorkers::Next next =
+        workers_.get()->GetNext(&next_piece, waited_nanos);
+    this->RecordStart(ctx);
+    piece->reset(static_cast<P*>(next_piece.release()));
+    return next == OrderedWorkers::Next::kPiece ||
+                   next == OrderedWorkers::Next::kEnd
+               ? absl::OkStatus()
+               : OrderedWorkers::ErrorOf(next);
+  }
+
+  // For a checkpoint: calls `save` with the pieces that are ready, while the
+  // workers rest.
+  template <class Save>
+  absl::Status WhileSettled(const Save& save)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    std::vector<const OrderedWorkers::Piece*> ready;
+    if (!IsRunning()) return save(ready);
+    if (!workers_.get()->Settle(&ready)) {
+      return absl::CancelledError("Iteration was cancelled.");
+    }
+    absl::Status status = save(ready);
+    workers_.get()->Resume();
+    return status;
+  }
+
+  mutable absl::Mutex mu_;
+  // Started and stopped with `mu_` held.
+  IteratorWorkers workers_;
+};
+
 }  // namespace refurbish_tf
 
 #endif  // REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_

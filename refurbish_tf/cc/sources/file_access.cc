@@ -145,28 +145,29 @@ class LocalFileAccess : public FileAccess {
     if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) {
       return SystemError("make the directory", directory);
     }
-    const int place = open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC |
-                                                  (follow ? 0 : O_NOFOLLOW));
-    if (place < 0) return SystemError("write to", directory);
+    const int parent =
+        open(directory.c_str(),
+             O_PATH | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+    if (parent < 0) return SystemError("write to", directory);
     // Short: the target's name may have the greatest length allowed.
     const std::string provisional =
         absl::StrCat(".", absl::Hex(run), "-", counter++, ".part");
-    absl::Status status = WriteAs(place, provisional, content, path);
-    if (status.ok() && renameat(place, provisional.c_str(), place,
+    absl::Status status = WriteAs(parent, provisional, content, path);
+    if (status.ok() && renameat(parent, provisional.c_str(), parent,
                                 target.c_str() + slash + 1) != 0) {
       status = SystemError("write", path);
     }
-    if (!status.ok()) unlinkat(place, provisional.c_str(), 0);
-    close(place);
+    if (!status.ok()) unlinkat(parent, provisional.c_str(), 0);
+    close(parent);
     return status;
   }
 
  private:
-  static absl::Status WriteAs(int place, const std::string& name,
+  static absl::Status WriteAs(int parent, const std::string& name,
                               const std::string& content,
                               const std::string& path) {
     const int descriptor =
-        openat(place, name.c_str(),
+        openat(parent, name.c_str(),
                O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor < 0) return SystemError("write", path);
     absl::Status status = WriteAll(descriptor, content, path);

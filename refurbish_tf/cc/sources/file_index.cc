@@ -86,14 +86,14 @@ class Window {
 
 }  // namespace
 
-FileIndex::Place FileIndex::At(uint64_t record) const {
-  Place place;
-  place.offset = offsets_[record / kStride];
+FileIndex::Span FileIndex::At(uint64_t record) const {
+  Span span;
+  span.offset = offsets_[record / kStride];
   for (uint64_t i = record - record % kStride; i < record; ++i) {
-    place.offset += kFrameSize + lengths_[i];
+    span.offset += kFrameSize + lengths_[i];
   }
-  place.length = lengths_[record];
-  return place;
+  span.length = lengths_[record];
+  return span;
 }
 
 void FileIndex::Add(uint32_t length) {

@@ -18,13 +18,13 @@ namespace refurbish_tf {
 // lengths say where they are. 4.5 bytes a record.
 class FileIndex {
  public:
-  struct Place {
+  struct Span {
     uint64_t offset;  // Of its header.
     uint32_t length;
   };
 
   uint64_t num_records() const { return lengths_.size(); }
-  Place At(uint64_t record) const;
+  Span At(uint64_t record) const;
 
   void Add(uint32_t length);
   // To be called when all are added.

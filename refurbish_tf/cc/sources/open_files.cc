@@ -19,11 +19,11 @@ absl::Status Changed(const IndexedFile& file) {
                    "records are not where they were. Make the dataset anew."));
 }
 
-absl::Status DamagedRecord(const RecordIndex::Place& place,
+absl::Status DamagedRecord(const RecordIndex::Location& location,
                            absl::string_view what) {
   return absl::DataLossError(
-      absl::StrCat(place.file->path, " is damaged: ", what, " (record ",
-                   place.record, " at offset ", place.in_file.offset, ")."));
+      absl::StrCat(location.file->path, " is damaged: ", what, " (record ",
+                   location.record, " at offset ", location.span.offset, ")."));
 }
 
 }  // namespace
@@ -45,13 +45,13 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     std::lock_guard<std::mutex> lock(mu_);
     const auto found = by_path_.find(file.path);
     if (found != by_path_.end()) {
-      const auto kept = found->second;
-      if (kept->file->identity() == file.identity) {
-        kept_.splice(kept_.begin(), kept_, kept);
-        return kept->file;
+      const auto entry = found->second;
+      if (entry->file->identity() == file.identity) {
+        open_.splice(open_.begin(), open_, entry);
+        return entry->file;
       }
-      to_close.push_back(std::move(kept->file));
-      kept_.erase(kept);
+      to_close.push_back(std::move(entry->file));
+      open_.erase(entry);
       by_path_.erase(found);
     }
   }
@@ -72,15 +72,15 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
   if (other != by_path_.end()) {
     // Another thread was faster.
     to_close.push_back(std::move(other->second->file));
-    kept_.erase(other->second);
+    open_.erase(other->second);
     by_path_.erase(other);
   }
-  kept_.push_front({file.path, open});
-  by_path_[file.path] = kept_.begin();
-  while (kept_.size() > most_) {
-    by_path_.erase(kept_.back().path);
-    to_close.push_back(std::move(kept_.back().file));
-    kept_.pop_back();
+  open_.push_front({file.path, open});
+  by_path_[file.path] = open_.begin();
+  while (open_.size() > most_) {
+    by_path_.erase(open_.back().path);
+    to_close.push_back(std::move(open_.back().file));
+    open_.pop_back();
   }
   return open;
 }
@@ -103,23 +103,23 @@ absl::Status OpenFiles::CheckUnchanged(const IndexedFile& file, OpenFile* open,
   return absl::OkStatus();
 }
 
-size_t OpenFiles::num_kept() const {
+size_t OpenFiles::num_open() const {
   std::lock_guard<std::mutex> lock(mu_);
-  return kept_.size();
+  return open_.size();
 }
 
-absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
+absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
                         int64_t since,
                         const std::function<char*(size_t)>& allocate) {
-  const IndexedFile& file = *place.file;
+  const IndexedFile& file = *location.file;
   absl::StatusOr<std::shared_ptr<OpenFile>> open = files->Get(file);
   if (!open.ok()) return open.status();
-  const size_t length = place.in_file.length;
+  const size_t length = location.span.length;
   char header[kHeaderSize];
   char footer[kFooterSize];
   char* const record = allocate(length);
   absl::StatusOr<size_t> read =
-      (*open)->file().ReadFramed(place.in_file.offset, header, sizeof(header),
+      (*open)->file().ReadFramed(location.span.offset, header, sizeof(header),
                                  record, length, footer, sizeof(footer));
   if (!read.ok()) return read.status();
   // First: that the file has changed says more than that a checksum is wrong.
@@ -128,16 +128,17 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
   if (*read != length + kFrameSize) return Changed(file);
   uint64_t found;
   if (!ParseHeader(header, &found)) {
-    return DamagedRecord(place, "the checksum of a record's length is wrong");
+    return DamagedRecord(location,
+                         "the checksum of a record's length is wrong");
   }
   if (found != length) {
     return DamagedRecord(
-        place,
+        location,
         absl::StrCat("a record has ", found, " bytes, but the index says ",
                      length, "; if the file is right, remove its index"));
   }
   if (Load<uint32_t>(footer) != MaskedCrc(record, length)) {
-    return DamagedRecord(place, "the checksum of a record is wrong");
+    return DamagedRecord(location, "the checksum of a record is wrong");
   }
   return absl::OkStatus();
 }

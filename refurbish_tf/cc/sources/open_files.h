@@ -69,10 +69,10 @@ class OpenFiles {
   absl::Status CheckUnchanged(const IndexedFile& file, OpenFile* open,
                               int64_t since);
 
-  size_t num_kept() const ABSL_LOCKS_EXCLUDED(mu_);
+  size_t num_open() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
-  struct Kept {
+  struct Entry {
     std::string path;
     std::shared_ptr<OpenFile> file;
   };
@@ -80,8 +80,8 @@ class OpenFiles {
   const size_t most_;
   const Clock clock_;
   mutable std::mutex mu_;
-  std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // The last used first.
-  std::unordered_map<std::string, std::list<Kept>::iterator> by_path_
+  std::list<Entry> open_ ABSL_GUARDED_BY(mu_);  // The last used first.
+  std::unordered_map<std::string, std::list<Entry>::iterator> by_path_
       ABSL_GUARDED_BY(mu_);
 };
 
@@ -90,7 +90,7 @@ class OpenFiles {
 //
 // DataLoss, with file, record and offset, if the record is damaged; others can
 // still be read. `since` as in `CheckUnchanged`.
-absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Place& place,
+absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
                         int64_t since,
                         const std::function<char*(size_t)>& allocate);
 

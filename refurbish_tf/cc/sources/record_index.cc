@@ -95,10 +95,9 @@ absl::Status CannotOpen(const std::string& path, const absl::Status& status) {
 }
 
 // Reads the stored index. Nothing if there is none that fits the file.
-absl::StatusOr<std::optional<FileIndex>> ReadKept(FileAccess& access,
-                                                  const std::string& index_path,
-                                                  bool is_beside,
-                                                  const IndexedFile& file) {
+absl::StatusOr<std::optional<FileIndex>> ReadStored(
+    FileAccess& access, const std::string& index_path, bool is_beside,
+    const IndexedFile& file) {
   absl::StatusOr<std::string> text =
       access.ReadWhole(index_path, FileIndex::MostBytes(file.identity.size));
   if (absl::IsNotFound(text.status())) return std::nullopt;
@@ -141,11 +140,11 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
         "beside their files; anybody who can write there may have made the "
         "link, so it is not followed. Remove it, or give index_dir."));
   }
-  absl::StatusOr<std::optional<FileIndex>> kept =
-      ReadKept(*index_access, index_path, is_beside, *file);
-  if (!kept.ok()) return kept.status();
-  if (kept->has_value()) {
-    file->index = std::move(**kept);
+  absl::StatusOr<std::optional<FileIndex>> stored =
+      ReadStored(*index_access, index_path, is_beside, *file);
+  if (!stored.ok()) return stored.status();
+  if (stored->has_value()) {
+    file->index = std::move(**stored);
     return absl::OkStatus();
   }
   absl::StatusOr<FileIndex> made = ScanRecords(
@@ -177,16 +176,16 @@ RecordIndex::RecordIndex(std::vector<IndexedFile> files)
   }
 }
 
-RecordIndex::Place RecordIndex::At(int64_t record) const {
+RecordIndex::Location RecordIndex::At(int64_t record) const {
   // An empty file ends where the one before it does.
   const size_t file =
       std::upper_bound(ends_.begin(), ends_.end(), record) - ends_.begin();
-  Place place;
-  place.file = &files_[file];
-  place.record =
+  Location location;
+  location.file = &files_[file];
+  location.record =
       static_cast<uint64_t>(record - (file == 0 ? 0 : ends_[file - 1]));
-  place.in_file = place.file->index.At(place.record);
-  return place;
+  location.span = location.file->index.At(location.record);
+  return location;
 }
 
 std::string IndexPath(const std::string& path, const std::string& directory) {

@@ -32,13 +32,13 @@ class RecordIndex {
   int64_t num_records() const { return ends_.empty() ? 0 : ends_.back(); }
   const std::vector<IndexedFile>& files() const { return files_; }
 
-  struct Place {
+  struct Location {
     const IndexedFile* file;
     uint64_t record;  // Its number in the file.
-    FileIndex::Place in_file;
+    FileIndex::Span span;
   };
   // Finds a record, 0 to `num_records()` - 1, counted through all files.
-  Place At(int64_t record) const;
+  Location At(int64_t record) const;
 
  private:
   const std::vector<IndexedFile> files_;
@@ -47,7 +47,7 @@ class RecordIndex {
 };
 
 struct IndexOptions {
-  // Where indices are kept; empty for a directory beside each file.
+  // Where indices are stored; empty for a directory beside each file.
   std::string directory;
   // How many files are indexed at once.
   int num_threads = 1;
@@ -57,7 +57,7 @@ struct IndexOptions {
   bool progress = false;
 };
 
-// Where the index of a file is kept.
+// Where the index of a file is stored.
 std::string IndexPath(const std::string& path, const std::string& directory);
 
 // Reads the indices that exist and fit their files, and makes the others. An

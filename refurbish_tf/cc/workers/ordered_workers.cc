@@ -114,7 +114,9 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
       piece->swap(slot->piece);
       spares_.push_back(std::move(slot));
       ForgetDropped();
-      if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();
+      if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
+        WakeThreads();
+      }
       if (waited) {
         *waited_nanos = std::chrono::nanoseconds(Clock::now() - began).count();
       }
@@ -147,6 +149,12 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
     SleepAsConsumer(lock);
   }
   return Next::kCancelled;
+}
+
+bool OrderedWorkers::IsNextReady() {
+  Lock lock(mu_);
+  if (ring_.empty() && MayClaim()) ClaimNext(lock, /*may_run=*/false);
+  return cancelled_ || IsReady() || (ring_.empty() && claims_ended_);
 }
 
 absl::Status OrderedWorkers::ErrorOf(Next next) {
@@ -377,7 +385,9 @@ void OrderedWorkers::Complete(Slot* slot, Outcome outcome, int64_t bytes) {
           [slot](const auto& other) { return other.get() == slot; }));
     }
     ForgetDropped();
-    if (num_sleeping_ > 0 && HasRoom(2) && HasWork()) WakeThreads();
+    if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
+      WakeThreads();
+    }
   } else {
     slot->state = State::kDone;
     slot->bytes = bytes;

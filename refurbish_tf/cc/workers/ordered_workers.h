@@ -80,6 +80,9 @@ class OrderedWorkers {
     // If this is more than `max_pieces`, it takes its place while the pieces
     // hold less than a megabyte: with more room threads sleep less often.
     size_t max_small_pieces = 0;
+    // Threads that sleep are woken when there is room with all limits divided
+    // by this.
+    int wake_part = 2;
   };
 
   // Starts a thread. The destructor of what is returned joins it.
@@ -102,6 +105,9 @@ class OrderedWorkers {
   // one, to be used again. `*waited_nanos` is how long it was not ready.
   Next GetNext(std::unique_ptr<Piece>* piece, int64_t* waited_nanos)
       ABSL_LOCKS_EXCLUDED(mu_);
+  // Whether `GetNext` would not wait. Has a thread begin if nothing is under
+  // way. For the thread that calls `GetNext`, where the consumer does not help.
+  bool IsNextReady() ABSL_LOCKS_EXCLUDED(mu_);
 
   // For a checkpoint: waits until fetches and runs under way are done, and
   // claims nothing until `Resume`. Pieces that are claimed and not yet fetched

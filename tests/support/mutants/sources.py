@@ -50,7 +50,7 @@ MUTANTS = [
            "  if (!unchanged.ok()) return unchanged;", "  if (absl::IsInternal(unchanged)) return unchanged;", INDEX),
     Mutant("tfrecord: an error names a missing file twice", "refurbish_tf/cc/sources/record_index.cc",
            "absl::StrContains(status.message(), path)", "path.empty()", "tests/test_tfrecord.py::test_bad_input"),
-    Mutant("tfrecord: files are never closed", OPEN_FILES, "  while (kept_.size() > most_) {", "  while (kept_.empty()) {", INDEX),
+    Mutant("tfrecord: files are never closed", OPEN_FILES, "  while (open_.size() > most_) {", "  while (open_.empty()) {", INDEX),
     Mutant("tfrecord: an index that does not end with its file is taken", "refurbish_tf/cc/sources/file_index.cc",
            "  if (index.end_ != identity.size) return std::nullopt;", "  if (index.end_ == 1) return std::nullopt;", INDEX),
     Mutant("tfrecord: what a shard leaves out is read", RECORDS, "    plan_step_ = regular ? step : 1;", "    plan_step_ = 1;",

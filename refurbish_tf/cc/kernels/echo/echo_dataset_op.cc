@@ -18,11 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
-#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/schedule/echo.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
@@ -54,22 +53,10 @@ absl::Status CheckYieldsAnyNumberOfTimes(const DatasetBase* dataset) {
   return absl::OkStatus();
 }
 
-class EchoDatasetOp : public UnaryDatasetOpKernel {
+class EchoDataset : public UnaryDataset {
  public:
-  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override;
-
- private:
-  class Dataset;
-};
-
-class EchoDatasetOp::Dataset : public UnaryDataset {
- public:
-  Dataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
-          int64_t seed)
+  EchoDataset(OpKernelContext* ctx, const DatasetBase* input, double factor,
+              int64_t seed)
       : UnaryDataset(ctx, input, kEchoType),
         factor_(factor),
         seed_(seed),
@@ -115,23 +102,15 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
   }
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
-
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
-    Node* input = nullptr;
-    TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
-    Node* factor = nullptr;
-    TF_RETURN_IF_ERROR(b->AddScalar(factor_, &factor));
-    Node* seed = nullptr;
-    TF_RETURN_IF_ERROR(b->AddScalar(seed_, &seed));
-    return b->AddDataset(this, {input, factor, seed}, output);
+    return OpWriter(ctx, b).Input(input_).Scalar(factor_).Scalar(seed_).Write(
+        this, output);
   }
 
  private:
-  class Iterator;
+  friend class EchoIterator;
 
   template <typename Context>
   absl::Status GetFromInput(Context ctx, int64_t index,
@@ -148,9 +127,9 @@ class EchoDatasetOp::Dataset : public UnaryDataset {
   absl::Status random_indexing_compatible_;
 };
 
-class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+class EchoIterator : public DatasetIterator<EchoDataset> {
  public:
-  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+  using DatasetIterator<EchoDataset>::DatasetIterator;
 
   bool SymbolicCheckpointCompatible() const override { return true; }
 
@@ -382,26 +361,26 @@ class EchoDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   std::unique_ptr<MemoryCheckpoint> held_back_ ABSL_GUARDED_BY(mu_);
 };
 
-std::unique_ptr<IteratorBase> EchoDatasetOp::Dataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<Iterator>(
-      Iterator::Params{this, IteratorPrefix(prefix)});
-}
+class EchoDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  using UnaryDatasetOpKernel::UnaryDatasetOpKernel;
 
-void EchoDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                                DatasetBase** output) {
-  double factor = 0;
-  OP_REQUIRES_OK(ctx,
-                 ParseScalarArgument<double>(ctx, kEchoingFactor, &factor));
-  OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
-              absl::InvalidArgumentError(absl::StrCat(
-                  "e, the echoing factor, must be a number of at least 1 and "
-                  "below 2**31, got ",
-                  factor, ".")));
-  int64_t seed = 0;
-  OP_REQUIRES_OK(ctx, ParseScalarArgument<int64_t>(ctx, kEchoSeed, &seed));
-  *output = new Dataset(ctx, input, factor, seed);
-}
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override {
+    double factor;
+    int64_t seed;
+    OP_REQUIRES_OK(ctx,
+                   GetScalars(ctx, kEchoingFactor, &factor, kEchoSeed, &seed));
+    OP_REQUIRES(ctx, factor >= 1 && factor < 2147483648.0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "e, the echoing factor, must be a number of at least 1 and "
+                    "below 2**31, got ",
+                    factor, ".")));
+    *output =
+        new IteratedBy<EchoDataset, EchoIterator>(ctx, input, factor, seed);
+  }
+};
 
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoDataset").Device(DEVICE_CPU),
                         EchoDatasetOp);

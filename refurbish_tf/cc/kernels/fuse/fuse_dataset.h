@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/base/registry.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/kernels/unary_dataset.h"
 
 namespace refurbish_tf {
 
@@ -48,20 +48,14 @@ class FuseDataset : public UnaryDataset {
  public:
   FuseDataset(OpKernelContext* ctx, const DatasetBase* input,
               FuseArguments arguments)
-      : UnaryDataset(ctx, input, "Fuse"),
+      : UnaryDataset(ctx, input, "Fuse", arguments.options.types,
+                     arguments.options.shapes),
         arguments_(std::move(arguments)),
         stage_(
             Registry<FuseStage>::Global().GetOrCreate(arguments_.stage, [this] {
               return std::make_shared<FuseStage>(
                   arguments_.seed, arguments_.any_seed, arguments_.eighths);
             })) {}
-
-  const DataTypeVector& output_dtypes() const override {
-    return arguments_.options.types;
-  }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return arguments_.options.shapes;
-  }
 
   int64_t CardinalityInternal(CardinalityOptions options) const override {
     const int64_t cardinality = input_->Cardinality(options);
@@ -73,9 +67,6 @@ class FuseDataset : public UnaryDataset {
   }
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
-
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override;

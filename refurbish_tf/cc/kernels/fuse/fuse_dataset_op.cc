@@ -14,26 +14,15 @@
 
 namespace refurbish_tf {
 
-std::unique_ptr<IteratorBase> FuseDataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<FuseIterator>(
-      FuseIterator::Params{this, IteratorPrefix(prefix)});
-}
-
 absl::Status FuseDataset::AsGraphDefInternal(SerializationContext* ctx,
                                              DatasetGraphDefBuilder* b,
                                              Node** output) const {
-  Node *input = nullptr, *stage = nullptr, *seed = nullptr;
-  TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
-  TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.stage), &stage));
-  TF_RETURN_IF_ERROR(b->AddScalar(arguments_.seed, &seed));
-  std::vector<std::pair<absl::string_view, AttrValue>> attrs;
+  OpWriter writer(ctx, b);
+  writer.Input(input_).Scalar(arguments_.stage).Scalar(arguments_.seed);
   FuseArguments::ForEachAttribute(
-      arguments_, [&](const char* name, const auto& value) {
-        b->BuildAttrValue(value, &attrs.emplace_back(name, AttrValue()).second);
-      });
-  return b->AddDataset(this, {{0, input}, {1, stage}, {2, seed}}, {}, attrs,
-                       output);
+      arguments_,
+      [&](const char* name, const auto& value) { writer.Attr(name, value); });
+  return writer.Write(this, output);
 }
 
 namespace {
@@ -161,13 +150,11 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
   void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
                    DatasetBase** output) override {
     FuseArguments arguments = attrs_;
-    tstring stage;
-    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "stage", &stage));
-    arguments.stage = stage;
-    OP_REQUIRES_OK(ctx,
-                   ParseScalarArgument<int64_t>(ctx, "seed", &arguments.seed));
+    OP_REQUIRES_OK(ctx, GetScalars(ctx, "stage", &arguments.stage, "seed",
+                                   &arguments.seed));
     OP_REQUIRES_OK(ctx, CheckComponents(*input, &arguments.options));
-    *output = new FuseDataset(ctx, input, std::move(arguments));
+    *output = new IteratedBy<FuseDataset, FuseIterator>(ctx, input,
+                                                        std::move(arguments));
   }
 
  private:

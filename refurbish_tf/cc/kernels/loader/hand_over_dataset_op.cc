@@ -27,12 +27,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/framework/allocator.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
@@ -41,7 +40,6 @@ constexpr char kHandOverType[] = "HandOver";
 constexpr char kReadAheadSize[] = "buffer_size";
 constexpr char kNumAhead[] = "num_ahead";
 constexpr char kExclusive[] = "exclusive";
-constexpr char kNumOnTheirWay[] = "num_on_their_way";
 constexpr char kOnTheirWay[] = "on_their_way";
 
 absl::Status CopyTensor(IteratorContext* ctx, Tensor* tensor) {
@@ -96,88 +94,43 @@ class ReadWork : public InputWork<ReadPiece> {
     return OrderedWorkers::Outcome::kDone;
   }
 
-  OrderedWorkers::Outcome Run(OrderedWorkers::Piece*) override {
-    return OrderedWorkers::Outcome::kDone;
-  }
-
-  // `buffer_size` is the limit.
-  int64_t Bytes(const OrderedWorkers::Piece&) const override { return 0; }
-
  private:
   const bool exclusive_;
 };
 
-class HandOverDatasetOp : public UnaryDatasetOpKernel {
- public:
-  explicit HandOverDatasetOp(OpKernelConstruction* ctx)
-      : UnaryDatasetOpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kReadAheadSize, &buffer_size_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kNumAhead, &num_ahead_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kExclusive, &exclusive_));
-    OP_REQUIRES(ctx, num_ahead_ + exclusive_ <= 1,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "num_ahead must be 0 or 1, and 0 if exclusive, as what is "
-                    "on its way to a device is not the user's; got ",
-                    num_ahead_, ".")));
-  }
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                   DatasetBase** output) override;
-
- private:
-  class Dataset;
-
-  int64_t buffer_size_;
-  int64_t num_ahead_;
-  bool exclusive_;
+struct HandOverOptions {
+  int64_t buffer_size;
+  int64_t num_ahead;
+  bool exclusive;
 };
 
-class HandOverDatasetOp::Dataset : public UnaryDataset {
+class HandOverDataset : public UnaryDataset {
  public:
-  Dataset(OpKernelContext* ctx, const DatasetBase* input, int64_t buffer_size,
-          int64_t num_ahead, bool exclusive)
-      : UnaryDataset(ctx, input, kHandOverType),
-        buffer_size_(buffer_size),
-        num_ahead_(num_ahead),
-        exclusive_(exclusive) {}
+  HandOverDataset(OpKernelContext* ctx, const DatasetBase* input,
+                  HandOverOptions options)
+      : UnaryDataset(ctx, input, kHandOverType), options_(options) {}
 
-  int64_t CardinalityInternal(CardinalityOptions options) const override {
-    return input_->Cardinality(options);
-  }
+  const HandOverOptions& hand_over() const { return options_; }
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
-
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
-    Node* input = nullptr;
-    TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
-    AttrValue buffer_size, num_ahead, exclusive;
-    b->BuildAttrValue(buffer_size_, &buffer_size);
-    b->BuildAttrValue(num_ahead_, &num_ahead);
-    b->BuildAttrValue(exclusive_, &exclusive);
-    return b->AddDataset(this, {input},
-                         {{kReadAheadSize, buffer_size},
-                          {kNumAhead, num_ahead},
-                          {kExclusive, exclusive}},
-                         output);
+    return OpWriter(ctx, b)
+        .Input(input_)
+        .Attr(kReadAheadSize, options_.buffer_size)
+        .Attr(kNumAhead, options_.num_ahead)
+        .Attr(kExclusive, options_.exclusive)
+        .Write(this, output);
   }
 
  private:
-  class Iterator;
-
-  const int64_t buffer_size_;
-  const int64_t num_ahead_;
-  const bool exclusive_;
+  const HandOverOptions options_;
 };
 
-class HandOverDatasetOp::Dataset::Iterator
-    : public InputIterator<Dataset, ReadWork> {
+class HandOverIterator : public InputIterator<HandOverDataset, ReadWork> {
  public:
-  explicit Iterator(const Params& params) : InputIterator(params) {}
+  using InputIterator::InputIterator;
 
   absl::Status GetNextInternal(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
@@ -192,7 +145,7 @@ class HandOverDatasetOp::Dataset::Iterator
     if (!restored_.empty()) {
       next = std::move(restored_.front());
       restored_.pop_front();
-    } else if (dataset()->buffer_size_ > 0) {
+    } else if (options().buffer_size > 0) {
       return GetNextRead(ctx, out_tensors, end_of_sequence);
     } else {
       IteratorContext input_ctx = InputContext(ctx);
@@ -202,11 +155,11 @@ class HandOverDatasetOp::Dataset::Iterator
         return next.status;
       }
     }
-    if (dataset()->exclusive_ && next.status.ok()) {
+    if (options().exclusive && next.status.ok()) {
       next.status = MakeExclusive(ctx, &next.element);
     }
-    if (dataset()->num_ahead_ > 0) on_their_way_.push_back(next);
-    LeaveLast(dataset()->num_ahead_, &on_their_way_);
+    if (options().num_ahead > 0) on_their_way_.push_back(next);
+    LeaveLast(options().num_ahead, &on_their_way_);
     *out_tensors = std::move(next.element);
     return next.status;
   }
@@ -217,21 +170,17 @@ class HandOverDatasetOp::Dataset::Iterator
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->symbolic_checkpoint()) return absl::OkStatus();
     absl::MutexLock lock(&mu_);
-    int64_t number = 0;
+    std::vector<const Result*> results;
     if (IsRunning()) {
       TF_RETURN_IF_ERROR(snapshots_.front().GetStatus());
       TF_RETURN_IF_ERROR(snapshots_.front().Save(writer));
     } else {
       TF_RETURN_IF_ERROR(SaveInput(ctx, writer, input_));
-      for (const auto* results : {&on_their_way_, &restored_}) {
-        for (const Result& result : *results) {
-          TF_RETURN_IF_ERROR(
-              SaveResult(writer, prefix(),
-                         absl::StrCat(kOnTheirWay, "_", number++), result));
-        }
+      for (const auto* some : {&on_their_way_, &restored_}) {
+        for (const Result& result : *some) results.push_back(&result);
       }
     }
-    return writer->WriteScalar(prefix(), kNumOnTheirWay, number);
+    return SaveResults(writer, prefix(), kOnTheirWay, results);
   }
 
   absl::Status RestoreInternal(IteratorContext* ctx,
@@ -241,14 +190,9 @@ class HandOverDatasetOp::Dataset::Iterator
     if (ctx->symbolic_checkpoint()) return RestoreInput(ctx, reader, input_);
     // Everything is checked before anything is changed.
     const CheckpointReader saved("hand-over", prefix(), ctx, reader);
-    int64_t number = 0;
-    TF_RETURN_IF_ERROR(saved.ReadNumber(kNumOnTheirWay, 0, 1, &number));
-    std::deque<Result> restored(number);
-    for (int64_t i = 0; i < number; ++i) {
-      TF_RETURN_IF_ERROR(saved.ReadResult(
-          absl::StrCat(kOnTheirWay, "_", i), dataset()->output_dtypes(),
-          dataset()->output_shapes(), &restored[i]));
-    }
+    std::deque<Result> restored;
+    TF_RETURN_IF_ERROR(
+        saved.ReadResults(kOnTheirWay, /*most=*/1, dataset(), &restored));
     workers_.Stop();
     TF_RETURN_IF_ERROR(RestoreInput(ctx, reader, input_));
     restored_ = std::move(restored);
@@ -257,6 +201,8 @@ class HandOverDatasetOp::Dataset::Iterator
   }
 
  private:
+  const HandOverOptions& options() const { return dataset()->hand_over(); }
+
   absl::Status GetNextSymbolic(IteratorContext* ctx,
                                std::vector<Tensor>* out_tensors,
                                bool* end_of_sequence)
@@ -265,11 +211,11 @@ class HandOverDatasetOp::Dataset::Iterator
     absl::Status status =
         input_->GetNext(&input_ctx, out_tensors, end_of_sequence);
     changes_.push_back(std::move(*input_ctx.checkpoint()));
-    while (static_cast<int64_t>(changes_.size()) > dataset()->num_ahead_) {
+    while (static_cast<int64_t>(changes_.size()) > options().num_ahead) {
       ctx->MergeCheckpoint(&changes_.front());
       changes_.pop_front();
     }
-    if (dataset()->exclusive_ && status.ok() && !*end_of_sequence) {
+    if (options().exclusive && status.ok() && !*end_of_sequence) {
       status = MakeExclusive(ctx, out_tensors);
     }
     return status;
@@ -290,18 +236,18 @@ class HandOverDatasetOp::Dataset::Iterator
       return absl::OkStatus();
     }
     snapshots_.push_back(*std::move(read->snapshot));
-    LeaveLast(dataset()->num_ahead_ + 1, &snapshots_);
+    LeaveLast(options().num_ahead + 1, &snapshots_);
     *out_tensors = std::move(read->result.element);
     return read->result.status;
   }
 
   void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    MakeWork(ctx, dataset()->exclusive_);
+    MakeWork(ctx, options().exclusive);
     snapshots_.clear();
     snapshots_.push_back(work_->Snapshot());
-    OrderedWorkers::Options options;
-    options.max_pieces = dataset()->buffer_size_;
-    Start(options);
+    OrderedWorkers::Options workers;
+    workers.max_pieces = options().buffer_size;
+    Start(workers);
   }
 
   // Elements from a checkpoint, which are yielded first.
@@ -315,16 +261,30 @@ class HandOverDatasetOp::Dataset::Iterator
   std::deque<MemoryCheckpoint> changes_ ABSL_GUARDED_BY(mu_);
 };
 
-std::unique_ptr<IteratorBase> HandOverDatasetOp::Dataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<Iterator>(
-      Iterator::Params{this, IteratorPrefix(prefix)});
-}
+class HandOverDatasetOp : public UnaryDatasetOpKernel {
+ public:
+  explicit HandOverDatasetOp(OpKernelConstruction* ctx)
+      : UnaryDatasetOpKernel(ctx) {
+    OP_REQUIRES_OK(
+        ctx, GetAttrs(ctx, kReadAheadSize, &options_.buffer_size, kNumAhead,
+                      &options_.num_ahead, kExclusive, &options_.exclusive));
+    OP_REQUIRES(ctx, options_.num_ahead + options_.exclusive <= 1,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "num_ahead must be 0 or 1, and 0 if exclusive, as what is "
+                    "on its way to a device is not the user's; got ",
+                    options_.num_ahead, ".")));
+  }
 
-void HandOverDatasetOp::MakeDataset(OpKernelContext* ctx, DatasetBase* input,
-                                    DatasetBase** output) {
-  *output = new Dataset(ctx, input, buffer_size_, num_ahead_, exclusive_);
-}
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase* input,
+                   DatasetBase** output) override {
+    *output =
+        new IteratedBy<HandOverDataset, HandOverIterator>(ctx, input, options_);
+  }
+
+ private:
+  HandOverOptions options_;
+};
 
 REGISTER_KERNEL_BUILDER(Name("RefurbishTf>HandOverDataset").Device(DEVICE_CPU),
                         HandOverDatasetOp);

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
-#include "refurbish_tf/cc/kernels/unary_dataset.h"
 #include "refurbish_tf/cc/stage/stage.h"
 #include "tensorflow/core/framework/partial_tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
@@ -48,12 +48,6 @@ class RefurbishDataset : public UnaryDataset {
                    std::unique_ptr<InlineFunction> partial,
                    std::unique_ptr<InlineFunction> final, bool hinted);
 
-  const DataTypeVector& output_dtypes() const override {
-    return arguments_.output_types;
-  }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return arguments_.output_shapes;
-  }
   int64_t CardinalityInternal(CardinalityOptions options) const override;
   absl::Status Get(OpKernelContext*, int64_t,
                    std::vector<Tensor>*) const override;
@@ -65,8 +59,6 @@ class RefurbishDataset : public UnaryDataset {
       const override;
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override;

@@ -47,7 +47,8 @@ RefurbishDataset::RefurbishDataset(OpKernelContext* ctx,
                                    std::unique_ptr<InlineFunction> partial,
                                    std::unique_ptr<InlineFunction> final,
                                    bool hinted)
-    : UnaryDataset(ctx, input, "Refurbish"),
+    : UnaryDataset(ctx, input, "Refurbish", arguments.output_types,
+                   arguments.output_shapes),
       arguments_(std::move(arguments)),
       stage_(std::move(stage)),
       partial_(std::move(partial)),
@@ -92,65 +93,45 @@ absl::Status RefurbishDataset::MakeSplitProviders(
       "its share.");
 }
 
-std::unique_ptr<IteratorBase> RefurbishDataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<RefurbishIterator>(
-      RefurbishIterator::Params{this, IteratorPrefix(prefix)});
-}
-
 absl::Status RefurbishDataset::AsGraphDefInternal(SerializationContext* ctx,
                                                   DatasetGraphDefBuilder* b,
                                                   Node** output) const {
-  Node* input = nullptr;
-  TF_RETURN_IF_ERROR(b->AddInputDataset(ctx, input_, &input));
   std::vector<Node*> partial_arguments, final_arguments;
   DataTypeVector partial_types, final_types;
   TF_RETURN_IF_ERROR(
       partial_->AddToGraph(ctx, b, &partial_arguments, &partial_types));
-  AttrValue partial_fn, final_fn;
-  b->BuildAttrValue(partial_->as_traced().func(), &partial_fn);
+  AttrValue final_fn;
   final_fn.mutable_list();
   if (final_ != nullptr) {
     TF_RETURN_IF_ERROR(
         final_->AddToGraph(ctx, b, &final_arguments, &final_types));
     *final_fn.mutable_list()->add_func() = final_->as_traced().func();
   }
-  std::vector<std::pair<size_t, Node*>> inputs = {{0, input}};
-  const auto add = [&](const auto& value) {
-    Node* node = nullptr;
-    absl::Status status = b->AddScalar(value, &node);
-    // Behind the input and the two lists of arguments.
-    inputs.push_back({inputs.size() + 2, node});
-    return status;
-  };
-  TF_RETURN_IF_ERROR(add(tstring(arguments_.stage)));
-  TF_RETURN_IF_ERROR(add(arguments_.seed));
-  TF_RETURN_IF_ERROR(add(arguments_.order_seed));
-  TF_RETURN_IF_ERROR(add(arguments_.reuse_factor));
-  TF_RETURN_IF_ERROR(add(tstring(arguments_.store)));
-  TF_RETURN_IF_ERROR(add(arguments_.max_bytes));
-  TF_RETURN_IF_ERROR(add(arguments_.shuffle_buffer_size));
-  TF_RETURN_IF_ERROR(add(arguments_.num_parallel_calls));
-  std::vector<std::pair<absl::string_view, AttrValue>> attrs = {
-      {kPartialFn, partial_fn}, {kFinalFn, final_fn}};
-  const auto attr = [&](const char* name, const auto& value) {
-    AttrValue built;
-    b->BuildAttrValue(value, &built);
-    attrs.push_back({name, built});
-  };
-  attr(kPartialArgumentTypes, partial_types);
-  attr(kFinalArgumentTypes, final_types);
-  attr(kEviction, arguments_.eviction);
-  attr(kShuffle, arguments_.shuffle);
-  attr(kDeterministic, arguments_.deterministic);
-  attr(kAnySeed, arguments_.any_seed);
-  attr(kPartialSeed, arguments_.partial_seed);
-  attr(kFinalSeed, arguments_.final_seed);
-  attr(kSampleTypes, arguments_.sample_types);
-  attr(kSampleShapes, arguments_.sample_shapes);
-  return b->AddDataset(this, inputs,
-                       {{1, partial_arguments}, {2, final_arguments}}, attrs,
-                       output);
+  return OpWriter(ctx, b)
+      .Input(input_)
+      .List(partial_arguments)
+      .List(final_arguments)
+      .Scalar(arguments_.stage)
+      .Scalar(arguments_.seed)
+      .Scalar(arguments_.order_seed)
+      .Scalar(arguments_.reuse_factor)
+      .Scalar(arguments_.store)
+      .Scalar(arguments_.max_bytes)
+      .Scalar(arguments_.shuffle_buffer_size)
+      .Scalar(arguments_.num_parallel_calls)
+      .Attr(kPartialFn, partial_->as_traced().func())
+      .Attr(kFinalFn, final_fn)
+      .Attr(kPartialArgumentTypes, partial_types)
+      .Attr(kFinalArgumentTypes, final_types)
+      .Attr(kEviction, arguments_.eviction)
+      .Attr(kShuffle, arguments_.shuffle)
+      .Attr(kDeterministic, arguments_.deterministic)
+      .Attr(kAnySeed, arguments_.any_seed)
+      .Attr(kPartialSeed, arguments_.partial_seed)
+      .Attr(kFinalSeed, arguments_.final_seed)
+      .Attr(kSampleTypes, arguments_.sample_types)
+      .Attr(kSampleShapes, arguments_.sample_shapes)
+      .Write(this, output);
 }
 
 namespace {
@@ -167,16 +148,15 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         ctx, final.size() <= 1,
         absl::InvalidArgumentError(absl::StrCat(
             "final_fn must be one function or none, got ", final.size(), ".")));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kEviction, &attrs_.eviction));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kShuffle, &attrs_.shuffle));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kDeterministic, &attrs_.deterministic));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kAnySeed, &attrs_.any_seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kPartialSeed, &attrs_.partial_seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kFinalSeed, &attrs_.final_seed));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleTypes, &attrs_.sample_types));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kSampleShapes, &attrs_.sample_shapes));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &attrs_.output_types));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &attrs_.output_shapes));
+    OP_REQUIRES_OK(
+        ctx,
+        GetAttrs(ctx, kEviction, &attrs_.eviction, kShuffle, &attrs_.shuffle,
+                 kDeterministic, &attrs_.deterministic, kAnySeed,
+                 &attrs_.any_seed, kPartialSeed, &attrs_.partial_seed,
+                 kFinalSeed, &attrs_.final_seed, kSampleTypes,
+                 &attrs_.sample_types, kSampleShapes, &attrs_.sample_shapes,
+                 "output_types", &attrs_.output_types, "output_shapes",
+                 &attrs_.output_shapes));
     OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, kPartialFn, partial.name(),
                                          attrs_.sample_types,
                                          attrs_.sample_shapes.size()));
@@ -241,29 +221,21 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
     OP_REQUIRES_OK(ctx, stage->Configure(options, *std::move(store),
                                          arguments.sample_types));
-    *output = new RefurbishDataset(ctx, input, std::move(arguments),
-                                   std::move(stage), std::move(partial),
-                                   std::move(final), shards.hinted);
+    *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
+        ctx, input, std::move(arguments), std::move(stage), std::move(partial),
+        std::move(final), shards.hinted);
   }
 
  private:
   static absl::Status ReadScalars(OpKernelContext* ctx,
                                   RefurbishArguments* arguments) {
-    tstring text;
-    TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "stage", &text));
-    arguments->stage = text;
-    TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &text));
-    arguments->store = text;
-    for (const auto& [name, value] :
-         {std::pair<const char*, int64_t*>{"seed", &arguments->seed},
-          {"order_seed", &arguments->order_seed},
-          {"max_bytes", &arguments->max_bytes},
-          {"shuffle_buffer_size", &arguments->shuffle_buffer_size},
-          {"num_parallel_calls", &arguments->num_parallel_calls}}) {
-      TF_RETURN_IF_ERROR(ParseScalarArgument<int64_t>(ctx, name, value));
-    }
-    TF_RETURN_IF_ERROR(ParseScalarArgument<double>(ctx, "reuse_factor",
-                                                   &arguments->reuse_factor));
+    TF_RETURN_IF_ERROR(
+        GetScalars(ctx, "stage", &arguments->stage, "store", &arguments->store,
+                   "seed", &arguments->seed, "order_seed",
+                   &arguments->order_seed, "max_bytes", &arguments->max_bytes,
+                   "shuffle_buffer_size", &arguments->shuffle_buffer_size,
+                   "num_parallel_calls", &arguments->num_parallel_calls,
+                   "reuse_factor", &arguments->reuse_factor));
     if (!(arguments->reuse_factor >= 1)) {
       return absl::InvalidArgumentError(
           absl::StrCat("r must be a number of at least 1, got ",

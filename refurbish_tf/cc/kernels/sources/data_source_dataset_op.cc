@@ -26,10 +26,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
@@ -55,9 +55,9 @@ struct Wanted {
   std::vector<Tensor> tensors = {};
 };
 
-// Takes the `i`-th element from what a function returned.
-absl::Status TakeElement(const std::vector<Tensor>& returned, size_t i,
-                         size_t num_components, std::vector<Tensor>* element) {
+// The `i`-th element of what a function returned.
+absl::Status ElementOf(const std::vector<Tensor>& returned, size_t i,
+                       size_t num_components, std::vector<Tensor>* element) {
   const auto code =
       static_cast<absl::StatusCode>(returned[0].vec<int32_t>()(i));
   if (code != absl::StatusCode::kOk) {
@@ -101,77 +101,19 @@ Tensor Indices(const std::deque<Wanted>& wanted) {
   return indices;
 }
 
-class DataSourceDatasetOp : public DatasetOpKernel {
+class DataSourceDataset : public NamedDataset {
  public:
-  explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
-      : DatasetOpKernel(ctx) {
-    // Python runs one thread at a time: the calling one is as good as another.
-    FunctionMetadata::Params params;
-    params.use_inter_op_parallelism = false;
-    OP_REQUIRES_OK(ctx,
-                   FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
-    OP_REQUIRES_OK(
-        ctx, FunctionMetadata::Create(ctx, kReadMany, params, &read_many_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(kBatchReads, &batch_reads_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &output_types_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &output_shapes_));
-    const auto check = [&](const char* name, const FunctionMetadata& function,
-                           int64_t num_elements) {
-      DataTypeVector types = {tensorflow::DT_INT32, DT_STRING};
-      for (int64_t i = 0; i < num_elements; ++i) {
-        types.insert(types.end(), output_types_.begin(), output_types_.end());
-      }
-      OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, name, function.func().name(),
-                                           types, types.size()));
-    };
-    OP_REQUIRES(ctx,
-                output_shapes_.size() == output_types_.size() &&
-                    batch_reads_ <= kMostBatchReads,
-                absl::InvalidArgumentError(absl::StrCat(
-                    "There must be a shape for each type, and batch_reads must "
-                    "be at most ",
-                    kMostBatchReads, ", got ", batch_reads_, ".")));
-    check(kReadOne, *read_one_, 1);
-    check(kReadMany, *read_many_, batch_reads_);
-  }
-
- protected:
-  void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override;
-
- private:
-  class Dataset;
-
-  std::shared_ptr<FunctionMetadata> read_one_, read_many_;
-  int64_t batch_reads_;
-  DataTypeVector output_types_;
-  std::vector<PartialTensorShape> output_shapes_;
-};
-
-class DataSourceDatasetOp::Dataset : public DatasetBase {
- public:
-  Dataset(OpKernelContext* ctx, int64_t num_elements,
-          std::unique_ptr<CapturedFunction> read_one,
-          std::unique_ptr<CapturedFunction> read_many, int64_t batch_reads,
-          DataTypeVector output_types,
-          std::vector<PartialTensorShape> output_shapes)
-      : DatasetBase(DatasetContext(ctx)),
+  DataSourceDataset(OpKernelContext* ctx, int64_t num_elements,
+                    std::unique_ptr<CapturedFunction> read_one,
+                    std::unique_ptr<CapturedFunction> read_many,
+                    int64_t batch_reads, DataTypeVector types,
+                    std::vector<PartialTensorShape> shapes)
+      : NamedDataset(ctx, kDataSourceType, std::move(types), std::move(shapes)),
         num_elements_(num_elements),
         read_one_(std::move(read_one)),
         read_many_(std::move(read_many)),
-        batch_reads_(batch_reads),
-        output_types_(std::move(output_types)),
-        output_shapes_(std::move(output_shapes)) {}
+        batch_reads_(batch_reads) {}
 
-  const DataTypeVector& output_dtypes() const override { return output_types_; }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    return output_shapes_;
-  }
-  std::string DebugString() const override {
-    return name_utils::DatasetDebugString(kDataSourceType);
-  }
-  absl::Status InputDatasets(std::vector<const DatasetBase*>*) const override {
-    return absl::OkStatus();
-  }
   int64_t CardinalityInternal(CardinalityOptions) const override {
     return num_elements_;
   }
@@ -196,13 +138,10 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
     TF_RETURN_IF_ERROR(
         Explained(function->RunInstantiated({indices}, &returned)));
     TF_RETURN_IF_ERROR(CheckReturned(returned, 1, num_components()));
-    return TakeElement(returned, 0, num_components(), out_tensors);
+    return ElementOf(returned, 0, num_components(), out_tensors);
   }
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
-
   absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
@@ -213,43 +152,37 @@ class DataSourceDatasetOp::Dataset : public DatasetBase {
           "its dataset cannot be sent to another one, as to a tf.data service, "
           "or saved as a graph. Use files instead: rtf.sources.tfrecord.");
     }
-    Node* num_elements = nullptr;
-    TF_RETURN_IF_ERROR(b->AddScalar(num_elements_, &num_elements));
-    std::vector<std::pair<absl::string_view, AttrValue>> attrs(3);
-    attrs[0].first = kReadOne;
-    attrs[1].first = kReadMany;
-    attrs[2].first = kBatchReads;
+    // Neither function captures anything.
     std::vector<Node*> captured;
     DataTypeVector captured_types;
-    for (const auto& [function, attr] :
-         {std::pair{read_one_.get(), &attrs[0].second},
-          {read_many_.get(), &attrs[1].second}}) {
+    for (const auto* function : {read_one_.get(), read_many_.get()}) {
       TF_RETURN_IF_ERROR(
           function->AddToGraph(ctx, b, &captured, &captured_types));
-      b->BuildAttrValue(function->func(), attr);
     }
-    b->BuildAttrValue(batch_reads_, &attrs[2].second);
-    return b->AddDataset(this, {{0, num_elements}}, {}, attrs, output);
+    return OpWriter(ctx, b)
+        .Scalar(num_elements_)
+        .Attr(kReadOne, read_one_->func())
+        .Attr(kReadMany, read_many_->func())
+        .Attr(kBatchReads, batch_reads_)
+        .Write(this, output);
   }
 
  private:
-  class Iterator;
+  friend class DataSourceIterator;
 
-  size_t num_components() const { return output_types_.size(); }
+  size_t num_components() const { return output_dtypes().size(); }
 
   const int64_t num_elements_;
   const std::unique_ptr<CapturedFunction> read_one_, read_many_;
   const int64_t batch_reads_;
-  const DataTypeVector output_types_;
-  const std::vector<PartialTensorShape> output_shapes_;
 };
 
 // `mu_` is held while Python runs, as in every iterator of tf.data while it
 // reads its input: a request for the next element waits for this one. Lock
 // order: `mu_` before the locks of an index mapper and those of Python.
-class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
+class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
  public:
-  explicit Iterator(const Params& params) : DatasetIterator<Dataset>(params) {}
+  using DatasetIterator<DataSourceDataset>::DatasetIterator;
 
   bool SymbolicCheckpointCompatible() const override { return true; }
 
@@ -285,8 +218,8 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
       // Any error counts as this element's: the reader goes on with the next
       // one.
       next.status = ran.ok()
-                        ? TakeElement(returned, 0, dataset()->num_components(),
-                                      &next.tensors)
+                        ? ElementOf(returned, 0, dataset()->num_components(),
+                                    &next.tensors)
                         : ran;
     } else {
       RecordBufferDequeue(ctx, next.tensors);
@@ -303,7 +236,7 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
                             bool* end_of_sequence, int* num_skipped) override
       ABSL_LOCKS_EXCLUDED(mu_) {
     if (ctx->index_mapper() != nullptr) {
-      return DatasetIterator<Dataset>::SkipInternal(
+      return DatasetIterator<DataSourceDataset>::SkipInternal(
           ctx, num_to_skip, end_of_sequence, num_skipped);
     }
     absl::MutexLock lock(&mu_);
@@ -403,7 +336,7 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
     }
     for (size_t i = 0; i < wanted_.size(); ++i) {
       Wanted& wanted = wanted_[i];
-      wanted.status = TakeElement(returned, i, num_components, &wanted.tensors);
+      wanted.status = ElementOf(returned, i, num_components, &wanted.tensors);
       wanted.read = true;
       RecordBufferEnqueue(ctx, wanted.tensors);
     }
@@ -432,30 +365,64 @@ class DataSourceDatasetOp::Dataset::Iterator : public DatasetIterator<Dataset> {
   int64_t next_batch_ ABSL_GUARDED_BY(mu_) = 1;
 };
 
-std::unique_ptr<IteratorBase>
-DataSourceDatasetOp::Dataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<Iterator>(Iterator::Params{
-      this, name_utils::IteratorPrefix(kDataSourceType, prefix)});
-}
+class DataSourceDatasetOp : public DatasetOpKernel {
+ public:
+  explicit DataSourceDatasetOp(OpKernelConstruction* ctx)
+      : DatasetOpKernel(ctx) {
+    // Python runs one thread at a time: the calling one is as good as another.
+    FunctionMetadata::Params params;
+    params.use_inter_op_parallelism = false;
+    OP_REQUIRES_OK(ctx,
+                   FunctionMetadata::Create(ctx, kReadOne, params, &read_one_));
+    OP_REQUIRES_OK(
+        ctx, FunctionMetadata::Create(ctx, kReadMany, params, &read_many_));
+    OP_REQUIRES_OK(
+        ctx, GetAttrs(ctx, kBatchReads, &batch_reads_, "output_types", &types_,
+                      "output_shapes", &shapes_));
+    const auto check = [&](const char* name, const FunctionMetadata& function,
+                           int64_t num_elements) {
+      DataTypeVector types = {tensorflow::DT_INT32, DT_STRING};
+      for (int64_t i = 0; i < num_elements; ++i) {
+        types.insert(types.end(), types_.begin(), types_.end());
+      }
+      OP_REQUIRES_OK(ctx, CheckResultTypes(ctx, name, function.func().name(),
+                                           types, types.size()));
+    };
+    OP_REQUIRES(
+        ctx, shapes_.size() == types_.size() && batch_reads_ <= kMostBatchReads,
+        absl::InvalidArgumentError(absl::StrCat(
+            "There must be a shape for each type, and batch_reads must "
+            "be at most ",
+            kMostBatchReads, ", got ", batch_reads_, ".")));
+    check(kReadOne, *read_one_, 1);
+    check(kReadMany, *read_many_, batch_reads_);
+  }
 
-void DataSourceDatasetOp::MakeDataset(OpKernelContext* ctx,
-                                      DatasetBase** output) {
-  int64_t num_elements = 0;
-  OP_REQUIRES_OK(
-      ctx, ParseScalarArgument<int64_t>(ctx, "num_elements", &num_elements));
-  OP_REQUIRES(ctx, num_elements >= 0,
-              absl::InvalidArgumentError(absl::StrCat(
-                  "num_elements must be at least 0, got ", num_elements, ".")));
-  std::unique_ptr<CapturedFunction> read_one, read_many;
-  OP_REQUIRES_OK(ctx, CapturedFunction::Create(
-                          ctx, read_one_, std::vector<Tensor>(), &read_one));
-  OP_REQUIRES_OK(ctx, CapturedFunction::Create(
-                          ctx, read_many_, std::vector<Tensor>(), &read_many));
-  *output =
-      new Dataset(ctx, num_elements, std::move(read_one), std::move(read_many),
-                  batch_reads_, output_types_, output_shapes_);
-}
+ protected:
+  void MakeDataset(OpKernelContext* ctx, DatasetBase** output) override {
+    int64_t num_elements;
+    OP_REQUIRES_OK(ctx, GetScalars(ctx, "num_elements", &num_elements));
+    OP_REQUIRES(
+        ctx, num_elements >= 0,
+        absl::InvalidArgumentError(absl::StrCat(
+            "num_elements must be at least 0, got ", num_elements, ".")));
+    std::unique_ptr<CapturedFunction> read_one, read_many;
+    OP_REQUIRES_OK(ctx, CapturedFunction::Create(
+                            ctx, read_one_, std::vector<Tensor>(), &read_one));
+    OP_REQUIRES_OK(
+        ctx, CapturedFunction::Create(ctx, read_many_, std::vector<Tensor>(),
+                                      &read_many));
+    *output = new IteratedBy<DataSourceDataset, DataSourceIterator>(
+        ctx, num_elements, std::move(read_one), std::move(read_many),
+        batch_reads_, types_, shapes_);
+  }
+
+ private:
+  std::shared_ptr<FunctionMetadata> read_one_, read_many_;
+  int64_t batch_reads_;
+  DataTypeVector types_;
+  std::vector<PartialTensorShape> shapes_;
+};
 
 REGISTER_KERNEL_BUILDER(
     Name("RefurbishTf>DataSourceDataset").Device(DEVICE_CPU),

@@ -50,7 +50,7 @@ OrderedWorkers::Outcome RecordWork::Run(OrderedWorkers::Piece* piece) {
 int64_t RecordWork::Bytes(const OrderedWorkers::Piece& piece) const {
   const auto& record = static_cast<const RecordPiece&>(piece);
   return record.status.ok() && record.index >= 0
-             ? index_->At(record.index).in_file.length
+             ? index_->At(record.index).span.length
              : 0;
 }
 

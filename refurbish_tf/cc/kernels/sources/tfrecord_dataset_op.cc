@@ -23,6 +23,7 @@
 #include "refurbish_tf/cc/base/printable.h"
 #include "refurbish_tf/cc/base/registry.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/iterator_workers.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/kernels/sources/record_work.h"
@@ -31,7 +32,6 @@
 #include "refurbish_tf/cc/sources/record_index.h"
 #include "refurbish_tf/cc/workers/ordered_workers.h"
 #include "tensorflow/core/data/split_utils.h"
-#include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
 namespace {
@@ -62,37 +62,24 @@ struct TfrecordArguments {
   // The name of the index, the same in every copy of the dataset.
   std::string index;
   int64_t num_parallel_reads = 0;
+
+  int64_t num_threads() const {
+    return num_parallel_reads == kAutotuneCalls ? kAutotuneReads
+                                                : num_parallel_reads;
+  }
 };
 
-class TfrecordDataset : public DatasetBase {
+class TfrecordDataset : public NamedDataset {
  public:
   TfrecordDataset(OpKernelContext* ctx, TfrecordArguments arguments,
                   std::shared_ptr<const RecordIndex> index)
-      : DatasetBase(DatasetContext(ctx)),
+      : NamedDataset(ctx, kTfrecordType, {DT_STRING}, {PartialTensorShape({})}),
         arguments_(std::move(arguments)),
         index_(std::move(index)) {}
 
-  const DataTypeVector& output_dtypes() const override {
-    static const auto* const kTypes = new DataTypeVector({DT_STRING});
-    return *kTypes;
-  }
-  const std::vector<PartialTensorShape>& output_shapes() const override {
-    static const auto* const kShapes =
-        new std::vector<PartialTensorShape>({PartialTensorShape({})});
-    return *kShapes;
-  }
-  std::string DebugString() const override {
-    return name_utils::DatasetDebugString(kTfrecordType);
-  }
   int64_t CardinalityInternal(CardinalityOptions) const override {
     return index_->num_records();
   }
-  absl::Status InputDatasets(
-      std::vector<const DatasetBase*>* inputs) const override {
-    inputs->clear();
-    return absl::OkStatus();
-  }
-  absl::Status CheckExternalState() const override { return absl::OkStatus(); }
   absl::Status RandomIndexingCompatible() const override {
     return absl::OkStatus();
   }
@@ -115,24 +102,19 @@ class TfrecordDataset : public DatasetBase {
   }
 
  protected:
-  std::unique_ptr<IteratorBase> MakeIteratorInternal(
-      const std::string& prefix) const override;
-
-  absl::Status AsGraphDefInternal(SerializationContext*,
+  absl::Status AsGraphDefInternal(SerializationContext* ctx,
                                   DatasetGraphDefBuilder* b,
                                   Node** output) const override {
-    Node *files, *index_dir, *index, *num_parallel_reads;
-    TF_RETURN_IF_ERROR(b->AddVector(arguments_.files, &files));
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index_dir), &index_dir));
-    TF_RETURN_IF_ERROR(b->AddScalar(tstring(arguments_.index), &index));
-    TF_RETURN_IF_ERROR(
-        b->AddScalar(arguments_.num_parallel_reads, &num_parallel_reads));
-    return b->AddDataset(this, {files, index_dir, index, num_parallel_reads},
-                         output);
+    return OpWriter(ctx, b)
+        .Vector(arguments_.files)
+        .Scalar(arguments_.index_dir)
+        .Scalar(arguments_.index)
+        .Scalar(arguments_.num_parallel_reads)
+        .Write(this, output);
   }
 
  private:
-  class Iterator;
+  friend class TfrecordIterator;
 
   absl::Status GetRecord(int64_t index,
                          std::vector<Tensor>* out_tensors) const {
@@ -148,20 +130,16 @@ class TfrecordDataset : public DatasetBase {
 // One of three things says which records come, for the whole life of an
 // iterator: their order; the splits that a service hands out; or an index
 // mapper, which is known only when the first element is asked for.
-//
-// Lock order: `mu_` before the workers' locks.
-class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
+class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
  public:
-  explicit Iterator(const Params& params)
-      : DatasetIterator<TfrecordDataset>(params),
+  explicit TfrecordIterator(const Params& params)
+      : WorkersIterator(params),
         num_records_(dataset()->index_->num_records()) {}
 
-  ~Iterator() override {
+  ~TfrecordIterator() override {
     workers_.Cancel();
     workers_.Stop();
   }
-
-  bool SymbolicCheckpointCompatible() const override { return true; }
 
   absl::Status Initialize(IteratorContext* ctx) override
       ABSL_LOCKS_EXCLUDED(mu_) {
@@ -180,7 +158,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     absl::MutexLock lock(&mu_);
     *end_of_sequence = false;
     if (ctx->index_mapper() != nullptr) {
-      if (workers_.get() == nullptr) {
+      if (!IsRunning()) {
         Start(ctx, std::make_unique<RequestedRecords>(dataset()->index_, since_,
                                                       ctx->index_mapper(),
                                                       num_requests_));
@@ -223,8 +201,8 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
         return absl::OkStatus();
       }
     }
-    return DatasetIterator<TfrecordDataset>::SkipInternal(
-        ctx, num_to_skip, end_of_sequence, num_skipped);
+    return WorkersIterator::SkipInternal(ctx, num_to_skip, end_of_sequence,
+                                         num_skipped);
   }
 
   // Records read ahead are read again after a restore.
@@ -236,13 +214,8 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     TF_RETURN_IF_ERROR(
         writer->WriteScalar(prefix(), kNumRequests, num_requests_));
     if (splits_ == nullptr) return absl::OkStatus();
-    std::vector<const OrderedWorkers::Piece*> ready;
-    if (workers_.get() != nullptr && !workers_.get()->Settle(&ready)) {
-      return absl::CancelledError("Iteration was cancelled.");
-    }
-    absl::Status status = SaveSplits(writer, ready);
-    if (workers_.get() != nullptr) workers_.get()->Resume();
-    return status;
+    return WhileSettled(
+        [&](const auto& ready) { return SaveSplits(writer, ready); });
   }
 
   absl::Status RestoreInternal(IteratorContext* ctx,
@@ -286,11 +259,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     workers_ctx_.emplace(std::move(params));
     work_ = std::move(work);
     OrderedWorkers::Options options =
-        WorkerOptions(ctx,
-                      dataset()->arguments_.num_parallel_reads == kAutotuneCalls
-                          ? kAutotuneReads
-                          : dataset()->arguments_.num_parallel_reads,
-                      "true", {});
+        WorkerOptions(ctx, dataset()->arguments_.num_threads(), "true", {});
     // A mapper that was asked too far ahead waits until earlier records are
     // taken, and it is the consumer that takes them.
     options.consumer_helps = !work_->may_wait();
@@ -308,9 +277,8 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
     last_wanted_ = wanted;
     last_step_ = step;
     const int64_t ahead = wanted - last_read_ - plan_step_;
-    if (workers_.get() != nullptr && (!regular || step == plan_step_) &&
-        ahead >= 0 && ahead % plan_step_ == 0 &&
-        ahead / plan_step_ <= kMostPassed) {
+    if (IsRunning() && (!regular || step == plan_step_) && ahead >= 0 &&
+        ahead % plan_step_ == 0 && ahead / plan_step_ <= kMostPassed) {
       return;
     }
     plan_step_ = regular ? step : 1;
@@ -331,7 +299,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
       if (!status.ok()) out_tensors->clear();
       return status;
     }
-    if (workers_.get() == nullptr) {
+    if (!IsRunning()) {
       Start(ctx,
             std::make_unique<SplitRecords>(dataset()->index_, since_, splits_));
     }
@@ -341,24 +309,17 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
   absl::Status Next(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
                     bool* end_of_sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     out_tensors->clear();
-    std::unique_ptr<OrderedWorkers::Piece> piece;
+    std::unique_ptr<RecordPiece> record;
     int64_t waited_nanos;
-    RecordStop(ctx);
-    const OrderedWorkers::Next next =
-        workers_.get()->GetNext(&piece, &waited_nanos);
-    RecordStart(ctx);
-    if (next == OrderedWorkers::Next::kEnd) {
+    TF_RETURN_IF_ERROR(NextPiece(ctx, &record, &waited_nanos));
+    if (record == nullptr) {
       *end_of_sequence = true;
       return absl::OkStatus();
     }
-    if (next != OrderedWorkers::Next::kPiece) {
-      return OrderedWorkers::ErrorOf(next);
-    }
-    auto& record = static_cast<RecordPiece&>(*piece);
-    last_read_ = record.index;
-    num_requests_ = record.num_requests;
-    if (record.status.ok()) out_tensors->push_back(std::move(record.tensor));
-    return record.status;
+    last_read_ = record->index;
+    num_requests_ = record->num_requests;
+    if (record->status.ok()) out_tensors->push_back(std::move(record->tensor));
+    return record->status;
   }
 
   absl::Status SaveSplits(
@@ -382,7 +343,6 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
 
   const int64_t num_records_;
 
-  absl::Mutex mu_;
   // When the iterator began.
   int64_t since_ ABSL_GUARDED_BY(mu_) = 0;
   // In order: the next record to hand out.
@@ -399,15 +359,7 @@ class TfrecordDataset::Iterator : public DatasetIterator<TfrecordDataset> {
   std::deque<int64_t> pending_ ABSL_GUARDED_BY(mu_);
   std::optional<IteratorContext> workers_ctx_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<RecordWork> work_ ABSL_GUARDED_BY(mu_);
-  // They use all of the above. Started and stopped with `mu_` held.
-  IteratorWorkers workers_;
 };
-
-std::unique_ptr<IteratorBase> TfrecordDataset::MakeIteratorInternal(
-    const std::string& prefix) const {
-  return std::make_unique<Iterator>(Iterator::Params{
-      this, name_utils::IteratorPrefix(kTfrecordType, prefix)});
-}
 
 class TfrecordDatasetOp : public DatasetOpKernel {
  public:
@@ -418,22 +370,15 @@ class TfrecordDatasetOp : public DatasetOpKernel {
     TfrecordArguments arguments;
     OP_REQUIRES_OK(
         ctx, ParseVectorArgument<tstring>(ctx, "files", &arguments.files));
-    tstring text;
-    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index_dir", &text));
-    arguments.index_dir = text;
-    OP_REQUIRES_OK(ctx, ParseScalarArgument<tstring>(ctx, "index", &text));
-    arguments.index = text;
     OP_REQUIRES_OK(ctx,
-                   ParseScalarArgument<int64_t>(ctx, "num_parallel_reads",
-                                                &arguments.num_parallel_reads));
+                   GetScalars(ctx, "index_dir", &arguments.index_dir, "index",
+                              &arguments.index, "num_parallel_reads",
+                              &arguments.num_parallel_reads));
     OP_REQUIRES_OK(ctx, CheckParallelCalls(arguments.num_parallel_reads,
                                            "num_parallel_reads"));
     IndexOptions options;
     options.directory = arguments.index_dir;
-    options.num_threads =
-        static_cast<int>(arguments.num_parallel_reads == kAutotuneCalls
-                             ? kAutotuneReads
-                             : arguments.num_parallel_reads);
+    options.num_threads = static_cast<int>(arguments.num_threads());
     options.access = AccessTo;
     options.progress = isatty(STDERR_FILENO) == 1;
     absl::Status status;
@@ -448,7 +393,8 @@ class TfrecordDatasetOp : public DatasetOpKernel {
               return made.ok() ? *std::move(made) : nullptr;
             });
     OP_REQUIRES_OK(ctx, status);
-    *output = new TfrecordDataset(ctx, std::move(arguments), std::move(index));
+    *output = new IteratedBy<TfrecordDataset, TfrecordIterator>(
+        ctx, std::move(arguments), std::move(index));
   }
 };
 
