@@ -220,6 +220,10 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     """The state of the stage between two epochs, as a dict for JSON."""
     return {"state": native.ops().refurbish_tf_fuse_state(stage=self.fuse_stage).numpy().tolist()}
 
+  def progress(self, saved):
+    """As that of refurbish; its checkpoint has no bits."""
+    return saved["state"][1], 0
+
   def _restore_state(self, saved):
     native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
 
