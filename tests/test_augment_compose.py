@@ -209,7 +209,7 @@ class TestSplit:
     assert "seed" not in inspect.signature(final_fn).parameters
 
   @pytest.mark.parametrize("at, error, said", [
-      (0, ValueError, "5.* 0.*Dataset.map"), (6, ValueError, "5.* 6"),
+      (0, ValueError, "5.* 0.*r=1"), (6, ValueError, "5.* 6"),
       (-1, ValueError, "5.* -1"), (1.0, TypeError, "5.* 1.0"),
       ("1", TypeError, "'1'"), (None, TypeError, "None"), (True, TypeError, "True")])
   def test_refuses_a_place(self, at, error, said):
@@ -292,7 +292,7 @@ class TestLists:
       ([_doubling], _doubling, TypeError, "two functions or two lists.*compose"),
       (None, [_doubling], TypeError, "two functions or two lists.*None"),
       ([_doubling], 3, TypeError, "two functions or two lists.* 3"),
-      ([], [_doubling], ValueError, "^partial_fn .*at least one.*Dataset.map"),
+      ([], [_doubling], ValueError, "^partial_fn .*at least one.*r=1"),
       ([[]], None, ValueError, "^partial_fn .*at least one"),
       ([_doubling], [[_doubling, 3]], TypeError, "^layers of refurbish .*3 at position 2 of 3"),
       (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3")])

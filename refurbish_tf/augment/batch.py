@@ -89,12 +89,11 @@ def _checked_images(images, whose):
   images = tf.convert_to_tensor(images)
   if images.dtype != tf.uint8:
     raise TypeError(
-        f"images of {whose} must be uint8, got dtype {images.dtype.name}. Put it before any conversion to float: it "
-        "can normalise, too, with mean and std.")
+        f"images of {whose} must be uint8, got dtype {images.dtype.name}. {layers.way_to_uint8(images.dtype)}")
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
-        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, "
-        "and use random_crop and random_flip before it.")
+        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, and use "
+        "random_crop and random_flip before it. Add the axis of channels to images that have none: images[..., tf.newaxis].")
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 

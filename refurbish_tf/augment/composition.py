@@ -127,8 +127,8 @@ def functions_of(partial, final, masks):
   partial, final = flattened(partial), flattened(final or [])
   if not partial:
     raise ValueError(
-        "partial_fn must have at least one layer, got an empty list. To cache nothing, use rtf.augment.compose(layers) "
-        "in Dataset.map instead; to cache the elements as they are, pass a function that returns them.")
+        "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to cache "
+        "the elements as they are, use [lambda image: image].")
   return _split(
       checked_layers(partial + final, "refurbish"), len(partial), masking.checked_masks(masks, "refurbish"))
 
@@ -265,7 +265,7 @@ def _checked_at(at, count):
   if at == 0:
     raise ValueError(
         f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use "
-        "compose(layers) in Dataset.map instead.")
+        "refurbish(layers, r=1).")
   if not 1 <= at <= count:
     raise ValueError(
         f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
