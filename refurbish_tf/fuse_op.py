@@ -11,6 +11,7 @@ from tensorflow.python.data.util import nest
 from refurbish_tf._internal import checks
 from refurbish_tf._internal import dataset_graph
 from refurbish_tf._internal import native
+from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment import on_device as on_device_layers
 from refurbish_tf.echo_op import AUTOTUNE
 
@@ -219,6 +220,10 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     """The state of the stage between two epochs, as a dict for JSON."""
     return {"state": native.ops().refurbish_tf_fuse_state(stage=self.fuse_stage).numpy().tolist()}
 
+  def progress(self, saved):
+    """As that of refurbish; its checkpoint has no bits."""
+    return saved["state"][1], 0
+
   def _restore_state(self, saved):
     native.ops().refurbish_tf_fuse_restore(stage=self.fuse_stage, state=tf.constant(saved["state"], tf.int64))
 
@@ -296,15 +301,15 @@ def _replaced(element, path, entries):
 def _checked_image(spec, whose, batched):
   """The height and width of images of this spec."""
   if not isinstance(spec, tf.TensorSpec) or spec.dtype != tf.uint8:
-    raise TypeError(
-        f"{whose} takes images of uint8, got {spec}. Leave conversions to float to normalize, the last of the layers, or "
-        "convert with tf.cast(image, tf.uint8).")
+    raise TypeError(f"{whose} takes images of uint8, got {spec}. " + (
+        image_layers.way_to_uint8(spec.dtype) if isinstance(spec, tf.TensorSpec) else
+        "Make them dense with map, as with tf.ensure_shape(image.to_tensor(), [height, width, 3])."))
   shape = spec.shape[1:] if batched else spec.shape
   if shape.rank != 3 or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
-    raise ValueError(
-        f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. Crop or resize them to one size in "
-        "front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in map"
-        + (".", ", and batch behind.")[whose == "fuse"])
+    raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
+        image_layers.way_to_channels(shape, colors_only=True) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
+        "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
+        "map" + (".", ", and batch behind.")[whose == "fuse"]))
   if max(shape[:2]) > on_device_layers.LARGEST_SIDE:
     raise ValueError(
         f"{whose} takes images with sides of at most {on_device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "

@@ -277,6 +277,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     state, reuse_factor = native.ops().refurbish_tf_refurbish_state(stage=self.refurbish_stage)
     return {"state": state.numpy().tolist(), "reuse_factor": float(reuse_factor)}
 
+  def progress(self, saved):
+    """Of a saved state: the number of the next epoch, and of how many samples a checkpoint may have a bit."""
+    return saved["state"][2], max(0, saved["state"][4])
+
   def restore_state(self, saved):
     native.ops().refurbish_tf_refurbish_restore(
         stage=self.refurbish_stage, state=tf.constant(saved["state"], tf.int64),

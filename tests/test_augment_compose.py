@@ -2,6 +2,7 @@
 import collections
 import functools
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ def _noisy(image, seed):
 
 
 PIPELINE = [_noisy, _adding(3), _noisy, augment.random_crop(2), augment.random_flip()]
+PICKLED = [*augment.rand_augment(1), _noisy, augment.random_crop(2), augment.random_flip()]
 
 
 class TestCompose:
@@ -207,7 +209,7 @@ class TestSplit:
     assert "seed" not in inspect.signature(final_fn).parameters
 
   @pytest.mark.parametrize("at, error, said", [
-      (0, ValueError, "5.* 0.*Dataset.map"), (6, ValueError, "5.* 6"),
+      (0, ValueError, "5.* 0.*r=1"), (6, ValueError, "5.* 6"),
       (-1, ValueError, "5.* -1"), (1.0, TypeError, "5.* 1.0"),
       ("1", TypeError, "'1'"), (None, TypeError, "None"), (True, TypeError, "True")])
   def test_refuses_a_place(self, at, error, said):
@@ -252,6 +254,20 @@ class TestLists:
     graph = fn.get_concrete_function(tf.TensorSpec([8, 8, 3], tf.uint8), seed=tf.TensorSpec([2], tf.int32)).graph
     assert [op.type for op in graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
 
+  def test_functions_can_be_pickled(self):
+    """As a process that is spawned needs it, if the layers can be; with their draws, masks and seeds."""
+    image, mask = tf.constant(IMAGES["noise"]), tf.ones(IMAGES["noise"].shape[:2], tf.int32)
+    functions = [*augment.split(PICKLED, 2), augment.compose(PICKLED[:3], masks=(1,)), augment.compose([augment.resize(5)])]
+    for fn in functions:
+      sent = pickle.loads(pickle.dumps(fn))
+      seed = {"seed": [7, 0]} if "seed" in inspect.signature(fn).parameters else {}
+      rest = (mask,) if fn is functions[2] else ()
+      for expected, actual in zip(tf.nest.flatten(fn(image, *rest, **seed)), tf.nest.flatten(sent(image, *rest, **seed))):
+        np.testing.assert_array_equal(expected, actual)
+      assert hasattr(sent, "draws") == hasattr(fn, "draws") and inspect.signature(sent) == inspect.signature(fn)
+    batched = augment.random_crop_and_flip_batch(2, 0.5, 0.5)
+    np.testing.assert_array_equal(batched(image[None], seed=[7, 0]), pickle.loads(pickle.dumps(batched))(image[None], seed=[7, 0]))
+
   @pytest.mark.parametrize("first, then", [
       (PIPELINE[:1], PIPELINE[1:]), ([NESTED[0]], NESTED[1:]), (tuple(PIPELINE[:4]), (PIPELINE[4],)), (NESTED, []),
       (NESTED, None), (PIPELINE, ())])
@@ -276,7 +292,7 @@ class TestLists:
       ([_doubling], _doubling, TypeError, "two functions or two lists.*compose"),
       (None, [_doubling], TypeError, "two functions or two lists.*None"),
       ([_doubling], 3, TypeError, "two functions or two lists.* 3"),
-      ([], [_doubling], ValueError, "^partial_fn .*at least one.*Dataset.map"),
+      ([], [_doubling], ValueError, "^partial_fn .*at least one.*r=1"),
       ([[]], None, ValueError, "^partial_fn .*at least one"),
       ([_doubling], [[_doubling, 3]], TypeError, "^layers of refurbish .*3 at position 2 of 3"),
       (3, None, TypeError, "^partial_fn .*function.*list of layers.* 3")])

@@ -161,8 +161,33 @@ def test_a_directory_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypa
     return scandir(path)
 
   monkeypatch.setattr(os, "scandir", refusing)
-  with pytest.raises(ValueError, match="^directory .*cannot be read.*closed"):
+  with pytest.raises(ValueError, match="^directory .*cannot be listed.*closed"):
     image_folder(tmp_path)
+
+
+def test_a_link_to_nowhere_is_an_error_of_its_photograph(tmp_path):
+  _write(tmp_path, ["a/1.png", "a/3.png"])
+  (tmp_path / "a/2.png").symlink_to("gone")
+  (tmp_path / "b").symlink_to("gone")  # No class.
+  source = image_folder(tmp_path)
+  assert source.class_names == ["a"]
+  with pytest.raises(tf.errors.NotFoundError, match="a/2.png"):
+    list(source)
+  assert len(list(source.ignore_errors())) == 2
+
+
+@pytest.mark.parametrize("error", [tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError])
+@pytest.mark.parametrize("function", ["isdir", "listdir", "walk"])
+def test_a_remote_file_system_that_does_not_answer(tmp_path, monkeypatch, function, error):
+  """As gs:// without a network or credentials."""
+  _write(tmp_path, ["a/1.png"])
+
+  def failing(*arguments, **_):
+    raise error(None, None, "Could not resolve host")
+
+  monkeypatch.setattr(tf.io.gfile, function, failing)
+  with pytest.raises(ValueError, match="^directory .*file://.* cannot be listed: Could not resolve host"):
+    image_folder(f"file://{tmp_path}")
 
 
 @pytest.mark.parametrize("arguments, error, match", [
@@ -201,6 +226,9 @@ def test_directories_without_images(tmp_path):
     image_folder(tmp_path)
   with pytest.raises(ValueError, match="^directory .*null character"):
     image_folder("a\0b")
+  (tmp_path / "broken").symlink_to("gone")
+  with pytest.raises(ValueError, match="^directory .*/broken is a link to what does not exist"):
+    image_folder(tmp_path / "broken")
   with pytest.raises(ValueError, match="^directory .*http://a/b cannot be listed"):
     image_folder("http://a/b")
   with pytest.raises(ValueError, match=r"^directory .*gs://\\xff .*UTF-8"):

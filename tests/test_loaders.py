@@ -6,6 +6,7 @@ import copy
 from importlib import metadata
 import pickle
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -16,7 +17,7 @@ import refurbish_tf as rtf
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import torch_loader
 from refurbish_tf.loaders.loader import Loader
-from support.loaders import DTYPES, FRAMEWORKS, as_numpy, loader_of, numpy_loader
+from support.loaders import DTYPES, FRAMEWORKS, NumpyMover, as_numpy, loader_of, numpy_loader
 
 Point = collections.namedtuple("Point", "x y")
 N = 7
@@ -365,6 +366,46 @@ def test_threads_may_share_an_epoch(num_ahead):
     finally:
       sys.setswitchinterval(interval)
   assert sorted(seen) == list(range(300))
+
+
+def test_a_state_may_be_loaded_beside_a_thread_that_reads():
+  """It waits for the batch that is being read, and only the next one is refused."""
+  loading = threading.Event()
+
+  class Mover(NumpyMover):
+    """The state is loaded when a batch is about to be read."""
+    thread = None
+
+    def __init__(self):
+      self.exclusive = True
+
+    @property
+    def num_ahead(self):
+      if self.thread is not None and self.thread.ident is None:
+        self.thread.start()
+        loading.wait()
+      return 0
+
+  class Lock(type(threading.RLock())):
+    """Says that the state is about to be loaded."""
+    def __enter__(self):
+      if threading.current_thread() is mover.thread:
+        loading.set()
+      return super().__enter__()
+
+  def load():
+    loader.load_state_dict(start)
+    loading.set()
+
+  mover = Mover()
+  loader = Loader("numpy_loader", tf.data.Dataset.range(8).refurbish(tf.identity, r=2, seed=7).batch(2), mover)
+  loader._lock, start, batches = Lock(), loader.state_dict(), iter(loader)
+  mover.thread = threading.Thread(target=load)
+  assert len(next(batches)) == 2
+  mover.thread.join()
+  with pytest.raises(RuntimeError, match=r"load_state_dict\(\) has gone to another position"):
+    next(batches)
+  assert sorted(int(x) for batch in loader for x in batch) == list(range(8))
 
 
 def test_a_loader_is_not_copied():

@@ -64,32 +64,36 @@ def random_crop_and_flip_batch(
   normalization = _checked_normalization(mean, std, whose)
   if normalization is not None:
     drawn.append(final_layers.normalize(*normalization))
-  run = Run([(layer, position) for position, layer in enumerate(drawn)], whose)
+  return _BatchFunction(Run([(layer, position) for position, layer in enumerate(drawn)], whose), whose)
+
+
+class _BatchFunction:
+  """Layers as a function of a batch, with or without a seed. A class, so that it can be pickled."""
+
+  def __init__(self, run, whose):
+    self.__name__ = whose
+    self._run, self.draws, self.pixels = run, run.draws, run.pixels
 
   @tf.autograph.experimental.do_not_convert
-  def crop_and_flip(images, *rest, seed=None):
+  def __call__(self, images, *rest, seed=None):
     element = images
-    images = _checked_images(image_of(element), whose)
+    images = _checked_images(image_of(element), self.__name__)
     if seed is None:
       # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
       seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
-    element = with_image(element, run(images, seed))
+    element = with_image(element, self._run(images, seed))
     return (element, *rest) if rest else element
-
-  crop_and_flip.draws, crop_and_flip.pixels = run.draws, run.pixels
-  return crop_and_flip
 
 
 def _checked_images(images, whose):
   images = tf.convert_to_tensor(images)
   if images.dtype != tf.uint8:
     raise TypeError(
-        f"images of {whose} must be uint8, got dtype {images.dtype.name}. Put it before any conversion to float: it "
-        "can normalise, too, with mean and std.")
+        f"images of {whose} must be uint8, got dtype {images.dtype.name}. {layers.way_to_uint8(images.dtype)}")
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
-        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, "
-        "and use random_crop and random_flip before it.")
+        f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, and use "
+        "random_crop and random_flip before it. Add the axis of channels to images that have none: images[..., tf.newaxis].")
   return tf.ensure_shape(images, [None] * 4) if images.shape.rank is None else images
 
 

@@ -127,8 +127,8 @@ def functions_of(partial, final, masks):
   partial, final = flattened(partial), flattened(final or [])
   if not partial:
     raise ValueError(
-        "partial_fn must have at least one layer, got an empty list. To cache nothing, use rtf.augment.compose(layers) "
-        "in Dataset.map instead; to cache the elements as they are, pass a function that returns them.")
+        "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to cache "
+        "the elements as they are, use [lambda image: image].")
   return _split(
       checked_layers(partial + final, "refurbish"), len(partial), masking.checked_masks(masks, "refurbish"))
 
@@ -150,56 +150,61 @@ def flattened(layers):
 
 def compose_part(layers, start, stop, masks=None):
   """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split."""
-  taking_seed = [tracing.signature_with_seed(layer) is not None for layer in layers]
-  steps = _steps(layers, start, stop)
-  # Layers that are given a seed; a run makes its own seeds.
-  positions = [step for step in steps if not isinstance(step, Run) and taking_seed[step]]
-  if masks:
-    for step in steps:
-      if not isinstance(step, Run):
-        masking.check_layer(layers[step], step)
+  taking_seed = [position for position in range(start, stop) if tracing.signature_with_seed(layers[position]) is not None]
+  return (_SeededPart if taking_seed else _Part)(_steps(layers, start, stop), taking_seed, masks)
 
-  def apply(element, rest, seed):
+
+class _Part:
+  """Layers as a function. A class, so that it can be pickled if they can be."""
+  __name__ = "a composed function"
+
+  def __init__(self, steps, taking_seed, masks):
+    self._steps = steps
+    # Layers that are given a seed; a run makes its own seeds.
+    self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, Run)]
+    self._masks = masks
+    for position, layer in steps if masks else ():
+      if not isinstance(layer, Run):
+        masking.check_layer(layer, position)
+    if len(steps) == 1 and isinstance(steps[0][1], Run) and steps[0][1].is_whole:
+      self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels
+
+  def __call__(self, image, *rest):
+    return self._applied(image, rest, None)
+
+  def _applied(self, element, rest, seed):
     image = image_of(element)
-    following = masking.Following(masks, element, rest, image)
-    seeds = _layer_seeds(seed, positions)
-    for step in steps:
-      given = image
-      if isinstance(step, Run):
-        image = following.through_run(step, image, seed)
-      elif taking_seed[step]:
-        image = layers[step](image, seed=seeds[step])
-        following.through_function(layers[step], step, given, image)
+    following = masking.Following(self._masks, element, rest, image)
+    seeds = _layer_seeds(seed, self._positions)
+    for position, layer in self._steps:
+      if isinstance(layer, Run):
+        image = following.through_run(layer, image, seed)
       else:
-        image = layers[step](image)
-        following.through_function(layers[step], step, given, image)
+        given, image = image, layer(image, seed=seeds[position]) if position in seeds else layer(image)
+        following.through_function(layer, position, given, image)
     return following.beside(with_image(element, image))
 
-  def with_seed(image, *rest, seed):
-    return apply(image, rest, checked_seed(seed, "a composed function"))
 
-  def without_seed(image, *rest):
-    return apply(image, rest, None)
+class _SeededPart(_Part):
+  """Likewise of layers that draw."""
 
-  function = with_seed if any(taking_seed[start:stop]) else without_seed
-  if len(steps) == 1 and isinstance(steps[0], Run) and steps[0].is_whole:
-    function.draws, function.pixels = steps[0].draws, steps[0].pixels
-  return function
+  def __call__(self, image, *rest, seed):
+    return self._applied(image, rest, checked_seed(seed, self.__name__))
 
 
 def _steps(layers, start, stop):
-  """Returns the positions of the layers, with a `Run` in place of adjacent native layers."""
+  """Returns pairs of a position and the layer there, with a `Run` in place of adjacent native layers."""
   steps, run = [], []
   for position in range(start, stop):
     layer = layers[position]
     if run and (not isinstance(layer, NativeLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
-      steps.append(Run(run))
+      steps.append((run[0][1], Run(run)))
       run = []
     if isinstance(layer, NativeLayer):
       run.append((layer, position))
     else:
-      steps.append(position)
-  return steps + [Run(run)] if run else steps
+      steps.append((position, layer))
+  return steps + [(run[0][1], Run(run))] if run else steps
 
 
 def _layer_seeds(seed, positions):
@@ -260,7 +265,7 @@ def _checked_at(at, count):
   if at == 0:
     raise ValueError(
         f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use "
-        "compose(layers) in Dataset.map instead.")
+        "refurbish(layers, r=1).")
   if not 1 <= at <= count:
     raise ValueError(
         f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "

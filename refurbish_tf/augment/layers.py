@@ -72,6 +72,39 @@ def checked_seed(seed, whose):
   return seed
 
 
+def way_to_uint8(dtype):
+  """How images of another dtype become uint8 and keep what they hold, for errors."""
+  if dtype.is_floating:
+    return (
+        "Put it before any conversion to float. Or convert values from 0 to 1 with tf.image.convert_image_dtype(image, tf.uint8, "
+        "saturate=True), values from 0 to 255 with tf.saturate_cast(tf.round(image), tf.uint8), and scale others first.")
+  if dtype == tf.string:
+    return "Decode it first, as with rtf.augment.decode()."
+  of_16_bits = ", values up to 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
+  return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others first."
+
+
+def way_to_channels(shape, colors_only):
+  """How images of this shape become those with 1, 3 or 4 channels, or with three, for errors."""
+  shape = shape.as_list()
+  if len(shape) > 4:
+    return "Make one batch of it: tf.reshape(image, [-1, *image.shape[-3:]])."
+  if len(shape) < 2:
+    return "Give it its sides by tf.reshape."
+  if len(shape) == 2:
+    return "Add the axis of channels: image[..., tf.newaxis]."
+  if 0 in shape[-3:-1]:
+    return "Leave images without pixels out, with Dataset.filter."
+  if shape[-1] == 1:
+    return "Make it one of three colors with tf.image.grayscale_to_rgb(image)."
+  if shape[-1] == 4:
+    return "Leave the fourth channel out: image[..., :3]."
+  last, without = ("[1, 2, 0]", " If it is a batch of images without channels, add their axis: image[..., tf.newaxis].") if len(
+      shape) == 3 else ("[0, 2, 3, 1]", "")
+  first = f"If channels come first, put them last: tf.transpose(image, {last}). " if shape[-3] in (1, 3, 4) else ""
+  return f"{first}Do other numbers of channels with a function of your own in place of the layer.{without}"
+
+
 def checked_padding(padding, whose):
   """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
   if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):

@@ -188,8 +188,10 @@ def _checked_mask(name, mask):
         "component of its own, by Dataset.map.") from None
   if mask.dtype not in _DTYPES:
     raise TypeError(
-        f"masks: the component {name!r} must have an integer dtype or bool, got dtype {mask.dtype.name}. Decode it, or "
-        "convert it with tf.cast(mask, tf.uint8), in Dataset.map before.")
+        f"masks: the component {name!r} must have an integer dtype or bool, got dtype {mask.dtype.name}. " + (
+            "Decode it in Dataset.map before, as with tf.io.decode_png." if mask.dtype == tf.string else
+            "In Dataset.map before, convert numbers of classes with tf.cast(tf.round(mask), tf.int32), and shares from 0 to 1 "
+            "with tf.image.convert_image_dtype(mask, tf.uint8, saturate=True)."))
   return mask
 
 
@@ -202,7 +204,8 @@ def _check_size(name, mask, image):
   if not mask.shape[:sides.rank].is_compatible_with(sides):
     raise ValueError(
         f"masks: the component {name!r} must have the height and width of the image, {sides}, got shape {mask.shape}. "
-        'Resize one of them in Dataset.map before, a mask with method="nearest".')
+        "Resize one of them in Dataset.map before, a mask [height, width] with "
+        'tf.image.resize(mask[..., tf.newaxis], size, "nearest").')
 
 
 def _checked_to_be_no_masks(image, components):

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import native
 from .layers import checked_seed
+from .layers import way_to_channels
+from .layers import way_to_uint8
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
@@ -170,21 +172,17 @@ class Run:
     image = tf.convert_to_tensor(image)
     if image.dtype != tf.uint8:
       raise TypeError(
-          f"image of {self._whose} must be uint8, got dtype {image.dtype.name}. Put the layer before any conversion to "
-          "float, or convert with tf.cast(image, tf.uint8).")
+          f"image of {self._whose} must be uint8, got dtype {image.dtype.name}. {way_to_uint8(image.dtype)}")
     shape = image.shape
     if shape.rank is None:
       return image
-    if shape.rank not in (3, 4) or shape[-1] not in (None, 1, 3, 4) or 0 in shape[-3:-1]:
+    colors_only = any(layer.colors_only for layer in self._layers)
+    if shape.rank not in (3, 4) or shape[-1] not in ((None, 3) if colors_only else (None, 1, 3, 4)) or 0 in shape[-3:-1]:
       raise ValueError(
-          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, "
-          f"channels], with at least one pixel and 1, 3 or 4 channels, got shape {shape}. Decode images with "
-          "channels=3.")
-    if any(layer.colors_only for layer in self._layers):
-      if shape[-1] not in (None, 3):
-        raise ValueError(
-            f"image of {self._whose} must be [height, width, 3] or, for a batch, [batch, height, width, 3], got shape "
-            f"{shape}. Decode images with channels=3.")
+          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with at "
+          f"least one pixel and {'3' if colors_only else '1, 3 or 4'} channels, got shape {shape}. "
+          f"{way_to_channels(shape, colors_only)}")
+    if colors_only:
       image = tf.ensure_shape(image, [*shape[:-1], 3])
     size = shape[-3:-1]
     for layer in self._layers:

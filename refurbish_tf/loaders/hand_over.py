@@ -57,7 +57,8 @@ def pipeline(function, dataset, num_ahead, exclusive):
   if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
     raise ValueError(
         f"{function} needs a dataset that ends, got one that repeats without end. Leave .repeat() out, or give it a "
-        "number, and iterate over the loader once for each epoch.")
+        "number, and iterate over the loader once for each epoch. TensorFlow also takes sample_from_datasets(..., "
+        "stop_on_empty_dataset=True) for infinite: put .take(n) behind it, with the number of elements that it has.")
   options = tf.data.Options()
   options.experimental_optimization.inject_prefetch = False  # It would read ahead behind this end.
   buffer_size = 0

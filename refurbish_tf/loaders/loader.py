@@ -43,6 +43,8 @@ class Loader:
     self._restored = None  # An iterator for the next epoch to be read.
     self._restored_number = None  # What number that epoch had when it was saved.
     self._num_loads = 0
+    # Threads may share the epochs and the state. Reentrant for signal handlers, which run in the middle of anything.
+    self._lock = threading.RLock()
     self.batch_sampler = _EpochNumber()  # Where Lightning looks for it.
 
   def __len__(self) -> int:
@@ -69,10 +71,10 @@ class Loader:
       tf.errors.FailedPreconditionError, tf.errors.UnimplementedError: the pipeline cannot be saved, as it draws random
         numbers without a seed or reads a Python generator.
     """
-    iterator = self._restored
-    if iterator is None and self._epoch is not None:
-      iterator = self._epoch.position()
-    with checks.save_errors(self._function):
+    with self._lock, checks.save_errors(self._function):
+      iterator = self._restored
+      if iterator is None and self._epoch is not None:
+        iterator = self._epoch.position()
       state = states.of(self._stages, iterator, self._described, self._number())
     return {"state": self._mover.state(state)}
 
@@ -90,7 +92,10 @@ class Loader:
       TypeError: it is not what `state_dict()` returns.
       tf.errors.OpError: the pipeline does not fit. The next epoch follows.
     """
-    stages, parts, number = states.read(self._function, self._as_array(state_dict), self._described)
+    with self._lock:
+      self._load(*states.read(self._function, self._as_array(state_dict), self._described))
+
+  def _load(self, stages, parts, number):
     if self._epoch is not None:
       self._epoch.leave()
       self._epoch = None
@@ -144,8 +149,6 @@ class _Epoch:
     self._read_to_end = False
     self._ended = False
     self._on_their_way = collections.deque()
-    # Threads may share the epoch. Reentrant for signal handlers, which run in the middle of anything.
-    self._lock = threading.RLock()
 
   def __iter__(self):
     return self
@@ -154,7 +157,7 @@ class _Epoch:
     return self._loader.__reduce__()
 
   def __next__(self):
-    with self._lock:
+    with self._loader._lock:  # pylint: disable=protected-access
       return self._next()
 
   def _next(self):

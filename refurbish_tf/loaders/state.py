@@ -25,7 +25,8 @@ def of(stages, iterator, described, number):
   # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
   # stage must not have begun an epoch meanwhile.
   before, saved = None, [stage.saved_state() for stage in stages]
-  while before is None or any(_next_epoch(one) != _next_epoch(other) for one, other in zip(before, saved)):
+  while before is None or any(
+      stage.progress(one)[0] != stage.progress(other)[0] for stage, one, other in zip(stages, before, saved)):
     parts = [] if iterator is None else _saved(iterator)
     before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
@@ -34,7 +35,7 @@ def of(stages, iterator, described, number):
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
   # A bit for each sample is most of it.
-  samples = sum(max(0, stage["state"][4]) for stage in saved)
+  samples = sum(stage.progress(state)[1] for stage, state in zip(stages, saved))
   state = np.zeros(_power_of_two(max(_LEAST_BYTES, samples // 4, len(content))), np.uint8)
   state[:len(content)] = np.frombuffer(content, np.uint8)
   return state
@@ -81,10 +82,6 @@ def _saved(iterator):
   saved = iterator._serialize_to_tensors()["_STATE"]  # pylint: disable=protected-access
   # One by one, as a message of more than 2 GiB cannot be made.
   return [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(saved)]
-
-
-def _next_epoch(saved):
-  return saved["state"][2]
 
 
 def _power_of_two(least):

@@ -1,6 +1,7 @@
 """Image files in one directory per class, read by index: `rtf.sources.image_folder`."""
 from __future__ import annotations
 
+import contextlib
 import numbers
 import os
 from typing import Any, Literal, Sequence
@@ -60,20 +61,19 @@ def image_folder(
 
   Raises:
     TypeError: an argument is of the wrong type.
-    ValueError: `directory` does not exist, is not a directory, is on a web server, or cannot be read; it has no images,
-      or none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset`
+    ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that TensorFlow
+      does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset`
       and `seed` do not go together.
-    tf.errors.NotFoundError and the like: when it runs, a file cannot be read.
+    tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
   """
-  directory = _checked_directory(directory)
+  directory = _checked_path(directory)
   _check_split(validation_split, subset, seed)
-  files = _Files("://" in directory)
-  class_names = _checked_classes(directory, class_names, files)
-  paths, labels = [], []
-  for label, name in enumerate(class_names):
-    found = files.below(files.join(directory, name))
-    paths += found
-    labels += [label] * len(found)
+  with _listing_errors(directory):
+    files = _Files(directory)
+    class_names = _checked_classes(directory, class_names, files.directories(directory))
+    found = [files.below(files.join(directory, name)) for name in class_names]
+  paths = [path for each in found for path in each]
+  labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
   if not paths:
     raise ValueError(
         f"directory {checks.printable_path(directory)} has no images. It must have a directory for each class, with "
@@ -81,7 +81,7 @@ def image_folder(
   if seed is not None:
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
-    paths, labels = [paths[place] for place in places], [labels[place] for place in places]
+    paths, labels = [paths[place] for place in places], labels[places]
   if validation_split is None:
     return _dataset(directory, paths, labels, class_names)
   at = len(paths) - int(validation_split * len(paths))
@@ -99,23 +99,28 @@ def image_folder(
 def _dataset(directory, paths, labels, class_names):
   # File names are bytes; not all of them are text.
   names = np.array([checks.absolute_path("directory", os.fsencode(path)) for path in paths], object)
-  dataset = tf.data.Dataset.from_tensor_slices((names, np.array(labels, np.int32))).map(
+  dataset = tf.data.Dataset.from_tensor_slices((names, labels)).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
   dataset.file_paths = list(paths)
   # Of the names relative to the directory, which may be moved.
   dataset.files_fingerprint = lambda: fingerprint.of_strings(
-      np.array(labels, np.int32).tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
+      labels.tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
   return dataset
 
 
 class _Files:
   """Lists directories of this machine, or of a file system that TensorFlow knows."""
 
-  def __init__(self, remote):
+  def __init__(self, directory):
+    remote = "://" in directory
     self._os = tf.io.gfile if remote else os
     self._path = tf.io.gfile if remote else os.path
     self.join = self._path.join
+    if not self._path.isdir(directory):
+      what = "is not a directory" if self._path.exists(directory) else (
+          "does not exist" if remote or not os.path.islink(directory) else "is a link to what does not exist")
+      raise ValueError(f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
 
   def directories(self, directory):
     """The sorted names of the directories in it, without hidden ones."""
@@ -126,36 +131,36 @@ class _Files:
     """The sorted paths of the images in and below it."""
 
     def fail(error):
-      raise ValueError(f"directory of images cannot be read: {error}.") from error
+      raise error
 
     found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
     return [self.join(root, name) for root, _, names in found for name in sorted(names) if name.lower().endswith(FORMATS)]
 
 
-def _checked_directory(directory):
+@contextlib.contextmanager
+def _listing_errors(directory):
+  """Turns what file systems raise into ValueErrors."""
+  try:
+    yield
+  except (OSError, UnicodeEncodeError, tf.errors.OpError) as error:
+    why = error.message if isinstance(error, tf.errors.OpError) else error
+    if isinstance(error, UnicodeEncodeError):
+      why = "names on a remote file system must be in UTF-8"
+    raise ValueError(
+        f"directory {checks.printable_path(directory)} cannot be listed: {why}. Give a directory of this machine that you may read, "
+        "or of a file system that TensorFlow knows and can reach; download files from a web server first, as with "
+        "tf.keras.utils.get_file.") from error
+
+
+def _checked_path(directory):
   if not isinstance(directory, (str, os.PathLike)) or not isinstance(os.fspath(directory), str):
     raise TypeError(f"directory must be a path, got {directory!r}.")
   directory = os.fspath(directory)
   checks.absolute_path("directory", os.fsencode(directory))
-  paths = tf.io.gfile if "://" in directory else os.path
-  try:
-    what = None if paths.isdir(directory) else "is not a directory" if paths.exists(directory) else "does not exist"
-  except UnicodeEncodeError:
-    what = "is not in UTF-8, as names on a remote file system must be"
-  except tf.errors.UnimplementedError as error:
-    what = (f"cannot be listed: {error.message}. Give a directory of this machine, or of a file system that TensorFlow knows; "
-            "download files from a web server first, as with tf.keras.utils.get_file")
-  if what:
-    raise ValueError(
-        f"directory must have a directory for each class, but {checks.printable_path(directory)} {what}.")
   return directory
 
 
-def _checked_classes(directory, class_names, files):
-  try:
-    found = files.directories(directory)
-  except (OSError, tf.errors.OpError) as error:
-    raise ValueError(f"directory cannot be read: {error}.") from error
+def _checked_classes(directory, class_names, found):
   if class_names is None:
     return found
   if not isinstance(class_names, (list, tuple)) or not all(isinstance(name, str) for name in class_names):

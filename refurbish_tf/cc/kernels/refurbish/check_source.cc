@@ -180,7 +180,10 @@ absl::Status CheckLength(const DatasetBase* source) {
   if (IsInfinite(source)) {
     return absl::InvalidArgumentError(
         "The source of refurbish is infinite, so it has no epochs. Put "
-        ".repeat() behind refurbish, or .take(n) before it.");
+        ".repeat() behind refurbish, or .take(n) before it. TensorFlow also "
+        "takes sample_from_datasets(..., stop_on_empty_dataset=True) for "
+        "infinite: put .take(n) behind it, with the number of elements that it "
+        "has.");
   }
   if (source->Cardinality(CardinalityOptions()) == 0) {
     return absl::InvalidArgumentError(

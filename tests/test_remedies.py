@@ -1,0 +1,289 @@
+"""What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from support.loaders import numpy_loader
+
+SEED = [7, 0]
+FLIP = augment.random_flip()
+LAYERS = [FLIP]
+SLICES = tf.data.Dataset.from_tensor_slices
+
+
+def of_values(values):
+  """An image with each of these values in three channels."""
+  values = np.asarray(values)
+  return np.repeat(values.reshape(4, -1, 1), 3, -1)
+
+
+def fused(image):
+  batch, = tf.data.Dataset.from_tensors(image).fuse(LAYERS, 1, num_replicas=1, on_device=1)
+  return batch["unfinished_image"]
+
+
+def finished(image):
+  return next(iter(rtf.finished(tf.data.Dataset.from_tensors(image))))["unfinished_image"]
+
+
+# What takes images of uint8.
+CALLS = {
+    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: augment.random_crop_and_flip_batch(0)(image[None], seed=SEED),
+    "fuse": fused, "finished": finished}
+ROUNDED = "tf.saturate_cast(tf.round(image), tf.uint8)"
+SCALED = "tf.image.convert_image_dtype(image, tf.uint8, saturate=True)"
+CAST = "tf.cast(image, tf.uint8)"
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("image, condition, remedy, expected", [
+    (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
+    (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As a cubic resize leaves them.
+    (np.arange(256, dtype=np.float32) - np.float32(0.01), "from 0 to 255", ROUNDED, np.arange(256)),
+    (np.arange(0, 65536, 256, dtype=np.uint16), "65,535", "tf.image.convert_image_dtype(image, tf.uint8)", np.arange(256)),
+    (np.arange(256, dtype=np.uint16), "from 0 to 255", CAST, np.arange(256)),
+    (np.arange(256), "from 0 to 255", CAST, np.arange(256)),
+    (np.arange(256) % 2 > 0, "from 0 to 255", CAST, np.arange(2))])
+def test_of_dtypes_of_images(call, image, condition, remedy, expected):
+  image = of_values(image)
+  with pytest.raises(TypeError, match="uint8, got") as raised:
+    call(image)
+  assert condition in str(raised.value) and remedy in str(raised.value)
+  result = np.unique(call(eval(remedy)))  # pylint: disable=eval-used
+  if expected is None:  # Black and white stay so.
+    assert len(result) > 200 and result.min() == 0 and result.max() == 255
+  else:
+    np.testing.assert_array_equal(result, expected)
+
+
+GREY = np.arange(28 * 28, dtype=np.uint8).reshape(28, 28)
+COLORED, WIDE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3), np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)  # pylint: disable=unnecessary-lambda-assignment
+
+
+@pytest.mark.parametrize("call, image, remedies", [
+    (CALLS["layer"], GREY, ["image[..., tf.newaxis]"]),
+    (CALLS["layer"], np.stack([GREY] * 5), ["image[..., tf.newaxis]"]),
+    (CALLS["batch"], GREY, ["images[..., tf.newaxis]"]),
+    (CALLS["layer"], WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
+    (CALLS["layer"], WIDE.transpose(2, 0, 1)[None], ["tf.transpose(image, [0, 2, 3, 1])"]),
+    (CALLS["layer"], np.stack([COLORED[None]] * 2), ["tf.reshape(image, [-1, *image.shape[-3:]])"]),
+    (POLICY, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
+    (POLICY, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
+    (fused, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
+    (fused, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
+    (finished, GREY[..., None], ["tf.image.grayscale_to_rgb(image)"]),
+    (finished, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"])])
+def test_of_shapes_of_images(call, image, remedies):
+  values, image = np.unique(image), tf.constant(image)
+  for remedy in remedies:
+    with pytest.raises(ValueError, match="got shape") as raised:
+      call(image)
+    assert remedy in str(raised.value) and "Decode" not in str(raised.value)
+    image = eval(remedy, {"image": image, "images": image, "tf": tf})  # pylint: disable=eval-used
+  if call is not POLICY:  # It changes colours.
+    np.testing.assert_array_equal(np.unique(call(image)), values)
+  else:
+    assert call(image).shape == image.shape
+
+
+def test_of_images_with_more_channels():
+  image = np.zeros([8, 8, 5], np.uint8)
+  with pytest.raises(ValueError, match=r"1, 3 or 4 channels, got shape \(8, 8, 5\)\. Do other numbers of channels with a function"):
+    FLIP(image, seed=SEED)
+  own = lambda image, seed: tf.image.stateless_random_flip_left_right(image, seed)  # pylint: disable=unnecessary-lambda-assignment
+  assert augment.compose([own])(image, seed=SEED).shape == image.shape
+
+
+@pytest.mark.parametrize("mask, remedy", [
+    (np.arange(16, dtype=np.float32) * 20, "tf.cast(tf.round(mask), tf.int32)"),
+    (np.linspace(0, 1, 16), "tf.image.convert_image_dtype(mask, tf.uint8, saturate=True)"),
+    (None, "tf.io.decode_png")])
+def test_of_dtypes_of_masks(mask, remedy):
+  fn = augment.compose(LAYERS, masks=(1,))
+  mask = tf.io.encode_png(GREY[:4, :4, None]) if mask is None else mask.reshape(4, 4)
+  with pytest.raises(TypeError, match="integer dtype or bool, got dtype") as raised:
+    fn(COLORED, mask, seed=SEED)
+  assert remedy in str(raised.value)
+  made = eval(remedy) if mask.dtype != tf.string else tf.io.decode_png(mask)  # pylint: disable=eval-used
+  values = fn(COLORED, made, seed=SEED)[1].numpy()
+  assert len(np.unique(values)) == 16
+
+
+def test_of_sizes_of_masks():
+  fn, mask = augment.compose(LAYERS, masks=(1,)), GREY.astype(np.int32)
+  with pytest.raises(ValueError, match="height and width of the image") as raised:
+    fn(COLORED, mask, seed=SEED)
+  remedy = 'tf.image.resize(mask[..., tf.newaxis], size, "nearest")'
+  assert remedy in str(raised.value)
+  made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf, "size": (4, 4)}), seed=SEED)[1]  # pylint: disable=eval-used
+  assert set(np.unique(made)) <= set(np.unique(mask))
+
+
+def images(n=4):
+  return SLICES((np.arange(n * 48, dtype=np.uint8).reshape(n, 4, 4, 3), np.arange(n)))
+
+
+def source(n=8):
+  return tf.data.Dataset.range(n)
+
+
+def labels(dataset):
+  return sorted(int(label) for element in dataset for label in np.ravel(element[-1] if isinstance(element, tuple) else element))
+
+
+def sampled():
+  return tf.data.Dataset.sample_from_datasets(
+      [source(4), source(100).repeat()], [0.5, 0.5], seed=1, stop_on_empty_dataset=True)
+
+
+def reads(dataset):
+  return lambda: labels(dataset())
+
+
+def shuffled():
+  return source().shuffle(8)
+
+
+def parallel(deterministic):
+  return source().map(lambda x: x, num_parallel_calls=2, deterministic=deterministic)
+
+
+Case = collections.namedtuple("Case", "fails error says remedied keeps")
+NUM_SAMPLED = 5
+whole = lambda result: result == list(range(8))  # pylint: disable=unnecessary-lambda-assignment
+four = lambda result: result == list(range(4))  # pylint: disable=unnecessary-lambda-assignment
+CASES = {
+    # Layers and their functions.
+    "nothing is to be cached": Case(
+        lambda: images().refurbish([], LAYERS), ValueError, "To cache nothing, use refurbish(layers, r=1)",
+        reads(lambda: images().refurbish(LAYERS, r=1)), four),
+    "elements are to be cached as they are": Case(
+        lambda: images().refurbish([], LAYERS), ValueError, "use [lambda image: image]",
+        reads(lambda: images().refurbish([lambda image: image], LAYERS)), four),
+    "split at 0": Case(
+        lambda: augment.split(LAYERS, 0), ValueError, "To cache nothing, use refurbish(layers, r=1)",
+        reads(lambda: images().refurbish(LAYERS, r=1)), four),
+    "a function and a list": Case(
+        lambda: images().refurbish(lambda image, label: (image, label), LAYERS), TypeError, "Pass rtf.augment.compose(layers)",
+        reads(lambda: images().refurbish(lambda image, label: (image, label), augment.compose(LAYERS))), four),
+    "masks of functions": Case(
+        lambda: images().refurbish(lambda *each: each, masks=()), TypeError, "Pass masks to compose or split",
+        reads(lambda: images().refurbish(augment.compose(LAYERS, masks=()))), four),
+    "another entry is the image": Case(
+        lambda: images().map(lambda image, label: {"x": image}).refurbish(LAYERS), ValueError, "Rename the entry",
+        lambda: len(list(images().map(lambda image, label: {"image": image}).refurbish(LAYERS))), lambda n: n == 4),
+    "one half of AutoAugment": Case(
+        lambda: augment.compose(augment.auto_augment("cifar10")[:1]), ValueError, "Pass [*auto_augment(policy), ...]",
+        lambda: augment.compose([*augment.auto_augment("cifar10")])(COLORED, seed=SEED).shape, lambda shape: shape == [4, 4, 3]),
+    "a mask that is not named": Case(
+        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, "Pass masks=(1,)",
+        lambda: augment.compose(LAYERS, masks=(1,))(COLORED, COLORED[..., 0], seed=SEED),
+        lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
+    "a mask in two places": Case(
+        lambda: augment.compose([tf.image.rot90], masks=(1,)), ValueError, "Use a layer of rtf.augment",
+        lambda: augment.compose([FLIP], masks=(1,)), callable),
+    "padding as large as the image": Case(
+        lambda: augment.random_crop(4, mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller one, or mode='zeros'",
+        lambda: (augment.random_crop(3, mode="reflect")(COLORED, seed=SEED), augment.random_crop(4)(COLORED, seed=SEED)), len),
+    "a mean for each of four channels": Case(
+        lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",
+        lambda: augment.normalize(0.5, 0.5)(COLORED), lambda made: len(np.unique(made)) == 48),
+    "a mean of values up to 255": Case(
+        lambda: augment.random_crop_and_flip_batch(0, [127.5] * 3, [51] * 3), ValueError, "by 255",
+        lambda: augment.random_crop_and_flip_batch(0, [127.5 / 255] * 3, [51 / 255] * 3)(COLORED[None], seed=SEED),
+        lambda made: len(np.unique(made)) == 48 and np.abs(made).max() <= 2.5),
+    "layers between whole batches": Case(
+        lambda: augment.decode()(tf.constant([b"", b""])), ValueError, "Put the layer before batch",
+        lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),
+    "decoded already": Case(
+        lambda: augment.decode(4)(COLORED), TypeError, "use random_resized_crop or resize",
+        lambda: augment.resize(4)(COLORED), lambda image: (image.numpy() == COLORED).all()),
+    # Fuse.
+    "fuse: a layer that resizes": Case(
+        lambda: images().fuse([augment.resize(4), FLIP], 2), ValueError, "into Dataset.map",
+        reads(lambda: images().map(augment.compose([augment.resize(4)])).fuse(LAYERS, 2)), four),
+    "fuse: sizes that are not known": Case(
+        lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [None] * 3), label))
+        .fuse(LAYERS, 2), ValueError, "tf.ensure_shape(image, [height, width, 3])",
+        reads(lambda: images().map(lambda image, label: (tf.ensure_shape(tf.numpy_function(np.copy, [image], tf.uint8), [4, 4, 3]), label))
+              .fuse(LAYERS, 2)), four),
+    "fuse: a component like a mask": Case(
+        lambda: images().map(lambda image, label: (image, image[..., 0])).fuse(LAYERS, 2), ValueError, "flatten it with tf.reshape",
+        lambda: len(list(images().map(lambda image, label: (image, tf.reshape(image[..., 0], [-1]))).fuse(LAYERS, 2))), lambda n: n == 2),
+    "fuse: ragged images": Case(
+        lambda: images().map(lambda image, label: (tf.RaggedTensor.from_tensor(image), label)).fuse(LAYERS, 2), TypeError,
+        "image.to_tensor()", reads(lambda: images().map(
+            lambda image, label: (tf.ensure_shape(tf.RaggedTensor.from_tensor(image).to_tensor(), [4, 4, 3]), label))
+                                   .fuse(LAYERS, 2)), four),
+    "fuse: batches before it": Case(
+        lambda: images().batch(2).fuse(LAYERS, 2), ValueError, "and batch behind", reads(lambda: images().fuse(LAYERS, 2)), four),
+    "fuse: parts that are not equal": Case(
+        lambda: images().fuse(LAYERS, 3, num_replicas=2), ValueError, "Pass 2.",
+        reads(lambda: images().fuse(LAYERS, 2, num_replicas=2)), four),
+    # Sources.
+    "shuffle before": Case(
+        lambda: shuffled().refurbish(tf.identity), ValueError, "leave the shuffle out", reads(lambda: source().refurbish(tf.identity)), whole),
+    "shuffle before, the same each time": Case(
+        lambda: shuffled().refurbish(tf.identity), ValueError, "reshuffle_each_iteration=False",
+        reads(lambda: source().shuffle(8, reshuffle_each_iteration=False).refurbish(tf.identity)), whole),
+    "parallel and in any order": Case(
+        lambda: parallel(False).refurbish(tf.identity), ValueError, "as an argument of refurbish",
+        reads(lambda: parallel(None).refurbish(tf.identity, deterministic=False)), whole),
+    "two stages": Case(
+        lambda: source().refurbish(tf.identity).refurbish(tf.identity), ValueError, "put both partial augmentations into one",
+        reads(lambda: source().refurbish(lambda x: tf.identity(tf.identity(x)))), whole),
+    "echo by time before": Case(
+        lambda: source().echo(rtf.AUTOTUNE).refurbish(tf.identity), ValueError, "put it behind refurbish, or give echo a number",
+        lambda: set(source().refurbish(tf.identity).echo(rtf.AUTOTUNE).as_numpy_iterator()), lambda seen: seen == set(range(8))),
+    "random numbers drawn anew": Case(
+        lambda: tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True).take(8).refurbish(tf.identity), ValueError,
+        "rerandomize_each_iteration=False and a seed",
+        lambda: [labels(each) for each in [tf.data.Dataset.random(seed=1, rerandomize_each_iteration=False).take(8).refurbish(tf.identity)] * 2],
+        lambda epochs: epochs[0] == epochs[1]),
+    "repeated before": Case(
+        lambda: source().repeat().refurbish(tf.identity), ValueError, "Put .repeat() behind refurbish",
+        reads(lambda: source().refurbish(tf.identity).repeat(1)), whole),
+    "ends, though TensorFlow calls it infinite": Case(
+        lambda: sampled().refurbish(tf.identity), ValueError, "sample_from_datasets(..., stop_on_empty_dataset=True)",
+        lambda: len(list(sampled().take(NUM_SAMPLED).refurbish(tf.identity))), lambda n: n == NUM_SAMPLED),
+    "ends, and goes to a loader": Case(
+        lambda: numpy_loader(sampled()), ValueError, ".take(n)", lambda: len(list(numpy_loader(sampled().take(NUM_SAMPLED)))),
+        lambda n: n == NUM_SAMPLED),
+    "repeated, and goes to a loader": Case(
+        lambda: numpy_loader(source().repeat()), ValueError, "Leave .repeat() out, or give it a number",
+        lambda: len(list(numpy_loader(source().repeat(2)))), lambda n: n == 16),
+    "ragged, and goes to a loader": Case(
+        lambda: numpy_loader(tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]]))), TypeError, "by to_tensor()",
+        lambda: [each.tolist() for each in numpy_loader(
+            tf.data.Dataset.from_tensors(tf.ragged.constant([[1], [2, 3]])).map(lambda each: each.to_tensor()))],
+        lambda read: read == [[[1, 0], [2, 3]]]),
+    "files in a set": Case(
+        lambda: rtf.sources.tfrecord({"a"}), TypeError, "Pass sorted(files)", lambda: sorted({"a"}), len),
+    # The store.
+    "room for no sample": Case(
+        lambda: rtf.CacheStore(max_bytes=0), ValueError, "use r=1", reads(lambda: source().refurbish(tf.identity, r=1)), whole),
+    "room for less than one": Case(
+        lambda: labels(source().refurbish(tf.identity, store=rtf.CacheStore(max_bytes=4))), ValueError, "use r=1 without a store",
+        reads(lambda: source().refurbish(tf.identity, r=1)), whole),
+    "seed of fuse behind refurbish": Case(
+        lambda: images().refurbish(LAYERS).fuse(LAYERS, 2, seed=1), ValueError, "Give it to refurbish",
+        reads(lambda: images().refurbish(LAYERS, seed=1).fuse(LAYERS, 2)), four),
+    # Others.
+    "axes of diversity": Case(
+        lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])), ValueError, "r[:, np.newaxis]",
+        lambda: rtf.diversity.expected_unique_samples(8, 4, np.array([3, 4, 5]), np.array([1, 2])[:, np.newaxis]).shape,
+        lambda shape: shape == (2, 3)),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_of_others(case):
+  with pytest.raises(case.error) as raised:
+    case.fails()
+  assert case.says in str(raised.value)
+  assert case.keeps(case.remedied())
