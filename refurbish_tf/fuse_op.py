@@ -207,7 +207,7 @@ class _FuseDataset(dataset_ops.UnaryDataset):
       variant = native.ops().refurbish_tf_fuse_dataset(
           source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,  # pylint: disable=protected-access
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
-          slots=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
+          tables=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,
           components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
     super().__init__(source, variant)

@@ -35,7 +35,7 @@ def types_of(*specs):
 
 def fuse(dataset=None, seeds=None, **changes):
   given = {
-      "layers": LAYERS, "batch_size": 4, "num_parts": 1, "eighths": 8, "group": 8, "slots": 2, "drop_remainder": True,
+      "layers": LAYERS, "batch_size": 4, "num_parts": 1, "eighths": 8, "group": 8, "tables": 2, "drop_remainder": True,
       "image": 0, "image_height": 8, "image_width": 8, "seeded": False, "any_seed": False,
       "components": [-1, -2, -3, 1], **outputs(0), **changes}
   return native.ops().refurbish_tf_fuse_dataset(
@@ -70,7 +70,7 @@ FUSE = {
     "three eighths": {"eighths": 3},
     "nine eighths": {"eighths": 9},
     "parts of unequal size": {"num_parts": 3},
-    "more tables than images": {"slots": 9},
+    "more tables than images": {"tables": 9},
     "an image that is none": {"image": 1},
     "an image beyond the input": {"image": 2},
     "seeds that are none": {"seeded": True},

@@ -195,7 +195,7 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .Attr("num_parts: int >= 1")
     .Attr("eighths: int >= -1")
     .Attr("group: int >= 1")
-    .Attr("slots: int >= 0")
+    .Attr("tables: int >= 0")
     .Attr("drop_remainder: bool")
     .Attr("image: int >= 0")
     .Attr("image_height: int >= 1")
@@ -213,7 +213,7 @@ Batches of images with the draws of their layers, of which the divided ones are 
 for all images of each of the batch's parts but the accelerator's.
 
 eighths: the portion of a part whose divided layers are left to the accelerator, or -1.
-group, slots: so many images of a group can get tables on the accelerator.
+group, tables: so many images of a group can get tables on the accelerator.
 image: the component of the input that is the image.
 seeded: the last component of the input is the seed of the image's draws. Otherwise
 it is made of `seed`, the epoch and the element's place.

@@ -70,19 +70,19 @@ bool OrderedWorkers::Settle(std::vector<const Piece*>* ready) {
   settling_ = true;
   to_fetch_.clear();
   ring_.erase(std::remove_if(ring_.begin(), ring_.end(),
-                             [](const auto& slot) {
-                               return slot->state == State::kToFetch;
+                             [](const auto& entry) {
+                               return entry->state == State::kToFetch;
                              }),
               ring_.end());
   ForgetDropped();
-  const auto is_settled = [](const auto& slot) {
-    return slot->state == State::kDone || slot->state == State::kDropped;
+  const auto is_settled = [](const auto& entry) {
+    return entry->state == State::kDone || entry->state == State::kDropped;
   };
   while (!cancelled_ && !std::all_of(ring_.begin(), ring_.end(), is_settled)) {
     SleepAsConsumer(lock);
   }
-  for (const auto& slot : ring_) {
-    if (slot->state == State::kDone) ready->push_back(slot->piece.get());
+  for (const auto& entry : ring_) {
+    if (entry->state == State::kDone) ready->push_back(entry->piece.get());
   }
   return !cancelled_;
 }
@@ -107,12 +107,12 @@ OrderedWorkers::Next OrderedWorkers::GetNext(std::unique_ptr<Piece>* piece,
   while (!cancelled_) {
     const size_t ready = FindReady();
     if (ready < ring_.size()) {
-      std::unique_ptr<Slot> slot = std::move(ring_[ready]);
+      std::unique_ptr<Entry> entry = std::move(ring_[ready]);
       ring_.erase(ring_.begin() + ready);
       --num_done_;
-      bytes_ -= slot->bytes;
-      piece->swap(slot->piece);
-      spares_.push_back(std::move(slot));
+      bytes_ -= entry->bytes;
+      piece->swap(entry->piece);
+      spares_.push_back(std::move(entry));
       ForgetDropped();
       if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
         WakeThreads();
@@ -187,13 +187,13 @@ size_t OrderedWorkers::FindReady() const {
   }
   const auto done = std::find_if(
       ring_.begin(), ring_.end(),
-      [](const auto& slot) { return slot->state == State::kDone; });
+      [](const auto& entry) { return entry->state == State::kDone; });
   return done - ring_.begin();
 }
 
 bool OrderedWorkers::IsUnderWay() const {
-  return std::any_of(ring_.begin(), ring_.end(), [](const auto& slot) {
-    return slot->state != State::kDone && slot->state != State::kDropped;
+  return std::any_of(ring_.begin(), ring_.end(), [](const auto& entry) {
+    return entry->state != State::kDone && entry->state != State::kDropped;
   });
 }
 
@@ -254,15 +254,15 @@ void OrderedWorkers::Loop() {
 bool OrderedWorkers::Step(Lock& lock, bool may_run) {
   if (cancelled_) return false;
   if (may_run && !to_run_.empty()) {
-    Slot* const slot = to_run_.front();
+    Entry* const entry = to_run_.front();
     to_run_.pop_front();
-    Run(lock, slot);
+    Run(lock, entry);
     return true;
   }
   if (may_run && !fetching_ && !to_fetch_.empty()) {
-    Slot* const slot = to_fetch_.front();
+    Entry* const entry = to_fetch_.front();
     to_fetch_.pop_front();
-    FetchAndRun(lock, slot);
+    FetchAndRun(lock, entry);
     return true;
   }
   if (!MayClaim()) return false;
@@ -300,47 +300,47 @@ bool OrderedWorkers::Accept(Lock& lock, Claimed claimed,
     return false;
   }
   if (spares_.empty()) {
-    ring_.push_back(std::make_unique<Slot>());
+    ring_.push_back(std::make_unique<Entry>());
   } else {
     ring_.push_back(std::move(spares_.back()));
     spares_.pop_back();
   }
-  Slot* const slot = ring_.back().get();
-  slot->piece = std::move(piece);
+  Entry* const entry = ring_.back().get();
+  entry->piece = std::move(piece);
   if (claimed == Claimed::kDone) {
     ++idle_claims_;
-    slot->state = State::kUnderWay;
-    Complete(slot, Outcome::kDone, work_->Bytes(*slot->piece));
+    entry->state = State::kUnderWay;
+    Complete(entry, Outcome::kDone, work_->Bytes(*entry->piece));
     return true;
   }
   const bool were_idle = idle_claims_ >= options_.max_pieces;
   idle_claims_ = 0;
   if (were_idle && num_sleeping_ > 0) WakeThreads();
   if (claimed == Claimed::kRun) {
-    slot->state = State::kToRun;
+    entry->state = State::kToRun;
     if (may_run) {
-      Run(lock, slot);
+      Run(lock, entry);
     } else {
-      to_run_.push_back(slot);
+      to_run_.push_back(entry);
       AskThread();
     }
     return true;
   }
-  slot->state = State::kToFetch;
+  entry->state = State::kToFetch;
   if (may_run && !fetching_ && to_fetch_.empty()) {
-    FetchAndRun(lock, slot);
+    FetchAndRun(lock, entry);
   } else {
-    to_fetch_.push_back(slot);
+    to_fetch_.push_back(entry);
     if (!may_run) AskThread();
   }
   return true;
 }
 
-void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
-  slot->state = State::kUnderWay;
+void OrderedWorkers::FetchAndRun(Lock& lock, Entry* entry) {
+  entry->state = State::kUnderWay;
   fetching_ = true;
   AddThread();
-  Piece* const piece = slot->piece.get();
+  Piece* const piece = entry->piece.get();
   lock.unlock();
   const Clock::time_point began = Clock::now();
   const Outcome outcome = work_->Fetch(piece);
@@ -358,39 +358,39 @@ void OrderedWorkers::FetchAndRun(Lock& lock, Slot* slot) {
     }
   }
   if (outcome == Outcome::kRun) {
-    Run(lock, slot);
+    Run(lock, entry);
   } else {
-    Complete(slot, outcome, bytes);
+    Complete(entry, outcome, bytes);
   }
 }
 
-void OrderedWorkers::Run(Lock& lock, Slot* slot) {
-  slot->state = State::kUnderWay;
+void OrderedWorkers::Run(Lock& lock, Entry* entry) {
+  entry->state = State::kUnderWay;
   if (cancelled_) return;
   AddThread();
-  Piece* const piece = slot->piece.get();
+  Piece* const piece = entry->piece.get();
   lock.unlock();
   const Outcome outcome = work_->Run(piece);
   const int64_t bytes = outcome == Outcome::kDone ? work_->Bytes(*piece) : 0;
   Acquire(lock);
-  Complete(slot, outcome, bytes);
+  Complete(entry, outcome, bytes);
 }
 
-void OrderedWorkers::Complete(Slot* slot, Outcome outcome, int64_t bytes) {
+void OrderedWorkers::Complete(Entry* entry, Outcome outcome, int64_t bytes) {
   if (outcome == Outcome::kDropped) {
-    slot->state = State::kDropped;
+    entry->state = State::kDropped;
     if (!options_.in_order) {
       ring_.erase(std::find_if(
           ring_.begin(), ring_.end(),
-          [slot](const auto& other) { return other.get() == slot; }));
+          [entry](const auto& other) { return other.get() == entry; }));
     }
     ForgetDropped();
     if (num_sleeping_ > 0 && HasRoom(options_.wake_part) && HasWork()) {
       WakeThreads();
     }
   } else {
-    slot->state = State::kDone;
-    slot->bytes = bytes;
+    entry->state = State::kDone;
+    entry->bytes = bytes;
     bytes_ += bytes;
     largest_ = std::max(largest_, bytes);
     ++num_done_;

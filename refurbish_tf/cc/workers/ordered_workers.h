@@ -122,7 +122,7 @@ class OrderedWorkers {
 
  private:
   enum class State { kToFetch, kToRun, kUnderWay, kDone, kDropped };
-  struct Slot {
+  struct Entry {
     std::unique_ptr<Piece> piece;
     State state;
     int64_t bytes = 0;
@@ -136,11 +136,11 @@ class OrderedWorkers {
   bool ClaimNext(Lock& lock, bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Accept(Lock& lock, Claimed claimed, std::unique_ptr<Piece> piece,
               bool may_run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FetchAndRun(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Run(Lock& lock, Slot* slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Complete(Slot* slot, Outcome outcome, int64_t bytes)
+  void FetchAndRun(Lock& lock, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Run(Lock& lock, Entry* entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Complete(Entry* entry, Outcome outcome, int64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Removes dropped slots from the front of the ring.
+  // Removes dropped entries from the front of the ring.
   void ForgetDropped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The position in the ring of a result to hand out; the ring's size if there
   // is none.
@@ -180,18 +180,18 @@ class OrderedWorkers {
   std::condition_variable wake_threads_;
   std::condition_variable wake_consumer_;
   // In the order of the claims.
-  std::deque<std::unique_ptr<Slot>> ring_ ABSL_GUARDED_BY(mu_);
-  // Slots and pieces to use again. To free, with the lock held, what another
+  std::deque<std::unique_ptr<Entry>> ring_ ABSL_GUARDED_BY(mu_);
+  // Entries and pieces to use again. To free, with the lock held, what another
   // thread has allocated would make all threads wait for malloc.
-  std::vector<std::unique_ptr<Slot>> spares_ ABSL_GUARDED_BY(mu_);
-  // Slots of the ring that are still to be fetched, or run, in order.
-  std::deque<Slot*> to_fetch_ ABSL_GUARDED_BY(mu_);
-  std::deque<Slot*> to_run_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<Entry>> spares_ ABSL_GUARDED_BY(mu_);
+  // Entries of the ring that are still to be fetched, or run, in order.
+  std::deque<Entry*> to_fetch_ ABSL_GUARDED_BY(mu_);
+  std::deque<Entry*> to_run_ ABSL_GUARDED_BY(mu_);
   // Written under the lock, read also without it.
   std::atomic<bool> fetching_{false};
   bool short_fetches_ ABSL_GUARDED_BY(mu_) = true;
-  // How many slots of the ring are done, the bytes they hold, and the most that
-  // one ever held.
+  // How many entries of the ring are done, the bytes they hold, and the most
+  // that one ever held.
   size_t num_done_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t largest_ ABSL_GUARDED_BY(mu_) = 0;

@@ -8,7 +8,7 @@ STEPS = RESTART + "test_at_every_step"
 SAME = FUSE + "test_behind_refurbish_the_images_are_those_of_its_final_augmentation"
 WORK = "refurbish_tf/cc/kernels/fuse/fuse_work.cc"
 ITERATOR = "refurbish_tf/cc/kernels/fuse/fuse_iterator.cc"
-SLOTS = "refurbish_tf/cc/image/table_slots.cc"
+SLOTS = "refurbish_tf/cc/image/table_limit.cc"
 STAGE = "refurbish_tf/cc/stage/fuse_stage.h"
 OP = "refurbish_tf/fuse_op.py"
 
@@ -29,11 +29,11 @@ MUTANTS = [
     Mutant("what the accelerator is to do is done already", WORK,
            "if (draws[0] == 1 || options_.divided_layers.layers().empty()) {", "if (options_.divided_layers.layers().empty()) {",
            SAME + "[1]"),
-    Mutant("more tables than there are slots", SLOTS, "reserved.size() >= static_cast<size_t>(slots_)",
-           "reserved.size() > static_cast<size_t>(slots_)", FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),
+    Mutant("more tables than there are tables", SLOTS, "reserved.size() >= static_cast<size_t>(tables_)",
+           "reserved.size() > static_cast<size_t>(tables_)", FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-1]"),
     Mutant("groups of a part are not counted", SLOTS, "reserved.front() <= row - group_", "reserved.front() < row / group_ * group_",
            FUSE + "test_no_group_needs_more_tables_than_it_has_slots[24-2]"),
-    Mutant("tables of the last batch are counted", WORK, "  table_slots_.Begin();\n", "",
+    Mutant("tables of the last batch are counted", WORK, "  table_limit_.Begin();\n", "",
            FUSE + "test_a_batch_begins_with_all_its_tables"),
     Mutant("a small last batch stays unfinished", ITERATOR,
            "        TF_RETURN_IF_ERROR(CompleteShortBatch(options(), made.get()));\n", "",

@@ -33,7 +33,7 @@ struct FuseArguments {
     visit("num_parts", options.num_parts);
     visit("eighths", arguments.eighths);
     visit("group", options.group);
-    visit("slots", options.slots);
+    visit("tables", options.tables);
     visit("drop_remainder", options.drop_remainder);
     visit("image", options.image);
     visit("image_height", options.size.height);

@@ -46,9 +46,9 @@ absl::Status CheckAttributes(const FuseArguments& arguments) {
     return Refused("batch_size must be a multiple of num_parts, got ",
                    options.batch_size, " and ", options.num_parts, ".");
   }
-  if (options.slots > options.group) {
-    return Refused("slots must be at most group, got ", options.slots, " and ",
-                   options.group, ".");
+  if (options.tables > options.group) {
+    return Refused("tables must be at most group, got ", options.tables,
+                   " and ", options.group, ".");
   }
   TF_RETURN_IF_ERROR(options.layers.CheckChannels(3));
   TF_ASSIGN_OR_RETURN(const ImageSize made,

@@ -102,7 +102,7 @@ FuseWork::FuseWork(IteratorBase* input, IteratorContext* input_ctx,
       iteration_(std::move(iteration)),
       told_(told),
       rows_per_piece_(RowsPerPiece(options)),
-      table_slots_(options.divided_layers, options.slots, options.group) {}
+      table_limit_(options.divided_layers, options.tables, options.group) {}
 
 OrderedWorkers::Outcome FuseWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& rows = static_cast<FusePiece&>(*piece);
@@ -137,7 +137,7 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
   TF_RETURN_IF_ERROR(MakeBatch(options_, &ctx(), element, batch.get()));
   batch->portion = stage_.NextPortion();
   current_ = std::move(batch);
-  table_slots_.Begin();
+  table_limit_.Begin();
   return absl::OkStatus();
 }
 
@@ -185,7 +185,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
   const int64_t nth = row % options_.part() + 1;
   const int eighths = PortionTuner::kEighths[batch.portion];
   draws[0] = eighths > 0 && nth % (8 / eighths) == 0 &&
-             table_slots_.Reserve(row, draws + 1);
+             table_limit_.Reserve(row, draws + 1);
   batch.num_unfinished += draws[0];
   if (piece->batch == nullptr) {
     piece->batch = current_;

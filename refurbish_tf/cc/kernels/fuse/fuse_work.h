@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/image/layer.h"
-#include "refurbish_tf/cc/image/table_slots.h"
+#include "refurbish_tf/cc/image/table_limit.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/fuse_stage.h"
@@ -32,7 +32,7 @@ struct FuseOptions {
   int64_t batch_size = 0;
   // How many parts of equal size a batch has, one for each replica.
   int64_t num_parts = 1;
-  int64_t slots = 0, group = 0;
+  int64_t tables = 0, group = 0;
   bool drop_remainder = true;
   // Which component of the input is the image.
   int64_t image = 0;
@@ -145,7 +145,7 @@ class FuseWork : public InputWork<FusePiece> {
   const Told told_;
   const int64_t rows_per_piece_;
   // For `Fetch` alone.
-  TableSlots table_slots_;
+  TableLimit table_limit_;
   std::shared_ptr<FuseBatch> current_;
   int64_t position_ = 0;
   std::shared_ptr<MemoryCheckpoint> at_end_;

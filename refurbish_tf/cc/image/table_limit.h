@@ -3,8 +3,8 @@
 // There the tables of auto_contrast and equalize are made for a few of the
 // images of each group, as a program without branches makes them whether they
 // are drawn or not. The host does the policies of images that come too late.
-#ifndef REFURBISH_TF_CC_IMAGE_TABLE_SLOTS_H_
-#define REFURBISH_TF_CC_IMAGE_TABLE_SLOTS_H_
+#ifndef REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_
+#define REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_
 
 #include <cstdint>
 #include <deque>
@@ -15,13 +15,13 @@
 
 namespace refurbish_tf {
 
-class TableSlots {
+class TableLimit {
  public:
-  // At most `slots` images get tables of any `group` images in a row, wherever
+  // At most `tables` images get tables of any `group` images in a row, wherever
   // the first of these stands: a batch is divided among replicas later, and
   // each forms its groups from the first image that it gets. `chain` must
   // outlive this.
-  TableSlots(const LayerChain& chain, int slots, int64_t group);
+  TableLimit(const LayerChain& chain, int tables, int64_t group);
 
   // A new batch.
   void Begin();
@@ -33,15 +33,15 @@ class TableSlots {
   struct PolicyLayer {
     const Policy* policy;
     int first_draw;
-    // The last rows that got tables, at most `slots_`, in rising order.
+    // The last rows that got tables, at most `tables_`, in rising order.
     std::deque<int64_t> reserved;
   };
 
-  const int slots_;
+  const int tables_;
   const int64_t group_;
   std::vector<PolicyLayer> policies_;
 };
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_IMAGE_TABLE_SLOTS_H_
+#endif  // REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_

@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/image/table_slots.h"
+#include "refurbish_tf/cc/image/table_limit.h"
 
 namespace refurbish_tf {
 namespace {
@@ -12,8 +12,8 @@ bool NeedsTable(const PolicyOutcome& outcome) {
 
 }  // namespace
 
-TableSlots::TableSlots(const LayerChain& chain, int slots, int64_t group)
-    : slots_(slots), group_(group) {
+TableLimit::TableLimit(const LayerChain& chain, int tables, int64_t group)
+    : tables_(tables), group_(group) {
   int first = 0;
   for (const Layer& layer : chain.layers()) {
     if (layer.kind == LayerKind::kPolicy) {
@@ -23,11 +23,11 @@ TableSlots::TableSlots(const LayerChain& chain, int slots, int64_t group)
   }
 }
 
-void TableSlots::Begin() {
+void TableLimit::Begin() {
   for (PolicyLayer& layer : policies_) layer.reserved.clear();
 }
 
-bool TableSlots::Reserve(int64_t row, const int32_t* draws) {
+bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
   const auto needs = [draws](const PolicyLayer& layer) {
     return NeedsTable(layer.policy->At(draws[layer.first_draw]));
   };
@@ -35,7 +35,7 @@ bool TableSlots::Reserve(int64_t row, const int32_t* draws) {
     std::deque<int64_t>& reserved = layer.reserved;
     while (!reserved.empty() && reserved.front() <= row - group_)
       reserved.pop_front();
-    if (needs(layer) && reserved.size() >= static_cast<size_t>(slots_)) {
+    if (needs(layer) && reserved.size() >= static_cast<size_t>(tables_)) {
       return false;
     }
   }
