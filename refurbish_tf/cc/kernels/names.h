@@ -57,4 +57,9 @@ using tensorflow::data::UnaryDatasetOpKernel;
 
 }  // namespace refurbish_tf
 
+// Registers the class of a kernel for the op of this name.
+#define REFURBISH_TF_KERNEL(op, ...) \
+  REGISTER_KERNEL_BUILDER(           \
+      Name("RefurbishTf>" op).Device(::tensorflow::DEVICE_CPU), __VA_ARGS__)
+
 #endif  // REFURBISH_TF_CC_KERNELS_NAMES_H_

@@ -1,13 +1,18 @@
 #include "refurbish_tf/cc/kernels/op_lists.h"
 
-#include <unordered_set>
+#include <algorithm>
+#include <initializer_list>
 
 #include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 
 namespace refurbish_tf {
 namespace {
 
-using Names = std::unordered_set<std::string>;
+bool IsOneOf(absl::string_view name,
+             std::initializer_list<absl::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 }  // namespace
 
@@ -18,72 +23,49 @@ using Names = std::unordered_set<std::string>;
 // `concatenate` or `zip`. So this lists the datasets that are known to keep the
 // promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  static const auto* const kNames = new Names{
-      "BatchDataset",
-      "BatchDatasetV2",
-      "ConcatenateDataset",
-      "MapDataset",
-      "OptionsDataset",
-      "ParallelBatchDataset",
-      "ParallelMapDatasetV2",
-      "PrefetchDataset",
-      "RangeDataset",
-      "RefurbishTf>AugmentDataset",
-      "RefurbishTf>DataSourceDataset",
-      "RefurbishTf>EchoDataset",
-      "RefurbishTf>TfrecordDataset",
-      "ShardDataset",
-      "SkipDataset",
-      "TakeDataset",
-      "TensorDataset",
-      "TensorSliceDataset",
-      "ZipDataset",
-  };
-  return kNames->count(dataset) > 0;
+  return IsOneOf(
+      dataset,
+      {"BatchDataset", "BatchDatasetV2", "ConcatenateDataset", "MapDataset",
+       "OptionsDataset", "ParallelBatchDataset", "ParallelMapDatasetV2",
+       "PrefetchDataset", "RangeDataset", "RefurbishTf>AugmentDataset",
+       "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
+       "RefurbishTf>TfrecordDataset", "ShardDataset", "SkipDataset",
+       "TakeDataset", "TensorDataset", "TensorSliceDataset", "ZipDataset"});
 }
 
 bool CountsElements(const std::string& dataset) {
-  static const auto* const kNames = new Names{
-      "AssertCardinalityDataset",
-      "RepeatDataset",
-      "TakeDataset",
-  };
-  return kNames->count(dataset) > 0;
+  return IsOneOf(dataset,
+                 {"AssertCardinalityDataset", "RepeatDataset", "TakeDataset"});
 }
 
 bool EndsOnlyWithInput(const std::string& dataset) {
-  static const auto* const kNames = new Names{
-      "BatchDataset",
-      "BatchDatasetV2",
-      "CacheDataset",
-      "CacheDatasetV2",
-      "FilterDataset",
-      "FlatMapDataset",
-      "IgnoreErrorsDataset",
-      "InterleaveDataset",
-      "MapDataset",
-      "OptionsDataset",
-      "PaddedBatchDatasetV2",
-      "ParallelBatchDataset",
-      "ParallelFilterDataset",
-      "ParallelInterleaveDatasetV4",
-      "ParallelMapDatasetV2",
-      "PrefetchDataset",
-      "RefurbishTf>AugmentDataset",
-      "ShuffleDatasetV3",
-      "UnbatchDataset",
-      "WindowDataset",
-  };
-  return kNames->count(dataset) > 0;
+  return IsOneOf(dataset, {"BatchDataset",
+                           "BatchDatasetV2",
+                           "CacheDataset",
+                           "CacheDatasetV2",
+                           "FilterDataset",
+                           "FlatMapDataset",
+                           "IgnoreErrorsDataset",
+                           "InterleaveDataset",
+                           "MapDataset",
+                           "OptionsDataset",
+                           "PaddedBatchDatasetV2",
+                           "ParallelBatchDataset",
+                           "ParallelFilterDataset",
+                           "ParallelInterleaveDatasetV4",
+                           "ParallelMapDatasetV2",
+                           "PrefetchDataset",
+                           "RefurbishTf>AugmentDataset",
+                           "ShuffleDatasetV3",
+                           "UnbatchDataset",
+                           "WindowDataset"});
 }
 
 bool NeedsDefaultExecutor(const std::string& op) {
-  static const auto* const kNames = new Names{
-      "Enter",     "Exit",    "Merge",    "NextIteration",
-      "RefEnter",  "RefExit", "RefMerge", "RefNextIteration",
-      "RefSwitch", "Switch",  "_SwitchN",
-  };
-  return kNames->count(op) > 0 || absl::StartsWith(op, "Collective");
+  return IsOneOf(op, {"Enter", "Exit", "Merge", "NextIteration", "RefEnter",
+                      "RefExit", "RefMerge", "RefNextIteration", "RefSwitch",
+                      "Switch", "_SwitchN"}) ||
+         absl::StartsWith(op, "Collective");
 }
 
 bool CallsPython(const std::string& op) {

@@ -22,6 +22,23 @@ absl::Status NamedRowsShape(tensorflow::shape_inference::InferenceContext* c) {
   return absl::OkStatus();
 }
 
+// An op that makes a dataset.
+#define DATASET_OP(name)                       \
+  REGISTER_OP("RefurbishTf>" name)             \
+      .Output("handle: variant")               \
+      .Attr("output_types: list(type) >= 1")   \
+      .Attr("output_shapes: list(shape) >= 1") \
+      .Attr("metadata: string = ''")           \
+      .SetShapeFn(ScalarShape)
+
+// An op that reads counts.
+#define COUNTS_OP(name)            \
+  REGISTER_OP("RefurbishTf>" name) \
+      .Output("names: string")     \
+      .Output("counts: int64")     \
+      .SetIsStateful()             \
+      .SetShapeFn(NamedRowsShape)
+
 REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
@@ -69,21 +86,11 @@ any_seed: the user gave no seed, so those of a checkpoint may replace these.
 num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 )doc");
 
-REGISTER_OP("RefurbishTf>RefurbishCounts")
+COUNTS_OP("RefurbishCounts")
     .Input("stage: string")
-    .Output("names: string")
-    .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
     .Doc("The counts of refurbish_tf.EpochStats, by name, a row per epoch.");
 
-REGISTER_OP("RefurbishTf>RefurbishDescription")
-    .Input("stage: string")
-    .Output("names: string")
-    .Output("description: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
-    .Doc(R"doc(
+COUNTS_OP("RefurbishDescription").Input("stage: string").Doc(R"doc(
 What describes a stage, by name, in one row. Numbers of samples are -1 while unknown.
 )doc");
 
@@ -132,64 +139,43 @@ REGISTER_OP("RefurbishTf>InputWait")
         "The total time that was spent waiting for the iterators of this "
         "process.");
 
-REGISTER_OP("RefurbishTf>EchoDataset")
+DATASET_OP("EchoDataset")
     .Input("input_dataset: variant")
     .Input("echoing_factor: double")
     .Input("seed: int64")
-    .Output("handle: variant")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
-    .SetShapeFn(ScalarShape)
     .Doc(
         "Repeats each element `echoing_factor` times, in expectation if not "
         "whole.");
 
-REGISTER_OP("RefurbishTf>AdaptiveEchoDataset")
+DATASET_OP("AdaptiveEchoDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("max_echoing_factor: int64")
-    .Output("handle: variant")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
     .Doc("Repeats the newest element while no newer one is ready.");
 
-REGISTER_OP("RefurbishTf>AugmentDataset")
+DATASET_OP("AugmentDataset")
     .Input("input_dataset: variant")
     .Input("other_arguments: Targuments")
-    .Output("handle: variant")
     .Attr("f: func")
     .Attr("Targuments: list(type) >= 0")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
-    .SetShapeFn(ScalarShape)
     .Doc("Applies `f` to each element, on the stage's own workers.");
 
-REGISTER_OP("RefurbishTf>HandOverDataset")
+DATASET_OP("HandOverDataset")
     .Input("input_dataset: variant")
-    .Output("handle: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
     .Attr("exclusive: bool")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
-    .SetShapeFn(ScalarShape)
     .Doc(
         "Elements for another framework. If `exclusive`, nothing else has an "
         "element's memory, so that the framework may write into it. Reads "
         "`buffer_size` elements ahead. A checkpoint is of the element before "
         "the last `num_ahead` ones.");
 
-REGISTER_OP("RefurbishTf>FuseDataset")
+DATASET_OP("FuseDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("seed: int64")
-    .Output("handle: variant")
     .Attr("layers: list(string) >= 1")
     .Attr("batch_size: int >= 1")
     .Attr("num_parts: int >= 1")
@@ -203,11 +189,7 @@ REGISTER_OP("RefurbishTf>FuseDataset")
     .Attr("seeded: bool")
     .Attr("any_seed: bool")
     .Attr("components: list(int) >= 1")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 Batches of images with the draws of their layers, of which the divided ones are done
 for all images of each of the batch's parts but the accelerator's.
@@ -222,12 +204,8 @@ components: of the batches: one of the input, or -1 for the images, -2 for the
 draws, -3 for the layers' sign, which has no bytes.
 )doc");
 
-REGISTER_OP("RefurbishTf>FuseCounts")
+COUNTS_OP("FuseCounts")
     .Input("stage: string")
-    .Output("names: string")
-    .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
     .Doc("The counts of refurbish_tf.FuseStats, by name, a row per epoch.");
 
 REGISTER_OP("RefurbishTf>FuseShares")
@@ -258,17 +236,12 @@ REGISTER_OP("RefurbishTf>FuseRestore")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Restores the state of a stage that FuseState returned.");
 
-REGISTER_OP("RefurbishTf>DataSourceDataset")
+DATASET_OP("DataSourceDataset")
     .Input("num_elements: int64")
-    .Output("handle: variant")
     .Attr("read_one: func")
     .Attr("read_many: func")
     .Attr("batch_reads: int >= 1")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 The elements of a Python source, by index.
 
@@ -279,19 +252,14 @@ components of the elements, one element after the other: `read_one` of one eleme
 ignored. If `read_many` returns no codes, each element is read alone.
 )doc");
 
-REGISTER_OP("RefurbishTf>TfrecordDataset")
+DATASET_OP("TfrecordDataset")
     .Input("files: string")
     .Input("index_dir: string")
     .Input("index: string")
     .Input("num_parallel_reads: int64")
-    .Output("handle: variant")
-    .Attr("output_types: list(type) >= 1")
-    .Attr("output_shapes: list(shape) >= 1")
-    .Attr("metadata: string = ''")
     // Not folded into a constant: its records depend on the files, and indexing
     // them takes long.
     .SetDoNotOptimize()
-    .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 The records of TFRecord files, by index.
 
@@ -300,12 +268,8 @@ index: the name by which copies of the dataset find the same index.
 num_parallel_reads: -1 if the op chooses.
 )doc");
 
-REGISTER_OP("RefurbishTf>EchoCounts")
+COUNTS_OP("EchoCounts")
     .Input("stage: string")
-    .Output("names: string")
-    .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
     .Doc("The counts of refurbish_tf.EchoStats, by name, a row per iterator.");
 
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
@@ -391,20 +355,12 @@ REGISTER_OP("RefurbishTf>CacheStoreClear")
     .SetShapeFn(tensorflow::shape_inference::NoOutputs)
     .Doc("Removes all samples.");
 
-REGISTER_OP("RefurbishTf>CacheStoreStats")
+COUNTS_OP("CacheStoreStats")
     .Input("store: string")
-    .Output("names: string")
-    .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
     .Doc("The fields of refurbish_tf.CacheStoreStats by name, in one row.");
 
-REGISTER_OP("RefurbishTf>CacheStoreJobs")
+COUNTS_OP("CacheStoreJobs")
     .Input("store: string")
-    .Output("names: string")
-    .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(NamedRowsShape)
     .Doc(
         "The living jobs on a store on disk, a row per job: its process, its "
         "epoch, and how many samples of it were handed out.");

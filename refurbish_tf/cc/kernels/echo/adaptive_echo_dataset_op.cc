@@ -221,11 +221,8 @@ absl::Status EchoCounts(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>AdaptiveEchoDataset").Device(DEVICE_CPU),
-    AdaptiveEchoDatasetOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoCounts").Device(DEVICE_CPU),
-                        FunctionOp<EchoCounts>);
+REFURBISH_TF_KERNEL("AdaptiveEchoDataset", AdaptiveEchoDatasetOp);
+REFURBISH_TF_KERNEL("EchoCounts", FunctionOp<EchoCounts>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -179,8 +179,7 @@ class AugmentDatasetOp : public UnaryDatasetOpKernel {
   std::vector<PartialTensorShape> shapes_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>AugmentDataset").Device(DEVICE_CPU),
-                        AugmentDatasetOp);
+REFURBISH_TF_KERNEL("AugmentDataset", AugmentDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -382,8 +382,7 @@ class EchoDatasetOp : public UnaryDatasetOpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>EchoDataset").Device(DEVICE_CPU),
-                        EchoDatasetOp);
+REFURBISH_TF_KERNEL("EchoDataset", EchoDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

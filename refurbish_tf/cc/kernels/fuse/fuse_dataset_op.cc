@@ -218,16 +218,11 @@ absl::Status RestoreFuseState(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseDataset").Device(DEVICE_CPU),
-                        FuseDatasetOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseCounts").Device(DEVICE_CPU),
-                        FunctionOp<FuseCounts>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseShares").Device(DEVICE_CPU),
-                        FunctionOp<FusePortions>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseState").Device(DEVICE_CPU),
-                        FunctionOp<SaveFuseState>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FuseRestore").Device(DEVICE_CPU),
-                        FunctionOp<RestoreFuseState>);
+REFURBISH_TF_KERNEL("FuseDataset", FuseDatasetOp);
+REFURBISH_TF_KERNEL("FuseCounts", FunctionOp<FuseCounts>);
+REFURBISH_TF_KERNEL("FuseShares", FunctionOp<FusePortions>);
+REFURBISH_TF_KERNEL("FuseState", FunctionOp<SaveFuseState>);
+REFURBISH_TF_KERNEL("FuseRestore", FunctionOp<RestoreFuseState>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -242,8 +242,7 @@ class DecodeAndCropOp : public OpKernel {
   std::unique_ptr<OpKernel> others_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>DecodeAndCrop").Device(DEVICE_CPU),
-                        DecodeAndCropOp);
+REFURBISH_TF_KERNEL("DecodeAndCrop", DecodeAndCropOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -369,16 +369,11 @@ class MaskOp : public OpKernel {
   LayerChain chain_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>SeedAt").Device(DEVICE_CPU),
-                        SeedAtOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageDraws").Device(DEVICE_CPU),
-                        DrawsOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImagePixels").Device(DEVICE_CPU),
-                        PixelsOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageLayers").Device(DEVICE_CPU),
-                        LayersOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>ImageMask").Device(DEVICE_CPU),
-                        MaskOp);
+REFURBISH_TF_KERNEL("SeedAt", SeedAtOp);
+REFURBISH_TF_KERNEL("ImageDraws", DrawsOp);
+REFURBISH_TF_KERNEL("ImagePixels", PixelsOp);
+REFURBISH_TF_KERNEL("ImageLayers", LayersOp);
+REFURBISH_TF_KERNEL("ImageMask", MaskOp);
 
 }  // namespace
 }  // namespace refurbish_tf

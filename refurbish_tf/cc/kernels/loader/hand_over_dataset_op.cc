@@ -286,8 +286,7 @@ class HandOverDatasetOp : public UnaryDatasetOpKernel {
   HandOverOptions options_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>HandOverDataset").Device(DEVICE_CPU),
-                        HandOverDatasetOp);
+REFURBISH_TF_KERNEL("HandOverDataset", HandOverDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

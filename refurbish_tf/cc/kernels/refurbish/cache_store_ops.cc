@@ -233,27 +233,16 @@ absl::Status LivingJobs(OpKernelContext* ctx, SampleStore& store) {
   return absl::OkStatus();
 }
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreHandle").Device(DEVICE_CPU),
-                        FunctionOp<MakeHandle>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreAgree").Device(DEVICE_CPU),
-                        StoreOp<AgreeSettings>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreVerify").Device(DEVICE_CPU),
-                        StoreOp<VerifyStore>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreGet").Device(DEVICE_CPU),
-                        GetOp);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStorePut").Device(DEVICE_CPU),
-                        StoreOp<PutSample>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreRemove").Device(DEVICE_CPU),
-                        StoreOp<RemoveSample>);
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>CacheStoreContains").Device(DEVICE_CPU),
-    StoreOp<ContainsSample>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreClear").Device(DEVICE_CPU),
-                        StoreOp<ClearStore>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreStats").Device(DEVICE_CPU),
-                        StoreOp<StoreStats>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>CacheStoreJobs").Device(DEVICE_CPU),
-                        StoreOp<LivingJobs>);
+REFURBISH_TF_KERNEL("CacheStoreHandle", FunctionOp<MakeHandle>);
+REFURBISH_TF_KERNEL("CacheStoreAgree", StoreOp<AgreeSettings>);
+REFURBISH_TF_KERNEL("CacheStoreVerify", StoreOp<VerifyStore>);
+REFURBISH_TF_KERNEL("CacheStoreGet", GetOp);
+REFURBISH_TF_KERNEL("CacheStorePut", StoreOp<PutSample>);
+REFURBISH_TF_KERNEL("CacheStoreRemove", StoreOp<RemoveSample>);
+REFURBISH_TF_KERNEL("CacheStoreContains", StoreOp<ContainsSample>);
+REFURBISH_TF_KERNEL("CacheStoreClear", StoreOp<ClearStore>);
+REFURBISH_TF_KERNEL("CacheStoreStats", StoreOp<StoreStats>);
+REFURBISH_TF_KERNEL("CacheStoreJobs", StoreOp<LivingJobs>);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -37,8 +37,7 @@ absl::Status TypeOfFirstStream(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>FirstStream").Device(DEVICE_CPU),
-                        FunctionOp<TypeOfFirstStream>);
+REFURBISH_TF_KERNEL("FirstStream", FunctionOp<TypeOfFirstStream>);
 
 }  // namespace
 

@@ -253,8 +253,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
   RefurbishArguments attrs_;
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishDataset").Device(DEVICE_CPU),
-                        RefurbishDatasetOp);
+REFURBISH_TF_KERNEL("RefurbishDataset", RefurbishDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

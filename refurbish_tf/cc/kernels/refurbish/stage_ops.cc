@@ -119,19 +119,12 @@ absl::Status InputWait(OpKernelContext* ctx) {
   return absl::OkStatus();
 }
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>StageName").Device(DEVICE_CPU),
-                        FunctionOp<MakeStageName>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishCounts").Device(DEVICE_CPU),
-                        FunctionOp<StageCounts>);
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>RefurbishDescription").Device(DEVICE_CPU),
-    FunctionOp<DescribeStage>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishState").Device(DEVICE_CPU),
-                        FunctionOp<SaveState>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>RefurbishRestore").Device(DEVICE_CPU),
-                        FunctionOp<RestoreState>);
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>InputWait").Device(DEVICE_CPU),
-                        FunctionOp<InputWait>);
+REFURBISH_TF_KERNEL("StageName", FunctionOp<MakeStageName>);
+REFURBISH_TF_KERNEL("RefurbishCounts", FunctionOp<StageCounts>);
+REFURBISH_TF_KERNEL("RefurbishDescription", FunctionOp<DescribeStage>);
+REFURBISH_TF_KERNEL("RefurbishState", FunctionOp<SaveState>);
+REFURBISH_TF_KERNEL("RefurbishRestore", FunctionOp<RestoreState>);
+REFURBISH_TF_KERNEL("InputWait", FunctionOp<InputWait>);
 
 }  // namespace
 }  // namespace refurbish_tf

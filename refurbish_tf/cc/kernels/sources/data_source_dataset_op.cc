@@ -27,6 +27,7 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/dataset_op.h"
+#include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/kernels/inline_function.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "refurbish_tf/cc/stage/ask_ahead.h"
@@ -94,11 +95,9 @@ absl::Status Explained(const absl::Status& status) {
 }
 
 Tensor Indices(const std::deque<Wanted>& wanted) {
-  Tensor indices(DT_INT64, TensorShape({static_cast<int64_t>(wanted.size())}));
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    indices.vec<int64_t>()(i) = wanted[i].index;
-  }
-  return indices;
+  std::vector<int64_t> indices;
+  for (const Wanted& each : wanted) indices.push_back(each.index);
+  return Vector(indices);
 }
 
 class DataSourceDataset : public NamedDataset {
@@ -132,11 +131,9 @@ class DataSourceDataset : public NamedDataset {
     std::unique_ptr<InstantiatedCapturedFunction> function;
     TF_RETURN_IF_ERROR(read_one_->Instantiate(
         InstantiateCapturedFunctionParams(ctx), &function));
-    Tensor indices(DT_INT64, TensorShape({1}));
-    indices.vec<int64_t>()(0) = index;
     std::vector<Tensor> returned;
     TF_RETURN_IF_ERROR(
-        Explained(function->RunInstantiated({indices}, &returned)));
+        Explained(function->RunInstantiated({Vector({index})}, &returned)));
     TF_RETURN_IF_ERROR(CheckReturned(returned, 1, num_components()));
     return ElementOf(returned, 0, num_components(), out_tensors);
   }
@@ -210,11 +207,9 @@ class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
     Wanted& next = wanted_.front();
     if (!next.read) {
       std::vector<Tensor> returned;
-      absl::Status ran = Run(ctx, read_one_.get(), Indices({next}), &returned);
+      absl::Status ran =
+          Run(ctx, read_one_.get(), {next}, /*most=*/1, &returned);
       if (absl::IsCancelled(ran)) return ran;
-      if (ran.ok()) {
-        ran = CheckReturned(returned, 1, dataset()->num_components());
-      }
       // Any error counts as this element's: the reader goes on with the next
       // one.
       next.status = ran.ok()
@@ -325,26 +320,24 @@ class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
   absl::Status ReadAll(IteratorContext* ctx)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::vector<Tensor> returned;
-    absl::Status ran = Run(ctx, read_many_.get(), Indices(wanted_), &returned);
-    if (absl::IsCancelled(ran)) return ran;
-    const size_t num_components = dataset()->num_components();
-    // After an error each is read alone, when its turn comes.
-    if (!ran.ok() || !CheckReturned(returned, wanted_.size(),
-                                    dataset()->batch_reads_ * num_components)
-                          .ok()) {
-      return absl::OkStatus();
-    }
+    absl::Status ran =
+        Run(ctx, read_many_.get(), wanted_, dataset()->batch_reads_, &returned);
+    // After another error each is read alone, when its turn comes.
+    if (!ran.ok()) return absl::IsCancelled(ran) ? ran : absl::OkStatus();
     for (size_t i = 0; i < wanted_.size(); ++i) {
       Wanted& wanted = wanted_[i];
-      wanted.status = ElementOf(returned, i, num_components, &wanted.tensors);
+      wanted.status =
+          ElementOf(returned, i, dataset()->num_components(), &wanted.tensors);
       wanted.read = true;
       RecordBufferEnqueue(ctx, wanted.tensors);
     }
     return absl::OkStatus();
   }
 
+  // `function` returns `most` elements, of which the first are those wanted.
   absl::Status Run(IteratorContext* ctx, InstantiatedCapturedFunction* function,
-                   Tensor indices, std::vector<Tensor>* returned)
+                   const std::deque<Wanted>& wanted, int64_t most,
+                   std::vector<Tensor>* returned)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (ctx->cancellation_manager() != nullptr &&
         ctx->cancellation_manager()->IsCancelled()) {
@@ -352,8 +345,10 @@ class DataSourceIterator : public DatasetIterator<DataSourceDataset> {
     }
     FunctionContexts contexts(ctx, ctx->cancellation_manager(),
                               /*num_calls=*/0);
-    return Explained(
-        function->Run(&contexts.runs_inline, {std::move(indices)}, returned));
+    TF_RETURN_IF_ERROR(Explained(
+        function->Run(&contexts.runs_inline, {Indices(wanted)}, returned)));
+    return CheckReturned(*returned, wanted.size(),
+                         most * dataset()->num_components());
   }
 
   absl::Mutex mu_;
@@ -424,9 +419,7 @@ class DataSourceDatasetOp : public DatasetOpKernel {
   std::vector<PartialTensorShape> shapes_;
 };
 
-REGISTER_KERNEL_BUILDER(
-    Name("RefurbishTf>DataSourceDataset").Device(DEVICE_CPU),
-    DataSourceDatasetOp);
+REFURBISH_TF_KERNEL("DataSourceDataset", DataSourceDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf

@@ -27,13 +27,16 @@ absl::Status ReadTensor(const RecordIndex& index, int64_t record, int64_t since,
 OrderedWorkers::Claimed RecordWork::Claim(
     std::unique_ptr<OrderedWorkers::Piece>* piece) {
   if (ended_) return OrderedWorkers::Claimed::kEnd;
-  *piece = std::make_unique<RecordPiece>();
-  return OrderedWorkers::Claimed::kFetch;
+  auto record = std::make_unique<RecordPiece>();
+  if (!may_wait_ && !next_(record.get())) return OrderedWorkers::Claimed::kEnd;
+  *piece = std::move(record);
+  return may_wait_ ? OrderedWorkers::Claimed::kFetch
+                   : OrderedWorkers::Claimed::kRun;
 }
 
 OrderedWorkers::Outcome RecordWork::Fetch(OrderedWorkers::Piece* piece) {
   auto& record = static_cast<RecordPiece&>(*piece);
-  if (ended_ || !Decide(&record)) {
+  if (ended_ || !next_(&record)) {
     ended_ = true;
     return OrderedWorkers::Outcome::kDropped;
   }
@@ -54,51 +57,51 @@ int64_t RecordWork::Bytes(const OrderedWorkers::Piece& piece) const {
              : 0;
 }
 
-OrderedWorkers::Claimed RecordsInOrder::Claim(
-    std::unique_ptr<OrderedWorkers::Piece>* piece) {
-  auto record = std::make_unique<RecordPiece>();
-  if (!Decide(record.get())) return OrderedWorkers::Claimed::kEnd;
-  *piece = std::move(record);
-  return OrderedWorkers::Claimed::kRun;
+NextRecord RecordsInOrder(int64_t num_records, int64_t first, int64_t step) {
+  return [=, next = first](RecordPiece* piece) mutable {
+    if (next >= num_records) return false;
+    piece->index = next;
+    next += step;
+    return true;
+  };
 }
 
-bool RecordsInOrder::Decide(RecordPiece* piece) {
-  if (next_ >= num_records()) return false;
-  piece->index = next_;
-  next_ += step_;
-  return true;
+NextRecord RequestedRecords(int64_t num_records, IndexMapperFn mapper,
+                            int64_t num_requests) {
+  return [=](RecordPiece* piece) mutable {
+    absl::StatusOr<size_t> index;
+    // NotFound: the position belongs to another source in `concatenate`.
+    do {
+      index = mapper(static_cast<size_t>(num_requests++));
+    } while (absl::IsNotFound(index.status()));
+    piece->num_requests = num_requests;
+    if (absl::IsOutOfRange(index.status())) return false;
+    piece->status = index.status();
+    if (!index.ok()) return true;
+    if (*index >= static_cast<size_t>(num_records)) return false;
+    piece->index = static_cast<int64_t>(*index);
+    return true;
+  };
 }
 
-bool RequestedRecords::Decide(RecordPiece* piece) {
-  absl::StatusOr<size_t> index;
-  // NotFound: the position belongs to another source in `concatenate`.
-  do {
-    index = mapper_(static_cast<size_t>(num_requests_++));
-  } while (absl::IsNotFound(index.status()));
-  piece->num_requests = num_requests_;
-  if (absl::IsOutOfRange(index.status())) return false;
-  piece->status = index.status();
-  if (!index.ok()) return true;
-  if (*index >= static_cast<size_t>(num_records())) return false;
-  piece->index = static_cast<int64_t>(*index);
-  return true;
-}
-
-bool SplitRecords::Decide(RecordPiece* piece) {
-  Tensor split;
-  bool end = false;
-  piece->status = splits_->GetNext(&split, &end);
-  if (!piece->status.ok()) return true;
-  if (end) return false;
-  piece->index = split.scalar<int64_t>()();
-  if (piece->index < 0 || piece->index >= num_records()) {
-    piece->status = absl::DataLossError(
-        absl::StrCat("The tf.data service handed out record ", piece->index,
-                     ", but the files have ", num_records(),
-                     " records here. All processes must read the same files."));
-    piece->index = -1;
-  }
-  return true;
+NextRecord SplitRecords(int64_t num_records,
+                        std::shared_ptr<SplitProvider> splits) {
+  return [=](RecordPiece* piece) {
+    Tensor split;
+    bool end = false;
+    piece->status = splits->GetNext(&split, &end);
+    if (!piece->status.ok()) return true;
+    if (end) return false;
+    piece->index = split.scalar<int64_t>()();
+    if (piece->index < 0 || piece->index >= num_records) {
+      piece->status = absl::DataLossError(absl::StrCat(
+          "The tf.data service handed out record ", piece->index,
+          ", but the files have ", num_records,
+          " records here. All processes must read the same files."));
+      piece->index = -1;
+    }
+    return true;
+  };
 }
 
 }  // namespace refurbish_tf

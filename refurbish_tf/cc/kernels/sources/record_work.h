@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -28,13 +29,29 @@ struct RecordPiece : OrderedWorkers::Piece {
   Tensor tensor;
 };
 
+// Decides which record is next: sets its index, or an error. False at the end.
+// Never called by two threads at once.
+using NextRecord = std::function<bool(RecordPiece*)>;
+
+// Every `step`-th record from `first` on. Never waits.
+NextRecord RecordsInOrder(int64_t num_records, int64_t first, int64_t step);
+// The records that an index mapper asks for, from its `num_requests`-th answer
+// on.
+NextRecord RequestedRecords(int64_t num_records, IndexMapperFn mapper,
+                            int64_t num_requests);
+// The records that a tf.data service hands out.
+NextRecord SplitRecords(int64_t num_records,
+                        std::shared_ptr<SplitProvider> splits);
+
 class RecordWork : public OrderedWorkers::Work {
  public:
-  RecordWork(std::shared_ptr<const RecordIndex> index, int64_t since)
-      : index_(std::move(index)), since_(since) {}
-
-  // Whether `Decide` may wait.
-  virtual bool may_wait() const { return true; }
+  // `may_wait`: whether `next` may wait.
+  RecordWork(std::shared_ptr<const RecordIndex> index, int64_t since,
+             NextRecord next, bool may_wait)
+      : index_(std::move(index)),
+        since_(since),
+        next_(std::move(next)),
+        may_wait_(may_wait) {}
 
   OrderedWorkers::Claimed Claim(
       std::unique_ptr<OrderedWorkers::Piece>* piece) override;
@@ -42,66 +59,12 @@ class RecordWork : public OrderedWorkers::Work {
   OrderedWorkers::Outcome Run(OrderedWorkers::Piece* piece) override;
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
 
- protected:
-  int64_t num_records() const { return index_->num_records(); }
-  // Sets the index of the next record, or an error. Returns false at the end.
-  virtual bool Decide(RecordPiece* piece) = 0;
-
  private:
   const std::shared_ptr<const RecordIndex> index_;
   const int64_t since_;
+  const NextRecord next_;
+  const bool may_wait_;
   std::atomic<bool> ended_{false};
-};
-
-// Every `step`-th record from `first` on.
-class RecordsInOrder : public RecordWork {
- public:
-  RecordsInOrder(std::shared_ptr<const RecordIndex> index, int64_t since,
-                 int64_t first, int64_t step)
-      : RecordWork(std::move(index), since), next_(first), step_(step) {}
-
-  bool may_wait() const override { return false; }
-  OrderedWorkers::Claimed Claim(
-      std::unique_ptr<OrderedWorkers::Piece>* piece) override;
-
- protected:
-  bool Decide(RecordPiece* piece) override;
-
- private:
-  int64_t next_;
-  const int64_t step_;
-};
-
-// The records that an index mapper asks for, from its `num_requests`-th answer
-// on.
-class RequestedRecords : public RecordWork {
- public:
-  RequestedRecords(std::shared_ptr<const RecordIndex> index, int64_t since,
-                   IndexMapperFn mapper, int64_t num_requests)
-      : RecordWork(std::move(index), since),
-        mapper_(std::move(mapper)),
-        num_requests_(num_requests) {}
-
- protected:
-  bool Decide(RecordPiece* piece) override;
-
- private:
-  const IndexMapperFn mapper_;
-  int64_t num_requests_;
-};
-
-// The records that a tf.data service hands out.
-class SplitRecords : public RecordWork {
- public:
-  SplitRecords(std::shared_ptr<const RecordIndex> index, int64_t since,
-               std::shared_ptr<SplitProvider> splits)
-      : RecordWork(std::move(index), since), splits_(std::move(splits)) {}
-
- protected:
-  bool Decide(RecordPiece* piece) override;
-
- private:
-  const std::shared_ptr<SplitProvider> splits_;
 };
 
 }  // namespace refurbish_tf

@@ -159,9 +159,8 @@ class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
     *end_of_sequence = false;
     if (ctx->index_mapper() != nullptr) {
       if (!IsRunning()) {
-        Start(ctx, std::make_unique<RequestedRecords>(dataset()->index_, since_,
-                                                      ctx->index_mapper(),
-                                                      num_requests_));
+        Start(ctx, RequestedRecords(num_records_, ctx->index_mapper(),
+                                    num_requests_));
       }
       return Next(ctx, out_tensors, end_of_sequence);
     }
@@ -249,7 +248,7 @@ class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
   }
 
  private:
-  void Start(IteratorContext* ctx, std::unique_ptr<RecordWork> work)
+  void Start(IteratorContext* ctx, NextRecord next, bool may_wait = true)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     workers_.Stop();
     IteratorContext::Params params(ctx);
@@ -257,12 +256,13 @@ class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
     // Else the mapper would live as long as the iterator.
     params.index_mapper = nullptr;
     workers_ctx_.emplace(std::move(params));
-    work_ = std::move(work);
+    work_ = std::make_unique<RecordWork>(dataset()->index_, since_,
+                                         std::move(next), may_wait);
     OrderedWorkers::Options options =
         WorkerOptions(ctx, dataset()->arguments_.num_threads(), "true", {});
     // A mapper that was asked too far ahead waits until earlier records are
     // taken, and it is the consumer that takes them.
-    options.consumer_helps = !work_->may_wait();
+    options.consumer_helps = !may_wait;
     // A symbolic checkpoint is taken with each element: nothing may be read
     // ahead.
     if (splits_ != nullptr && ctx->symbolic_checkpoint()) options.max_calls = 0;
@@ -283,8 +283,8 @@ class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
     }
     plan_step_ = regular ? step : 1;
     last_read_ = wanted - plan_step_;
-    Start(ctx, std::make_unique<RecordsInOrder>(dataset()->index_, since_,
-                                                wanted, plan_step_));
+    Start(ctx, RecordsInOrder(num_records_, wanted, plan_step_),
+          /*may_wait=*/false);
   }
 
   absl::Status NextSplit(IteratorContext* ctx, std::vector<Tensor>* out_tensors,
@@ -300,8 +300,7 @@ class TfrecordIterator : public WorkersIterator<TfrecordDataset> {
       return status;
     }
     if (!IsRunning()) {
-      Start(ctx,
-            std::make_unique<SplitRecords>(dataset()->index_, since_, splits_));
+      Start(ctx, SplitRecords(num_records_, splits_));
     }
     return Next(ctx, out_tensors, end_of_sequence);
   }
@@ -398,8 +397,7 @@ class TfrecordDatasetOp : public DatasetOpKernel {
   }
 };
 
-REGISTER_KERNEL_BUILDER(Name("RefurbishTf>TfrecordDataset").Device(DEVICE_CPU),
-                        TfrecordDatasetOp);
+REFURBISH_TF_KERNEL("TfrecordDataset", TfrecordDatasetOp);
 
 }  // namespace
 }  // namespace refurbish_tf
