@@ -24,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/base/counters.h"
 #include "refurbish_tf/cc/schedule/schedule.h"
+#include "refurbish_tf/cc/stage/sample_states.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
 #include "refurbish_tf/cc/stage/transit_order.h"
@@ -56,14 +57,14 @@ struct Place {
   std::optional<uint32_t> index;
   Sample sample;
   WantedSample wanted;       // Of `kReading`.
-  int64_t bytes = 0;         // Counted as taken ahead.
+  int64_t bytes_ahead = 0;   // As counted in `Epoch::bytes_ahead_`.
   bool from_others = false;  // Another process prepared it.
   bool absent = false;     // Prepared although the schedule expects it cached.
   bool new_input = false;  // The source is first read from its start again.
 };
 
 // The schedule plans which places are fresh (`Slot::fresh`); what the store
-// holds decides (`DecideOne`), and `absent` counts the difference. The order is
+// holds decides (`Decide`), and `absent` counts the difference. The order is
 // walked once. A place is decided at its turn, with up to seven others from a
 // store in memory, or earlier, when the source asks ahead for what to prepare
 // or a disk is read ahead.
@@ -198,58 +199,85 @@ class Epoch {
   bool Reused(uint32_t index) const {
     return schedule_.has_value() && schedule_->Reused(index);
   }
-  bool IsStored(uint32_t index) {
-    return store_->store().Contains(index, Wanted(index));
+
+  // The walk of the order, which fills `decided_`. ----------------------------
+
+  bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return next_position_ >= num_places_;
+  }
+  Slot At(uint32_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return resumed_ ? rest_[position - first_position_]
+                    : schedule_->At(position);
   }
   // Decides as many of the next places as it takes to have one, or to keep the
   // disk busy.
-  void Decide() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool HasEnoughToPrepare() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasEnoughToPrepare() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds no place if the sample is deferred.
-  void DecideOne(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The place of a sample that is not kept, while there is a ring.
+  // The place of its sample. Adds no place if the sample is deferred.
+  void DecidePlace(const Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A place of any of the samples that are not kept, while there is a ring.
   void DecideUnkept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool TakeInTransit(Place* place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether it is of those that may be in transit, ...
+  // Asked once for several decisions, as it takes a system call for each job.
+  void NoteOthers() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool DecideFromRing() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddPlace(Place place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddFromSource(uint32_t index, bool absent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Decisions. ----------------------------------------------------------------
+
+  // Why a sample is decided on.
+  enum class Occasion {
+    kPlace,     // Its place has come. It is kept, or there is no ring.
+    kInRing,    // A place of samples that are not kept has come, and the ring
+                // has it, in the generation of `place->wanted`.
+    kNextOwn,   // Such a place has come, and it is the next of the own order.
+    kLastOwn,   // The same, and others prepare all that are left.
+    kStream,    // The stream has come to it.
+    kGone,      // It was found, and is gone now that it is to be read.
+    kEnd,       // The order is walked, and it was deferred.
+    kReadAnew,  // The source is read again for all that are still deferred.
+  };
+  // The only one that decides where a sample comes from. Returns its new state.
+  // `place` is filled in if the store has the sample.
+  SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Whether it is of those that may be in transit.
   bool Unkept(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return transit_.has_value() && !schedule_->Kept(index);
   }
-  // ... and has not come yet, nor been asked for.
   bool NeedsUnkept(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return Unkept(index) && !requested_[index] && !served_[index];
+    return Unkept(index) && states_[index] == SampleState::kOpen;
   }
-  // Claims such a sample and decides its generation. False if another job is
-  // preparing it, unless `also_claimed`. `alone`: no other job is at work.
-  bool BeginUnkept(uint32_t index, bool also_claimed, bool alone)
+  // Whether the stream has passed over it, or has yielded it.
+  bool Passed(uint32_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !random_access_ && index < stream_position_;
+  }
+  bool IsStored(uint32_t index) {
+    return store_->store().Contains(index, Wanted(index));
+  }
+  // Takes the sample from the store, or notes that it is to be read.
+  bool FindStored(uint32_t index, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes a place to be read.
   void WillRead(uint32_t index, GenerationRange wanted,
                 std::optional<uint64_t> position, Place* place)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Takes the sample from the store, or notes that it is to be read.
-  bool TakeStored(uint32_t index, Place* place)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WantReads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<size_t> DecideRequest(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
-  bool OrderIsWalked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return next_position_ >= schedule_->num_samples();
-  }
-  // Whether another job is about to put the sample into the store.
-  bool ClaimedByOther(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Marks the sample as wanted from the source, in the generation that is to be
-  // prepared.
-  void Ask(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Claims the sample's preparation and decides its generation. False if
+  // another job is preparing it; never with `also_claimed`.
+  bool Ask(uint32_t index, bool also_claimed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AskUnkept(uint32_t index, bool also_claimed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteGeneration(uint32_t index, Generation generation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Slot At(uint32_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return resumed_ ? rest_[position - first_position_]
-                    : schedule_->At(position);
-  }
-  void NoteYielded(uint32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::StatusOr<size_t> DecideRequest(size_t n) ABSL_LOCKS_EXCLUDED(mu_);
 
   const uint64_t number_;
   const uint64_t seed_;
@@ -268,60 +296,67 @@ class Epoch {
   mutable absl::Mutex mu_;
   absl::CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+
+  // What was handed out, also before the epoch was resumed.
+  YieldedSamples yielded_ ABSL_GUARDED_BY(mu_);
+  uint32_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // The order. How many places it has: while that is unknown, more than ever
+  // come.
+  uint32_t num_places_ ABSL_GUARDED_BY(mu_) = kMaxSamples;
+  // Every place before this is decided.
+  uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
   // Of an epoch that was resumed: its order from this position on.
   bool resumed_ = false;  // Set before the epoch is used.
   uint32_t first_position_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Slot> rest_ ABSL_GUARDED_BY(mu_);
-  // By sample, as in SavedEpoch.
-  std::vector<uint8_t> yielded_ ABSL_GUARDED_BY(mu_);
-  // What was saved last, and what was yielded since. Empty if nothing was saved
-  // for some time.
-  std::optional<tensorflow::Tensor> saved_ ABSL_GUARDED_BY(mu_);
-  std::vector<uint32_t> yielded_since_ ABSL_GUARDED_BY(mu_);
-  // How many places were handed out, also before the epoch was resumed.
-  uint32_t num_handed_out_ ABSL_GUARDED_BY(mu_) = 0;
-  // Every place of the order before this is decided.
-  uint32_t next_position_ ABSL_GUARDED_BY(mu_) = 0;
-  // Decided and not yet claimed, and the bytes that were taken ahead.
+
+  // Written by `Decide`.
+  SampleStates states_ ABSL_GUARDED_BY(mu_);
+  // Which samples are prepared with another generation than the schedule's.
+  std::unordered_map<uint32_t, Generation> other_generations_
+      ABSL_GUARDED_BY(mu_);
+
+  // Places that are decided and not yet claimed, by `Next` or ahead by
+  // `Request`; how many of them are to be prepared; and the bytes of samples
+  // that `Request` took from the store ahead.
   std::deque<Place> decided_ ABSL_GUARDED_BY(mu_);
-  size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;  // Of these.
-  int64_t taken_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t num_to_prepare_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t bytes_ahead_ ABSL_GUARDED_BY(mu_) = 0;
   // Reads to be noted together, and how many have not ended.
   std::vector<WantedSample> to_read_ ABSL_GUARDED_BY(mu_);
   int64_t num_reading_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t num_transit_reading_ ABSL_GUARDED_BY(mu_) = 0;  // Of these.
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 0;
-  // By sample: whether it is wanted from the source.
-  std::vector<bool> requested_ ABSL_GUARDED_BY(mu_);
-  // Which of these are prepared with another generation than the schedule's.
-  std::unordered_map<uint32_t, Generation> other_generations_
-      ABSL_GUARDED_BY(mu_);
-  // By sample: whether it was taken from the store or is deferred, so that a
-  // stream passes over it.
-  std::vector<bool> served_ ABSL_GUARDED_BY(mu_);
-  // Random access: what was requested, in order. Kept to the end, as
-  // `concatenate` counts separately for each of its sources.
-  std::vector<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
-  // Stream: every sample before this is decided.
-  int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
-  int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
-  bool arrivals_ended_ ABSL_GUARDED_BY(mu_) = false;
+
+  // Samples that are not kept. Any of them may come at any of their places.
   // Null if every sample is kept, or none can be handed to others.
   std::optional<TransitOrder> transit_ ABSL_GUARDED_BY(mu_);
-  // Whether other jobs were at work when a place was last decided whose sample
-  // is not kept.
+  // Whether other jobs were at work when it was last asked.
   bool with_others_ ABSL_GUARDED_BY(mu_) = false;
-  // How many samples in transit were gone when they were to be read: so many
-  // places are to be decided again.
-  uint32_t num_places_again_ ABSL_GUARDED_BY(mu_) = 0;
-  // Stream: how many samples that are not kept it has asked for before their
-  // places were decided.
+  // There are always as many open ones as places for them:
+  //   open = places not walked + `num_unkept_owed_` - `num_unkept_ahead_`.
+  // Places that the walk has passed and that are still without a sample, as
+  // what was found in the ring was gone when it was read. They come before the
+  // next place of the order.
+  uint32_t num_unkept_owed_ ABSL_GUARDED_BY(mu_) = 0;
+  // Samples that a stream was asked for, as it came by, before the walk was at
+  // a place for them. The next such places are for what the stream yields.
   uint32_t num_unkept_ahead_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // Those that `Decide` deferred, until the order is walked. Then those that
+  // are still not in the store, for which the source is read again, and how
+  // many of these were claimed.
   std::vector<uint32_t> deferred_ ABSL_GUARDED_BY(mu_);
-  // Deferred, and still not in the store at the end of the order: the source is
-  // read again for these. Then how many of them have no place yet.
   std::vector<uint32_t> missing_ ABSL_GUARDED_BY(mu_);
-  size_t num_missing_left_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t num_missing_claimed_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // The source. Random access: what it was asked for, in order. Kept to the
+  // end, as `concatenate` counts separately for each of its sources.
+  std::vector<uint32_t> requests_ ABSL_GUARDED_BY(mu_);
+  // Stream: what it yields next, and how much it has.
+  int64_t stream_position_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t stream_length_ ABSL_GUARDED_BY(mu_) = kUnknownSamples;
 };
 
 }  // namespace refurbish_tf

@@ -17,6 +17,18 @@ namespace {
 // What the schedule and an epoch take while they are made, measured.
 constexpr int64_t kBytesPerSample = 16;
 
+// After this many, the next checkpoint copies all that was yielded.
+constexpr size_t kMostYieldedSince = 1024;
+
+template <class T>
+tensorflow::Tensor VectorOf(const std::vector<T>& values) {
+  tensorflow::Tensor tensor(
+      tensorflow::DataTypeToEnum<T>::v(),
+      tensorflow::TensorShape({static_cast<int64_t>(values.size())}));
+  std::copy(values.begin(), values.end(), tensor.vec<T>().data());
+  return tensor;
+}
+
 }  // namespace
 
 int64_t MostSamples() {
@@ -116,6 +128,29 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
     if (since(i) >= num_samples) return beyond(since(i));
   }
   return absl::OkStatus();
+}
+
+void YieldedSamples::Note(uint32_t index) {
+  if (index / 8 >= bits_.size()) bits_.resize(index / 8 + 1);
+  bits_[index / 8] |= 1 << index % 8;
+  if (!saved_.has_value()) return;
+  since_.push_back(index);
+  if (since_.size() <= kMostYieldedSince) return;
+  saved_.reset();
+  since_.clear();
+}
+
+void YieldedSamples::Resume(const SavedEpoch& saved) {
+  const auto yielded = saved.yielded.vec<uint8_t>();
+  bits_.assign(yielded.data(), yielded.data() + yielded.size());
+  const auto since = saved.yielded_since.vec<uint32_t>();
+  for (int64_t i = 0; i < since.size(); ++i) Note(since(i));
+}
+
+void YieldedSamples::Save(SavedEpoch* saved) {
+  if (!saved_.has_value()) saved_ = VectorOf(bits_);
+  saved->yielded = *saved_;
+  saved->yielded_since = VectorOf(since_);
 }
 
 }  // namespace refurbish_tf

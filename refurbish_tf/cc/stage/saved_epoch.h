@@ -12,7 +12,9 @@
 #define REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -54,6 +56,27 @@ struct SavedEpoch {
                              tensorflow::TensorShape({0})};
   tensorflow::Tensor yielded_since{tensorflow::DT_UINT32,
                                    tensorflow::TensorShape({0})};
+};
+
+// Which samples of an epoch were handed out, or their errors.
+class YieldedSamples {
+ public:
+  void Resize(uint32_t num_samples) { bits_.resize((num_samples + 7) / 8); }
+  void Note(uint32_t index);
+  // Continues what was saved.
+  void Resume(const SavedEpoch& saved);
+  void Save(SavedEpoch* saved);
+  // More than every sample that was handed out.
+  uint32_t end() const { return 8 * bits_.size(); }
+  bool Has(uint32_t index) const { return bits_[index / 8] >> index % 8 & 1; }
+
+ private:
+  // As in SavedEpoch.
+  std::vector<uint8_t> bits_;
+  // What was saved last, and what was yielded since. Empty if nothing was saved
+  // for some time.
+  std::optional<tensorflow::Tensor> saved_;
+  std::vector<uint32_t> since_;
 };
 
 // Calls `field(key, &value)` for each whole number that `Stage::Save` sets, in

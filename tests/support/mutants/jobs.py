@@ -3,12 +3,12 @@ from support.mutants import Mutant
 
 STAGE = "refurbish_tf/cc/stage/stage.cc"
 RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
-EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 
 MUTANTS = [
     # Jobs that share a store.
-    Mutant("claims of other jobs ignored", EPOCH,
-           "  return shared_ != nullptr && schedule_->Kept(index) &&", "  return shared_ == nullptr && schedule_->Kept(index) &&",
+    Mutant("claims of other jobs ignored", DECIDE,
+           "  if (!also_claimed && schedule_->Kept(index) &&", "  if (also_claimed && schedule_->Kept(index) &&",
            "tests/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
     Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
@@ -17,8 +17,8 @@ MUTANTS = [
            "    next_epoch_ = first_epoch;\n", "    (void)first_epoch;\n",
            "tests/test_disk_store_jobs.py::test_job_that_joins_begins_where_the_others_are"),
     # Restart.
-    Mutant("what was handed out is not noted for a checkpoint", EPOCH,
-           "  yielded_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
+    Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/stage/saved_epoch.cc",
+           "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
     Mutant("a restart forgets the epoch", RESTORE,
            "    next_epoch_ = saved.next_epoch;\n", "",
            "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),

@@ -2,7 +2,7 @@
 from support.mutants import Mutant
 
 SCHEDULE = "tests/test_cc.py::test_cc[address_undefined-schedule_test]"
-EPOCH = "refurbish_tf/cc/stage/epoch.cc"
+DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 
 MUTANTS = [
@@ -36,8 +36,8 @@ MUTANTS = [
     Mutant("the seed of partial_fn is of the epoch and not of the generation", WORK,
            "                                   generation, piece));", "                                   epoch_->number(), piece));",
            "tests/test_guarantees.py::test_any_history"),
-    Mutant("samples that were to be cached are not counted as absent when they are not", EPOCH,
-           "place.from == Place::From::kSource && !slot.fresh;", "false;", "tests/test_stats.py::test_removed_samples_are_absent"),
+    Mutant("samples that were to be cached are not counted as absent when they are not", DECIDE,
+           "AddFromSource(slot.index, !slot.fresh);", "AddFromSource(slot.index, false);", "tests/test_stats.py::test_removed_samples_are_absent"),
     # Echo.
     Mutant("the fraction of e dropped", "refurbish_tf/cc/schedule/echo.h",
            "    return whole_ + (Mix(key_ ^ static_cast<uint64_t>(position)) < threshold_);",

@@ -6,7 +6,7 @@ ROOM_TEST = "tests/test_cc.py::test_cc[address_undefined-store_room_test]"
 TESTS = "tests/test_transit.py::"
 CELLS = "tests/test_sharing.py::test_each_sample_is_prepared_about_once_for_all"
 ORDER = "refurbish_tf/cc/stage/transit_order.h"
-UNKEPT = "refurbish_tf/cc/stage/epoch_transit.cc"
+DECIDE = "refurbish_tf/cc/stage/epoch_decide.cc"
 EPOCH = "refurbish_tf/cc/stage/epoch.cc"
 STAGE = "refurbish_tf/cc/stage/stage.cc"
 RESTORE = "refurbish_tf/cc/stage/stage_restore.cc"
@@ -19,36 +19,36 @@ MUTANTS = [
     Mutant("what was used before a checkpoint is taken", ORDER, "        cursor_(from),", "        cursor_(0),", ORDER_TEST),
     Mutant("a ring that is behind a checkpoint is taken from", ORDER, "cursor_ = std::max(head, from_);", "cursor_ = head;",
            ORDER_TEST),
-    Mutant("a used generation is taken", UNKEPT, "        return generation >= least;\n", "        return true;\n",
+    Mutant("a used generation is taken", DECIDE, "      if (open && place->wanted.generations.least >=", "      if (open || place->wanted.generations.least >=",
            CELLS + "[half an epoch apart]"),
-    Mutant("what has come already is taken", UNKEPT, "index >= schedule_->num_samples() || !NeedsUnkept(index)",
-           "index >= schedule_->num_samples()", CELLS + "[together]"),
-    Mutant("a job alone takes what others have left", UNKEPT,
-           "  if (with_others_ && TakeInTransit(&place)) {", "  if (TakeInTransit(&place)) {",
+    Mutant("what has come already is taken", DECIDE, "index >= num_places_ || !NeedsUnkept(index)",
+           "index >= num_places_", CELLS + "[together]"),
+    Mutant("a job alone takes what others have left", DECIDE,
+           "  if (with_others_ && DecideFromRing())", "  if (DecideFromRing())",
            TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
-    Mutant("the older of two epochs takes", UNKEPT, "  if (number_begun_ != shared_->num_begun) return false;\n", "",
+    Mutant("the older of two epochs takes", DECIDE, "  if (number_begun_ != shared_->num_begun) return false;\n", "",
            TESTS + "test_the_older_of_two_epochs_of_a_stage_takes_nothing"),
     Mutant("the baseline takes part", STAGE, "      MayShare(RoomOf(parts.options, *parts.store))) {", "      true) {",
            TESTS + "test_a_job_with_a_uniform_shuffle_takes_no_part"),
-    Mutant("nothing is taken", UNKEPT, "  if (!position.has_value()) return false;", "  return false;", CELLS),
+    Mutant("nothing is taken", DECIDE, "  if (!position.has_value()) return false;", "  return false;", CELLS),
     # What is prepared.
     Mutant("what others prepare is not passed over", ORDER, "      if (claim(index, false)) return index;",
            "      if (claim(index, true)) return index;", ORDER_TEST),
     Mutant("what others prepare is left out at the end", ORDER, "return free ? free : again(passed_over_.size(), true);",
            "return free;", ORDER_TEST),
     Mutant("what was gone is forgotten", ORDER, "passed_over_.push_front(index);", "(void)index;", ORDER_TEST),
-    Mutant("the place of what was gone is forgotten", EPOCH, "    ++num_places_again_;\n", "",
+    Mutant("the place of what was gone is forgotten", DECIDE, "        ++num_unkept_owed_;\n", "",
            TESTS + "test_what_is_gone_when_it_is_read_is_prepared"),
     Mutant("a generation is prepared again", "refurbish_tf/cc/stage/shared_use.cc", "  return uses_[index].generation + 1;",
            "  return uses_[index].generation;", ORDER_TEST),
     Mutant("a generation is used again", "refurbish_tf/cc/stage/shared_use.cc",
            "  if (uses.count > 0 && used <= uses.generation) return false;\n", "", ORDER_TEST),
-    Mutant("alone it prepares other generations", UNKEPT, "    if (alone) continue;\n", "",
+    Mutant("alone it prepares other generations", DECIDE, "    if (!with_others_) continue;\n", "",
            TESTS + "test_after_a_restore_a_job_alone_goes_on_bit_for_bit"),
     # What is put.
     Mutant("nothing is put", STAGE, "      sample_store->PutInTransit(index, generation, sample);", "      (void)generation;",
            CELLS),
-    Mutant("a job alone puts", UNKEPT, "  return ring_ != nullptr && !schedule_->Kept(index) &&\n         shared_->job->OthersAreAlive();",
+    Mutant("a job alone puts", EPOCH, "  return ring_ != nullptr && !schedule_->Kept(index) &&\n         shared_->job->OthersAreAlive();",
            "  return ring_ != nullptr && !schedule_->Kept(index);", TESTS + "test_a_job_alone_is_as_if_there_were_no_ring"),
     # Restart.
     Mutant("after a restore the ring is taken from its beginning", RESTORE,
@@ -65,10 +65,10 @@ MUTANTS = [
     Mutant("a stream with r = 1 keeps nothing", ROOM, "         options.random_access &&\n", "", ROOM_TEST),
     Mutant("a full store is given a ring", ROOM, "  return left < kLeastInTransit * bytes ? 0 : left;",
            "  return left;", ROOM_TEST),
-    Mutant("a first pass of unknown length is not counted", "refurbish_tf/cc/stage/epoch.cc",
-           "    if (shared_ != nullptr) shared_->generations.Use(advance.index, number_);\n", "",
+    Mutant("a first pass of unknown length is not counted", DECIDE,
+           "    used.Use(index, number_);\n", "",
            "tests/test_transit.py::test_what_a_first_pass_has_used_is_not_taken_from_the_ring"),
-    Mutant("a stream passes over what is not kept", "refurbish_tf/cc/stage/epoch.cc",
-           "(Unkept(index) || (!IsStored(index) && !ClaimedByOther(index)))", "!IsStored(index) && !ClaimedByOther(index)",
+    Mutant("a stream passes over what is not kept", DECIDE,
+           "!schedule_.has_value() || Unkept(index)", "!schedule_.has_value()",
            "tests/test_transit.py::test_a_stream_passes_over_nothing_that_is_not_kept"),
 ]

@@ -1,0 +1,45 @@
+// What an epoch has decided of each of its samples.
+#ifndef REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_
+#define REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace refurbish_tf {
+
+enum class SampleState : uint8_t {
+  // Nothing is decided: it is still to come.
+  kOpen,
+  // The source is asked for it. It comes from there, freshly prepared.
+  kAsked,
+  // It needs no source: it was taken from the store, is being read from there
+  // or from the ring, or came before. A stream passes over it.
+  kFound,
+  // It is looked for again at the end of the order. Until then a stream passes
+  // over it.
+  kDeferred,
+};
+
+// One for each sample, in two bits. Those that were not set are open.
+class SampleStates {
+ public:
+  void Resize(uint32_t num_samples) { bytes_.resize(num_samples / 4 + 1); }
+  SampleState operator[](uint32_t index) const {
+    return index / 4 < bytes_.size()
+               ? SampleState(bytes_[index / 4] >> 2 * (index % 4) & 3)
+               : SampleState::kOpen;
+  }
+  void Set(uint32_t index, SampleState state) {
+    if (index / 4 >= bytes_.size()) bytes_.resize(index / 4 + 1);
+    uint8_t& byte = bytes_[index / 4];
+    const int shift = 2 * (index % 4);
+    byte = (byte & ~(3 << shift)) | static_cast<uint8_t>(state) << shift;
+  }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_
