@@ -37,7 +37,8 @@ def stage(source, store=None, **arguments):
 
 
 def epochs(dataset, number=3):
-  return [list(dataset) for _ in range(number)]
+  """Reads some epochs. Returns how many elements each had."""
+  return [int(dataset.reduce(0, lambda count, *_: count + 1)) for _ in range(number)]
 
 
 def filled(path, source, **arguments):
@@ -71,8 +72,7 @@ def test_another_source_by_index_is_refused(name, tmp_path):
   with pytest.raises(ValueError, match=REFUSED):
     stage(after(), path)
   # Nothing was lost.
-  last = epochs(stage(before(), path), 1)
-  assert len(last[0]) == len(before())
+  assert epochs(stage(before(), path), 1) == [len(before())]
   epochs(stage(after(), rtf.CacheStore(path, overwrite=True)))
 
 
@@ -102,7 +102,7 @@ def test_a_sample_that_is_prepared_again_from_another_element_is_an_error(tmp_pa
 
 
 def test_a_change_that_the_probe_misses_is_an_error_later(tmp_path):
-  path, many = stores.new_path(tmp_path), 1000
+  path, many = stores.new_path(tmp_path), 300
   filled(path, by_index(range(many)))
   for changed in range(many):
     numbers = list(range(many))
@@ -121,7 +121,7 @@ def test_jobs_on_one_store_must_agree(tmp_path):
   epochs(one, 1)
   other = stage(stream(range(1, N + 1)), path, order_seed=2)
   assert any("differs" in str(error) for _ in range(3) for error in read(other)[1])
-  assert len(epochs(one, 1)[0]) == N
+  assert epochs(one, 1) == [N]
 
 
 def test_overwrite_clear_and_remove_forget(tmp_path):
@@ -195,6 +195,7 @@ def test_it_comes_within_fit():
   model = keras.Sequential([keras.Input([]), keras.layers.Reshape([1]), keras.layers.Dense(1)])
   model.compile("sgd", "mse")
   dataset = stage(generator(range(1, 51), shuffled)).map(lambda x: (tf.cast(x, tf.float32) / 50, 0.)).batch(5)
+  dataset = dataset.apply(tf.data.experimental.assert_cardinality(10))
   with pytest.warns(rtf.PipelineWarning, match="yields other elements") as caught:
     model.fit(dataset, epochs=3, verbose=0)
   warned, = [each for each in caught if each.category is rtf.PipelineWarning]
@@ -264,7 +265,7 @@ SAME = {
     "floats with NaN": lambda: by_index(np.where(LABELS % 3, LABELS, np.nan)),
     "stateless draws": lambda: Dataset.range(N).map(lambda x: tf.random.stateless_uniform([], tf.stack([x, 7]))),
     "shuffled once": lambda: arrays().shuffle(N, seed=3, reshuffle_each_iteration=False),
-    "interleave": lambda: Dataset.range(10).interleave(lambda x: Dataset.range(10 * x, 10 * x + 10), num_parallel_calls=4),
+    "interleave": lambda: Dataset.range(10).interleave(lambda x: Dataset.range(10 * x, 10 * x + 10), cycle_length=4, num_parallel_calls=4),
     "shard, skip, take": lambda: arrays().shard(2, 1).skip(3).take(40),
     "cache": lambda: arrays().cache(),
     "ragged": lambda: Dataset.range(N).map(lambda x: (x, tf.ragged.range([x % 3, x % 5]))),
@@ -302,4 +303,4 @@ def test_unknown_length(tmp_path):
   for store in (None, path, path):
     assert not told(lambda store=store: epochs(stage(stream(range(3000)), store)))
   dataset = stage(stream(np.arange(1, 3001)), path)
-  assert "differs" in str(read(dataset)[1][0])
+  assert "differs" in str(read(dataset, limit=4000)[1][0])

@@ -147,6 +147,8 @@ bool AlwaysDoesTheSame(const std::string& op) {
       "TensorSliceDataset",
       "TextLineDataset",
       "While",
+      "_Arg",
+      "_Retval",
   };
   return !HasState(op) || kNames->count(op) > 0 ||
          absl::StrContains(op, "SeedGenerator") ||

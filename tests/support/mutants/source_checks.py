@@ -2,7 +2,6 @@
 from support.mutants import Mutant
 
 CHECKS = "tests/test_source_checks.py::"
-SUMS = "tests/test_cc.py::test_cc[address_undefined-source_sums_test]"
 OP = "refurbish_tf/cc/kernels/refurbish/refurbish_dataset_op.cc"
 WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
 PROBE = "refurbish_tf/cc/kernels/refurbish/source_probe.cc"
@@ -27,9 +26,11 @@ MUTANTS = [
     Mutant("what follows an error of a stream is compared", WORK, "  if (piece->keep) TF_RETURN", "  TF_RETURN",
            CHECKS + "test_what_follows_an_error_of_a_stream_is_no_alarm"),
     Mutant("the warning does not come to Python", WORK, "  WarnInPython(text);\n", "", CHECKS + "test_it_comes_within_fit"),
-    Mutant("a damaged checksum is believed", STORE, "sum != 0 && word == WordOf(index, platform, sum) ? sum : 0", "sum", SUMS),
+    Mutant("a damaged checksum is believed", STORE, "sum != 0 && word == WordOf(index, platform, sum) ? sum : 0", "sum",
+           CHECKS + "test_a_damaged_checksum_is_no_alarm"),
     Mutant("a checksum is not tied to its store", STORE, "{store_id_, index, platform, sum}", "{0, index, platform, sum}",
            CHECKS + "test_checksums_of_another_store_are_no_alarm"),
     Mutant("what was removed is compared", "refurbish_tf/cc/store/disk/disk_store.cc",
-           "  if (!evict) source_sums_->Forget(index);\n", "", SUMS),
+           "  if (!evict) source_sums_->Forget(index);\n", "",
+           CHECKS + "test_overwrite_clear_and_remove_forget"),
 ]
