@@ -149,12 +149,13 @@ def refurbish(
     ValueError: `r` is below 1 or not a number; `eviction`, `shuffle` or `shuffle_buffer_size` is not an allowed value;
       the source is empty or infinite, or its order changes; `rtf.augment.split` would refuse the
       layers; `store` is in use or too small for one sample; or it is on disk and cannot be opened, holds samples that were
-      prepared in another way, such as by another version of `rtf.augment`, or was deleted while in use.
+      prepared in another way, such as by another version of `rtf.augment`, or from another source, or was deleted while in use.
     TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
       list; `masks` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
-      source in one process or on one `store`.
+      source in one process or on one `store`; or the source yields another element than the one from which a sample of
+      a `store` on disk was prepared.
     tf.errors.InvalidArgumentError: when it runs, a sample is larger than `store` allows, or is not of the structure
       with which `partial_fn` was traced.
     Errors of the functions: when it runs, with the index of the sample in the message. The iterator goes on with the
@@ -315,7 +316,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     rows = [
         ("epoch", epoch),
         ("order", ", ".join(order)),
-        ("source", self._describe_source(random_access, num_samples, num_kept)),
+        ("source", self._describe_source(random_access, num_samples, num_kept) + (
+            "; not checked for changes, as it draws random numbers" if stage["source_draws"] else "")),
         ("fresh", self._describe_fresh(random_access)),
         ("store", f"{place}, {limit}")]
     usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])

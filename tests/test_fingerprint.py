@@ -182,8 +182,9 @@ def test_other_files_are_warned_of(tmp_path):
   moved = tmp_path / "moved"
   shutil.move(folder, moved)
   assert run(moved) == 0
-  os.rename(moved / "cats" / "2.png", moved / "cats" / "0.png")
+  # The same contents in the same order; else the store is refused.
+  os.rename(moved / "cats" / "2.png", moved / "cats" / "4.png")
   assert run(moved) == 1
-  (moved / "cats" / "0.png").unlink()
+  (moved / "cats" / "4.png").unlink()
   with pytest.raises(ValueError, match="num_samples is 2, but it was 3.*overwrite=True"):
     run(moved)

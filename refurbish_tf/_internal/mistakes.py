@@ -1,4 +1,4 @@
-"""Warns, when a stage is built, about a pipeline that is allowed but almost certainly a mistake."""
+"""Warns about a pipeline that is allowed but almost certainly a mistake."""
 import sys
 import warnings
 
@@ -39,7 +39,7 @@ def check_source(source):
 
 
 def warn(message):
-  """Warns with the user's line that builds the stage."""
+  """Warns with the user's line that builds the stage, or, called by the C++ part, that is being run."""
   warnings.warn(message, PipelineWarning, stacklevel=_stacklevel_of_user())
 
 

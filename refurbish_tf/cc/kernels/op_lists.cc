@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
+#include "tensorflow/core/framework/op.h"
 
 namespace refurbish_tf {
 namespace {
@@ -12,6 +13,21 @@ namespace {
 bool IsOneOf(absl::string_view name,
              std::initializer_list<absl::string_view> names) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// What is not registered is a function, whose graph is looked at itself.
+bool HasState(const std::string& op) {
+  const auto* const found = tensorflow::OpRegistry::Global()->LookUp(op);
+  return found != nullptr && found->op_def.is_stateful();
+}
+
+bool HasInputDataset(const std::string& op) {
+  const auto* const found = tensorflow::OpRegistry::Global()->LookUp(op);
+  if (found == nullptr) return false;
+  const auto& inputs = found->op_def.input_arg();
+  return std::any_of(inputs.begin(), inputs.end(), [](const auto& input) {
+    return input.type() == tensorflow::DT_VARIANT;
+  });
 }
 
 }  // namespace
@@ -70,6 +86,54 @@ bool NeedsDefaultExecutor(const std::string& op) {
 
 bool CallsPython(const std::string& op) {
   return op == "PyFunc" || op == "PyFuncStateless" || op == "EagerPyFunc";
+}
+
+bool DrawsAnew(const std::string& op) {
+  if (!HasState(op) || absl::StrContains(op, "Dataset") ||
+      absl::StrContains(op, "SeedGenerator") ||
+      absl::StartsWith(op, "Stateless")) {
+    return false;
+  }
+  // A random operation with a seed, too: it yields the next number at each
+  // call, and not all elements are asked for. "Assign": Keras' random layers
+  // keep their seed in a variable.
+  for (const char* part :
+       {"Random", "Multinomial", "TruncatedNormal", "NonDeterministicInts",
+        "RngReadAndSkip", "CandidateSampler", "SampleDistortedBoundingBox",
+        "StatefulStandardNormal", "StatefulUniform", "Assign"}) {
+    if (absl::StrContains(op, part)) return true;
+  }
+  return false;
+}
+
+bool AlwaysDoesTheSame(const std::string& op) {
+  static const auto* const kNames = new Names{
+      "Assert",
+      "Case",
+      "FixedLengthRecordDataset",
+      "FixedLengthRecordDatasetV2",
+      "For",
+      "If",
+      "Print",
+      "PrintV2",
+      "RangeDataset",
+      "ReadFile",
+      "RefurbishTf>TfrecordDataset",
+      "SparseTensorSliceDataset",
+      "StatefulPartitionedCall",
+      "StatelessRandomGetAlg",
+      "TFRecordDataset",
+      "TFRecordDatasetV2",
+      "TensorDataset",
+      "TensorSliceDataset",
+      "TextLineDataset",
+      "While",
+      "_Arg",
+      "_Retval",
+  };
+  return !HasState(op) || kNames->count(op) > 0 ||
+         absl::StrContains(op, "SeedGenerator") ||
+         (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }
 
 }  // namespace refurbish_tf

@@ -25,6 +25,14 @@ bool NeedsDefaultExecutor(const std::string& op);
 
 bool CallsPython(const std::string& op);
 
+// Operations that draw random numbers, or count something, so that a source
+// yields other elements each time.
+bool DrawsAnew(const std::string& op);
+
+// Operations that certainly yield the same for the same inputs and files: they
+// have no state, or it does not matter. Their functions are looked at apart.
+bool AlwaysDoesTheSame(const std::string& op);
+
 }  // namespace refurbish_tf
 
 #endif  // REFURBISH_TF_CC_KERNELS_OP_LISTS_H_

@@ -19,6 +19,7 @@
 #include "refurbish_tf/cc/stage/fitting_samples.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/stage/shared_use.h"
+#include "refurbish_tf/cc/stage/source_checks.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
 namespace refurbish_tf {
@@ -95,6 +96,8 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::Status Keep(const Epoch& epoch, uint32_t index, Generation generation,
                     const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
 
+  SourceChecks& source_checks() { return source_checks_; }
+
   int64_t num_samples() const ABSL_LOCKS_EXCLUDED(mu_);
   // The one given, or that of a checkpoint.
   uint64_t order_seed() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -152,6 +155,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   bool NewerEpochIsAlive(uint64_t number) const ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::string id_;
+  SourceChecks source_checks_;
   mutable absl::Mutex mu_;
   bool configured_ ABSL_GUARDED_BY(mu_) = false;
   // Empty until `shard` is filled in.

@@ -150,6 +150,17 @@ bool IsInfinite(const DatasetBase* dataset) {
   return std::any_of(inputs.begin(), inputs.end(), IsInfinite);
 }
 
+SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
+  SourceKind kind = SourceKind::kRepeats;
+  for (const NodeDef* node : nodes) {
+    if (DrawsAnew(node->op())) return SourceKind::kDraws;
+    if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
+      kind = SourceKind::kMayChange;
+    }
+  }
+  return kind;
+}
+
 Shards FindShards(const GraphDef& graph) {
   std::unordered_map<std::string, const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
@@ -196,12 +207,13 @@ absl::Status CheckLength(const DatasetBase* source) {
 }  // namespace
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         Shards* shards) {
+                         Shards* shards, SourceKind* kind) {
   // As for a rewrite, so that no data is copied into the graph.
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;
   // A source that has no graph cannot be examined.
+  *kind = SourceKind::kMayChange;
   if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
                                               &output_node)
            .ok()) {
@@ -226,6 +238,7 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
         "), but refurbish knows a sample by its position. To fix it, ", way_out,
         "."));
   }
+  *kind = FindKind(nodes);
   return absl::OkStatus();
 }
 

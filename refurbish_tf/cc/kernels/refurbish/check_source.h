@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "refurbish_tf/cc/kernels/names.h"
+#include "refurbish_tf/cc/stage/source_checks.h"
 
 namespace refurbish_tf {
 
@@ -23,7 +24,7 @@ struct Shards {
 // arguments of some stages, the stages within the functions of `interleave` and
 // `flat_map`, and what an option of the whole pipeline has made of them.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         Shards* shards);
+                         Shards* shards, SourceKind* kind);
 
 }  // namespace refurbish_tf
 

@@ -11,6 +11,7 @@
 #include "refurbish_tf/cc/kernels/refurbish/random_access.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_dataset.h"
 #include "refurbish_tf/cc/kernels/refurbish/refurbish_iterator.h"
+#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
 #include "tensorflow/core/framework/op_requires.h"
 
 namespace refurbish_tf {
@@ -188,7 +189,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     RefurbishArguments arguments = attrs_;
     OP_REQUIRES_OK(ctx, ReadScalars(ctx, &arguments));
     Shards shards;
-    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards));
+    SourceKind kind;
+    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards, &kind));
     std::unique_ptr<InlineFunction> partial, final;
     OP_REQUIRES_OK(ctx, InlineFunction::Create(ctx, partial_, kPartialArguments,
                                                &partial));
@@ -219,8 +221,16 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
         (*store)->FixedBytes(arguments.sample_types, arguments.sample_shapes);
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
     if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
-    OP_REQUIRES_OK(ctx, stage->Configure(options, *std::move(store),
-                                         arguments.sample_types));
+    OP_REQUIRES_OK(ctx,
+                   stage->Configure(options, *store, arguments.sample_types));
+    DiskStore* const disk = (*store)->disk();
+    SourceChecks& checks = stage->source_checks();
+    if (!shards.hinted &&
+        checks.Begin(kind, disk == nullptr ? nullptr : &disk->source_sums(),
+                     Platform()) &&
+        checks.refuses() && options.random_access) {
+      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, &checks, *disk));
+    }
     *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
         ctx, input, std::move(arguments), std::move(stage), std::move(partial),
         std::move(final), shards.hinted);

@@ -5,8 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/base/python_warning.h"
 #include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
 #include "refurbish_tf/cc/schedule/random.h"
+#include "tensorflow/core/platform/logging.h"
 
 namespace refurbish_tf {
 namespace {
@@ -98,6 +101,8 @@ int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
 
 absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const uint32_t index = *piece->place.index;
+  // After an error it may be another element of the stream.
+  if (piece->keep) TF_RETURN_IF_ERROR(CheckElement(*piece));
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
@@ -130,6 +135,22 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
       &contexts_, std::move(arguments), &piece->tensors);
   if (status.ok()) OwnBuffers(&piece->tensors);
   return WithSample(status, "The final augmentation of", index, "refurbish");
+}
+
+absl::Status SampleWork::CheckElement(const SamplePiece& piece) {
+  SourceChecks& checks = stage_.source_checks();
+  const uint32_t index = *piece.place.index;
+  if (checks.kind() == SourceKind::kDraws ||
+      checks.IsSame(index, ElementSum(piece.tensors))) {
+    return absl::OkStatus();
+  }
+  const std::string file = FileOf(source_.source(), &contexts_.usual, index);
+  if (checks.refuses()) return OtherSource(checks, index, file);
+  if (!checks.IsFirstWarning()) return absl::OkStatus();
+  const std::string text = SourceChanges(index, file);
+  LOG(WARNING) << Printable(text);
+  WarnInPython(text);
+  return absl::OkStatus();
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {

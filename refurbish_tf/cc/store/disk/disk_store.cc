@@ -147,6 +147,7 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
       SharedState::Open(&directory, kStateFile);
   if (!state.ok()) return state.status();
   claims_ = *std::move(claims);
+  source_sums_ = std::make_unique<SourceSums>(&directory, contents->id);
   records_ = std::make_unique<Records>(
       &directory, contents->id, &segments_, *std::move(index),
       *std::move(state),
@@ -330,6 +331,8 @@ PutResult DiskStore::PutInTransit(uint64_t index, Generation generation,
 void DiskStore::Flush() { writer_->Flush(); }
 
 bool DiskStore::Remove(uint64_t index, bool evict) {
+  // What is put there next may be of another source.
+  if (!evict) source_sums_->Forget(index);
   const bool was_in_memory = writer_->buffer().Drop(index);
   const uint64_t word = records_->Remove(index, evict);
   if (word == 0) {
@@ -345,6 +348,7 @@ void DiskStore::Clear() {
   writer_->buffer().DropAll();
   ring_->Clear();
   Flush();  // None of it is written any more.
+  source_sums_->ForgetAll();
   records_->index().ForEach([this](uint64_t index, uint64_t) {
     records_->Remove(index, /*evict=*/false);
     return true;

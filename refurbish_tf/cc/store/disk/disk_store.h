@@ -27,6 +27,7 @@
 #include "refurbish_tf/cc/store/disk/segments.h"
 #include "refurbish_tf/cc/store/disk/settings_file.h"
 #include "refurbish_tf/cc/store/disk/shared_state.h"
+#include "refurbish_tf/cc/store/disk/source_sums.h"
 #include "refurbish_tf/cc/store/disk/store_env.h"
 #include "refurbish_tf/cc/store/disk/writer.h"
 #include "refurbish_tf/cc/store/transit/transit_ring.h"
@@ -63,6 +64,8 @@ struct DiskStoreOptions {
 //   state     what the processes share in memory: counts, epochs (SharedState).
 //   index     a word for each sample: where its record is (Index).
 //   claims    a word for each sample: who is preparing it (SharedState).
+//   sources   a word for each sample: a checksum of what it was prepared from
+//             (SourceSums); only if a stage has noted one.
 //   small-N, large-N   records (Segments).
 //   ring      a word for each slot of the ring of samples in transit, and
 //   transit   their records (TransitRing); only if a ring is planned.
@@ -130,6 +133,7 @@ class DiskStore {
 
   SharedState& state() { return records_->state(); }
   Records& records() { return *records_; }
+  SourceSums& source_sums() { return *source_sums_; }
 
   // Registers a training job. The store must outlive it.
   absl::StatusOr<std::unique_ptr<SharedState::Job>> Join() {
@@ -219,6 +223,7 @@ class DiskStore {
   const std::shared_ptr<File> lock_file_;
   Segments segments_;
   std::unique_ptr<Index> claims_;
+  std::unique_ptr<SourceSums> source_sums_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<TransitRing> ring_;
   bool opened_alone_ = false;

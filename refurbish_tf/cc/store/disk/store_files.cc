@@ -13,8 +13,9 @@ namespace {
 bool IsOwnName(const std::string& name) {
   return name == kLockFile || name == kIndexFile || name == kClaimsFile ||
          name == kStateFile || name == kRingWordsFile ||
-         name == kRingRecordsFile || name == SettingsFile::kName ||
-         SettingsFile::IsTemporaryName(name) || Segments::IsSegmentName(name);
+         name == kRingRecordsFile || name == kSourceSumsFile ||
+         name == SettingsFile::kName || SettingsFile::IsTemporaryName(name) ||
+         Segments::IsSegmentName(name);
 }
 
 bool HoldsRecords(const Directory& directory,

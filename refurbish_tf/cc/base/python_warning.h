@@ -1,0 +1,16 @@
+// A warning of Python's, from any thread.
+#ifndef REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_
+#define REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_
+
+#include <string>
+
+namespace refurbish_tf {
+
+// Has Python's main thread give a PipelineWarning, as soon as it runs Python
+// again: there the warning has the line of the user's loop, and nothing waits
+// for the interpreter's lock. Without Python in the process nothing happens.
+void WarnInPython(const std::string& text);
+
+}  // namespace refurbish_tf
+
+#endif  // REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_

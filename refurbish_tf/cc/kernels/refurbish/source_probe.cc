@@ -1,0 +1,143 @@
+#include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/printable.h"
+#include "refurbish_tf/cc/kernels/refurbish/file_of.h"
+#include "tensorflow/core/framework/cancellation.h"
+#include "tensorflow/core/framework/function_handle_cache.h"
+#include "tensorflow/core/framework/resource_mgr.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/cpu_info.h"
+#include "tensorflow/core/public/version.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr size_t kMostProbed = 64;
+
+std::string Element(uint32_t index, const std::string& file) {
+  return absl::StrCat(
+      "element ", index,
+      file.empty() ? "" : absl::StrCat(", the file ", file, ","));
+}
+
+// Some of the samples that are stored and have a checksum.
+std::vector<uint32_t> ToProbe(const SourceChecks& checks,
+                              const DiskStore& store, uint64_t num_samples) {
+  std::vector<uint32_t> known;
+  for (const uint64_t index : store.Indices()) {
+    if (index < num_samples && checks.IsKnown(index)) known.push_back(index);
+  }
+  std::sort(known.begin(), known.end());
+  known.erase(std::unique(known.begin(), known.end()), known.end());
+  const size_t count = std::min(known.size(), kMostProbed);
+  for (size_t i = 0; i < count; ++i) {
+    known[i] = known[(2 * i + 1) * known.size() / (2 * count)];
+  }
+  known.resize(count);
+  return known;
+}
+
+}  // namespace
+
+uint32_t ElementSum(const std::vector<Tensor>& element) {
+  uint32_t sum = 0;
+  for (const Tensor& tensor : element) {
+    const auto add = [&sum](uint64_t number) {
+      sum = Crc32c(&number, sizeof(number), sum);
+    };
+    add(tensor.dtype());
+    add(tensor.dims());
+    for (int i = 0; i < tensor.dims(); ++i) add(tensor.dim_size(i));
+    if (tensorflow::DataTypeCanUseMemcpy(tensor.dtype())) {
+      sum = Crc32c(tensor.data(), tensor.TotalBytes(), sum);
+    } else if (tensor.dtype() == tensorflow::DT_STRING) {
+      const auto strings = tensor.flat<tstring>();
+      for (int64_t i = 0; i < strings.size(); ++i) {
+        add(strings(i).size());
+        sum = Crc32c(strings(i).data(), strings(i).size(), sum);
+      }
+    }
+  }
+  return sum != 0 ? sum : 1;
+}
+
+uint64_t Platform() {
+  static const uint64_t platform = [] {
+    const std::string name = absl::StrCat(
+        TF_GRAPH_DEF_VERSION, " ", tensorflow::port::CPUVendorIDString(), " ",
+        tensorflow::port::CPUFamily(), " ", tensorflow::port::CPUModelNum(),
+        " ", tensorflow::port::NumSchedulableCPUs());
+    return Crc32c(name.data(), name.size());
+  }();
+  return platform;
+}
+
+absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
+                         const std::string& file) {
+  return absl::FailedPreconditionError(Printable(absl::StrCat(
+      "The cache store ", checks.path(),
+      " was filled from another source: ", Element(index, file),
+      " differs from the one that its sample was prepared from, as after a new "
+      "split, in another order, or with changed files or labels. So its samples "
+      "must not be used with this source. To start with an empty store, use "
+      "store=rtf.CacheStore(path, overwrite=True) or another directory. To go "
+      "on with it, give the former source.")));
+}
+
+std::string SourceChanges(uint32_t index, const std::string& file) {
+  return absl::StrCat(
+      "The source of refurbish yields other elements than before: ",
+      Element(index, file),
+      " differs from the one that was there when this sample was first prepared. "
+      "refurbish knows a sample by its position, so some samples may come twice "
+      "in an epoch and others not at all. Look for a shuffle in the source, as in "
+      "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
+      "shuffles. Look for random numbers that it draws, and draw them in "
+      "partial_fn. If the data of a store on disk were changed, start with an "
+      "empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
+      "silence this: warnings.filterwarnings(\"ignore\", "
+      "category=rtf.PipelineWarning).");
+}
+
+absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
+                         SourceChecks* checks, const DiskStore& store) {
+  const int64_t num_samples = source->Cardinality(CardinalityOptions());
+  if (num_samples <= 0) return absl::OkStatus();
+  const std::vector<uint32_t> indices = ToProbe(*checks, store, num_samples);
+  if (indices.empty()) return absl::OkStatus();
+  IteratorContext::Params params(ctx);
+  tensorflow::FunctionHandleCache functions(params.flr);
+  params.function_handle_cache = &functions;
+  tensorflow::ResourceMgr resources;
+  params.resource_mgr = &resources;
+  tensorflow::CancellationManager cancellation(ctx->cancellation_manager());
+  params.cancellation_manager = &cancellation;
+  params.warm_start = false;
+  IteratorContext unmapped(params);
+  params.index_mapper = [&indices](size_t n) -> absl::StatusOr<size_t> {
+    if (n < indices.size()) return indices[n];
+    return absl::OutOfRangeError("No more elements to compare.");
+  };
+  IteratorContext mapped(std::move(params));
+  std::unique_ptr<IteratorBase> input;
+  TF_RETURN_IF_ERROR(source->MakeIterator(&unmapped, nullptr, "Probe", &input));
+  for (const uint32_t index : indices) {
+    std::vector<Tensor> element;
+    bool end = false;
+    // An element that cannot be read is an error when it is prepared again.
+    if (!input->GetNext(&mapped, &element, &end).ok()) continue;
+    if (end) break;
+    if (!checks->IsSame(index, ElementSum(element))) {
+      return OtherSource(*checks, index, FileOf(source, &unmapped, index));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

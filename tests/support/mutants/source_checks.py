@@ -1,0 +1,36 @@
+"""What a source yields against what it yielded before."""
+from support.mutants import Mutant
+
+CHECKS = "tests/test_source_checks.py::"
+OP = "refurbish_tf/cc/kernels/refurbish/refurbish_dataset_op.cc"
+WORK = "refurbish_tf/cc/kernels/refurbish/sample_work.cc"
+PROBE = "refurbish_tf/cc/kernels/refurbish/source_probe.cc"
+OPS = "refurbish_tf/cc/kernels/op_lists.cc"
+STORE = "refurbish_tf/cc/store/disk/source_sums.cc"
+
+MUTANTS = [
+    Mutant("a store on disk is not probed", OP, "checks.refuses() && options.random_access", "false",
+           CHECKS + "test_another_source_by_index_is_refused"),
+    Mutant("lengths of strings are not in the checksum", PROBE, "        add(strings(i).size());\n", "",
+           CHECKS + "test_another_source_by_index_is_refused"),
+    Mutant("what differs is only warned of", WORK, "  if (checks.refuses()) return", "  if (false) return",
+           CHECKS + "test_a_sample_that_is_prepared_again_from_another_element_is_an_error"),
+    Mutant("a source that calls Python is refused", OPS, "  return !HasState(op) || kNames->count(op) > 0 ||",
+           "  return true ||", CHECKS + "test_a_source_that_calls_python_is_never_refused"),
+    Mutant("each element that differs is warned of", WORK, "  if (!checks.IsFirstWarning()) return absl::OkStatus();\n", "",
+           CHECKS + "test_a_generator_that_shuffles_is_warned_of_once"),
+    Mutant("a source that draws is checked", WORK, "checks.kind() == SourceKind::kDraws ||", "",
+           CHECKS + "test_a_source_that_draws_is_not_checked"),
+    Mutant("a seed in a variable is not seen", OPS, '"StatefulUniform", "Assign"}', '"StatefulUniform"}',
+           CHECKS + "test_a_source_that_draws_is_not_checked"),
+    Mutant("what follows an error of a stream is compared", WORK, "  if (piece->keep) TF_RETURN", "  TF_RETURN",
+           CHECKS + "test_what_follows_an_error_of_a_stream_is_no_alarm"),
+    Mutant("the warning does not come to Python", WORK, "  WarnInPython(text);\n", "", CHECKS + "test_it_comes_within_fit"),
+    Mutant("a damaged checksum is believed", STORE, "sum != 0 && word == WordOf(index, platform, sum) ? sum : 0", "sum",
+           CHECKS + "test_a_damaged_checksum_is_no_alarm"),
+    Mutant("a checksum is not tied to its store", STORE, "{store_id_, index, platform, sum}", "{0, index, platform, sum}",
+           CHECKS + "test_checksums_of_another_store_are_no_alarm"),
+    Mutant("what was removed is compared", "refurbish_tf/cc/store/disk/disk_store.cc",
+           "  if (!evict) source_sums_->Forget(index);\n", "",
+           CHECKS + "test_overwrite_clear_and_remove_forget"),
+]
