@@ -107,31 +107,29 @@ bool DrawsAnew(const std::string& op) {
 }
 
 bool AlwaysDoesTheSame(const std::string& op) {
-  static const auto* const kNames = new Names{
-      "Assert",
-      "Case",
-      "FixedLengthRecordDataset",
-      "FixedLengthRecordDatasetV2",
-      "For",
-      "If",
-      "Print",
-      "PrintV2",
-      "RangeDataset",
-      "ReadFile",
-      "RefurbishTf>TfrecordDataset",
-      "SparseTensorSliceDataset",
-      "StatefulPartitionedCall",
-      "StatelessRandomGetAlg",
-      "TFRecordDataset",
-      "TFRecordDatasetV2",
-      "TensorDataset",
-      "TensorSliceDataset",
-      "TextLineDataset",
-      "While",
-      "_Arg",
-      "_Retval",
-  };
-  return !HasState(op) || kNames->count(op) > 0 ||
+  return !HasState(op) ||
+         IsOneOf(op, {"Assert",
+                      "Case",
+                      "FixedLengthRecordDataset",
+                      "FixedLengthRecordDatasetV2",
+                      "For",
+                      "If",
+                      "Print",
+                      "PrintV2",
+                      "RangeDataset",
+                      "ReadFile",
+                      "RefurbishTf>TfrecordDataset",
+                      "SparseTensorSliceDataset",
+                      "StatefulPartitionedCall",
+                      "StatelessRandomGetAlg",
+                      "TFRecordDataset",
+                      "TFRecordDatasetV2",
+                      "TensorDataset",
+                      "TensorSliceDataset",
+                      "TextLineDataset",
+                      "While",
+                      "_Arg",
+                      "_Retval"}) ||
          absl::StrContains(op, "SeedGenerator") ||
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }
