@@ -120,7 +120,7 @@ def pairs_again(jobs):
   again = []
   for orders in jobs:
     batches = [np.argsort(order) // BATCH for order in orders]
-    for a, b in zip(batches, batches[1:]):
+    for a, b in itertools.pairwise(batches):
       n = len(a)
       counts = np.zeros((n // BATCH + 1, n // BATCH + 1))
       np.add.at(counts, (a, b), 1)
