@@ -92,7 +92,8 @@ class StageStats:
   Attributes:
     name: the `name` that the stage was given, else "refurbish", "echo" or "fuse".
     epochs: a tuple of `EpochStats`, `EchoStats` or `FuseStats`, one for each epoch that has begun in this process. An
-      epoch resumed from a checkpoint has an entry of its own.
+      epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under `tf.distribute`, and
+      on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
     shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
       share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
