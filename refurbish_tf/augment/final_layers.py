@@ -260,16 +260,16 @@ def checked_normalization(mean, std, whose):
 
 def _check_antialias(antialias, whose):
   if not isinstance(antialias, (bool, np.bool_)):
-    raise TypeError(
-        f"antialias of {whose} must be True or False, got {antialias!r}. Pass True for the smoother, slower way to make "
-        "images smaller.")
+    raise TypeError(f"antialias of {whose} must be True or False, got {antialias!r}. True is smoother and slower.")
 
 
 def checked_size(size, whose):
   """Returns `(height, width)`; raises unless `size` is that, or a whole number for both."""
   size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
-  what = f"size of {whose}"
-  if len(sides) != 2:
-    raise TypeError(f"{what} must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or (192, 256).")
-  return tuple(checked_whole(what, side, 1, _LARGEST_RESIZED, "Pass 224, or (192, 256).") for side in sides)
+  is_size = len(sides) == 2 and all(isinstance(side, numbers.Integral) and not isinstance(side, bool) for side in sides)
+  if not is_size or not all(1 <= side <= _LARGEST_RESIZED for side in sides):
+    raise (ValueError if is_size else TypeError)(
+        f"size of {whose} must be a whole number of pixels from 1 to {_LARGEST_RESIZED:,}, or (height, width), got {size!r}. Pass "
+        "224, or (192, 256).")
+  return tuple(map(int, sides))

@@ -44,12 +44,9 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   """
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
-    raise TypeError(
-        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in "
-        "its batch, such as 3 or tf.range(128).")
+    raise TypeError(f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass a position, such as 3.")
   if index.shape.rank not in (None, 0, 1):
-    raise ValueError(
-        f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
+    raise ValueError(f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
