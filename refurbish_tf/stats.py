@@ -81,6 +81,7 @@ class FuseStats:
     return self.device_images / images if images else 0.0
 
 
+_COUNTS = {"refurbish": EpochStats, "echo": EchoStats, "fuse": FuseStats}
 # What follows from the counts, and is shown behind them.
 DERIVED = {EpochStats: (), EchoStats: ("factor",), FuseStats: ("share",)}
 
@@ -92,7 +93,8 @@ class StageStats:
   Attributes:
     name: the `name` that the stage was given, else "refurbish", "echo" or "fuse".
     epochs: a tuple of `EpochStats`, `EchoStats` or `FuseStats`, one for each epoch that has begun in this process. An
-      epoch resumed from a checkpoint has an entry of its own.
+      epoch resumed from a checkpoint has an entry of its own, and so has one that was left early: under `tf.distribute`, and
+      on JAX and PyTorch, Keras' `fit` begins one to build the model.
     total: the same of all epochs together.
     shares: for `fuse`, the accelerator's share by step: a tuple of pairs of a batch, counted over all epochs, and the
       share of the images from that batch on, but for the single batches by which `AUTOTUNE` learns how fast the CPU is.
@@ -160,20 +162,23 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
   # pylint: disable=protected-access
   found = _Stages()
   for upstream in datasets("rtf.stats", dataset):
-    if hasattr(upstream, "refurbish_stage"):
-      epochs = _by_epoch(EpochStats, native.ops().refurbish_tf_refurbish_counts(stage=upstream.refurbish_stage))
-      total = _total(EpochStats, epochs)
+    kind, stage = _stage_of(upstream)
+    if kind is None:
+      continue
+    epochs = _by_epoch(_COUNTS[kind], getattr(native.ops(), f"refurbish_tf_{kind}_counts")(stage=stage))
+    total, shares = _total(_COUNTS[kind], epochs), ()
+    if kind == "refurbish":
       total = dataclasses.replace(total, bytes=epochs[-1].bytes if epochs else 0)
-      found.append(StageStats(upstream._name or "refurbish", tuple(epochs), total))
-    elif hasattr(upstream, "echo_stage"):
-      epochs = _by_epoch(EchoStats, native.ops().refurbish_tf_echo_counts(stage=upstream.echo_stage))
-      found.append(StageStats(upstream._name or "echo", tuple(epochs), _total(EchoStats, epochs)))
-    elif hasattr(upstream, "fuse_stage"):
-      epochs = _by_epoch(FuseStats, native.ops().refurbish_tf_fuse_counts(stage=upstream.fuse_stage))
-      changes = native.ops().refurbish_tf_fuse_shares(stage=upstream.fuse_stage).numpy().tolist()
-      shares = tuple((batch, eighths / 8) for batch, eighths in changes)
-      found.append(StageStats(upstream._name or "fuse", tuple(epochs), _total(FuseStats, epochs), shares))
+    elif kind == "fuse":
+      shares = tuple((batch, eighths / 8) for batch, eighths in native.ops().refurbish_tf_fuse_shares(stage=stage).numpy().tolist())
+    found.append(StageStats(upstream._name or kind, tuple(epochs), total, shares))
   return found
+
+
+def _stage_of(dataset):
+  """The kind of a stage, and its name in the ops; two Nones for another dataset."""
+  kind = next((kind for kind in _COUNTS if hasattr(dataset, f"{kind}_stage")), None)
+  return kind, kind and getattr(dataset, f"{kind}_stage")
 
 
 class _Stages(list):
@@ -205,13 +210,11 @@ def datasets(function, dataset):
         f"{function} cannot be part of a tf.function, as it reads counts at once: call it outside.")
   found = dataset_graph.upstream_first(dataset)
   for each in found:
-    for kind in ("refurbish", "echo", "fuse"):
-      stage = getattr(each, f"{kind}_stage", None)
-      if stage is not None and tf.is_symbolic_tensor(stage):
-        article = "an" if kind == "echo" else "a"
-        raise RuntimeError(
-            f"{function} cannot count for {article} {kind} stage that was built inside a tf.function, which builds a "
-            "new stage at each call. Build the dataset outside.")
+    kind, stage = _stage_of(each)
+    if tf.is_symbolic_tensor(stage):
+      raise RuntimeError(
+          f"{function} cannot count for {'an' if kind == 'echo' else 'a'} {kind} stage that was built inside a tf.function, which "
+          "builds a new stage at each call. Build the dataset outside.")
   return found
 
 

@@ -108,6 +108,9 @@ dataset = source.refurbish(tf.identity, final_fn, r=2, seed=1).batch(8)
 with strategy.scope():
   model = keras.Sequential([keras.Input([3]), keras.layers.Dense(3)])
   model.compile("sgd", "mse", metrics=[Seen(0), Seen(1), Seen(2)])
+for _ in range(3):
+  iter(strategy.experimental_distribute_dataset(dataset))  # Not read, it begins no epoch.
+assert counts(dataset) == []
 history = model.fit(dataset, epochs=EPOCHS, verbose=0, shuffle=False).history
 print(json.dumps({
     "fit": ([history[f"seen_{column}"] for column in range(3)], counts(dataset)),
@@ -123,8 +126,9 @@ def test_mirrored_strategy_trains_on_every_sample_once_an_epoch():
   n, epochs = 40, 2
   seen, counts = found.pop("fit")
   assert seen == [[sum(map(each, range(n)))] * epochs for each in (lambda i: 1, lambda i: i, lambda i: i * i % 251)]
-  # Keras creates one more iterator to build the model, and drops it before the end.
-  assert counts[0][0] <= n and counts[-1] == [n // 2, n // 2]
+  # Keras reads one more iterator to build the model, and drops it before the end.
+  assert 0 < counts[0][0] <= n and counts[0][1] == 0
+  assert [sum(epoch) for epoch in counts[1:]] == [n] * epochs and counts[-1] == [n // 2, n // 2]
   for name, (read, counts) in found.items():
     assert [sorted(epoch) for epoch in read] == [list(range(n))] * epochs
     # One iterator feeds both devices.

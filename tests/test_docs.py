@@ -193,7 +193,7 @@ def test_four_processes_search_hyperparameters(tmp_path):
   assert [trial.state.name for trial in trials] == ["COMPLETE"] * 8
 
 
-def run_program_of(page, name, arguments=(), **variables):
+def run_program_of(page, name, arguments=(), with_errors=False, **variables):
   """Runs a program of a guide in the working directory, in a process of its own. Returns what it prints."""
   page = ROOT / "docs" / page
   (program, needed), = [(program, mark.removeprefix(f"{PROGRAM}{name}, needs: ").removesuffix(" -->"))
@@ -206,7 +206,7 @@ def run_program_of(page, name, arguments=(), **variables):
   done = subprocess.run([sys.executable, *arguments, name], capture_output=True, text=True, timeout=TIMEOUT, check=False,
                         env={**environment(), **variables})
   assert done.returncode == 0, done.stderr
-  return done.stdout
+  return done if with_errors else done.stdout
 
 
 @pytest.mark.parametrize("name, done", [
@@ -216,6 +216,14 @@ def test_a_program_goes_on_behind_its_checkpoint(name, done, photographs):
   unbroken, resumed = run_program_of("torch_jax.md", name), run_program_of("torch_jax.md", name)
   assert "epoch 0" not in resumed
   assert re.search(done, unbroken)[0] == re.search(done, resumed)[0]
+
+
+def test_all_but_a_damaged_photograph_are_trained_on(photographs):
+  pathlib.Path("photos/c/7.jpg").write_bytes(b"damaged")
+  done = run_program_of("photographs.md", "train_on_the_others.py", TF_CPP_MIN_LOG_LEVEL="0", with_errors=True)
+  assert done.stdout == "19 of 20 photographs\n" * 3
+  # Once an epoch, and of no other file.
+  assert re.findall(r"the file \S*/(photos/\S*jpg), failed", done.stderr) == ["photos/c/7.jpg"] * 3
 
 
 def test_ranks_prepare_their_own_shares(photographs):

@@ -212,3 +212,4 @@ def test_with_keras_on_jax():
       [sys.executable, "-c", JAX], env={**os.environ, "KERAS_BACKEND": "jax"}, capture_output=True, text=True, timeout=300)
   assert result.returncode == 0, result.stderr
   assert "needs Keras' TensorFlow backend, got jax" in result.stdout
+  assert "read rtf.jax_loader(dataset), and save its state_dict() with the weights." in result.stdout

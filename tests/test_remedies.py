@@ -166,7 +166,7 @@ CASES = {
         lambda: images().refurbish([], LAYERS), ValueError, "use [lambda image: image]",
         reads(lambda: images().refurbish([lambda image: image], LAYERS)), four),
     "split at 0": Case(
-        lambda: augment.split(LAYERS, 0), ValueError, "To cache nothing, use refurbish(layers, r=1)",
+        lambda: augment.split(LAYERS, 0), ValueError, "to cache nothing, use refurbish(layers, r=1)",
         reads(lambda: images().refurbish(LAYERS, r=1)), four),
     "a function and a list": Case(
         lambda: images().refurbish(lambda image, label: (image, label), LAYERS), TypeError, "Pass rtf.augment.compose(layers)",

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from typing import Any, Callable, Sequence
 
 import tensorflow as tf
@@ -10,6 +9,7 @@ import tensorflow as tf
 from refurbish_tf._internal import tracing
 from . import masks as masking
 from .layers import checked_seed
+from .layers import checked_whole
 from .layers import seed_at
 from .native_layers import MOST_LAYERS
 from .native_layers import NativeLayer
@@ -258,16 +258,5 @@ def checked_layers(layers, whose):
 
 
 def _checked_at(at, count):
-  if isinstance(at, bool) or not isinstance(at, numbers.Integral):
-    raise TypeError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
-        "the partial augmentation.")
-  if at == 0:
-    raise ValueError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got 0. To cache nothing, use "
-        "refurbish(layers, r=1).")
-  if not 1 <= at <= count:
-    raise ValueError(
-        f"at must be a whole number from 1 to {count}, the number of layers, got {at!r}. Pass the number of layers of "
-        "the partial augmentation.")
-  return at
+  return checked_whole("at", at, 1, count, "Pass the number of layers of the partial augmentation" + (
+      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))

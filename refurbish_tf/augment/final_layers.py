@@ -3,13 +3,13 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 from typing import Any, Literal, Sequence
 
 import numpy as np
 
 from .layers import checked_padding
 from .layers import checked_range
+from .layers import checked_whole
 from .native_layers import DrawingLayer
 from .native_layers import NativeLayer
 
@@ -169,13 +169,7 @@ def cutout(size: int) -> Any:
 
   Implements DeVries & Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017, section 3.
   """
-  if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-    raise TypeError(
-        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Pass a Python integer, such as 16.")
-  if not 1 <= size <= _LARGEST_SIDE:
-    raise ValueError(
-        f"size of cutout must be a whole number of pixels, at least 1, got {size!r}. Leave the layer out where nothing "
-        "is to be cut out.")
+  size = checked_whole("size of cutout", size, 1, _LARGEST_SIDE, "Leave the layer out where nothing is to be cut out.")
   return DrawingLayer("cutout", f"side={size}", f"{size}")
 
 
@@ -266,19 +260,16 @@ def checked_normalization(mean, std, whose):
 
 def _check_antialias(antialias, whose):
   if not isinstance(antialias, (bool, np.bool_)):
-    raise TypeError(
-        f"antialias of {whose} must be True or False, got {antialias!r}. Pass True for the smoother, slower way to make "
-        "images smaller.")
+    raise TypeError(f"antialias of {whose} must be True or False, got {antialias!r}. True is smoother and slower.")
 
 
 def checked_size(size, whose):
   """Returns `(height, width)`; raises unless `size` is that, or a whole number for both."""
   size = size.tolist() if isinstance(size, np.ndarray) else size
   sides = size if isinstance(size, (list, tuple)) else (size, size)
-  if len(sides) != 2 or any(isinstance(side, bool) or not isinstance(side, numbers.Integral) for side in sides):
-    raise TypeError(
-        f"size of {whose} must be a whole number of pixels, or (height, width), got {size!r}. Pass 224, or (192, 256).")
-  if not all(1 <= side <= _LARGEST_RESIZED for side in sides):
-    raise ValueError(
-        f"size of {whose} must be from 1 to {_LARGEST_RESIZED:,} pixels, got {size!r}. Pass 224, or (192, 256).")
-  return tuple(map(operator.index, sides))
+  is_size = len(sides) == 2 and all(isinstance(side, numbers.Integral) and not isinstance(side, bool) for side in sides)
+  if not is_size or not all(1 <= side <= _LARGEST_RESIZED for side in sides):
+    raise (ValueError if is_size else TypeError)(
+        f"size of {whose} must be a whole number of pixels from 1 to {_LARGEST_RESIZED:,}, or (height, width), got {size!r}. Pass "
+        "224, or (192, 256).")
+  return tuple(map(int, sides))

@@ -44,12 +44,9 @@ def seed_at(seed: Any, index: Any) -> tf.Tensor:
   """
   seed, index = checked_seed(seed, "seed_at"), tf.convert_to_tensor(index)
   if not index.dtype.is_integer:
-    raise TypeError(
-        f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass the position of an image in "
-        "its batch, such as 3 or tf.range(128).")
+    raise TypeError(f"index of seed_at must have an integer dtype, got dtype {index.dtype.name}. Pass a position, such as 3.")
   if index.shape.rank not in (None, 0, 1):
-    raise ValueError(
-        f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
+    raise ValueError(f"index of seed_at must be [] or [n], got shape {index.shape}. Pass one position, or a list of them.")
   known = tf.get_static_value(index)
   if known is not None and (known < 0).any():
     raise ValueError(
@@ -105,33 +102,30 @@ def way_to_channels(shape, colors_only):
   return f"{first}Do other numbers of channels with a function of your own in place of the layer.{without}"
 
 
+def checked_whole(what, value, least, most, advice):
+  """Returns `value` as a Python integer; raises unless it is a whole number from `least` to `most`."""
+  is_whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+  if not is_whole or not least <= value <= most:
+    raise (ValueError if is_whole else TypeError)(
+        f"{what} must be a whole number from {least} to {most:,}, got {value!r}. {advice}")
+  return operator.index(value)
+
+
 def checked_padding(padding, whose):
   """Returns `padding` as a Python integer; raises unless it is a whole number from 0 to 16,383."""
-  if isinstance(padding, bool) or not isinstance(padding, numbers.Integral):
-    raise TypeError(
-        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass a Python integer, "
-        "such as 4.")
-  if padding < 0:
-    raise ValueError(
-        f"padding of {whose} must be a whole number of pixels, at least 0, got {padding!r}. Pass 0 for a crop that "
-        "changes nothing.")
-  if padding > _LARGEST_PADDING:
-    raise ValueError(
-        f"padding of {whose} must be a whole number of pixels, at most {_LARGEST_PADDING:,}, got {padding!r}. A "
-        "padding beyond the size of the image mostly yields black ones.")
-  return operator.index(padding)
+  return checked_whole(
+      f"padding of {whose}", padding, 0, _LARGEST_PADDING,
+      "Pass a number of pixels, such as 4; one beyond the size of the image mostly yields black ones.")
 
 
 def checked_range(whose, name, values, highest):
   """Returns `values` as two floats; raises unless they are above 0, at most `highest` and in order."""
   allowed = f"two numbers above 0{'' if highest == math.inf else f' and at most {highest}'}, the second not the smaller one"
-  is_pair = isinstance(values, (list, tuple)) and len(values) == 2
-  if not is_pair or any(isinstance(value, bool) or not isinstance(value, numbers.Real) for value in values):
-    raise TypeError(
-        f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
-  low, high = map(float, values)
+  is_pair = isinstance(values, (list, tuple)) and len(values) == 2 and all(
+      isinstance(value, numbers.Real) and not isinstance(value, bool) for value in values)
+  low, high = map(float, values) if is_pair else (0.0, 0.0)
   # The op takes smaller, denormal numbers for 0.
   if not sys.float_info.min <= low <= high <= highest or math.isinf(high):
-    raise ValueError(
+    raise (ValueError if is_pair else TypeError)(
         f"{name} of {whose} must be {allowed}, got {values!r}. Leave it out for that of Inception.")
   return low, high

@@ -1,9 +1,10 @@
 """RandAugment: layers that each apply one of 14 distortions."""
 from __future__ import annotations
 
-import numbers
 from typing import Any
 
+from refurbish_tf._internal import checks
+from .layers import checked_whole
 from .native_layers import MOST_LAYERS
 from .policy_layer import PolicyLayer
 from .policy_layer import distortions_at
@@ -57,16 +58,11 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
   """
-  if isinstance(num_layers, bool) or not isinstance(num_layers, numbers.Integral):
-    raise TypeError(
-        f"num_layers of rand_augment must be a whole number from 1 to {MOST_LAYERS}, got {num_layers!r}. Pass an int, "
-        "such as 2.")
-  if not 1 <= num_layers <= MOST_LAYERS:
-    raise ValueError(
-        f"num_layers of rand_augment must be a whole number from 1 to {MOST_LAYERS}, got {num_layers!r}. Without "
-        "layers, leave the augmentation out.")
-  magnitude = _checked_magnitude(magnitude)
-  return [_layer(magnitude) for _ in range(num_layers)]
+  checked_whole("num_layers of rand_augment", num_layers, 1, MOST_LAYERS, "Without layers, leave the augmentation out.")
+  checks.check_real(
+      "magnitude of rand_augment", magnitude, lambda value: 0 <= value <= 10,
+      "a real number from 0 to 10, in the papers 9 for ImageNet and 10 for CIFAR-10")
+  return [_layer(float(magnitude)) for _ in range(num_layers)]
 
 
 def _layer(magnitude):
@@ -77,15 +73,3 @@ def _layer(magnitude):
   # There are two outcomes for every distortion, which differ in the sign if there is one. So the sign needs no draw.
   outcomes = unsigned + unsigned + [(name, pair[sign]) for sign in (0, 1) for name, pair in signed.items()]
   return PolicyLayer("rand_augment", outcomes, range(1, len(outcomes) + 1), f"magnitude={magnitude:g}")
-
-
-def _checked_magnitude(magnitude):
-  if isinstance(magnitude, bool) or not isinstance(magnitude, numbers.Real):
-    raise TypeError(
-        f"magnitude of rand_augment must be a real number from 0 to 10, got {magnitude!r}. Pass a Python number, "
-        "such as 9.")
-  if not 0 <= magnitude <= 10:
-    raise ValueError(
-        f"magnitude of rand_augment must be a real number from 0 to 10, got {magnitude!r}. Pass 9 for the "
-        "strength that the papers use for ImageNet, 10 for that for CIFAR-10.")
-  return float(magnitude)

@@ -80,9 +80,9 @@ class RestoreDataset(StepCallback):
     if keras.backend.backend() != "tensorflow":
       raise RuntimeError(
           f"RestoreDataset needs Keras' TensorFlow backend, got {(backend := keras.backend.backend())}, which reads ahead of "
-          "training by an unknown number of batches. In a training loop of your own, save with the weights " + (
-              f"rtf.{backend}_loader(dataset).state_dict()." if backend in ("jax", "torch") else
-              "tf.train.Checkpoint(iterator=...)."))
+          "training by an unknown number of batches. In a training loop of your own, " + (
+              f"read rtf.{backend}_loader(dataset), and save its state_dict() with the weights." if backend in ("jax", "torch") else
+              "save tf.train.Checkpoint(iterator=...) with the weights."))
     if not isinstance(backup_dir, (str, os.PathLike)) or not os.fspath(backup_dir):
       raise TypeError(f"backup_dir must be the path of a directory, a str or a pathlib.Path, got {backup_dir!r}.")
     if save_freq != "epoch":

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import numbers
 import os
 from typing import Any, Literal, Sequence
 
@@ -184,12 +183,7 @@ def _check_split(validation_split, subset, seed):
     if subset is not None:
       raise ValueError(f"subset={subset!r} needs a validation_split as well, such as 0.2.")
     return
-  if isinstance(validation_split, bool) or not isinstance(validation_split, numbers.Real):
-    raise TypeError(f"validation_split must be a number above 0 and below 1, got {validation_split!r}.")
-  if not 0 < validation_split < 1:
-    raise ValueError(f"validation_split must be above 0 and below 1, got {validation_split!r}.")
-  if subset is None:
-    raise ValueError('subset must be "training", "validation" or "both" with validation_split, got None.')
+  checks.check_real("validation_split", validation_split, lambda value: 0 < value < 1, "a number above 0 and below 1")
   checks.check_choice("subset", subset, SUBSETS)
   if seed is None:
     raise ValueError(
