@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from support import cases
 from support.processes import N, TIMEOUT, environment, killed_at_the_end, write_files
 
 
@@ -166,6 +167,8 @@ def free_port():
       return port
 
 
+# What it adds to the policies above and to the shares of processes in test_distribution.py is TensorFlow's own strategy.
+@cases.only_exhaustive
 def test_multi_worker_mirrored_strategy(files, tmp_path):
   """Sharded before the stage, each worker has whole epochs of its share. With auto-sharding only all together have them."""
   n = 40
