@@ -62,8 +62,7 @@ class Axis {
 // Combines rows and columns: a pixel is empty if its row or column is, or if
 // both lie in the same cutout.
 struct Plan {
-  explicit Plan(ImageSize size)
-      : image_width(size.width), rows(size.height), columns(size.width) {}
+  explicit Plan(ImageSize size) : rows(size.height), columns(size.width) {}
 
   // Moves the image by this many pixels up and to the left.
   void Shift(int64_t y, int64_t x, bool reflects);
@@ -75,7 +74,6 @@ struct Plan {
 
   ImageSize size() const { return {rows.size(), columns.size()}; }
 
-  int64_t image_width;
   Axis rows, columns;
   bool changes_nothing = true;
   // Whether there may be empty pixels.

@@ -7,6 +7,7 @@
 #include "refurbish_tf/cc/image/layer.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/platform/statusor.h"
 
 namespace refurbish_tf {
 namespace {
@@ -17,9 +18,7 @@ using tensorflow::shape_inference::ShapeHandle;
 
 absl::StatusOr<LayerChain> ChainOf(InferenceContext* c) {
   std::vector<std::string> texts;
-  if (absl::Status status = c->GetAttr("layers", &texts); !status.ok()) {
-    return status;
-  }
+  TF_RETURN_IF_ERROR(c->GetAttr("layers", &texts));
   return LayerChain::Parse(texts);
 }
 
@@ -39,17 +38,16 @@ absl::Status SeedAtShape(InferenceContext* c) {
 
 absl::Status DrawsShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 0));
-  const absl::StatusOr<LayerChain> chain = ChainOf(c);
-  if (!chain.ok()) return chain.status();
+  TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
   if (c->num_inputs() == 1) {
-    c->set_output(0, c->Vector(chain->num_draws()));
+    c->set_output(0, c->Vector(chain.num_draws()));
     return absl::OkStatus();
   }
   ShapeHandle scalar;
   TF_RETURN_IF_ERROR(c->WithRank(c->input(1), 0, &scalar));
   DimensionHandle batch_size;
   TF_RETURN_IF_ERROR(c->MakeDimForScalarInput(1, &batch_size));
-  c->set_output(0, c->Matrix(batch_size, chain->num_draws()));
+  c->set_output(0, c->Matrix(batch_size, chain.num_draws()));
   return absl::OkStatus();
 }
 
@@ -68,51 +66,47 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   const int dims = c->Rank(images);
   const ImageSize size = {c->Value(c->Dim(images, dims - 3)),
                           c->Value(c->Dim(images, dims - 2))};
-  const absl::StatusOr<ImageSize> made = chain.SizeBehind(size);
-  if (!made.ok()) return made.status();
+  TF_ASSIGN_OR_RETURN(const ImageSize made, chain.SizeBehind(size));
   // A dimension that the layers keep stays the same object, also if unknown.
-  if (made->height != size.height) {
+  if (made.height != size.height) {
     TF_RETURN_IF_ERROR(
-        c->ReplaceDim(images, dims - 3, c->MakeDim(made->height), &images));
+        c->ReplaceDim(images, dims - 3, c->MakeDim(made.height), &images));
   }
-  if (made->width != size.width) {
+  if (made.width != size.width) {
     TF_RETURN_IF_ERROR(
-        c->ReplaceDim(images, dims - 2, c->MakeDim(made->width), &images));
+        c->ReplaceDim(images, dims - 2, c->MakeDim(made.width), &images));
   }
   c->set_output(0, images);
   return absl::OkStatus();
 }
 
 absl::Status PixelsShape(InferenceContext* c) {
-  const absl::StatusOr<LayerChain> chain = ChainOf(c);
-  if (!chain.ok()) return chain.status();
+  TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
   ShapeHandle images = c->input(0);
-  if (chain->num_draws() == 0) return MadeShape(c, *chain, images);
+  if (chain.num_draws() == 0) return MadeShape(c, chain, images);
   if (!c->RankKnown(images) && c->RankKnown(c->input(1))) {
     images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
   }
   if (c->RankKnown(images)) {
-    ShapeHandle draws = c->Vector(chain->num_draws());
+    ShapeHandle draws = c->Vector(chain.num_draws());
     const bool batch = c->Rank(images) == 4;
-    if (batch) draws = c->Matrix(c->Dim(images, 0), chain->num_draws());
+    if (batch) draws = c->Matrix(c->Dim(images, 0), chain.num_draws());
     TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
     if (batch) {
       TF_RETURN_IF_ERROR(c->ReplaceDim(images, 0, c->Dim(draws, 0), &images));
     }
   }
-  return MadeShape(c, *chain, images);
+  return MadeShape(c, chain, images);
 }
 
 absl::Status LayersShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
-  const absl::StatusOr<LayerChain> chain = ChainOf(c);
-  if (!chain.ok()) return chain.status();
-  return MadeShape(c, *chain, c->input(0));
+  TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
+  return MadeShape(c, chain, c->input(0));
 }
 
 absl::Status MaskShape(InferenceContext* c) {
-  const absl::StatusOr<LayerChain> chain = ChainOf(c);
-  if (!chain.ok()) return chain.status();
+  TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
   ShapeHandle masks = c->input(0), draws = c->input(1);
   if (!c->RankKnown(masks) || !c->RankKnown(draws)) {
     c->set_output(0, c->UnknownShape());
@@ -123,12 +117,11 @@ absl::Status MaskShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
   const ImageSize size = {c->Value(c->Dim(masks, batch)),
                           c->Value(c->Dim(masks, batch + 1))};
-  const absl::StatusOr<ImageSize> made = chain->SizeBehind(size);
-  if (!made.ok()) return made.status();
+  TF_ASSIGN_OR_RETURN(const ImageSize made, chain.SizeBehind(size));
   TF_RETURN_IF_ERROR(
-      c->ReplaceDim(masks, batch, c->MakeDim(made->height), &masks));
+      c->ReplaceDim(masks, batch, c->MakeDim(made.height), &masks));
   TF_RETURN_IF_ERROR(
-      c->ReplaceDim(masks, batch + 1, c->MakeDim(made->width), &masks));
+      c->ReplaceDim(masks, batch + 1, c->MakeDim(made.width), &masks));
   c->set_output(0, masks);
   return absl::OkStatus();
 }
@@ -141,11 +134,8 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
   ImageSize size = {LayerChain::kUnknown, LayerChain::kUnknown};
   if (resizes) {
-    const absl::StatusOr<LayerChain> chain = ChainOf(c);
-    if (!chain.ok()) return chain.status();
-    const absl::StatusOr<ImageSize> made = chain->SizeBehind(size);
-    if (!made.ok()) return made.status();
-    size = *made;
+    TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
+    TF_ASSIGN_OR_RETURN(size, chain.SizeBehind(size));
   }
   c->set_output(0, c->MakeShape({c->MakeDim(size.height),
                                  c->MakeDim(size.width), c->MakeDim(3)}));
