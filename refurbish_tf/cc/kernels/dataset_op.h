@@ -31,7 +31,7 @@ inline absl::Status GetScalars(OpKernelContext*) { return absl::OkStatus(); }
 template <class T, class... More>
 absl::Status GetScalars(OpKernelContext* ctx, const char* name, T* value,
                         More... more) {
-  std::conditional_t<std::is_same_v<T, std::string>, tstring, T> read;
+  std::conditional_t<std::is_same_v<T, std::string>, tstring, T> read{};
   TF_RETURN_IF_ERROR(ParseScalarArgument(ctx, name, &read));
   *value = std::move(read);
   return GetScalars(ctx, more...);
