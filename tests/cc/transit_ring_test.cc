@@ -224,6 +224,27 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   EXPECT_EQ(one->transit()->head(), head);
 }
 
+TEST_F(TransitRingTest, HowManyOfManySizesItHoldsDoesNotDependOnWhichCameFirst) {
+  const auto held = [this](const std::vector<size_t>& sizes) {
+    std::filesystem::remove_all(directory_);
+    auto store = Open();
+    EXPECT_TRUE(store->PlanTransit(500'000, -1).ok());
+    for (uint64_t i = 0; i < 2 * sizes.size(); ++i) {
+      const size_t size = sizes[i % sizes.size()];
+      EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, size)), PutResult::kStored);
+      store->Flush();
+    }
+    EXPECT_LE(std::filesystem::file_size(directory_ + "/transit"), 500'000);
+    return Walk(*store).size();
+  };
+  std::vector<size_t> sizes(100, 3'000);
+  for (size_t i = 0; i < sizes.size(); i += 2) sizes[i] = 50'000;
+  const size_t large_first = held(sizes);
+  std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
+  EXPECT_EQ(held(sizes), large_first + 1);  // At the end a small one has come, and no large one left.
+  EXPECT_GE(large_first, 500'000 / ((50'000 + 3'000) / 2) - 2);
+}
+
 TEST_F(TransitRingTest, ASmallRingOfManySizesHoldsOneInEachSlot) {
   auto store = Open();
   EXPECT_TRUE(store->PlanTransit(7 * Space(3'000), -1).ok());
@@ -282,6 +303,32 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
     EXPECT_EQ(store->Stats().ring_bytes, records * Space(3'000));
     EXPECT_EQ(Open()->Stats().ring_bytes, records * Space(3'000));
   }
+}
+
+TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
+  auto first = Open();
+  auto other = OpenRing(10, 3'000);
+  for (uint64_t i = 0; i < 10; ++i) PutInTransit(*other, i, 1, Content(i, 1, 3'000));
+  other->Flush();
+  EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  EXPECT_EQ(first->transit()->slots(), 10);
+  for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
+  // Who asked whether he was alone holds nobody up, and is seen by those who ask after him.
+  auto third = Open();
+  EXPECT_EQ(DiskStore::Open(directory_, [] {
+              DiskStoreOptions anew;
+              anew.overwrite = true;
+              return anew;
+            }()).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  // Alone again, a plan with other room has its own ring.
+  first.reset();
+  other.reset();
+  third.reset();
+  auto later = Open();
+  { auto gone = Open(); }
+  EXPECT_TRUE(later->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  EXPECT_EQ(later->transit()->slots(), 5);
 }
 
 TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {
