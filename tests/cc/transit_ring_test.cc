@@ -193,7 +193,7 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   auto two = Open();
   EXPECT_TRUE(one->PlanTransit(64'000, -1).ok());
   EXPECT_TRUE(two->PlanTransit(32'000, -1).ok());
-  EXPECT_EQ(one->transit()->slots(), 0);
+  EXPECT_EQ(one->transit()->slots(), 64'000 / 64);
   EXPECT_TRUE(Walk(*two).empty());
   const auto size = [](uint64_t i) { return 100 + i * 37 % 6'000; };
   uint64_t wrapped = 0;
@@ -245,15 +245,25 @@ TEST_F(TransitRingTest, HowManyOfManySizesItHoldsDoesNotDependOnWhichCameFirst) 
   EXPECT_GE(large_first, 500'000 / ((50'000 + 3'000) / 2) - 2);
 }
 
-TEST_F(TransitRingTest, ASmallRingOfManySizesHoldsOneInEachSlot) {
+TEST_F(TransitRingTest, ARingOfManySizesTakesWhatIsAnEighthOfIt) {
   auto store = Open();
-  EXPECT_TRUE(store->PlanTransit(7 * Space(3'000), -1).ok());
+  EXPECT_TRUE(store->PlanTransit(8 * Space(3'000), -1).ok());
+  EXPECT_EQ(PutInTransit(*store, 0, 0, Content(0, 0, 3'100)), PutResult::kNoRoom);
   for (uint64_t i = 0; i < 20; ++i) {
-    EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, 3'000 - i)), PutResult::kStored);
+    EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, 3'000)), PutResult::kStored);
     store->Flush();
   }
-  EXPECT_EQ(Walk(*store).size(), 7);
-  EXPECT_EQ(Get(*store, 19, 19), Content(19, 0, 2'981));
+  EXPECT_EQ(Walk(*store).size(), 8);
+  EXPECT_EQ(Get(*store, Walk(*store).back().position, 19), Content(19, 0, 3'000));
+}
+
+TEST_F(TransitRingTest, ALargeRingOfManySizesHasNotTooManySlots) {
+  auto store = Open();
+  EXPECT_TRUE(store->PlanTransit(int64_t{1} << 36, -1).ok());  // No space is taken yet.
+  EXPECT_LE(store->transit()->slots(), 1 << 18);
+  EXPECT_EQ(PutInTransit(*store, 1, 0, Content(1, 0, 50 << 20)), PutResult::kStored);
+  store->Flush();
+  EXPECT_EQ(Get(*store, 0, 1), Content(1, 0, 50 << 20));
 }
 
 // Room -----------------------------------------------------------------------

@@ -218,12 +218,11 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     absl::StatusOr<std::shared_ptr<SampleStore>> store =
         SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
     OP_REQUIRES_OK(ctx, store.status());
-    options.sample_bytes =
-        (*store)->FixedBytes(arguments.sample_types, arguments.sample_shapes);
+    const SampleTypes types{arguments.sample_types, arguments.sample_shapes};
+    options.sample_bytes = (*store)->FixedBytes(types);
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
     if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
-    OP_REQUIRES_OK(ctx, stage->Configure(options, *std::move(store),
-                                         arguments.sample_types));
+    OP_REQUIRES_OK(ctx, stage->Configure(options, *std::move(store), types));
     *output = new RefurbishDataset(ctx, input, std::move(arguments),
                                    std::move(stage), std::move(partial),
                                    std::move(final), shards.hinted);
