@@ -109,12 +109,29 @@ def stage_on(path, kind, r=2, **options):
   return tf.data.Dataset.range(N).refurbish(images(kind), r=r, seed=7, store=path, **options)
 
 
-def forged(root, kind):
+def train(path, kind):
+  list(stage_on(path, kind))
+
+
+def train_side_by_side(path, kind):
+  """With r = 1 nothing is kept, and all that was prepared last is in transit."""
+  store = rtf.CacheStore(path, max_bytes=2 * N * 384)
+  stages = [stage_on(path, kind, r=1, order_seed=seed, num_parallel_calls=None) for seed in range(2)]
+  iterators = [iter(stage) for stage in stages]
+  images = [], []
+  for _ in range(N):
+    for iterator, found in zip(iterators, images):
+      found.append(next(iterator).numpy())
+    store.verify()  # Writes what was put.
+  return images, rtf.stats(stages[0])[0].total
+
+
+def forged(root, kind, run=train):
   """A store of the right settings with samples of another kind."""
   paths = {}
   for each in ("right", kind):
     paths[each] = new_path(root)
-    list(stage_on(paths[each], each))
+    run(paths[each], each)
     gc.collect()
   right, other = (dict(line.split(" ", 1) for line in (pathlib.Path(path) / "store").read_text().splitlines())
                   for path in paths.values())
@@ -131,11 +148,23 @@ def test_a_sample_of_another_kind_is_absent(root, kind):
   dataset = stage_on(path, "right")
   for epoch in range(3):
     found = sorted(dataset.as_numpy_iterator(), key=lambda image: image[0, 0, 0])
+    assert {image.dtype.name for image in found} == {"uint8"}
     np.testing.assert_array_equal(found, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
     counts = rtf.stats(dataset)[0].epochs[epoch]
     assert (counts.cached, counts.absent) == ((0, N // 2) if epoch == 0 else (N // 2, 0))
   stats = rtf.CacheStore(path).stats()
   assert (stats.corrupt, stats.hits) == (N // 2, 2 * N // 2)
+
+
+def test_a_sample_of_another_kind_in_transit_is_prepared_again(root):
+  path = forged(root, "type", train_side_by_side)
+  assert rtf.CacheStore(path).stats().ring_bytes > 0
+  found, counts = train_side_by_side(path, "right")
+  for images_of in found:
+    images_of.sort(key=lambda image: image[0, 0, 0])
+    np.testing.assert_array_equal(images_of, [np.full([8, 8, 3], index, np.uint8) for index in range(N)])
+    assert {image.dtype.name for image in images_of} == {"uint8"}
+  assert counts.fresh + counts.from_others == N
 
 
 @pytest.mark.parametrize("then", ["batch", "fuse"])
