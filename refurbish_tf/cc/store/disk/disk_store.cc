@@ -308,7 +308,7 @@ absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
   if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
   if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
-  if (Places::IsFull(planned) || absl::IsUnavailable(planned)) {
+  if (Allocator::IsFull(planned) || absl::IsUnavailable(planned)) {
     no_ring_warning_.Say(
         directory(), absl::StrCat(planned.message(),
                                   ". So this job takes no samples from others "

@@ -150,41 +150,41 @@ TransitRing::Entry TransitRing::At(uint64_t position) const {
   return entry;
 }
 
-std::optional<TransitRing::Place> TransitRing::Take(uint32_t index,
-                                                    Generation generation,
-                                                    uint64_t space) {
+std::optional<TransitRing::Span> TransitRing::Append(uint32_t index,
+                                                     Generation generation,
+                                                     uint64_t space) {
   const Files* const files = this->files();
   const Geometry geometry = Agree(files->own);
   const uint64_t units = (space + geometry.unit - 1) / geometry.unit;
   if (units > geometry.MostUnits()) return std::nullopt;
   uint64_t before = head();
-  Place place;
-  place.geometry = geometry.number();
+  Span span;
+  span.geometry = geometry.number();
   do {
-    place.position = before < kMostHead ? before : 0;
-    place.slot = place.position % geometry.slots;
-    if (place.slot + units > geometry.slots) {
-      place.position += geometry.slots - place.slot;
-      place.slot = 0;
+    span.position = before < kMostHead ? before : 0;
+    span.slot = span.position % geometry.slots;
+    if (span.slot + units > geometry.slots) {
+      span.position += geometry.slots - span.slot;
+      span.slot = 0;
     }
-  } while (!state_->ExchangeRingHead(&before, place.position + units));
-  place.offset = place.slot * geometry.unit;
-  place.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
-               units << 6 | Lap(place.position, geometry.slots) << 1;
-  if (!files->words->Reserve(place.slot).ok()) return std::nullopt;
-  uint64_t word = files->words->Load(place.slot);
+  } while (!state_->ExchangeRingHead(&before, span.position + units));
+  span.offset = span.slot * geometry.unit;
+  span.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
+              units << 6 | Lap(span.position, geometry.slots) << 1;
+  if (!files->words->Reserve(span.slot).ok()) return std::nullopt;
+  uint64_t word = files->words->Load(span.slot);
   do {
     // Another one has come round meanwhile: its word stays.
-    if (!IsOwn(place)) return std::nullopt;
+    if (!IsOwn(span)) return std::nullopt;
     directory_->env().BeforeSharedWrite();
-  } while (!files->words->CompareExchange(place.slot, &word, place.word));
-  return place;
+  } while (!files->words->CompareExchange(span.slot, &word, span.word));
+  return span;
 }
 
-void TransitRing::Replace(const Place& place, uint64_t word) {
-  uint64_t pending = place.word;
+void TransitRing::Replace(const Span& span, uint64_t word) {
+  uint64_t pending = span.word;
   directory_->env().BeforeSharedWrite();
-  files()->words->CompareExchange(place.slot, &pending, word);
+  files()->words->CompareExchange(span.slot, &pending, word);
 }
 
 void TransitRing::Clear() {

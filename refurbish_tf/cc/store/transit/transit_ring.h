@@ -84,25 +84,25 @@ class TransitRing {
 
   // For who puts --------------------------------------------------------------
 
-  struct Place {
+  struct Span {
     uint64_t position;
     uint64_t geometry;
     uint64_t offset;
     uint64_t slot;
     uint64_t word;  // Of the pending record.
   };
-  // Takes positions for a record of `space` bytes, and marks it as pending.
+  // Advances the head by a record of `space` bytes, and marks it as pending.
   // Nothing if it is too large for the ring. Does no I/O, except that with
   // records that vary it extends the file of words, once in 65,536.
-  std::optional<Place> Take(uint32_t index, Generation generation,
-                            uint64_t space);
-  // Whether the place is still the record's own, to be written.
-  bool IsOwn(const Place& place) const {
-    return state_->ring_geometry() == place.geometry && Holds(place.position);
+  std::optional<Span> Append(uint32_t index, Generation generation,
+                             uint64_t space);
+  // Whether the span is still the record's own, to be written.
+  bool IsOwn(const Span& span) const {
+    return state_->ring_geometry() == span.geometry && Holds(span.position);
   }
   // The record was written, or could not be.
-  void Publish(const Place& place) { Replace(place, place.word | kPublished); }
-  void Drop(const Place& place) { Replace(place, 0); }
+  void Publish(const Span& span) { Replace(span, span.word | kPublished); }
+  void Drop(const Span& span) { Replace(span, 0); }
 
   // Nothing that was put before is there any more.
   void Clear();
@@ -139,7 +139,7 @@ class TransitRing {
   Geometry geometry() const { return Geometry::Of(state_->ring_geometry()); }
   // The geometry; `own` if none is agreed yet, or what was is damaged.
   Geometry Agree(const Geometry& own);
-  void Replace(const Place& place, uint64_t word);
+  void Replace(const Span& span, uint64_t word);
 
   const Directory* const directory_;
   SharedState* const state_;
