@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf.augment import layers
-from support.stores import new_path
+from support.stores import forge_settings, new_path
 
 
 @pytest.fixture(scope="module")
@@ -97,22 +97,11 @@ def test_directory_of_others_is_left_untouched(root):
 def test_store_of_a_newer_format_is_left_untouched(root):
   path = pathlib.Path(new_path(root))
   rtf.CacheStore(path).put(0, 1)
-  text = (path / "store").read_text().replace("format 1", "format 99")
-  body = text[:text.rindex("crc32c")]
-  (path / "store").write_text(f"{body}crc32c {_crc32c(body.encode()):08x}\n")
+  forge_settings(path, format=99)
   before = {file.name: file.read_bytes() for file in path.iterdir()}
   with pytest.raises(ValueError, match="format 99"):
     rtf.CacheStore(path)
   assert {file.name: file.read_bytes() for file in path.iterdir()} == before
-
-
-def _crc32c(data):
-  crc = 0xffffffff
-  for byte in data:
-    crc ^= byte
-    for _ in range(8):
-      crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
-  return crc ^ 0xffffffff
 
 
 def test_in_use(root):

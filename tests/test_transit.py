@@ -151,6 +151,21 @@ def test_what_a_first_pass_has_used_is_not_taken_from_the_ring(root):
   drop(other)
 
 
+def test_a_run_after_the_first_pass_of_a_source_of_unknown_length_has_the_ring(root):
+  path, n, r = new_path(root), 300, 2
+  first = Job(path, n, r, 0, n // 2 * RECORD, random_access="unknown")
+  collections.deque(first.epoch(), maxlen=0)
+  drop(first)
+  gc.collect()
+  jobs = [Job(path, n, r, seed, n // 2 * RECORD, random_access="unknown") for seed in (1, 2)]
+  turns = [job.epochs(2) for job in jobs]
+  assert all("room for 9 in transit" in str(rtf.describe(job.dataset)) for job in jobs)
+  run(turns, random.Random(1))
+  assert rtf.CacheStore(path).stats().transit_bytes_put > 0
+  for job in jobs:
+    drop(job)
+
+
 def test_a_stream_passes_over_nothing_that_is_not_kept(root):
   """Also if the store has it all the same."""
   path, n = new_path(root), 120

@@ -23,7 +23,15 @@ RoomOptions RoomFor(int64_t samples, double reuse_factor = 3) {
   return options;
 }
 
-int64_t Transit(const RoomOptions& options) { return TransitBytes(options, NumKept(options)); }
+int64_t TransitBeside(const RoomOptions& options, uint32_t num_kept) {
+  const Schedule schedule(options.schedule, 10'000, num_kept);
+  return TransitBytes(options, &schedule);
+}
+
+int64_t Transit(const RoomOptions& options) {
+  const Kept kept = NumKept(options);
+  return kept.has_value() ? TransitBeside(options, *kept) : TransitBytes(options, nullptr);
+}
 
 TEST(StoreRoomTest, WhereAllFitAllAreKept) {
   RoomOptions options = RoomFor(10'000);
@@ -85,13 +93,13 @@ TEST(StoreRoomTest, WhereSizesVaryTheRingHasAPartOfTheBytes) {
 }
 
 TEST(StoreRoomTest, WhatWasAgreedToBeKeptStays) {
-  EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'990), 1'000);
-  EXPECT_EQ(TransitBytes(RoomFor(5'000), 4'996), 0);  // Too few to be of use.
-  EXPECT_EQ(TransitBytes(RoomFor(5'000), 5'000), 0);
-  EXPECT_EQ(TransitBytes(RoomFor(5'000, 1), 4'000), 100'000);
+  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'990), 1'000);
+  EXPECT_EQ(TransitBeside(RoomFor(5'000), 4'996), 0);  // Too few to be of use.
+  EXPECT_EQ(TransitBeside(RoomFor(5'000), 5'000), 0);
+  EXPECT_EQ(TransitBeside(RoomFor(5'000, 1), 4'000), 100'000);
   RoomOptions unlimited = RoomFor(5'000);
   unlimited.max_bytes = kUnlimited;
-  EXPECT_EQ(TransitBytes(unlimited, 4'000), 600'000);
+  EXPECT_EQ(TransitBeside(unlimited, 4'000), 600'000);
 }
 
 TEST(StoreRoomTest, InMemoryAndForTheBaselineAllRoomIsForWhatIsKept) {

@@ -193,7 +193,7 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   auto two = Open();
   EXPECT_TRUE(one->PlanTransit(64'000, -1).ok());
   EXPECT_TRUE(two->PlanTransit(32'000, -1).ok());
-  EXPECT_EQ(one->transit()->slots(), 0);
+  EXPECT_EQ(one->transit()->slots(), 64'000 / 64);
   EXPECT_TRUE(Walk(*two).empty());
   const auto size = [](uint64_t i) { return 100 + i * 37 % 6'000; };
   uint64_t wrapped = 0;
@@ -224,15 +224,46 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   EXPECT_EQ(one->transit()->head(), head);
 }
 
-TEST_F(TransitRingTest, ASmallRingOfManySizesHoldsOneInEachSlot) {
+TEST_F(TransitRingTest, HowManyOfManySizesItHoldsDoesNotDependOnWhichCameFirst) {
+  const auto held = [this](const std::vector<size_t>& sizes) {
+    std::filesystem::remove_all(directory_);
+    auto store = Open();
+    EXPECT_TRUE(store->PlanTransit(500'000, -1).ok());
+    for (uint64_t i = 0; i < 2 * sizes.size(); ++i) {
+      const size_t size = sizes[i % sizes.size()];
+      EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, size)), PutResult::kStored);
+      store->Flush();
+    }
+    EXPECT_LE(std::filesystem::file_size(directory_ + "/transit"), 500'000);
+    return Walk(*store).size();
+  };
+  std::vector<size_t> sizes(100, 3'000);
+  for (size_t i = 0; i < sizes.size(); i += 2) sizes[i] = 50'000;
+  const size_t large_first = held(sizes);
+  std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
+  EXPECT_NEAR(held(sizes), large_first, 1);
+  EXPECT_GE(large_first, 500'000 / ((50'000 + 3'000) / 2) - 2);
+}
+
+TEST_F(TransitRingTest, ARingOfManySizesTakesWhatIsAnEighthOfIt) {
   auto store = Open();
-  EXPECT_TRUE(store->PlanTransit(7 * Space(3'000), -1).ok());
+  EXPECT_TRUE(store->PlanTransit(8 * Space(3'000), -1).ok());
+  EXPECT_EQ(PutInTransit(*store, 0, 0, Content(0, 0, 3'100)), PutResult::kNoRoom);
   for (uint64_t i = 0; i < 20; ++i) {
-    EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, 3'000 - i)), PutResult::kStored);
+    EXPECT_EQ(PutInTransit(*store, i, 0, Content(i, 0, 3'000)), PutResult::kStored);
     store->Flush();
   }
-  EXPECT_EQ(Walk(*store).size(), 7);
-  EXPECT_EQ(Get(*store, 19, 19), Content(19, 0, 2'981));
+  EXPECT_EQ(Walk(*store).size(), 8);
+  EXPECT_EQ(Get(*store, Walk(*store).back().position, 19), Content(19, 0, 3'000));
+}
+
+TEST_F(TransitRingTest, ALargeRingOfManySizesHasNotTooManySlots) {
+  auto store = Open();
+  EXPECT_TRUE(store->PlanTransit(int64_t{1} << 36, -1).ok());  // No space is taken yet.
+  EXPECT_LE(store->transit()->slots(), 1 << 18);
+  EXPECT_EQ(PutInTransit(*store, 1, 0, Content(1, 0, 50 << 20)), PutResult::kStored);
+  store->Flush();
+  EXPECT_EQ(Get(*store, 0, 1), Content(1, 0, 50 << 20));
 }
 
 // Room -----------------------------------------------------------------------
@@ -282,6 +313,35 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
     EXPECT_EQ(store->Stats().ring_bytes, records * Space(3'000));
     EXPECT_EQ(Open()->Stats().ring_bytes, records * Space(3'000));
   }
+}
+
+TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
+  auto first = Open();
+  auto other = OpenRing(10, 3'000);
+  for (uint64_t i = 0; i < 10; ++i) PutInTransit(*other, i, 1, Content(i, 1, 3'000));
+  other->Flush();
+  EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  EXPECT_EQ(first->transit()->slots(), 10);
+  for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
+  // Who asked whether he was alone is seen by those who come after him.
+  other.reset();
+  EXPECT_EQ(DiskStore::Open(directory_,
+                            [] {
+                              DiskStoreOptions anew;
+                              anew.overwrite = true;
+                              return anew;
+                            }())
+                .status()
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
+  // Alone again, a plan with other room has its own ring.
+  first.reset();
+  auto later = Open();
+  {
+    auto gone = Open();
+  }
+  EXPECT_TRUE(later->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
+  EXPECT_EQ(later->transit()->slots(), 5);
 }
 
 TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {

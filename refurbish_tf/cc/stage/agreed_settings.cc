@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
@@ -48,18 +49,22 @@ Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
 }
 
 std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
-                                               const ScheduleOptions& options) {
+                                               const ScheduleOptions& options,
+                                               int64_t num_samples) {
   const auto number = [&settings](const char* name, uint64_t* value) {
     const auto setting = settings.find(name);
     return setting != settings.end() &&
            absl::SimpleAtoi(setting->second, value);
   };
-  uint64_t num_samples, kept, origin;
-  if (!number(kSamplesSetting, &num_samples) || !number(kKeptSetting, &kept) ||
-      !number(kOriginSetting, &origin)) {
+  uint64_t samples, kept, origin;
+  const uint64_t least = num_samples < 0 ? 1 : num_samples;
+  const uint64_t most = num_samples < 0 ? MostSamples() : num_samples;
+  if (!number(kSamplesSetting, &samples) || !number(kKeptSetting, &kept) ||
+      !number(kOriginSetting, &origin) || samples < least || samples > most ||
+      kept > samples || origin >= kMaxEpochs) {
     return nullptr;
   }
-  return std::make_shared<Schedule>(options, num_samples, kept, origin);
+  return std::make_shared<Schedule>(options, samples, kept, origin);
 }
 
 absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
@@ -77,7 +82,20 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
   if (!status.ok()) return status;
   // While the share of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
-  return AgreedSchedule(store.disk()->settings(), options);
+  const Settings settings = store.disk()->settings();
+  schedule = AgreedSchedule(settings, options, num_samples);
+  if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
+  std::string forged;
+  for (const char* name : {kSamplesSetting, kKeptSetting, kOriginSetting}) {
+    const auto setting = settings.find(name);
+    if (setting == settings.end()) continue;
+    absl::StrAppend(&forged, " ", name, "=", setting->second);
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "The settings of the cache store ", store.disk()->directory(),
+      " fit no source that this machine has memory for:", forged,
+      ". Use a machine with more, or start with an empty store, by "
+      "overwrite=True or in another directory."));
 }
 
 }  // namespace refurbish_tf

@@ -24,9 +24,12 @@ bool HasStageSettings(const Settings& settings);
 Settings StageSettings(const ScheduleOptions& options, int64_t num_samples,
                        const std::string& shard, const Schedule* schedule);
 
-// The schedule that others have agreed on, or null.
+// The schedule that others have agreed on for as many samples, or for any
+// number if `num_samples` is below 0. Null if there is none, or if no stage can
+// have written what is there: anybody can, with a right checksum.
 std::shared_ptr<const Schedule> AgreedSchedule(const Settings& settings,
-                                               const ScheduleOptions& options);
+                                               const ScheduleOptions& options,
+                                               int64_t num_samples);
 
 // Compares the settings of a stage with those of a store on disk. Returns
 // `schedule`, or, if that is null, the one that others have begun, if any.

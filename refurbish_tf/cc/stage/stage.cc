@@ -53,7 +53,7 @@ absl::Status Stage::SetShards(const std::string& shards) {
 
 absl::Status Stage::Configure(const StageOptions& options,
                               std::shared_ptr<SampleStore> store,
-                              const tensorflow::DataTypeVector& dtypes) {
+                              const SampleTypes& types) {
   std::optional<std::string> shards;
   {
     absl::MutexLock lock(&mu_);
@@ -92,11 +92,11 @@ absl::Status Stage::Configure(const StageOptions& options,
     }
   }
   if (store->disk() == nullptr) {
-    absl::Status reserved = store->Reserve(id_, weak_from_this(), dtypes);
+    absl::Status reserved = store->Reserve(id_, weak_from_this(), types.dtypes);
     if (!reserved.ok()) return reserved;
   } else {
-    absl::Status encodable = CheckEncodable(dtypes);
-    if (!encodable.ok()) return encodable;
+    absl::Status expected = store->Expect(types);
+    if (!expected.ok()) return expected;
     absl::Status there = store->CheckDirectory();
     if (!there.ok()) return there;
   }
@@ -107,10 +107,9 @@ absl::Status Stage::Configure(const StageOptions& options,
                        std::move(schedule), std::chrono::minutes(1));
     if (!agreed.ok()) return agreed.status();
     schedule = *std::move(agreed);
-    std::optional<uint32_t> num_kept;
-    if (schedule != nullptr) num_kept = schedule->capacity();
     absl::Status planned = store->disk()->PlanTransit(
-        TransitBytes(RoomOf(options, *store), num_kept), options.sample_bytes);
+        TransitBytes(RoomOf(options, *store), schedule.get()),
+        options.sample_bytes);
     if (!planned.ok()) return planned;
   }
   absl::MutexLock lock(&mu_);
@@ -130,11 +129,10 @@ std::shared_ptr<const Schedule> Stage::MakeSchedule(const StageOptions& options,
   if (!num_kept.has_value()) return nullptr;
   if (store.disk() != nullptr && options.sample_bytes > 0) {
     // What others have agreed on stays, if it fits.
-    std::shared_ptr<const Schedule> earlier =
-        AgreedSchedule(store.disk()->settings(), options.schedule);
-    if (earlier != nullptr && earlier->num_samples() == options.num_samples &&
-        earlier->capacity() <=
-            store.store().max_bytes() / options.sample_bytes) {
+    std::shared_ptr<const Schedule> earlier = AgreedSchedule(
+        store.disk()->settings(), options.schedule, options.num_samples);
+    if (earlier != nullptr && earlier->capacity() <= store.store().max_bytes() /
+                                                         options.sample_bytes) {
       return earlier;
     }
   }

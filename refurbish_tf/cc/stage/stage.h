@@ -64,8 +64,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // again with the one that counts.
   absl::Status Configure(const StageOptions& options,
                          std::shared_ptr<SampleStore> store,
-                         const tensorflow::DataTypeVector& dtypes)
-      ABSL_LOCKS_EXCLUDED(mu_);
+                         const SampleTypes& types) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Begins the next epoch.
   absl::StatusOr<std::shared_ptr<Epoch>> StartEpoch() ABSL_LOCKS_EXCLUDED(mu_);

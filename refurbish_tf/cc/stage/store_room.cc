@@ -50,10 +50,9 @@ std::optional<uint32_t> NumKept(const RoomOptions& options) {
   return in_transit < kLeastInTransit ? room : room - in_transit;
 }
 
-int64_t TransitBytes(const RoomOptions& options,
-                     std::optional<uint32_t> num_kept) {
+int64_t TransitBytes(const RoomOptions& options, const Schedule* schedule) {
   if (!MayShare(options)) return 0;
-  if (!num_kept.has_value() || options.sample_bytes < 0) {
+  if (schedule == nullptr || options.sample_bytes < 0) {
     if (options.max_bytes == kUnlimited) return 0;
     if (KeepsNone(options)) return options.max_bytes;
     // With r = 1 a stream keeps what fits for others.
@@ -63,8 +62,9 @@ int64_t TransitBytes(const RoomOptions& options,
   }
   // More than all that are not kept is of no use.
   const int64_t bytes = options.sample_bytes;
-  const int64_t left = std::min(options.max_bytes - *num_kept * bytes,
-                                (options.num_samples - *num_kept) * bytes);
+  const int64_t num_kept = schedule->capacity();
+  const int64_t left = std::min(options.max_bytes - num_kept * bytes,
+                                (schedule->num_samples() - num_kept) * bytes);
   return left < kLeastInTransit * bytes ? 0 : left;
 }
 

@@ -31,9 +31,10 @@ bool MayShare(const RoomOptions& options);
 // which cannot choose what it prepares.
 std::optional<uint32_t> NumKept(const RoomOptions& options);
 
-// The bytes of the ring if `num_kept` samples are kept, or if that is unknown.
-int64_t TransitBytes(const RoomOptions& options,
-                     std::optional<uint32_t> num_kept);
+// The bytes of the ring beside what `schedule` keeps; null while that is
+// unknown. The schedule knows how many samples there are, perhaps from others,
+// where the source does not.
+int64_t TransitBytes(const RoomOptions& options, const Schedule* schedule);
 
 }  // namespace refurbish_tf
 

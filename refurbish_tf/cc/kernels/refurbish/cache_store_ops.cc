@@ -90,9 +90,9 @@ absl::Status OtherTypes(const Sample& sample, uint64_t index) {
 class GetOp : public OpKernel {
  public:
   explicit GetOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &dtypes_));
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &shapes_));
-    OP_REQUIRES(ctx, shapes_.size() == dtypes_.size(),
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_types", &types_.dtypes));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("output_shapes", &types_.shapes));
+    OP_REQUIRES(ctx, types_.shapes.size() == types_.dtypes.size(),
                 absl::InvalidArgumentError(
                     "output_shapes must be as many as output_types."));
   }
@@ -108,18 +108,12 @@ class GetOp : public OpKernel {
         ctx, store->store().Get(index, {}, &sample, &generation),
         absl::NotFoundError(absl::StrCat("There is no sample at index ", index,
                                          " of the CacheStore.")));
-    bool fits = sample.size() == dtypes_.size();
-    for (size_t i = 0; fits && i < sample.size(); ++i) {
-      fits = sample[i].dtype() == dtypes_[i] &&
-             shapes_[i].IsCompatibleWith(sample[i].shape());
-    }
-    OP_REQUIRES(ctx, fits, OtherTypes(sample, index));
+    OP_REQUIRES(ctx, types_.Allow(sample), OtherTypes(sample, index));
     for (size_t i = 0; i < sample.size(); ++i) ctx->set_output(i, sample[i]);
   }
 
  private:
-  DataTypeVector dtypes_;
-  std::vector<PartialTensorShape> shapes_;
+  SampleTypes types_;
 };
 
 absl::Status PutSample(OpKernelContext* ctx, SampleStore& store) {

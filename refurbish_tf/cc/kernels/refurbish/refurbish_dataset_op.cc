@@ -217,12 +217,11 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     absl::StatusOr<std::shared_ptr<SampleStore>> store =
         SampleStore::GetOrCreate(arguments.store, arguments.max_bytes);
     OP_REQUIRES_OK(ctx, store.status());
-    options.sample_bytes =
-        (*store)->FixedBytes(arguments.sample_types, arguments.sample_shapes);
+    const SampleTypes types{arguments.sample_types, arguments.sample_shapes};
+    options.sample_bytes = (*store)->FixedBytes(types);
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
     if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
-    OP_REQUIRES_OK(ctx,
-                   stage->Configure(options, *store, arguments.sample_types));
+    OP_REQUIRES_OK(ctx, stage->Configure(options, *store, types));
     DiskStore* const disk = (*store)->disk();
     SourceChecks& checks = stage->source_checks();
     if (!shards.hinted &&

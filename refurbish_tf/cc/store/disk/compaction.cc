@@ -9,10 +9,10 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kLeastChange = 1 << 20;
-constexpr int64_t kRunsOfLive = 16;
+constexpr int64_t kCompactionsOfLive = 16;
 // Segments are emptied while the sealed ones take more than this times their
-// live bytes. Small active segments, and frequent runs, keep the sum of all
-// segments below twice the live bytes.
+// live bytes. Small active segments, and frequent compactions, keep the sum of
+// all segments below twice the live bytes.
 constexpr double kMostOverhead = 1.6;
 
 }  // namespace
@@ -21,9 +21,10 @@ bool Compaction::IsDue() const {
   SharedState& state = records_->state();
   const uint64_t changed = state.changed();
   // The counter is 0 again if the file that holds it was cut.
-  return changed < run_at_ ||
-         changed - run_at_ >= static_cast<uint64_t>(std::max<int64_t>(
-                                  kLeastChange, state.bytes() / kRunsOfLive));
+  return changed < began_at_ ||
+         changed - began_at_ >=
+             static_cast<uint64_t>(std::max<int64_t>(
+                 kLeastChange, state.bytes() / kCompactionsOfLive));
 }
 
 std::set<SegmentKey> Compaction::Choose() {
@@ -70,13 +71,13 @@ std::set<SegmentKey> Compaction::Choose() {
 }
 
 void Compaction::Run(const std::function<bool()>& go_on) {
-  run_at_ = records_->state().changed();
+  began_at_ = records_->state().changed();
   records_->segments().CloseDeleted();
   records_->segments().Adopt();
   const std::set<SegmentKey> chosen = Choose();
   if (chosen.empty()) return;
   // No record is written into them from here on.
-  places_->Close(chosen);
+  allocator_->Close(chosen);
   using Record = std::pair<uint64_t, uint64_t>;  // Its word and index.
   std::map<SegmentKey, std::vector<Record>> records;
   for (const SegmentKey& key : chosen) records[key];
@@ -96,7 +97,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     bool all_moved = true;
     for (const auto& [word, index] : of_segment) {
       if (!go_on()) {
-        places_->Open();
+        allocator_->Open();
         return;
       }
       all_moved &= Move(index, word);
@@ -106,7 +107,7 @@ void Compaction::Run(const std::function<bool()>& go_on) {
     records_->segments().Delete(key);
     emptied_ += !of_segment.empty();
   }
-  places_->Open();
+  allocator_->Open();
 }
 
 bool Compaction::Move(uint64_t index, uint64_t word) {
@@ -126,13 +127,13 @@ bool Compaction::Move(uint64_t index, uint64_t word) {
   const size_t size = sizeof(RecordHeader) + record.payload_size();
   std::memset(record.data() + size, 0, record.size() - size);
   const absl::StatusOr<Location> to =
-      places_->Write(from.large, from.size, record.header().generation,
-                     {{record.data(), record.size()}});
+      allocator_->Write(from.large, from.size, record.header().generation,
+                        {{record.data(), record.size()}});
   if (!to.ok()) return false;
   if (records_->Move(index, word, EncodeLocation(*to))) {
     bytes_moved_ += from.size;
   } else {
-    places_->Release(EncodeLocation(*to));
+    allocator_->Release(EncodeLocation(*to));
   }
   return true;
 }

@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "refurbish_tf/cc/store/disk/places.h"
+#include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 
@@ -21,12 +21,12 @@ namespace refurbish_tf {
 // For one thread, except `IsDue` and the counts.
 class Compaction {
  public:
-  Compaction(Records* records, Places* places)
-      : records_(records), places_(places) {}
+  Compaction(Records* records, Allocator* allocator)
+      : records_(records), allocator_(allocator) {}
 
-  // Whether enough has changed since the last run. Any thread may ask.
+  // Whether enough has changed since the last one. Any thread may ask.
   bool IsDue() const;
-  // `go_on` is called before each record is moved; false ends the run.
+  // `go_on` is called before each record is moved; false ends it.
   void Run(const std::function<bool()>& go_on);
 
   // Segments emptied, and bytes moved to do so, so far.
@@ -40,8 +40,9 @@ class Compaction {
   bool Move(uint64_t index, uint64_t word);
 
   Records* const records_;
-  Places* const places_;
-  std::atomic<uint64_t> run_at_{0};  // SharedState::changed() at the last run.
+  Allocator* const allocator_;
+  std::atomic<uint64_t> began_at_{
+      0};  // SharedState::changed() at the last one.
   std::atomic<int64_t> emptied_{0};
   std::atomic<int64_t> bytes_moved_{0};
 };

@@ -44,13 +44,15 @@ bool ShareWhole(int fd) {
   return false;
 }
 
-// Locks the byte of the lock file that says that a process is opening the
-// store. The first byte is for the settings.
+// The byte of the lock file that a process has locked which opens the store, or
+// asks whether it is alone. The first byte is for the settings.
+constexpr uint64_t kOpeningByte = 1;
+
 bool LockOpening(int fd, short type) {
   struct flock lock{};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
-  lock.l_start = 1;
+  lock.l_start = kOpeningByte;
   lock.l_len = 1;
   while (fcntl(fd, F_OFD_SETLKW, &lock) != 0) {
     if (errno != EINTR) return false;
@@ -159,7 +161,6 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
   }
   // A process that died may have left the counts wrong.
   if (alone) records_->Recount();
-  opened_alone_ = alone;
   ring_ = std::make_unique<TransitRing>(&directory, &records_->state());
   writer_ = std::make_unique<Writer>(
       &directory, records_.get(), claims_.get(), ring_.get(),
@@ -291,14 +292,24 @@ RecordBuffer DiskStore::MakeRecord(uint64_t index, Generation generation,
 }
 
 absl::Status DiskStore::PlanTransit(int64_t bytes, int64_t record_bytes) {
+  std::lock_guard<std::mutex> lock(plan_mu_);
   // What is kept by an earlier agreement stays.
   if (max_bytes_ != kUnlimited) {
     bytes = std::min(bytes, max_bytes_ - records_->state().bytes());
   }
-  if (bytes <= 0) return absl::OkStatus();
-  absl::Status planned = ring_->Plan(bytes, record_bytes, opened_alone_);
+  if (bytes <= 0 || ring_->IsOpen()) return absl::OkStatus();
+  const int lock_fd = lock_file_->fd();
+  // Who opens the store meanwhile waits, so who is alone stays so until the
+  // ring is there. Who is opening it now, and may be suspended, is not waited
+  // for.
+  const bool asked = directory_->env().TryLock(lock_fd, kOpeningByte);
+  const bool alone = asked && LockWhole(lock_fd, LOCK_EX | LOCK_NB);
+  absl::Status planned = ring_->Plan(bytes, record_bytes, alone);
+  // The shared lock is lost also where the exclusive one was refused.
+  if (asked && !ShareWhole(lock_fd)) planned = CannotLock(*directory_);
+  if (asked) directory_->env().Unlock(lock_fd, kOpeningByte);
   LimitKept();
-  if (Places::IsFull(planned) || absl::IsUnavailable(planned)) {
+  if (Allocator::IsFull(planned) || absl::IsUnavailable(planned)) {
     no_ring_warning_.Say(
         directory(), absl::StrCat(planned.message(),
                                   ". So this job takes no samples from others "

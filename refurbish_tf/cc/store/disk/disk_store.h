@@ -86,12 +86,12 @@ struct DiskStoreOptions {
 // decompressing (2.3 µs for 3 KiB, 89 µs for 150 KiB) takes more CPU time than
 // the read, and CPU time is what is scarce.
 //
-// Thread-safe. No lock is held over I/O, and only opening the store and adding
-// settings wait for another process. A child made by fork() may get what is
-// stored; what it puts is not stored.
+// Thread-safe. No lock is held over I/O but that of planning the ring, and only
+// opening the store and adding settings wait for another process. A child made
+// by fork() may get what is stored; what it puts is not stored.
 //
-// Lock order: WriteBuffer's or DiskReadAhead's, then MappedFile's or
-// BufferPool's; all others are taken alone.
+// Lock order: `plan_mu_`, then MappedFile's; WriteBuffer's or DiskReadAhead's,
+// then MappedFile's or BufferPool's; all others are taken alone.
 class DiskStore {
  public:
   struct Counts {
@@ -149,7 +149,8 @@ class DiskStore {
   // bytes: nothing is in transit. To be called by every stage that uses the
   // store, once it knows; what another one has said before stays, but not what
   // an earlier run has, if nobody else has the store open. Does I/O.
-  absl::Status PlanTransit(int64_t bytes, int64_t record_bytes);
+  absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
+      ABSL_LOCKS_EXCLUDED(plan_mu_);
   // Null if nothing is in transit.
   TransitRing* transit() { return ring_->IsOpen() ? ring_.get() : nullptr; }
   // Puts a sample that is not kept into the ring, for other processes. Does no
@@ -226,10 +227,11 @@ class DiskStore {
   std::unique_ptr<SourceSums> source_sums_;
   std::unique_ptr<Records> records_;
   std::unique_ptr<TransitRing> ring_;
-  bool opened_alone_ = false;
   Warning refused_warning_;
   Warning no_ring_warning_;
 
+  // Held over I/O, by who plans the ring: two at once would both be alone.
+  std::mutex plan_mu_;
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);
 

@@ -27,7 +27,7 @@ struct MappedFile::Mapping {
 
   static std::atomic<Mapping*> first;
 
-  static Mapping* Take() {
+  static Mapping* Acquire() {
     for (Mapping* mapping = first; mapping != nullptr;
          mapping = mapping->next) {
       uintptr_t begin = kFree;
@@ -147,7 +147,7 @@ char* MappedFile::Map(uint64_t chunk) const {
   void* const address = mmap(nullptr, chunk_bytes_, PROT_READ | PROT_WRITE,
                              MAP_SHARED, file_->fd(), chunk * chunk_bytes_);
   if (address == MAP_FAILED) return nullptr;
-  Mapping* const mapping = Mapping::Take();
+  Mapping* const mapping = Mapping::Acquire();
   mapping->size = chunk_bytes_;
   mapping->cut = &cut_;
   mapping->begin = reinterpret_cast<uintptr_t>(address);

@@ -49,7 +49,7 @@ void DiskReadAhead::Start() {
   if (starting_) return;
   starting_ = true;
   while (true) {
-    const std::vector<Entry*> batch = TakeWanted();
+    const std::vector<Entry*> batch = NextBatch();
     if (batch.empty()) break;
     lock.unlock();
     std::vector<Read*> reads;
@@ -72,7 +72,7 @@ void DiskReadAhead::Start() {
   starting_ = any_wanted_ = false;
 }
 
-std::vector<DiskReadAhead::Entry*> DiskReadAhead::TakeWanted() {
+std::vector<DiskReadAhead::Entry*> DiskReadAhead::NextBatch() {
   std::vector<Entry*> batch;
   while (!wanted_.empty() && batch.size() < kStartedAtOnce) {
     const auto found = entries_.find(wanted_.front());

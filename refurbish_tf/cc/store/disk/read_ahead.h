@@ -59,7 +59,7 @@ class DiskReadAhead {
   using Entries = std::unordered_map<uint64_t, std::unique_ptr<Entry>>;
 
   // Takes the next few queued samples that can be read.
-  std::vector<Entry*> TakeWanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<Entry*> NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Finds where the record of an entry is. False if it is not there.
   bool Locate(Entry* entry) const;
   bool GetInTransit(const WantedSample& wanted, std::unique_ptr<Entry> entry,

@@ -34,7 +34,7 @@ class ReadList {
     (read->next == nullptr ? last_ : read->next->previous) = read->previous;
   }
 
-  Read* TakeFirst() {
+  Read* RemoveFirst() {
     Read* const read = first_;
     Remove(read);
     return read;
@@ -45,7 +45,7 @@ class ReadList {
   Read* last_ = nullptr;
 };
 
-void Finish(Read* read, int64_t result) {
+void Complete(Read* read, int64_t result) {
   read->result = result;
   read->done.store(true, std::memory_order_release);
 }
@@ -96,7 +96,7 @@ class PoolReadQueue : public ReadQueue {
     }
     if (left.empty()) return;
     std::lock_guard<std::mutex> lock(mu_);
-    while (!left.empty()) turns_.Append(left.TakeFirst());
+    while (!left.empty()) turns_.Append(left.RemoveFirst());
     if (threads_.empty()) StartThreads();
     // One thread is woken. It wakes the next one, if it is needed.
     if (idle_ > 0) work_.notify_one();
@@ -143,7 +143,7 @@ class PoolReadQueue : public ReadQueue {
       if (more == 0) break;
       bytes += more;
     } while (bytes < read->size);
-    Finish(read, bytes);
+    Complete(read, bytes);
     return true;
 #else
     return false;
@@ -173,12 +173,12 @@ class PoolReadQueue : public ReadQueue {
         --idle_;
       }
       if (closing_) return;
-      Read* const read = turns_.TakeFirst();
+      Read* const read = turns_.RemoveFirst();
       if (!turns_.empty() && idle_ > 0) work_.notify_one();
       lock.unlock();
       const int64_t result = ReadRest(*read, read->result);
       lock.lock();
-      Finish(read, result);
+      Complete(read, result);
       if (waiting_ > 0) done_.notify_all();
     }
   }

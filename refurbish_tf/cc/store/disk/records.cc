@@ -177,8 +177,8 @@ void Records::MakeAbsent(uint64_t index, uint64_t word) {
   corrupt_warning_.Say(
       directory_->path(),
       absl::StrCat("sample ", index,
-                   " could not be read or its checksum is wrong. Such samples "
-                   "are prepared again."));
+                   " could not be read, or is not what was put: its checksum "
+                   "or its type is wrong. Such samples are prepared again."));
 }
 
 void Records::Dispose(uint64_t word) {

@@ -175,7 +175,7 @@ Segments::Usage Segments::TotalUsage() const {
 
 // For one thread at a time ----------------------------------------------------
 
-absl::Status Segments::Take(const SegmentKey& key, int flags) {
+absl::Status Segments::Acquire(const SegmentKey& key, int flags) {
   if (IsOwn(key) || !directory_->env().TryLock(lock_file_->fd(), LockOf(key))) {
     return absl::AlreadyExistsError("It has an owner.");
   }
@@ -223,14 +223,14 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
     }
     const SegmentKey key(large, next_number_);
     next_number_ = (next_number_ + 1) % kNumSegments;
-    absl::Status made = Take(key, O_CREAT | O_EXCL);
+    absl::Status made = Acquire(key, O_CREAT | O_EXCL);
     if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   }
   return absl::ResourceExhaustedError("all names of segments are taken");
 }
 
-absl::StatusOr<SegmentPlace> Segments::Append(bool large, uint64_t size,
-                                              uint64_t limit) {
+absl::StatusOr<SegmentPosition> Segments::Append(bool large, uint64_t size,
+                                                 uint64_t limit) {
   limit = std::min(limit, large ? kMaxLargeSegment : kMaxSmallSegment);
   absl::Status made = MakeActive(large, size, limit);
   if (!made.ok()) return made;
@@ -252,23 +252,23 @@ absl::StatusOr<SegmentPlace> Segments::Append(bool large, uint64_t size,
   }
   const uint64_t offset = own.end;
   own.end += size;
-  return SegmentPlace{*std::move(file), key.second, offset};
+  return SegmentPosition{*std::move(file), key.second, offset};
 }
 
-void Segments::TakeBack(bool large, const SegmentPlace& place) {
+void Segments::UndoAppend(bool large, const SegmentPosition& position) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    own_[{large, place.segment}].end = place.offset;
+    own_[{large, position.segment}].end = position.offset;
   }
   struct stat status;
-  if (fstat(place.file->fd(), &status) == 0 &&
-      static_cast<uint64_t>(status.st_size) > place.offset) {
-    (void)directory_->env().Truncate(place.file->fd(), place.offset);
+  if (fstat(position.file->fd(), &status) == 0 &&
+      static_cast<uint64_t>(status.st_size) > position.offset) {
+    (void)directory_->env().Truncate(position.file->fd(), position.offset);
   }
 }
 
 void Segments::Adopt() {
-  for (const SegmentKey& key : List(*directory_)) (void)Take(key, 0);
+  for (const SegmentKey& key : List(*directory_)) (void)Acquire(key, 0);
 }
 
 uint64_t Segments::DiskBytes(const SegmentKey& key) const {

@@ -23,7 +23,7 @@ namespace refurbish_tf {
 using SegmentKey = std::pair<bool, uint32_t>;
 
 // Where a record has been written, or is to be.
-struct SegmentPlace {
+struct SegmentPosition {
   std::shared_ptr<File> file;
   uint32_t segment;
   uint64_t offset;
@@ -78,10 +78,12 @@ class Segments {
 
   // Reserves `size` bytes at the end of a segment of our own. It does not grow
   // beyond `limit`, except for a single record.
-  absl::StatusOr<SegmentPlace> Append(bool large, uint64_t size, uint64_t limit)
+  absl::StatusOr<SegmentPosition> Append(bool large, uint64_t size,
+                                         uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);
   // Undoes the last `Append`, as the write failed.
-  void TakeBack(bool large, const SegmentPlace& place) ABSL_LOCKS_EXCLUDED(mu_);
+  void UndoAppend(bool large, const SegmentPosition& position)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // Takes over the segments of dead processes, and goes on with one that they
   // left unfinished.
@@ -124,7 +126,8 @@ class Segments {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Locks the segment and adds it to `own_`; `flags` for open. AlreadyExists if
   // it has an owner, perhaps us.
-  absl::Status Take(const SegmentKey& key, int flags) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Acquire(const SegmentKey& key, int flags)
+      ABSL_LOCKS_EXCLUDED(mu_);
   void Unlock(const SegmentKey& key);
   absl::Status MakeActive(bool large, uint64_t size, uint64_t limit)
       ABSL_LOCKS_EXCLUDED(mu_);

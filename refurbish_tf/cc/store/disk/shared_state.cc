@@ -133,7 +133,7 @@ uint64_t SharedState::Job::BeginFirstEpoch() {
       if (slot != slot_ && begun > furthest && IsAlive(slot)) furthest = begun;
     }
     const uint64_t epoch = furthest > 0 ? furthest - 1 : CheckedValue(next);
-    TakeSlot(epoch + 1);
+    PublishInSlot(epoch + 1);
     if (furthest > 0) Raise(&state_->contents_->next_epoch, epoch + 1);
     if (furthest > 0 || state_->contents_->next_epoch.compare_exchange_strong(
                             next, WithChecksum(epoch + 1))) {
@@ -255,11 +255,11 @@ absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
 }
 
 void SharedState::Job::Publish(uint64_t begun) {
-  TakeSlot(begun);
+  PublishInSlot(begun);
   Raise(&state_->contents_->next_epoch, begun);
 }
 
-void SharedState::Job::TakeSlot(uint64_t begun) {
+void SharedState::Job::PublishInSlot(uint64_t begun) {
   begun_ = begun;
   if (slot_ >= 0) {
     state_->contents_->turns[slot_] = turn_;

@@ -100,9 +100,9 @@ class SharedState {
    private:
     friend class SharedState;
     Job(SharedState* state, Index* claims, std::shared_ptr<File> file);
-    // Publish the epoch begun: `TakeSlot` to the living jobs, `Publish` also to
-    // later ones.
-    void TakeSlot(uint64_t begun);
+    // Publish the epoch begun: `PublishInSlot` to the living jobs, `Publish`
+    // also to later ones.
+    void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
     bool IsAlive(int slot) const { return state_->IsAlive(*file_, slot); }
     // What the job writes into the claims.

@@ -143,7 +143,7 @@ Clock::time_point WriteBuffer::DueAt() const {
                                    : filling_since_ + delay_;
 }
 
-const WriteBuffer::Batch& WriteBuffer::TakeBatch() {
+const WriteBuffer::Batch& WriteBuffer::BeginBatch() {
   std::lock_guard<std::mutex> lock(mu_);
   batch_ = std::move(filling_);
   filling_.clear();

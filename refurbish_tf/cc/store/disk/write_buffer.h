@@ -94,7 +94,7 @@ class WriteBuffer {
   std::chrono::steady_clock::time_point DueAt() const ABSL_LOCKS_EXCLUDED(mu_);
   // Takes all that is in memory. `Get` still finds it. `EndBatch` must follow
   // before the next one.
-  const Batch& TakeBatch() ABSL_LOCKS_EXCLUDED(mu_);
+  const Batch& BeginBatch() ABSL_LOCKS_EXCLUDED(mu_);
   bool WasDropped(const Entry& entry) const ABSL_LOCKS_EXCLUDED(mu_);
   // Publishes a record that has been written. Returns the words of the records
   // that are now dead.

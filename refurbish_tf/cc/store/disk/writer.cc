@@ -23,9 +23,9 @@ Writer::Writer(const Directory* directory, Records* records, Index* claims,
       ring_(ring),
       write_buffer_(options.write_buffer),
       look_after_(options.look_after),
-      places_(records, &directory->env(), options.small_segment,
-              options.large_segment),
-      compaction_(records, &places_),
+      allocator_(records, &directory->env(), options.small_segment,
+                 options.large_segment),
+      compaction_(records, &allocator_),
       buffer_(records, options.max_bytes, options.write_buffer,
               options.write_delay, [this] { Wake(); }),
       transit_(ring, claims, &directory->env(), options.write_buffer,
@@ -148,7 +148,7 @@ void Writer::RunCompaction() {
   int64_t batch_bytes = 0;
   compaction_.Run([&] {
     // What is put meanwhile is written, too, but half as fast as records are
-    // moved: otherwise the run might not end.
+    // moved: otherwise it might not end.
     const int64_t moved = compaction_.bytes_moved();
     if (moved - written_at >= 2 * batch_bytes && DueAt() <= Clock::now()) {
       const int64_t before = records_->counts().bytes_put;
@@ -185,9 +185,9 @@ void Writer::WriteBatch() {
 }
 
 void Writer::WriteBatchOfKept() {
-  const WriteBuffer::Batch& batch = buffer_.TakeBatch();
+  const WriteBuffer::Batch& batch = buffer_.BeginBatch();
   if (batch.empty()) return;
-  places_.TryToAppend();
+  allocator_.TryToAppend();
   // Small ones several at a time.
   Entries together;
   Entries alone;
@@ -228,15 +228,15 @@ void Writer::WriteTogether(const Entries& entries, uint64_t space,
   for (const WriteBuffer::Entry* entry : entries) {
     parts.push_back({entry->record.data(), entry->space()});
   }
-  const absl::StatusOr<SegmentPlace> place =
-      places_.Append(/*large=*/false, space, std::move(parts));
-  if (!place.ok()) {
+  const absl::StatusOr<SegmentPosition> position =
+      allocator_.Append(/*large=*/false, space, std::move(parts));
+  if (!position.ok()) {
     left->insert(left->end(), entries.begin(), entries.end());
     return;
   }
-  uint64_t offset = place->offset;
+  uint64_t offset = position->offset;
   for (const WriteBuffer::Entry* entry : entries) {
-    Publish(*entry, {false, place->segment, offset, entry->space(),
+    Publish(*entry, {false, position->segment, offset, entry->space(),
                      TagOf(entry->generation)});
     offset += entry->space();
   }
@@ -247,19 +247,19 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
   // may begin.
   const std::vector<iovec> parts = {{entry.record.data(), entry.space()}};
   absl::StatusOr<Location> location =
-      places_.Write(entry.large(), entry.space(), entry.generation, parts);
-  if (Places::IsFull(location.status()) && places_.RoomHelps(entry.large()) &&
-      !buffer_.WasDropped(entry)) {
+      allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
+  if (Allocator::IsFull(location.status()) &&
+      allocator_.RoomHelps(entry.large()) && !buffer_.WasDropped(entry)) {
     // As at `max_bytes`, the older generation makes room.
     const uint64_t old = records_->RemoveOlder(entry.index, entry.generation);
-    places_.Release(old);
+    allocator_.Release(old);
     if (old == 0 &&
-        !places_.MakeRoom(entry.index, entry.large(), entry.space())) {
+        !allocator_.MakeRoom(entry.index, entry.large(), entry.space())) {
       return location.status();
     }
     location =
-        places_.Write(entry.large(), entry.space(), entry.generation, parts);
-    if (!location.ok()) places_.RoomDidNotHelp(entry.large());
+        allocator_.Write(entry.large(), entry.space(), entry.generation, parts);
+    if (!location.ok()) allocator_.RoomDidNotHelp(entry.large());
   }
   if (!location.ok()) return location.status();
   Publish(entry, *location);
@@ -269,9 +269,9 @@ absl::Status Writer::WriteOne(const WriteBuffer::Entry& entry) {
 void Writer::Publish(const WriteBuffer::Entry& entry,
                      const Location& location) {
   for (const uint64_t dead : buffer_.Publish(entry, location)) {
-    places_.Release(dead);
+    allocator_.Release(dead);
   }
-  places_.Published(entry.index, entry.large());
+  allocator_.Published(entry.index, entry.large());
 }
 
 void Writer::WriteFailed(const absl::Status& status, int64_t times) {

@@ -12,10 +12,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/compaction.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
-#include "refurbish_tf/cc/store/disk/places.h"
 #include "refurbish_tf/cc/store/disk/records.h"
 #include "refurbish_tf/cc/store/disk/warning.h"
 #include "refurbish_tf/cc/store/disk/write_buffer.h"
@@ -95,7 +95,7 @@ class Writer {
   TransitRing* const ring_;
   const uint64_t write_buffer_;
   const std::chrono::milliseconds look_after_;
-  Places places_;
+  Allocator allocator_;
   Compaction compaction_;
   WriteBuffer buffer_;
   TransitPuts transit_;

@@ -4,23 +4,11 @@
 #include "refurbish_tf/cc/store/samples/sample_codec.h"
 
 namespace refurbish_tf {
-namespace {
-
-bool Decode(DiskStore& disk, RecordBuffer record, Sample* sample,
-            Generation* found) {
-  const uint32_t index = record.header().index;
-  *found = record.header().generation;
-  if (DecodeSample(std::move(record), sample)) return true;
-  // Whole, but not written by us.
-  disk.Discard(index, *found);
-  return false;
-}
-
-}  // namespace
 
 class DiskSamples::SamplesAhead : public ReadAhead {
  public:
-  explicit SamplesAhead(DiskStore* disk) : disk_(*disk), ahead_(disk) {}
+  explicit SamplesAhead(DiskSamples* samples)
+      : samples_(*samples), ahead_(&samples->disk()) {}
 
   size_t Room() const override { return ahead_.Room(); }
   void Want(const std::vector<WantedSample>& wanted) override {
@@ -30,24 +18,48 @@ class DiskSamples::SamplesAhead : public ReadAhead {
   bool Get(const WantedSample& wanted, Sample* sample, Generation* found,
            bool* foreign) override {
     RecordBuffer record;
-    if (!ahead_.Get(wanted, &record, foreign)) return false;
-    if (!wanted.position.has_value()) {
-      return Decode(disk_, std::move(record), sample, found);
-    }
-    *found = record.header().generation;
-    return DecodeSample(std::move(record), sample);
+    return ahead_.Get(wanted, &record, foreign) &&
+           samples_.Decode(std::move(record), wanted.position.has_value(),
+                           sample, found);
   }
 
  private:
-  DiskStore& disk_;
+  DiskSamples& samples_;
   DiskReadAhead ahead_;
 };
+
+bool DiskSamples::Expect(const SampleTypes& types) {
+  auto own = std::make_unique<const SampleTypes>(types);
+  const SampleTypes* before = nullptr;
+  if (!types_.compare_exchange_strong(before, own.get())) {
+    return *before == types;
+  }
+  own.release();
+  return true;
+}
+
+bool DiskSamples::Decode(RecordBuffer record, bool in_transit, Sample* sample,
+                         Generation* found) {
+  const uint32_t index = record.header().index;
+  *found = record.header().generation;
+  const SampleTypes* const types = types_.load(std::memory_order_acquire);
+  if (DecodeSample(std::move(record), sample) &&
+      (types == nullptr || types->Allow(*sample))) {
+    return true;
+  }
+  // Whole, but not written by a stage like this one.
+  if (!in_transit) disk_->Discard(index, *found);
+  Records::Counts& counts = disk_->records().counts();
+  --counts.hits;
+  ++counts.misses;
+  return false;
+}
 
 bool DiskSamples::Get(uint64_t index, GenerationRange wanted, Sample* sample,
                       Generation* found) {
   RecordBuffer record;
   return disk_->Get(index, wanted, &record) &&
-         Decode(*disk_, std::move(record), sample, found);
+         Decode(std::move(record), /*in_transit=*/false, sample, found);
 }
 
 PutResult DiskSamples::Put(uint64_t index, Generation generation,
@@ -68,7 +80,7 @@ PutResult DiskSamples::PutInTransit(uint64_t index, Generation generation,
 }
 
 std::unique_ptr<DiskSamples::ReadAhead> DiskSamples::MakeReadAhead() {
-  return std::make_unique<SamplesAhead>(disk_.get());
+  return std::make_unique<SamplesAhead>(this);
 }
 
 }  // namespace refurbish_tf

@@ -2,6 +2,7 @@
 #ifndef REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
 #define REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
 
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -15,8 +16,13 @@ class DiskSamples : public CacheStore<Sample> {
  public:
   explicit DiskSamples(std::unique_ptr<DiskStore> disk)
       : disk_(std::move(disk)) {}
+  ~DiskSamples() override { delete types_.load(); }
 
   DiskStore& disk() { return *disk_; }
+
+  // From the first call on, a sample that `types` do not allow is absent. False
+  // if another call has given others.
+  bool Expect(const SampleTypes& types);
 
   int64_t max_bytes() const override { return disk_->max_bytes(); }
   bool shared() const override { return true; }
@@ -45,7 +51,13 @@ class DiskSamples : public CacheStore<Sample> {
  private:
   class SamplesAhead;
 
+  // Decodes a record that was a hit. Where it cannot be used, which then is a
+  // miss, removes it from the store, unless it was `in_transit`.
+  bool Decode(RecordBuffer record, bool in_transit, Sample* sample,
+              Generation* found);
+
   const std::unique_ptr<DiskStore> disk_;
+  std::atomic<const SampleTypes*> types_{nullptr};  // Set once.
 };
 
 }  // namespace refurbish_tf

@@ -116,16 +116,15 @@ absl::Status CheckEncodable(const DataTypeVector& dtypes) {
   return absl::OkStatus();
 }
 
-int64_t FixedEncodedBytes(
-    const DataTypeVector& dtypes,
-    const std::vector<tensorflow::PartialTensorShape>& shapes) {
+int64_t FixedEncodedBytes(const SampleTypes& types) {
   size_t header = sizeof(uint64_t);
   std::vector<size_t> sizes;
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    const int64_t elements = shapes[i].num_elements();
-    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtypes[i])) return -1;
-    header += HeaderSize(shapes[i].dims());
-    sizes.push_back(elements * tensorflow::DataTypeSize(dtypes[i]));
+  for (size_t i = 0; i < types.dtypes.size(); ++i) {
+    const DataType dtype = types.dtypes[i];
+    const int64_t elements = types.shapes[i].num_elements();
+    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtype)) return -1;
+    header += HeaderSize(types.shapes[i].dims());
+    sizes.push_back(elements * tensorflow::DataTypeSize(dtype));
   }
   size_t end;
   Layout(header, sizes, &end);

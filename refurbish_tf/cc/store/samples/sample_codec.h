@@ -19,11 +19,9 @@ namespace refurbish_tf {
 absl::Status CheckEncodable(const tensorflow::DataTypeVector& dtypes);
 
 // The bytes of every sample of these types, or -1 if they vary.
-int64_t FixedEncodedBytes(
-    const tensorflow::DataTypeVector& dtypes,
-    const std::vector<tensorflow::PartialTensorShape>& shapes);
+int64_t FixedEncodedBytes(const SampleTypes& types);
 
-// The payload of a record: a header that tells type, shape and place of each
+// The payload of a record: a header that tells type, shape and offset of each
 // component, then the small components and, aligned, the others. Tensor data is
 // not copied where possible, so the sample must outlive this.
 class EncodedSample {

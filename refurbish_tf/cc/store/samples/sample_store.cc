@@ -1,5 +1,6 @@
 #include "refurbish_tf/cc/store/samples/sample_store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,25 @@ void PrefetchSamples(const Sample* const* samples, size_t count) {
 
 }  // namespace
 
+bool SampleTypes::operator==(const SampleTypes& other) const {
+  return dtypes == other.dtypes &&
+         std::equal(shapes.begin(), shapes.end(), other.shapes.begin(),
+                    other.shapes.end(), [](const auto& a, const auto& b) {
+                      return a.IsIdenticalTo(b);
+                    });
+}
+
+bool SampleTypes::Allow(const Sample& sample) const {
+  if (sample.size() != dtypes.size()) return false;
+  for (size_t i = 0; i < sample.size(); ++i) {
+    if (sample[i].dtype() != dtypes[i] ||
+        !shapes[i].IsCompatibleWith(sample[i].shape())) {
+      return false;
+    }
+  }
+  return true;
+}
+
 int64_t SampleBytes(const Sample& sample) {
   int64_t bytes = 0;
   for (const Tensor& tensor : sample) bytes += TensorBytes(tensor);
@@ -93,14 +113,13 @@ void OwnBuffers(Sample* sample) {
   for (Tensor& tensor : *sample) OwnBuffer(&tensor);
 }
 
-int64_t FixedSampleBytes(
-    const DataTypeVector& dtypes,
-    const std::vector<tensorflow::PartialTensorShape>& shapes) {
+int64_t FixedSampleBytes(const SampleTypes& types) {
   int64_t bytes = 0;
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    const int64_t elements = shapes[i].num_elements();
-    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtypes[i])) return -1;
-    bytes += elements * tensorflow::DataTypeSize(dtypes[i]);
+  for (size_t i = 0; i < types.dtypes.size(); ++i) {
+    const tensorflow::DataType dtype = types.dtypes[i];
+    const int64_t elements = types.shapes[i].num_elements();
+    if (elements < 0 || !tensorflow::DataTypeCanUseMemcpy(dtype)) return -1;
+    bytes += elements * tensorflow::DataTypeSize(dtype);
   }
   return bytes;
 }
@@ -187,12 +206,18 @@ int64_t SampleStore::Bytes(const Sample& sample) const {
   return RecordSpace(size);
 }
 
-int64_t SampleStore::FixedBytes(
-    const DataTypeVector& dtypes,
-    const std::vector<tensorflow::PartialTensorShape>& shapes) const {
-  if (disk_samples_ == nullptr) return FixedSampleBytes(dtypes, shapes);
-  const int64_t bytes = FixedEncodedBytes(dtypes, shapes);
+int64_t SampleStore::FixedBytes(const SampleTypes& types) const {
+  if (disk_samples_ == nullptr) return FixedSampleBytes(types);
+  const int64_t bytes = FixedEncodedBytes(types);
   return bytes < 0 ? bytes : RecordSpace(sizeof(RecordHeader) + bytes);
+}
+
+absl::Status SampleStore::Expect(const SampleTypes& types) {
+  absl::Status encodable = CheckEncodable(types.dtypes);
+  if (!encodable.ok() || disk_samples_->Expect(types)) return encodable;
+  return absl::FailedPreconditionError(
+      "This CacheStore is in use by a refurbish stage whose samples have other "
+      "types or shapes. Use one CacheStore for one kind of sample.");
 }
 
 absl::Status SampleStore::CheckDirectory() {

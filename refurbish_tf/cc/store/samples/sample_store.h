@@ -23,6 +23,15 @@ namespace refurbish_tf {
 // The components of a partially augmented sample. Copying it copies no data.
 using Sample = std::vector<tensorflow::Tensor>;
 
+// The types and shapes of the components of every sample of a stage.
+struct SampleTypes {
+  tensorflow::DataTypeVector dtypes;
+  std::vector<tensorflow::PartialTensorShape> shapes;
+
+  bool operator==(const SampleTypes& other) const;
+  bool Allow(const Sample& sample) const;
+};
+
 // The bytes of the data, including that of ragged and sparse components. A
 // sample keeps just these in memory only if it owns its buffers.
 int64_t SampleBytes(const Sample& sample);
@@ -33,9 +42,7 @@ int64_t SampleBytes(const Sample& sample);
 void OwnBuffers(Sample* sample);
 
 // The bytes of every sample of these types, or -1 if they vary.
-int64_t FixedSampleBytes(
-    const tensorflow::DataTypeVector& dtypes,
-    const std::vector<tensorflow::PartialTensorShape>& shapes);
+int64_t FixedSampleBytes(const SampleTypes& types);
 
 class DiskSamples;
 class DiskStore;
@@ -71,9 +78,7 @@ class SampleStore {
   // The bytes that a sample counts, and that every sample of these types
   // counts, or -1 if they vary.
   int64_t Bytes(const Sample& sample) const;
-  int64_t FixedBytes(
-      const tensorflow::DataTypeVector& dtypes,
-      const std::vector<tensorflow::PartialTensorShape>& shapes) const;
+  int64_t FixedBytes(const SampleTypes& types) const;
 
   // In memory: reserves the store for one stage, as to another stage the same
   // index means another sample. Clears what an earlier stage has left that no
@@ -81,6 +86,11 @@ class SampleStore {
   absl::Status Reserve(const std::string& stage, std::weak_ptr<void> alive,
                        const tensorflow::DataTypeVector& dtypes)
       ABSL_LOCKS_EXCLUDED(mu_);
+
+  // On disk: a stored sample of other types or shapes is absent from now on, as
+  // one that is damaged. Fails if such samples cannot be stored, or if another
+  // stage expects others.
+  absl::Status Expect(const SampleTypes& types);
 
   // On disk: fails if the directory was deleted. A stage that is at work goes
   // on to the end; no other may begin on a store that nobody can find again.

@@ -29,17 +29,17 @@ PutResult TransitPuts::Put(uint32_t index, Generation generation,
     return PutResult::kNoRoom;
   }
   Entry entry{index, generation, {}, make()};
-  std::optional<TransitRing::Place> place;
+  std::optional<TransitRing::Span> span;
   if (entry.record.data() != nullptr) {
-    place = ring_->Take(index, generation, space);
+    span = ring_->Append(index, generation, space);
   }
-  if (!place.has_value()) {
+  if (!span.has_value()) {
     Release(index, generation);
     std::lock_guard<std::mutex> lock(mu_);
     Unreserve(1, space);
     return PutResult::kNoRoom;
   }
-  entry.place = *place;
+  entry.span = *span;
   bool wake;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -76,21 +76,20 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
   }
   if (batch.empty()) return {0, absl::OkStatus()};
   std::sort(batch.begin(), batch.end(), [](const Entry& a, const Entry& b) {
-    return a.place.offset < b.place.offset;
+    return a.span.offset < b.span.offset;
   });
   std::pair<int64_t, absl::Status> failed = {0, absl::OkStatus()};
   const Entry* const end = batch.data() + batch.size();
   bool together = true;
   for (const Entry* first = batch.data(); first < end;) {
     // Others may have been faster by a whole round.
-    if (!ring_->IsOwn(first->place)) {
-      Finish(*first++, /*written=*/false);
+    if (!ring_->IsOwn(first->span)) {
+      EndWrite(*first++, /*written=*/false);
       continue;
     }
     const Entry* next = first + 1;
-    while (together && next < end && ring_->IsOwn(next->place) &&
-           next->place.offset ==
-               next[-1].place.offset + next[-1].record.size()) {
+    while (together && next < end && ring_->IsOwn(next->span) &&
+           next->span.offset == next[-1].span.offset + next[-1].record.size()) {
       ++next;
     }
     absl::Status written = Write(first, next);
@@ -100,7 +99,7 @@ std::pair<int64_t, absl::Status> TransitPuts::WriteBatch() {
       next = first + 1;
       written = Write(first, next);
     }
-    for (; first < next; ++first) Finish(*first, written.ok());
+    for (; first < next; ++first) EndWrite(*first, written.ok());
     if (!written.ok()) failed = {failed.first + 1, std::move(written)};
   }
   std::lock_guard<std::mutex> lock(mu_);
@@ -113,16 +112,16 @@ absl::Status TransitPuts::Write(const Entry* begin, const Entry* end) {
   for (const Entry* entry = begin; entry < end; ++entry) {
     parts.push_back({entry->record.data(), entry->record.size()});
   }
-  return env_->Write(ring_->records()->fd(), begin->place.offset,
+  return env_->Write(ring_->records()->fd(), begin->span.offset,
                      std::move(parts));
 }
 
-void TransitPuts::Finish(const Entry& entry, bool written) {
+void TransitPuts::EndWrite(const Entry& entry, bool written) {
   if (written) {
-    ring_->Publish(entry.place);
+    ring_->Publish(entry.span);
     bytes_put_ += entry.record.size();
   } else {
-    ring_->Drop(entry.place);
+    ring_->Drop(entry.span);
   }
   Release(entry.index, entry.generation);
 }

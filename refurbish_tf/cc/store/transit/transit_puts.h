@@ -63,7 +63,7 @@ class TransitPuts {
   struct Entry {
     uint32_t index;
     Generation generation;
-    TransitRing::Place place;
+    TransitRing::Span span;
     RecordBuffer record;
   };
   using Entries = std::vector<Entry>;
@@ -73,7 +73,7 @@ class TransitPuts {
   static constexpr size_t kMostBytes = 8 << 20;
   static constexpr size_t kLeastRecords = 4;
 
-  // Makes or takes a place for a record in memory.
+  // Counts a record that is to be in memory. False if there is no room.
   bool Reserve(uint64_t space) ABSL_LOCKS_EXCLUDED(mu_);
   void Unreserve(size_t records, uint64_t bytes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -82,7 +82,7 @@ class TransitPuts {
   }
   // Writes records that lie side by side, with one call.
   absl::Status Write(const Entry* begin, const Entry* end);
-  void Finish(const Entry& entry, bool written);
+  void EndWrite(const Entry& entry, bool written);
 
   TransitRing* const ring_;
   Index* const claims_;

@@ -26,12 +26,14 @@ static_assert(kMaxRecord / kSmallUnit < uint64_t{1} << 21, "");
 // A head beyond it is damaged.
 constexpr uint64_t kMostHead = uint64_t{1} << 47;
 
-// A small ring of records that vary has one in each slot.
-constexpr uint64_t kUnitsOfFirst = 4;
-constexpr uint64_t kLeastOfFirst = 8;
+// A record takes at most this part of the ring.
+constexpr uint64_t kPartsOfRing = 8;
 
-// The share of the ring that a record can take.
-constexpr uint64_t kShares = 8;
+constexpr uint64_t kMostUnits = (uint64_t{1} << kUnitsBits) - 1;
+
+// Records that vary take units of this part of the ring, so that the most that
+// one may take is also as many units as a word can tell.
+constexpr uint64_t kUnitsOfRing = kPartsOfRing * (kMostUnits + 1);
 
 constexpr uint64_t Low(uint64_t word, int bits) {
   return word & ((uint64_t{1} << bits) - 1);
@@ -42,6 +44,15 @@ uint64_t Lap(uint64_t position, uint64_t slots) {
 }
 
 }  // namespace
+
+TransitRing::Geometry TransitRing::Geometry::For(int64_t bytes,
+                                                 int64_t record_bytes) {
+  const int64_t unit = record_bytes > 0 ? RecordSpace(record_bytes)
+                                        : (bytes / kUnitsOfRing + kSmallUnit) /
+                                              kSmallUnit * kSmallUnit;
+  return {static_cast<uint64_t>(unit),
+          std::min<uint64_t>(bytes / unit, kMostSlots)};
+}
 
 TransitRing::Geometry TransitRing::Geometry::Of(uint64_t number) {
   const Geometry geometry = {(number >> kSlotsBits) * kSmallUnit,
@@ -54,14 +65,15 @@ uint64_t TransitRing::Geometry::number() const {
 }
 
 uint64_t TransitRing::Geometry::MostUnits() const {
-  return std::clamp<uint64_t>(slots / kShares, 1, (1 << kUnitsBits) - 1);
+  return std::clamp<uint64_t>(slots / kPartsOfRing, 1, kMostUnits);
 }
 
-absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes, bool anew) {
-  if (IsOpen()) return absl::OkStatus();
+absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
+                               bool alone) {
+  const Geometry own = Geometry::For(bytes, record_bytes);
+  if (IsOpen() || own.slots == 0) return absl::OkStatus();
   auto files = std::make_unique<Files>();
-  files->bytes = bytes;
-  files->record_bytes = record_bytes;
+  files->own = own;
   absl::StatusOr<std::unique_ptr<Index>> words =
       Index::Open(directory_, kRingWordsFile);
   if (!words.ok()) return words.status();
@@ -71,27 +83,19 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes, bool anew) {
   if (!records.ok()) return records.status();
   files->records = *std::move(records);
   uint64_t number = state_->ring_geometry();
-  const Geometry earlier = Geometry::Of(number);
-  if (anew && earlier.slots > 0 &&
-      earlier.slots != std::min(bytes / earlier.unit, kMostSlots) &&
+  if (alone && number != own.number() &&
       state_->ExchangeRingGeometry(&number, 0)) {
     // What lies there is where nobody looks for it.
     (void)directory_->env().Truncate(files->records->fd(), 0);
   }
-  const Geometry agreed =
-      record_bytes > 0 ? Agree(*files, record_bytes) : geometry();
-  absl::Status reserved = files->words->ReserveFirst(agreed.slots);
-  if (!reserved.ok()) return reserved;
-  // Unless another thread was faster.
-  const Files* none = nullptr;
-  if (files_.compare_exchange_strong(none, files.get())) files.release();
-  return absl::OkStatus();
+  absl::Status reserved = files->words->ReserveFirst(Agree(own).slots);
+  if (reserved.ok()) files_ = files.release();
+  return reserved;
 }
 
 int64_t TransitRing::bytes() const {
   const Geometry agreed = geometry();
-  if (agreed.slots > 0) return agreed.unit * agreed.slots;
-  return IsOpen() ? files()->bytes : 0;
+  return agreed.unit * agreed.slots;
 }
 
 int64_t TransitRing::DiskBytes() const {
@@ -100,20 +104,9 @@ int64_t TransitRing::DiskBytes() const {
 
 uint64_t TransitRing::slots() const { return geometry().slots; }
 
-TransitRing::Geometry TransitRing::Agree(const Files& files, uint64_t space) {
+TransitRing::Geometry TransitRing::Agree(const Geometry& own) {
   uint64_t number = state_->ring_geometry();
   while (Geometry::Of(number).slots == 0) {
-    const auto bytes = static_cast<uint64_t>(files.bytes);
-    uint64_t unit = space;
-    if (files.record_bytes > 0) {
-      unit = RecordSpace(files.record_bytes);
-    } else if (bytes >= kLeastOfFirst * space) {
-      const uint64_t whole = space < kLargeRecord ? kSmallUnit : kLargeUnit;
-      const uint64_t part = kUnitsOfFirst * whole;
-      unit = (space + part - 1) / part * whole;
-    }
-    const Geometry own = {unit, std::min(bytes / unit, kMostSlots)};
-    if (own.slots == 0) return own;
     if (state_->ExchangeRingGeometry(&number, own.number())) return own;
   }
   return Geometry::Of(number);
@@ -157,42 +150,41 @@ TransitRing::Entry TransitRing::At(uint64_t position) const {
   return entry;
 }
 
-std::optional<TransitRing::Place> TransitRing::Take(uint32_t index,
-                                                    Generation generation,
-                                                    uint64_t space) {
+std::optional<TransitRing::Span> TransitRing::Append(uint32_t index,
+                                                     Generation generation,
+                                                     uint64_t space) {
   const Files* const files = this->files();
-  const Geometry geometry = Agree(*files, space);
-  if (geometry.slots == 0) return std::nullopt;
+  const Geometry geometry = Agree(files->own);
   const uint64_t units = (space + geometry.unit - 1) / geometry.unit;
   if (units > geometry.MostUnits()) return std::nullopt;
   uint64_t before = head();
-  Place place;
-  place.geometry = geometry.number();
+  Span span;
+  span.geometry = geometry.number();
   do {
-    place.position = before < kMostHead ? before : 0;
-    place.slot = place.position % geometry.slots;
-    if (place.slot + units > geometry.slots) {
-      place.position += geometry.slots - place.slot;
-      place.slot = 0;
+    span.position = before < kMostHead ? before : 0;
+    span.slot = span.position % geometry.slots;
+    if (span.slot + units > geometry.slots) {
+      span.position += geometry.slots - span.slot;
+      span.slot = 0;
     }
-  } while (!state_->ExchangeRingHead(&before, place.position + units));
-  place.offset = place.slot * geometry.unit;
-  place.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
-               units << 6 | Lap(place.position, geometry.slots) << 1;
-  if (!files->words->Reserve(place.slot).ok()) return std::nullopt;
-  uint64_t word = files->words->Load(place.slot);
+  } while (!state_->ExchangeRingHead(&before, span.position + units));
+  span.offset = span.slot * geometry.unit;
+  span.word = uint64_t{TagOf(generation)} << 49 | uint64_t{index} << 21 |
+              units << 6 | Lap(span.position, geometry.slots) << 1;
+  if (!files->words->Reserve(span.slot).ok()) return std::nullopt;
+  uint64_t word = files->words->Load(span.slot);
   do {
     // Another one has come round meanwhile: its word stays.
-    if (!IsOwn(place)) return std::nullopt;
+    if (!IsOwn(span)) return std::nullopt;
     directory_->env().BeforeSharedWrite();
-  } while (!files->words->CompareExchange(place.slot, &word, place.word));
-  return place;
+  } while (!files->words->CompareExchange(span.slot, &word, span.word));
+  return span;
 }
 
-void TransitRing::Replace(const Place& place, uint64_t word) {
-  uint64_t pending = place.word;
+void TransitRing::Replace(const Span& span, uint64_t word) {
+  uint64_t pending = span.word;
   directory_->env().BeforeSharedWrite();
-  files()->words->CompareExchange(place.slot, &pending, word);
+  files()->words->CompareExchange(span.slot, &pending, word);
 }
 
 void TransitRing::Clear() {

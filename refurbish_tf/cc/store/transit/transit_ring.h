@@ -28,9 +28,10 @@ namespace refurbish_tf {
 // the one before, and later writes the record and publishes the word. So it may
 // die at any moment: a pending word stays until it is replaced. Who reads a
 // record believes it only if its checksum, its index and its generation are
-// right. That alone makes it safe to write in place: who was stopped before a
-// write and goes on when the ring has come round destroys a record of others,
-// which is then a miss.
+// right. That alone makes it safe to write in place. (A process may be
+// stopped just before it writes a record, and go on when others have used the
+// same slots. It then writes over a record of theirs: whoever reads that one
+// prepares its sample again.)
 //
 // If the state is damaged or cut the head may begin again at 0: whoever has
 // come further goes back to it.
@@ -44,20 +45,19 @@ class TransitRing {
   ~TransitRing() { delete files_.load(); }
 
   // Opens the files of a ring of so many bytes, and of so many for each record,
-  // or -1 if they vary: then the first one that is put decides on the unit.
-  // What another process has said before stays.
-  // `anew`: nobody else had the store open, so that only an earlier run has.
-  absl::Status Plan(int64_t bytes, int64_t record_bytes, bool anew);
+  // or -1 if they vary. It has a geometry from then on: that of the process
+  // which was first. But if this process is `alone` with the store, so that
+  // only an earlier run can have been, it is its own. For one thread at a time.
+  absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
-  // Those of all records, as agreed; or as planned here until they are.
+  // Those of all records, as agreed.
   int64_t bytes() const;
   // Of the file of records, whether it is open here or not.
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
   uint64_t head() const { return state_->ring_head(); }
-  // How many positions it has room for. 0 while that is not known: then nothing
-  // was ever put.
+  // How many positions it has room for, as agreed.
   uint64_t slots() const;
 
   // What is at a position.
@@ -84,25 +84,25 @@ class TransitRing {
 
   // For who puts --------------------------------------------------------------
 
-  struct Place {
+  struct Span {
     uint64_t position;
     uint64_t geometry;
     uint64_t offset;
     uint64_t slot;
     uint64_t word;  // Of the pending record.
   };
-  // Takes positions for a record of `space` bytes, and marks it as pending.
+  // Advances the head by a record of `space` bytes, and marks it as pending.
   // Nothing if it is too large for the ring. Does no I/O, except that with
   // records that vary it extends the file of words, once in 65,536.
-  std::optional<Place> Take(uint32_t index, Generation generation,
-                            uint64_t space);
-  // Whether the place is still the record's own, to be written.
-  bool IsOwn(const Place& place) const {
-    return state_->ring_geometry() == place.geometry && Holds(place.position);
+  std::optional<Span> Append(uint32_t index, Generation generation,
+                             uint64_t space);
+  // Whether the span is still the record's own, to be written.
+  bool IsOwn(const Span& span) const {
+    return state_->ring_geometry() == span.geometry && Holds(span.position);
   }
   // The record was written, or could not be.
-  void Publish(const Place& place) { Replace(place, place.word | kPublished); }
-  void Drop(const Place& place) { Replace(place, 0); }
+  void Publish(const Span& span) { Replace(span, span.word | kPublished); }
+  void Drop(const Span& span) { Replace(span, 0); }
 
   // Nothing that was put before is there any more.
   void Clear();
@@ -121,23 +121,25 @@ class TransitRing {
   struct Geometry {
     uint64_t unit;
     uint64_t slots;
+    // A unit is a record, or, where these vary, a small part of the ring: it
+    // does not depend on the records that come.
+    static Geometry For(int64_t bytes, int64_t record_bytes);
     static Geometry Of(uint64_t number);
     uint64_t number() const;
     // How many side by side a record can take.
     uint64_t MostUnits() const;
   };
   struct Files {
-    int64_t bytes;
-    int64_t record_bytes;
+    Geometry own;
     std::unique_ptr<Index> words;
     std::shared_ptr<File> records;
   };
 
   const Files* files() const { return files_.load(std::memory_order_acquire); }
   Geometry geometry() const { return Geometry::Of(state_->ring_geometry()); }
-  // The geometry; if none is agreed yet, for a first record of `space` bytes.
-  Geometry Agree(const Files& files, uint64_t space);
-  void Replace(const Place& place, uint64_t word);
+  // The geometry; `own` if none is agreed yet, or what was is damaged.
+  Geometry Agree(const Geometry& own);
+  void Replace(const Span& span, uint64_t word);
 
   const Directory* const directory_;
   SharedState* const state_;

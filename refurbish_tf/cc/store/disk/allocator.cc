@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/store/disk/places.h"
+#include "refurbish_tf/cc/store/disk/allocator.h"
 
 #include <algorithm>
 #include <map>
@@ -18,8 +18,8 @@ constexpr int kMostTries = 16;
 
 }  // namespace
 
-absl::StatusOr<SegmentPlace> Places::Append(bool large, uint64_t space,
-                                            std::vector<iovec> parts) {
+absl::StatusOr<SegmentPosition> Allocator::Append(bool large, uint64_t space,
+                                                  std::vector<iovec> parts) {
   Segments& segments = records_->segments();
   SharedState& state = records_->state();
   if (!adopted_) {
@@ -28,12 +28,13 @@ absl::StatusOr<SegmentPlace> Places::Append(bool large, uint64_t space,
   }
   const uint64_t limit = std::min<uint64_t>(
       most_[large], std::max(kLeastSegment, state.bytes() / kSegmentsOfLive));
-  absl::StatusOr<SegmentPlace> place = segments.Append(large, space, limit);
-  if (!place.ok()) return place;
+  absl::StatusOr<SegmentPosition> position =
+      segments.Append(large, space, limit);
+  if (!position.ok()) return position;
   absl::Status written =
-      env_->Write(place->file->fd(), place->offset, std::move(parts));
+      env_->Write(position->file->fd(), position->offset, std::move(parts));
   if (!written.ok()) {
-    segments.TakeBack(large, *place);
+    segments.UndoAppend(large, *position);
     return written;
   }
   state.AddChanged(space);
@@ -44,24 +45,25 @@ absl::StatusOr<SegmentPlace> Places::Append(bool large, uint64_t space,
     dead_.clear();
     Forget();
   }
-  return place;
+  return position;
 }
 
-absl::StatusOr<Location> Places::Write(bool large, uint64_t space,
-                                       Generation generation,
-                                       const std::vector<iovec>& parts) {
+absl::StatusOr<Location> Allocator::Write(bool large, uint64_t space,
+                                          Generation generation,
+                                          const std::vector<iovec>& parts) {
   if (full_[large].ok()) {
-    const absl::StatusOr<SegmentPlace> place = Append(large, space, parts);
-    if (place.ok()) {
-      return Location{large, place->segment, place->offset, space,
+    const absl::StatusOr<SegmentPosition> position =
+        Append(large, space, parts);
+    if (position.ok()) {
+      return Location{large, position->segment, position->offset, space,
                       TagOf(generation)};
     }
-    full_[large] = place.status();
+    full_[large] = position.status();
   }
   if (large || !IsFull(full_[large])) return full_[large];
   reusing_ = true;
-  std::optional<Dead> dead = TakeDead(space);
-  if (!dead.has_value() && Look()) dead = TakeDead(space);
+  std::optional<Dead> dead = ReuseDead(space);
+  if (!dead.has_value() && Look()) dead = ReuseDead(space);
   if (!dead.has_value()) return full_[large];
   const absl::StatusOr<std::shared_ptr<File>> file =
       records_->segments().OpenOwn({false, dead->segment});
@@ -73,7 +75,7 @@ absl::StatusOr<Location> Places::Write(bool large, uint64_t space,
   return Location{false, dead->segment, dead->offset, space, TagOf(generation)};
 }
 
-std::optional<Places::Dead> Places::TakeDead(uint64_t space) {
+std::optional<Allocator::Dead> Allocator::ReuseDead(uint64_t space) {
   const auto found = dead_.lower_bound(space);
   if (found == dead_.end()) return std::nullopt;
   const auto [size, dead] = *found;
@@ -84,7 +86,7 @@ std::optional<Places::Dead> Places::TakeDead(uint64_t space) {
   return dead;
 }
 
-bool Places::Look() {
+bool Allocator::Look() {
   const uint64_t changed = records_->state().changed();
   const uint64_t worth = records_->state().bytes() / kLooksOfLive;
   if (looked_at_ != 0 && changed - looked_at_ < worth) return false;
@@ -127,7 +129,7 @@ bool Places::Look() {
   return true;
 }
 
-void Places::Release(uint64_t word) {
+void Allocator::Release(uint64_t word) {
   if (word == 0) return;
   const Location location = DecodeLocation(word);
   const SegmentKey key(location.large, location.segment);
@@ -139,7 +141,7 @@ void Places::Release(uint64_t word) {
   }
 }
 
-bool Places::MakeRoom(uint32_t index, bool large, uint64_t space) {
+bool Allocator::MakeRoom(uint32_t index, bool large, uint64_t space) {
   Look();
   auto& live = live_[large];
   const uint32_t rank = (*records_->ranks())(index);
@@ -161,7 +163,7 @@ bool Places::MakeRoom(uint32_t index, bool large, uint64_t space) {
   return false;
 }
 
-void Places::Published(uint32_t index, bool large) {
+void Allocator::Published(uint32_t index, bool large) {
   if (looked_at_ == 0) return;
   // A replaced record's sample is in the heap twice for some time.
   if (static_cast<int64_t>(live_[large].size()) >
@@ -172,12 +174,12 @@ void Places::Published(uint32_t index, bool large) {
   std::push_heap(live_[large].begin(), live_[large].end());
 }
 
-void Places::Forget() {
+void Allocator::Forget() {
   looked_at_ = 0;
   for (auto& heap : live_) heap = {};
 }
 
-void Places::Close(std::set<SegmentKey> segments) {
+void Allocator::Close(std::set<SegmentKey> segments) {
   closed_ = std::move(segments);
   for (auto dead = dead_.begin(); dead != dead_.end();) {
     dead = closed_.count({false, dead->second.segment}) != 0 ? dead_.erase(dead)

@@ -1,5 +1,5 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_PLACES_H_
-#define REFURBISH_TF_CC_STORE_DISK_PLACES_H_
+#ifndef REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_
+#define REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_
 
 #include <sys/uio.h>
 
@@ -33,15 +33,15 @@ namespace refurbish_tf {
 // another one, and late, and would destroy the new record.
 //
 // For one thread.
-class Places {
+class Allocator {
  public:
-  Places(Records* records, StoreEnv* env, uint64_t small_segment,
-         uint64_t large_segment)
+  Allocator(Records* records, StoreEnv* env, uint64_t small_segment,
+            uint64_t large_segment)
       : records_(records), env_(env), most_{small_segment, large_segment} {}
 
   // Writes parts to the end of a segment.
-  absl::StatusOr<SegmentPlace> Append(bool large, uint64_t space,
-                                      std::vector<iovec> parts);
+  absl::StatusOr<SegmentPosition> Append(bool large, uint64_t space,
+                                         std::vector<iovec> parts);
   // Writes a record where there is room. When an append has failed none is
   // tried until `TryToAppend` is called or a record released.
   absl::StatusOr<Location> Write(bool large, uint64_t space,
@@ -79,7 +79,7 @@ class Places {
   bool Look();
   // Drops the results of the scan.
   void Forget();
-  std::optional<Dead> TakeDead(uint64_t space);
+  std::optional<Dead> ReuseDead(uint64_t space);
 
   Records* const records_;
   StoreEnv* const env_;
@@ -103,4 +103,4 @@ class Places {
 
 }  // namespace refurbish_tf
 
-#endif  // REFURBISH_TF_CC_STORE_DISK_PLACES_H_
+#endif  // REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_
