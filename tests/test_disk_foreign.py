@@ -12,8 +12,7 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from support import schedule
-from support.stores import drop, forge_settings, new_path
-from support.pipelines import Pipeline
+from support.stores import forge_settings, new_path
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
