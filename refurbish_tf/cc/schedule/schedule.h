@@ -39,12 +39,12 @@ inline constexpr uint64_t kMaxEpochs = std::numeric_limits<uint32_t>::max();
 // kMaxEpochs.
 uint64_t EvictionsUntil(uint64_t count, uint64_t samples, double reuse_factor);
 
-// The place of a sample in the eviction order, before it is known how many
+// Where a sample stands in the eviction order, before it is known how many
 // samples there are: those with the smallest keys are evicted first. All keys
 // of one seed differ.
 uint64_t EvictionKey(uint64_t seed, uint32_t index);
 
-// A place in the order of an epoch.
+// What the schedule alone says of a position in the order of an epoch.
 struct Slot {
   uint32_t index;
   bool fresh;  // The schedule wants the sample prepared in this epoch.
