@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import refurbish_tf as rtf
 from support import cases
 from support.pipelines import Pipeline
 from support.stores import drop, new_path
@@ -184,3 +185,23 @@ def test_processes_share_and_one_is_killed(root):
   assert len(results) == 2 and all(corrupt == 0 for _, corrupt in results)
   # What one job prepares alone, plus what the killed one had prepared and not written. Separate jobs would prepare twice.
   assert sum(calls for calls, _ in results) <= 1.4 * (n + (epochs - 1) * n / 2)
+
+
+def test_a_place_is_decided_though_others_are_preparing_all(root):
+  """After some refused claims, each of which takes a system call, and not after a walk to the end of the order."""
+  path, n = new_path(root), 400
+  # Asks for all of its stream at once, which claims all.
+  other = Pipeline("stream of known length", n, 2, seed=5, store=path, num_parallel_calls=None, shuffle_buffer_size=n)
+  beside = iter(other.dataset)
+  next(beside)
+  job = Pipeline("range", n, 2, seed=5, store=path, num_parallel_calls=None)
+  seen, absent = [], []
+  for element in job.dataset:
+    seen.append(element.numpy()[0])
+    stage, = rtf.stats(job.dataset)
+    absent.append(stage.total.absent)
+  assert sorted(seen) == list(range(n))  # G1.
+  # What is deferred to the end of the order counts as absent.
+  assert absent[3] == 0 < absent[-1] < n - 10
+  drop(job)
+  drop(other)

@@ -143,6 +143,25 @@ TEST_F(TransitOrderTest, ItsOwnOrderWithoutWhatOthersPrepare) {
   EXPECT_EQ(next(), std::nullopt);
 }
 
+TEST_F(TransitOrderTest, SoManyClaimsAreRefusedWhileOnePlaceIsDecided) {
+  constexpr uint32_t kPlaces = 1000;
+  auto store = OpenRing(64);
+  TransitOrder order(store->transit(), 0, 0, kPlaces);
+  std::set<uint32_t> needed;
+  for (uint32_t index = 0; index < kPlaces; ++index) needed.insert(index);
+  while (!needed.empty()) {
+    uint32_t refused = 0;
+    const Own own = order.NextOwn(
+        InOrder, [&](uint32_t index) { return needed.count(index) > 0; },
+        [&](uint32_t, bool also_claimed) {
+          refused += !also_claimed;
+          return also_claimed;
+        });
+    ASSERT_LE(refused, 64);
+    ASSERT_TRUE(own && needed.erase(*own));
+  }
+}
+
 TEST(UsedGenerationsTest, OfWhatIsNotKeptEachGenerationIsUsedOnce) {
   UsedGenerations used(/*reuse_factor=*/3);
   EXPECT_EQ(used.NextUnused(7), 0);

@@ -220,6 +220,7 @@ absl::StatusOr<size_t> Epoch::Request(size_t n) {
 
 absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
   absl::MutexLock lock(&mu_);
+  num_refused_ = 0;
   while (n >= requests_.size()) {
     if (closed_) return absl::CancelledError("The epoch is over.");
     if (OrderIsWalked()) {
@@ -250,9 +251,10 @@ Epoch::Advance Epoch::AdvanceStream() {
   constexpr int64_t kMaxPassOver = 4096;
   absl::MutexLock lock(&mu_);
   NoteOthers();
+  num_refused_ = 0;
   Advance advance;
   while (stream_position_ != stream_length_ &&
-         advance.pass_over < kMaxPassOver) {
+         advance.pass_over < kMaxPassOver && num_refused_ < kMostRefused) {
     const uint32_t index = static_cast<uint32_t>(stream_position_++);
     if (Decide(Occasion::kStream, index) == SampleState::kAsked) {
       advance.wanted = true;

@@ -213,7 +213,6 @@ class Epoch {
   // disk busy.
   void DecideMore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DecideFromMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool HasEnoughToPrepare() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Decides the next place of the order.
   void DecideNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The place of its sample. Adds no place if the sample is deferred.
@@ -343,6 +342,9 @@ class Epoch {
   // Samples that a stream was asked for, as it came by, before the walk was at
   // a place for them. The next such places are for what the stream yields.
   uint32_t num_unkept_ahead_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // How many claims of kept samples were refused since the lock was taken.
+  uint32_t num_refused_ ABSL_GUARDED_BY(mu_) = 0;
 
   // Those that `Decide` deferred, until the order is walked. Then those that
   // are still not in the store, for which the source is read again, and how

@@ -31,18 +31,15 @@ void Epoch::DecideMore() {
   if (!schedule_.has_value()) return DecideNext();
   if (read_ahead_ == nullptr) return DecideFromMemory();
   const size_t room = read_ahead_->Room();
+  num_refused_ = 0;
   while (!OrderIsWalked()) {
     const bool enough = to_read_.size() >= room ||
                         decided_.size() >= kMostDecidedToRead ||
-                        HasEnoughToPrepare();
+                        (with_others_ && num_to_prepare_ >= kMostToPrepare);
     if (!decided_.empty() && enough) break;
     DecideNext();
   }
   WantReads();
-}
-
-bool Epoch::HasEnoughToPrepare() const {
-  return with_others_ && num_to_prepare_ >= kMostToPrepare;
 }
 
 void Epoch::DecideFromMemory() {
@@ -154,7 +151,8 @@ void Epoch::AddPlace(Place place) {
 // ---------  ---------  -----------------------------------------  ---------
 // kPlace     kOpen      the store has it                           kFound
 //                       the stream has passed it                   kDeferred
-//                       another job is preparing it                kDeferred
+//                       another job is preparing it (but see
+//                       kMostRefused)                              kDeferred
 //                       else                                       kAsked
 // kStream    kOpen      the number of samples is unknown           kAsked
 //                       it is not kept, and there is a ring        kAsked
@@ -179,28 +177,24 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
   using State = SampleState;
   const State before = states_[index];
   const bool open = before == State::kOpen;
+  // It comes from the source, whatever the store holds: an earlier first pass
+  // may have left it there.
+  const bool unkept = Unkept(index);
   State state = before;
   switch (occasion) {
     case Occasion::kPlace:
       if (!open) break;
-      if (FindStored(index, place)) {
-        state = State::kFound;
-      } else if (!Passed(index) && Ask(index, /*also_claimed=*/false)) {
-        state = State::kAsked;
-      } else {
-        state = State::kDeferred;
-      }
+      state = FindStored(index, place)              ? State::kFound
+              : !Passed(index) && Ask(index, false) ? State::kAsked
+                                                    : State::kDeferred;
       break;
     case Occasion::kStream:
       if (!open) break;
-      // What is not kept comes from here or from the ring, whatever else the
-      // store holds: an earlier first pass may have left it there.
-      if (!schedule_.has_value() || Unkept(index)) {
-        Ask(index, /*also_claimed=*/true);
-        num_unkept_ahead_ += Unkept(index);
+      if (unkept || !schedule_.has_value()
+              ? Ask(index, true)
+              : !IsStored(index) && Ask(index, false)) {
         state = State::kAsked;
-      } else if (!IsStored(index) && Ask(index, /*also_claimed=*/false)) {
-        state = State::kAsked;
+        num_unkept_ahead_ += unkept;
       }
       break;
     case Occasion::kInRing:
@@ -229,10 +223,7 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
       break;
     case Occasion::kReadAnew:
       if (before == State::kAsked) state = State::kFound;
-      if (before == State::kDeferred) {
-        Ask(index, /*also_claimed=*/true);
-        state = State::kAsked;
-      }
+      if (before == State::kDeferred && Ask(index, true)) state = State::kAsked;
       break;
   }
   if (state == before) return state;
@@ -292,8 +283,9 @@ bool Epoch::Ask(uint32_t index, bool also_claimed) {
     return true;
   }
   // Of what is not kept others have other generations.
-  if (!also_claimed && schedule_->Kept(index) &&
+  if (!also_claimed && schedule_->Kept(index) && num_refused_ < kMostRefused &&
       !shared_->job->Claim(index, Wanted(index).least)) {
+    ++num_refused_;
     return false;
   }
   if (Exact()) return true;
