@@ -270,7 +270,7 @@ def test_what_is_under_way_is_saved(taken):
   assert [int(next(iterator)) for _ in range(taken)] == list(range(taken))
   state = state_of(iterator, "Augment", {})
   num_ready = state.values["num_ready"]
-  assert list(state.values)[1::2] == [f"ready_{k}_0" for k in range(num_ready)]
+  assert list(state.values)[2::2] == [f"ready_{k}_0" for k in range(num_ready)]
   assert num_ready >= (taken > 0)
   del iterator
   calls.clear()

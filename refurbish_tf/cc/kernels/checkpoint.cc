@@ -48,12 +48,13 @@ absl::Status SaveResult(IteratorStateWriter* writer, absl::string_view prefix,
 absl::Status SaveResults(IteratorStateWriter* writer, absl::string_view prefix,
                          absl::string_view key,
                          const std::vector<const Result*>& results) {
-  const int64_t number = results.size();
-  for (int64_t i = 0; i < number; ++i) {
+  TF_RETURN_IF_ERROR(writer->WriteScalar(prefix, absl::StrCat(kNumber, key),
+                                         static_cast<int64_t>(results.size())));
+  for (size_t i = 0; i < results.size(); ++i) {
     TF_RETURN_IF_ERROR(
         SaveResult(writer, prefix, absl::StrCat(key, "_", i), *results[i]));
   }
-  return writer->WriteScalar(prefix, absl::StrCat(kNumber, key), number);
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointReader::Read(absl::string_view key,
