@@ -1,8 +1,7 @@
 // Rounds of random operations of jobs on a store, while somebody damages its files, its disk or its
 // clock. In every case what comes out of the store is right, nobody waits for ever, nobody dies,
 // and the store works afterwards.
-#ifndef REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_
+#pragma once
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -304,5 +303,3 @@ class DiskFuzzTest : public StoreDirectoryTest {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_DISK_FUZZ_TESTING_H_

@@ -1,6 +1,5 @@
 // What the tests of the cache store on disk share.
-#ifndef REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_
+#pragma once
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -161,5 +160,3 @@ class StoreDirectoryTest : public testing::Test {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_DISK_STORE_TESTING_H_

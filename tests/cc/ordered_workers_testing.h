@@ -1,6 +1,5 @@
 // What the tests of the ordered workers share.
-#ifndef REFURBISH_TF_TESTS_CC_ORDERED_WORKERS_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_ORDERED_WORKERS_TESTING_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -391,5 +390,3 @@ inline std::string NameOfKind(const testing::TestParamInfo<AllWorkersTest::Param
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_ORDERED_WORKERS_TESTING_H_

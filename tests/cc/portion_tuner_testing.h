@@ -1,7 +1,6 @@
 // A simulated pipeline: a CPU that makes batches, a stage with room for a few, a prefetch behind it that the tuner
 // cannot see, and a device that trains.
-#ifndef REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -203,5 +202,3 @@ std::vector<Pipeline> Pipelines() {
 
 }  // namespace
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_PORTION_TUNER_TESTING_H_

@@ -1,8 +1,7 @@
 // Computes what may be on a disk after a loss of power from the operations on the files and what
 // was synchronised of them, as ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI
 // 2018) do.
-#ifndef REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_
+#pragma once
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -401,5 +400,3 @@ class PowerLoss {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_POWER_LOSS_TESTING_H_

@@ -1,6 +1,5 @@
 // What the tests of samples in transit share.
-#ifndef REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
-#define REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -116,5 +115,3 @@ class TransitTest : public StoreDirectoryTest {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_TESTS_CC_TRANSIT_TESTING_H_

@@ -1,6 +1,5 @@
 // Counts that are known to Python by their names.
-#ifndef REFURBISH_TF_CC_BASE_COUNTERS_H_
-#define REFURBISH_TF_CC_BASE_COUNTERS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -42,5 +41,3 @@ class Counters {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_COUNTERS_H_

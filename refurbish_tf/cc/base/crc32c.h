@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_BASE_CRC32C_H_
-#define REFURBISH_TF_CC_BASE_CRC32C_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -19,5 +18,3 @@ using Crc32cWay = uint32_t (*)(uint32_t reg, const uint8_t* data, size_t size);
 std::vector<Crc32cWay> Crc32cWays();
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_CRC32C_H_

@@ -1,6 +1,5 @@
 // The error of a checkpoint that no pipeline of this package has saved.
-#ifndef REFURBISH_TF_CC_BASE_DAMAGED_CHECKPOINT_H_
-#define REFURBISH_TF_CC_BASE_DAMAGED_CHECKPOINT_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -19,5 +18,3 @@ absl::Status DamagedCheckpoint(absl::string_view stage, const Parts&... what) {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_DAMAGED_CHECKPOINT_H_

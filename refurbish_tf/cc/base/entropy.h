@@ -1,6 +1,5 @@
 // A number that no other process has.
-#ifndef REFURBISH_TF_CC_BASE_ENTROPY_H_
-#define REFURBISH_TF_CC_BASE_ENTROPY_H_
+#pragma once
 
 #include <sys/random.h>
 #include <unistd.h>
@@ -22,5 +21,3 @@ inline uint64_t NewNumber() {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_ENTROPY_H_

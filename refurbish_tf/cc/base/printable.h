@@ -1,6 +1,5 @@
 // Text for error messages.
-#ifndef REFURBISH_TF_CC_BASE_PRINTABLE_H_
-#define REFURBISH_TF_CC_BASE_PRINTABLE_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string Printable(absl::string_view text);
 absl::Status Printable(const absl::Status& status);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_PRINTABLE_H_

@@ -1,6 +1,5 @@
 // A warning of Python's, from any thread.
-#ifndef REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_
-#define REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_
+#pragma once
 
 #include <string>
 
@@ -12,5 +11,3 @@ namespace refurbish_tf {
 void WarnInPython(const std::string& text);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_PYTHON_WARNING_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_BASE_REGISTRY_H_
-#define REFURBISH_TF_CC_BASE_REGISTRY_H_
+#pragma once
 
 #include <condition_variable>
 #include <functional>
@@ -85,5 +84,3 @@ class Registry {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_REGISTRY_H_

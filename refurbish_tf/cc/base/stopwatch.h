@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_BASE_STOPWATCH_H_
-#define REFURBISH_TF_CC_BASE_STOPWATCH_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -24,5 +23,3 @@ class Stopwatch {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_BASE_STOPWATCH_H_

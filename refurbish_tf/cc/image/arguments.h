@@ -1,7 +1,6 @@
 // The arguments of one layer, `name argument=value ...`, as the attribute of an
 // op gives them.
-#ifndef REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_
-#define REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -42,5 +41,3 @@ class Arguments {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_ARGUMENTS_H_

@@ -1,8 +1,7 @@
 // The random resized crop of Deep AutoAugment: by bicubic interpolation, in the
 // arithmetic of TensorFlow's `ScaleAndTranslate` with the cubic kernel of Keys
 // and antialiasing, step by step in float32.
-#ifndef REFURBISH_TF_CC_IMAGE_BICUBIC_H_
-#define REFURBISH_TF_CC_IMAGE_BICUBIC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -25,5 +24,3 @@ void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
                    const PixelKernels& kernels, uint8_t* to);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_BICUBIC_H_

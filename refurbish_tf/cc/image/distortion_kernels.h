@@ -1,6 +1,5 @@
 // The loops of the distortions: a plain version of each, and one in AVX2.
-#ifndef REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_
-#define REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -205,5 +204,3 @@ inline Range InnerBytes(const RowPlan& plan, int64_t y, int64_t x,
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_DISTORTION_KERNELS_H_

@@ -1,8 +1,7 @@
 // The distortions of AutoAugment and RandAugment, with Pillow's values: of
 // each pixel by itself (`PixelStep`) or from other points (`RowStep`). Pixels
 // are of three channels; the geometric ones move pixels of four bytes, too.
-#ifndef REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
-#define REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -85,5 +84,3 @@ class RowStep {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_DISTORTIONS_H_

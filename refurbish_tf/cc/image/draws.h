@@ -1,6 +1,5 @@
 // What layers draw from a seed: a pure function, the same on every machine.
-#ifndef REFURBISH_TF_CC_IMAGE_DRAWS_H_
-#define REFURBISH_TF_CC_IMAGE_DRAWS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -39,5 +38,3 @@ class ImageSeed {
 void Draw(const LayerChain& chain, const ImageSeed& seed, int32_t* draws);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_DRAWS_H_

@@ -1,6 +1,5 @@
 // What of a JPEG file is decoded, and at which of libjpeg's scales.
-#ifndef REFURBISH_TF_CC_IMAGE_JPEG_H_
-#define REFURBISH_TF_CC_IMAGE_JPEG_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -33,5 +32,3 @@ struct ScaledPart {
 ScaledPart ScaledPartOf(const Box& box, ImageSize size);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_JPEG_H_

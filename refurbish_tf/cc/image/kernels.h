@@ -1,8 +1,7 @@
 // The loops over pixels: a plain version of each, and one in AVX2, chosen at
 // run time. Both give the same bytes. Nothing beyond the given pixels is read
 // or written, except where it is said.
-#ifndef REFURBISH_TF_CC_IMAGE_KERNELS_H_
-#define REFURBISH_TF_CC_IMAGE_KERNELS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -92,5 +91,3 @@ uint16_t RoundToBfloat16(float value);
 uint16_t RoundToFloat16(float value);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_KERNELS_H_

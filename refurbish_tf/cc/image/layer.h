@@ -2,8 +2,7 @@
 // are one chain of layers and one op, which draws int32 numbers from the seed
 // and applies them to the image. Each half is an op of its own, too, so that
 // draws can be sent to where the pixels are.
-#ifndef REFURBISH_TF_CC_IMAGE_LAYER_H_
-#define REFURBISH_TF_CC_IMAGE_LAYER_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -103,5 +102,3 @@ class LayerChain {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_LAYER_H_

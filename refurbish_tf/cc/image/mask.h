@@ -1,8 +1,7 @@
 // Moves a mask as a chain of layers moves its image: each pixel of the result
 // is the nearest one of the mask, or empty. Colors are left out, and cutouts,
 // which hide a part of the image and not what it shows.
-#ifndef REFURBISH_TF_CC_IMAGE_MASK_H_
-#define REFURBISH_TF_CC_IMAGE_MASK_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -58,5 +57,3 @@ class MaskPoints {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_MASK_H_

@@ -1,8 +1,7 @@
 // Applies a chain of layers to an image, in as few walks over its bytes as give
 // the same values (`Walk`). If a normalisation ends the chain, a band of rows
 // is converted while it is in the nearest cache.
-#ifndef REFURBISH_TF_CC_IMAGE_PAINTER_H_
-#define REFURBISH_TF_CC_IMAGE_PAINTER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -62,5 +61,3 @@ class Painter {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_PAINTER_H_

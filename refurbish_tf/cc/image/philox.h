@@ -2,8 +2,7 @@
 // *Parallel Random Numbers: As Easy as 1, 2, 3*, SC 2011) as
 // `tf.raw_ops.StatelessRandomUniform*` seed it. What policies draw depends on
 // it, on every machine and in every version of TensorFlow.
-#ifndef REFURBISH_TF_CC_IMAGE_PHILOX_H_
-#define REFURBISH_TF_CC_IMAGE_PHILOX_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -38,5 +37,3 @@ inline PhiloxWords FirstWords(int64_t first, int64_t second) {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_PHILOX_H_

@@ -1,12 +1,10 @@
 // The plain loops. The AVX2 loops use them for what is left at the end.
-#ifndef REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
-#define REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -110,5 +108,3 @@ inline void SumPixels(const float* from, const FloatSpans& spans, int64_t begin,
 }
 
 }  // namespace refurbish_tf::plain
-
-#endif  // REFURBISH_TF_CC_IMAGE_PLAIN_KERNELS_H_

@@ -1,7 +1,6 @@
 // Where each row and each column of an image comes from, after crops, flips and
 // cutouts.
-#ifndef REFURBISH_TF_CC_IMAGE_PLAN_H_
-#define REFURBISH_TF_CC_IMAGE_PLAN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -82,5 +81,3 @@ struct Plan {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_PLAN_H_

@@ -1,7 +1,6 @@
 // A layer of RandAugment, AutoAugment or Deep AutoAugment: which operation an
 // image gets for each number that the layer may draw.
-#ifndef REFURBISH_TF_CC_IMAGE_POLICY_H_
-#define REFURBISH_TF_CC_IMAGE_POLICY_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -69,5 +68,3 @@ class Policy {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_POLICY_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_IMAGE_PREPARED_DISTORTION_H_
-#define REFURBISH_TF_CC_IMAGE_PREPARED_DISTORTION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -51,5 +50,3 @@ struct PreparedDistortion {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_PREPARED_DISTORTION_H_

@@ -1,6 +1,5 @@
 // Bilinear resizing of a part of an image, as `tf.image.resize` does it.
-#ifndef REFURBISH_TF_CC_IMAGE_RESIZE_H_
-#define REFURBISH_TF_CC_IMAGE_RESIZE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -78,5 +77,3 @@ class Resizer {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_RESIZE_H_

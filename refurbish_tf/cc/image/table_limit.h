@@ -3,8 +3,7 @@
 // There the tables of auto_contrast and equalize are made for a few of the
 // images of each group, as a program without branches makes them whether they
 // are drawn or not. The host does the policies of images that come too late.
-#ifndef REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_
-#define REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -43,5 +42,3 @@ class TableLimit {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_TABLE_LIMIT_H_

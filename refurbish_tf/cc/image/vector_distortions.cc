@@ -10,8 +10,7 @@
 #include "refurbish_tf/cc/image/vectors.h"
 
 namespace refurbish_tf {
-namespace vectors {
-namespace distortions {
+namespace vectors::distortions {
 namespace {
 
 // Applies `block(from, to)` to blocks of kBlock bytes, the last one filled up.
@@ -303,8 +302,7 @@ DistortionKernels AllKernels() {
 }
 
 }  // namespace
-}  // namespace distortions
-}  // namespace vectors
+}  // namespace vectors::distortions
 
 const DistortionKernels& VectorDistortions() {
   static const DistortionKernels kKernels = vectors::distortions::AllKernels();

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_IMAGE_VECTOR_DISTORTIONS_H_
-#define REFURBISH_TF_CC_IMAGE_VECTOR_DISTORTIONS_H_
+#pragma once
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 
@@ -9,5 +8,3 @@ namespace refurbish_tf {
 const DistortionKernels& VectorDistortions();
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_VECTOR_DISTORTIONS_H_

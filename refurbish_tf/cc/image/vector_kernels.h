@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_IMAGE_VECTOR_KERNELS_H_
-#define REFURBISH_TF_CC_IMAGE_VECTOR_KERNELS_H_
+#pragma once
 
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -14,5 +13,3 @@ inline const PixelKernels& BestKernels() {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_VECTOR_KERNELS_H_

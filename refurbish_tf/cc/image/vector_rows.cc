@@ -7,9 +7,7 @@
 
 #include "refurbish_tf/cc/image/vectors.h"
 
-namespace refurbish_tf {
-namespace vectors {
-namespace distortions {
+namespace refurbish_tf::vectors::distortions {
 namespace {
 
 // For few bytes: a call of memcpy or memset would take longer. At least one
@@ -241,8 +239,6 @@ void SetRows(DistortionKernels* kernels) {
   kernels->sharpen = SharpenRow;
 }
 
-}  // namespace distortions
-}  // namespace vectors
-}  // namespace refurbish_tf
+}  // namespace refurbish_tf::vectors::distortions
 
 #endif

@@ -1,6 +1,5 @@
 // What the distortions in AVX2 have in common.
-#ifndef REFURBISH_TF_CC_IMAGE_VECTORS_H_
-#define REFURBISH_TF_CC_IMAGE_VECTORS_H_
+#pragma once
 
 #if defined(__x86_64__)
 
@@ -15,9 +14,7 @@
 #define REFURBISH_TF_AVX2_INLINE \
   __attribute__((target("avx2,f16c"), always_inline))
 
-namespace refurbish_tf {
-namespace vectors {
-namespace distortions {
+namespace refurbish_tf::vectors::distortions {
 
 REFURBISH_TF_AVX2_INLINE inline __m256i Load(const void* from) {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
@@ -84,10 +81,6 @@ struct FloatBlend {
   __m256 factor;
 };
 
-}  // namespace distortions
-}  // namespace vectors
-}  // namespace refurbish_tf
+}  // namespace refurbish_tf::vectors::distortions
 
 #endif
-
-#endif  // REFURBISH_TF_CC_IMAGE_VECTORS_H_

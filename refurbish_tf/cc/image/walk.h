@@ -5,8 +5,7 @@
 // The steps are, in this order: a distortion that reads other points, or a
 // resize; distortions of single pixels; the plan of crops, flips and cutouts;
 // distortions of single pixels again, which then are of empty pixels, too.
-#ifndef REFURBISH_TF_CC_IMAGE_WALK_H_
-#define REFURBISH_TF_CC_IMAGE_WALK_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -101,5 +100,3 @@ class Walk {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_IMAGE_WALK_H_

@@ -1,12 +1,10 @@
 // Saves and reads elements and numbers in an iterator's checkpoint. Whatever a
 // checkpoint holds, reading it returns a value or an error that says what is
 // wrong; it never aborts the process.
-#ifndef REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_
-#define REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -89,5 +87,3 @@ class CheckpointReader {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_CHECKPOINT_H_

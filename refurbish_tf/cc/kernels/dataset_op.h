@@ -1,7 +1,6 @@
 // What our datasets and their ops have in common: bases, the reading of
 // arguments, and the writing of graphs.
-#ifndef REFURBISH_TF_CC_KERNELS_DATASET_OP_H_
-#define REFURBISH_TF_CC_KERNELS_DATASET_OP_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -179,5 +178,3 @@ class IteratedBy : public Dataset {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_DATASET_OP_H_

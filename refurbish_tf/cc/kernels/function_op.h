@@ -1,6 +1,5 @@
 // Ops that are plain functions of their context, and their outputs of int64.
-#ifndef REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_
-#define REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -54,5 +53,3 @@ inline void SetNamedRows(OpKernelContext* ctx,
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_FUNCTION_OP_H_

@@ -8,8 +8,7 @@
 // version 1, references) runs on the default executor with the caller's runner;
 // `rtf.describe` reports that for refurbish. Where as many calls run at once as
 // there are processors, an operation does not split its work across threads.
-#ifndef REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
-#define REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -128,5 +127,3 @@ class InstantiatedInlineFunction {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_INLINE_FUNCTION_H_

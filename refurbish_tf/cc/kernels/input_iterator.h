@@ -1,6 +1,5 @@
 // The iterators whose workers read the input.
-#ifndef REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
-#define REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -281,5 +280,3 @@ class ElementIterator : public InputIterator<Dataset, Work> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_INPUT_ITERATOR_H_

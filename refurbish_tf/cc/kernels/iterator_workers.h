@@ -1,7 +1,6 @@
 // The workers of a dataset iterator: their options, and their cancellation with
 // the iterator.
-#ifndef REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_
-#define REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -127,5 +126,3 @@ class WorkersIterator : public DatasetIterator<Dataset> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_ITERATOR_WORKERS_H_

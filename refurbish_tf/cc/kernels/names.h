@@ -1,6 +1,5 @@
 // TensorFlow's names that several kernels use, declared once.
-#ifndef REFURBISH_TF_CC_KERNELS_NAMES_H_
-#define REFURBISH_TF_CC_KERNELS_NAMES_H_
+#pragma once
 
 #include "tensorflow/core/data/captured_function.h"
 #include "tensorflow/core/data/name_utils.h"
@@ -61,5 +60,3 @@ using tensorflow::data::UnaryDatasetOpKernel;
 #define REFURBISH_TF_KERNEL(op, ...) \
   REGISTER_KERNEL_BUILDER(           \
       Name("RefurbishTf>" op).Device(::tensorflow::DEVICE_CPU), __VA_ARGS__)
-
-#endif  // REFURBISH_TF_CC_KERNELS_NAMES_H_

@@ -1,6 +1,5 @@
 // Properties of TensorFlow's operations that can only be looked up by name.
-#ifndef REFURBISH_TF_CC_KERNELS_OP_LISTS_H_
-#define REFURBISH_TF_CC_KERNELS_OP_LISTS_H_
+#pragma once
 
 #include <string>
 
@@ -34,5 +33,3 @@ bool DrawsAnew(const std::string& op);
 bool AlwaysDoesTheSame(const std::string& op);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_OP_LISTS_H_

@@ -1,7 +1,5 @@
-// The ops of `rtf.augment`'s native layers: signatures, shapes and
-// documentation.
+// The ops of `rtf.augment`'s native layers: signatures and shapes.
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "refurbish_tf/cc/image/layer.h"
@@ -144,16 +142,20 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
 
 static_assert(LayerChain::kUnknown == InferenceContext::kUnknownDim);
 
+// Derives the seed at `index` from `seed`: [2], or [n, 2] for n indices.
 REGISTER_OP("RefurbishTf>SeedAt")
     .Input("seed: Tseed")
     .Input("index: int64")
     .Output("seeds: int32")
     .Attr("Tseed: {int32, int64}")
-    .SetShapeFn(SeedAtShape)
-    .Doc(
-        "Derives the seed at `index` from `seed`: [2], or [n, 2] for n "
-        "indices.");
+    .SetShapeFn(SeedAtShape);
 
+// The draws of a chain of layers: [D], or [batch_size, D] for the images of
+// a batch.
+//
+// layers: their descriptions, such as 'random_crop position=0 padding=4
+// reflect=0', in pieces. See `refurbish_tf/cc/image/layer.h`.
+// batch_size: none for a single image.
 REGISTER_OP("RefurbishTf>ImageDraws")
     .Input("seed: Tseed")
     .Input("batch_size: num_batch_sizes * int64")
@@ -161,28 +163,21 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .Attr("layers: list(string)")
     .Attr("Tseed: {int32, int64}")
     .Attr("num_batch_sizes: int >= 0")
-    .SetShapeFn(DrawsShape)
-    .Doc(R"doc(
-The draws of a chain of layers: [D], or [batch_size, D] for the images of a batch.
+    .SetShapeFn(DrawsShape);
 
-layers: their descriptions, such as 'random_crop position=0 padding=4 reflect=0', in
-pieces. See `refurbish_tf/cc/image/layer.h`.
-batch_size: none for a single image.
-)doc");
-
+// Applies a chain of layers, with their draws, to an image or to each image
+// of a batch.
+//
+// If the layers draw nothing, `draws` may have any shape.
 REGISTER_OP("RefurbishTf>ImagePixels")
     .Input("images: uint8")
     .Input("draws: int32")
     .Output("made: T")
     .Attr("layers: list(string)")
     .Attr("T: {uint8, float, bfloat16, half}")
-    .SetShapeFn(PixelsShape)
-    .Doc(R"doc(
-Applies a chain of layers, with their draws, to an image or to each image of a batch.
+    .SetShapeFn(PixelsShape);
 
-If the layers draw nothing, `draws` may have any shape.
-)doc");
-
+// Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
 REGISTER_OP("RefurbishTf>ImageLayers")
     .Input("images: uint8")
     .Input("seed: Tseed")
@@ -190,11 +185,16 @@ REGISTER_OP("RefurbishTf>ImageLayers")
     .Attr("layers: list(string)")
     .Attr("T: {uint8, float, bfloat16, half}")
     .Attr("Tseed: {int32, int64}")
-    .SetShapeFn(LayersShape)
-    .Doc(
-        "Applies a chain of layers: `ImagePixels` with the `ImageDraws` of "
-        "`seed`.");
+    .SetShapeFn(LayersShape);
 
+// Moves a mask, or each of a batch, as `ImagePixels` with these draws moves
+// its image.
+//
+// Pixels are the nearest ones, or 0 from outside the image.
+//
+// masks: [height, width] or [height, width, channels]; in a batch [batch,
+// ...].
+// image_shape: the shape of the image, or of the batch of images.
 REGISTER_OP("RefurbishTf>ImageMask")
     .Input("masks: T")
     .Input("draws: int32")
@@ -202,16 +202,14 @@ REGISTER_OP("RefurbishTf>ImageMask")
     .Output("moved: T")
     .Attr("layers: list(string)")
     .Attr("T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
-    .SetShapeFn(MaskShape)
-    .Doc(R"doc(
-Moves a mask, or each of a batch, as `ImagePixels` with these draws moves its image.
+    .SetShapeFn(MaskShape);
 
-Pixels are the nearest ones, or 0 from outside the image.
-
-masks: [height, width] or [height, width, channels]; in a batch [batch, ...].
-image_shape: the shape of the image, or of the batch of images.
-)doc");
-
+// Decodes a part of an image file, and resizes it.
+//
+// Of a JPEG only the part is decoded, and smaller where that is enough.
+//
+// layers: one random resized crop, or a resize, which takes the whole image.
+// resizes: false to take only the part of the layer, at its full size.
 REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Input("file: string")
     .Input("seed: Tseed")
@@ -219,15 +217,7 @@ REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Attr("layers: list(string)")
     .Attr("resizes: bool")
     .Attr("Tseed: {int32, int64}")
-    .SetShapeFn(DecodeAndCropShape)
-    .Doc(R"doc(
-Decodes a part of an image file, and resizes it.
-
-Of a JPEG only the part is decoded, and smaller where that is enough.
-
-layers: one random resized crop, or a resize, which takes the whole image.
-resizes: false to take only the part of the layer, at its full size.
-)doc");
+    .SetShapeFn(DecodeAndCropShape);
 
 }  // namespace
 }  // namespace refurbish_tf

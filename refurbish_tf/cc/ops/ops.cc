@@ -1,5 +1,4 @@
-// The ops of stages, sources and cache stores: signatures, shapes and
-// documentation.
+// The ops of stages, sources and cache stores: signatures and shapes.
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -31,20 +30,32 @@ absl::Status NamedRowsShape(tensorflow::shape_inference::InferenceContext* c) {
       .Attr("metadata: string = ''")           \
       .SetShapeFn(ScalarShape)
 
-// An op that reads counts.
-#define COUNTS_OP(name)            \
-  REGISTER_OP("RefurbishTf>" name) \
-      .Output("names: string")     \
-      .Output("counts: int64")     \
-      .SetIsStateful()             \
+// An op on a stage or a store, which its first input names.
+#define OP_ON(what, name) \
+  REGISTER_OP("RefurbishTf>" name).Input(what ": string").SetIsStateful()
+
+// An op that reads the counts of one, or what describes it.
+#define COUNTS_OP(what, name)  \
+  OP_ON(what, name)            \
+      .Output("names: string") \
+      .Output("counts: int64") \
       .SetShapeFn(NamedRowsShape)
 
+// A new name for a stage, unique across executions and processes.
 REGISTER_OP("RefurbishTf>StageName")
     .Output("stage: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc("A new name for a stage, unique across executions and processes.");
+    .SetShapeFn(ScalarShape);
 
+// Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose
+// result is cached, then `final_fn`.
+//
+// partial_seed, final_seed: whether the function takes a seed (int32 [2])
+// after the components of its element. Without a final function `final_seed`
+// yields the seed that it would get after the components.
+// any_seed: the user gave no seed, so those of a checkpoint may replace
+// these.
+// num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
 REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Input("input_dataset: variant")
     .Input("partial_arguments: Tpartial")
@@ -74,104 +85,92 @@ REGISTER_OP("RefurbishTf>RefurbishDataset")
     .Attr("output_shapes: list(shape) >= 0")
     .Attr("metadata: string = ''")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc(R"doc(
-Yields each sample of `input_dataset` once per epoch: `partial_fn`, whose result is
-cached, then `final_fn`.
+    .SetShapeFn(ScalarShape);
 
-partial_seed, final_seed: whether the function takes a seed (int32 [2]) after the
-components of its element. Without a final function `final_seed` yields the seed that
-it would get after the components.
-any_seed: the user gave no seed, so those of a checkpoint may replace these.
-num_parallel_calls: -1 for the size of the thread pool, 0 for no threads.
-)doc");
+// The counts of refurbish_tf.EpochStats, by name, a row per epoch.
+COUNTS_OP("stage", "RefurbishCounts");
 
-COUNTS_OP("RefurbishCounts")
-    .Input("stage: string")
-    .Doc("The counts of refurbish_tf.EpochStats, by name, a row per epoch.");
+// What describes a stage, by name, in one row. Numbers of samples are -1
+// while unknown.
+COUNTS_OP("stage", "RefurbishDescription");
 
-COUNTS_OP("RefurbishDescription").Input("stage: string").Doc(R"doc(
-What describes a stage, by name, in one row. Numbers of samples are -1 while unknown.
-)doc");
-
+// The first dataset, counted from the files, that prevents random access to
+// `input_dataset`; empty if nothing does.
 REGISTER_OP("RefurbishTf>FirstStream")
     .Input("input_dataset: variant")
     .Output("op: string")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc(R"doc(
-The first dataset, counted from the files, that prevents random access to
-`input_dataset`; empty if nothing does.
-)doc");
+    .SetShapeFn(ScalarShape);
 
-REGISTER_OP("RefurbishTf>RefurbishState")
-    .Input("stage: string")
+// The state of a stage between two epochs: seed, order seed, number of the
+// next epoch; whether there is a schedule, and its number of samples, how
+// many of them are kept, and its first epoch.
+OP_ON("stage", "RefurbishState")
     .Output("state: int64")
     .Output("reuse_factor: double")
-    .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(1, c->Scalar());
       return VectorShape<7>(c);
-    })
-    .Doc(R"doc(
-The state of a stage between two epochs: seed, order seed, number of the next epoch;
-whether there is a schedule, and its number of samples, how many of them are kept,
-and its first epoch.
-)doc");
+    });
 
-REGISTER_OP("RefurbishTf>RefurbishRestore")
-    .Input("stage: string")
+// Restores the state of a stage that RefurbishState returned.
+//
+// Fails and changes nothing if the state is another stage's or damaged.
+OP_ON("stage", "RefurbishRestore")
     .Input("state: int64")
     .Input("reuse_factor: double")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc(R"doc(
-Restores the state of a stage that RefurbishState returned.
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-Fails and changes nothing if the state is another stage's or damaged.
-)doc");
-
+// The total time that was spent waiting for the iterators of this process.
 REGISTER_OP("RefurbishTf>InputWait")
     .Output("seconds: double")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc(
-        "The total time that was spent waiting for the iterators of this "
-        "process.");
+    .SetShapeFn(ScalarShape);
 
+// Repeats each element `echoing_factor` times, in expectation if not whole.
 DATASET_OP("EchoDataset")
     .Input("input_dataset: variant")
     .Input("echoing_factor: double")
-    .Input("seed: int64")
-    .Doc(
-        "Repeats each element `echoing_factor` times, in expectation if not "
-        "whole.");
+    .Input("seed: int64");
 
+// Repeats the newest element while no newer one is ready.
 DATASET_OP("AdaptiveEchoDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
     .Input("max_echoing_factor: int64")
-    .SetIsStateful()
-    .Doc("Repeats the newest element while no newer one is ready.");
+    .SetIsStateful();
 
+// Applies `f` to each element, on the stage's own workers.
 DATASET_OP("AugmentDataset")
     .Input("input_dataset: variant")
     .Input("other_arguments: Targuments")
     .Attr("f: func")
-    .Attr("Targuments: list(type) >= 0")
-    .Doc("Applies `f` to each element, on the stage's own workers.");
+    .Attr("Targuments: list(type) >= 0");
 
+// Elements for another framework. If `exclusive`, nothing else has an
+// element's memory, so that the framework may write into it. Reads
+// `buffer_size` elements ahead. A checkpoint is of the element before the
+// last `num_ahead` ones.
 DATASET_OP("HandOverDataset")
     .Input("input_dataset: variant")
     .Attr("buffer_size: int >= 0")
     .Attr("num_ahead: int >= 0")
-    .Attr("exclusive: bool")
-    .Doc(
-        "Elements for another framework. If `exclusive`, nothing else has an "
-        "element's memory, so that the framework may write into it. Reads "
-        "`buffer_size` elements ahead. A checkpoint is of the element before "
-        "the last `num_ahead` ones.");
+    .Attr("exclusive: bool");
 
+// Batches of images with the draws of their layers, of which the divided
+// ones are done for all images of each of the batch's parts but the
+// accelerator's.
+//
+// eighths: the portion of a part whose divided layers are left to the
+// accelerator, or -1.
+// group, tables: so many images of a group can get tables on the
+// accelerator.
+// image: the component of the input that is the image.
+// seeded: the last component of the input is the seed of the image's draws.
+// Otherwise it is made of `seed`, the epoch and the element's place.
+// any_seed: the user gave no seed, so that of a checkpoint may replace it.
+// components: of the batches: one of the input, or -1 for the images, -2 for
+// the draws, -3 for the layers' sign, which has no bytes.
 DATASET_OP("FuseDataset")
     .Input("input_dataset: variant")
     .Input("stage: string")
@@ -189,69 +188,48 @@ DATASET_OP("FuseDataset")
     .Attr("seeded: bool")
     .Attr("any_seed: bool")
     .Attr("components: list(int) >= 1")
-    .SetIsStateful()
-    .Doc(R"doc(
-Batches of images with the draws of their layers, of which the divided ones are done
-for all images of each of the batch's parts but the accelerator's.
+    .SetIsStateful();
 
-eighths: the portion of a part whose divided layers are left to the accelerator, or -1.
-group, tables: so many images of a group can get tables on the accelerator.
-image: the component of the input that is the image.
-seeded: the last component of the input is the seed of the image's draws. Otherwise
-it is made of `seed`, the epoch and the element's place.
-any_seed: the user gave no seed, so that of a checkpoint may replace it.
-components: of the batches: one of the input, or -1 for the images, -2 for the
-draws, -3 for the layers' sign, which has no bytes.
-)doc");
+// The counts of refurbish_tf.FuseStats, by name, a row per epoch.
+COUNTS_OP("stage", "FuseCounts");
 
-COUNTS_OP("FuseCounts")
-    .Input("stage: string")
-    .Doc("The counts of refurbish_tf.FuseStats, by name, a row per epoch.");
-
-REGISTER_OP("RefurbishTf>FuseShares")
-    .Input("stage: string")
+// The batches, counted from the stage's first one, at which the
+// accelerator's portion changed, and what it became, in eighths.
+OP_ON("stage", "FuseShares")
     .Output("shares: int64")
-    .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Matrix(c->UnknownDim(), 2));
       return absl::OkStatus();
-    })
-    .Doc(R"doc(
-The batches, counted from the stage's first one, at which the accelerator's portion
-changed, and what it became, in eighths.
-)doc");
+    });
 
-REGISTER_OP("RefurbishTf>FuseState")
-    .Input("stage: string")
-    .Output("state: int64")
-    .SetIsStateful()
-    .SetShapeFn(VectorShape<2>)
-    .Doc(
-        "The state of a stage between two epochs: seed, number of the next one.");
+// The state of a stage between two epochs: seed, number of the next one.
+OP_ON("stage", "FuseState").Output("state: int64").SetShapeFn(VectorShape<2>);
 
-REGISTER_OP("RefurbishTf>FuseRestore")
-    .Input("stage: string")
+// Restores the state of a stage that FuseState returned.
+OP_ON("stage", "FuseRestore")
     .Input("state: int64")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Restores the state of a stage that FuseState returned.");
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
+// The elements of a Python source, by index.
+//
+// Both functions take a vector of indices and capture nothing. They return a
+// vector of error codes (int32) and a vector of messages, one of each per
+// index, then the components of the elements, one element after the other:
+// `read_one` of one element, `read_many` of `batch_reads` elements, of which
+// those after the last index are ignored. If `read_many` returns no codes,
+// each element is read alone.
 DATASET_OP("DataSourceDataset")
     .Input("num_elements: int64")
     .Attr("read_one: func")
     .Attr("read_many: func")
     .Attr("batch_reads: int >= 1")
-    .SetIsStateful()
-    .Doc(R"doc(
-The elements of a Python source, by index.
+    .SetIsStateful();
 
-Both functions take a vector of indices and capture nothing. They return a vector of
-error codes (int32) and a vector of messages, one of each per index, then the
-components of the elements, one element after the other: `read_one` of one element,
-`read_many` of `batch_reads` elements, of which those after the last index are
-ignored. If `read_many` returns no codes, each element is read alone.
-)doc");
-
+// The records of TFRecord files, by index.
+//
+// index_dir: where indices are kept; if empty, beside the files.
+// index: the name by which copies of the dataset find the same index.
+// num_parallel_reads: -1 if the op chooses.
 DATASET_OP("TfrecordDataset")
     .Input("files: string")
     .Input("index_dir: string")
@@ -259,111 +237,82 @@ DATASET_OP("TfrecordDataset")
     .Input("num_parallel_reads: int64")
     // Not folded into a constant: its records depend on the files, and indexing
     // them takes long.
-    .SetDoNotOptimize()
-    .Doc(R"doc(
-The records of TFRecord files, by index.
+    .SetDoNotOptimize();
 
-index_dir: where indices are kept; if empty, beside the files.
-index: the name by which copies of the dataset find the same index.
-num_parallel_reads: -1 if the op chooses.
-)doc");
+// The counts of refurbish_tf.EchoStats, by name, a row per iterator.
+COUNTS_OP("stage", "EchoCounts");
 
-COUNTS_OP("EchoCounts")
-    .Input("stage: string")
-    .Doc("The counts of refurbish_tf.EchoStats, by name, a row per iterator.");
-
+// Makes a cache store that lives as long as the handle.
+//
+// mode: 'open'; 'overwrite' to clear a store on disk; 'inspect' for a store
+// on disk that must exist.
 REGISTER_OP("RefurbishTf>CacheStoreHandle")
     .Input("store: string")
     .Input("max_bytes: int64")
     .Input("mode: string")
     .Output("handle: variant")
     .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc(R"doc(
-Makes a cache store that lives as long as the handle.
+    .SetShapeFn(ScalarShape);
 
-mode: 'open'; 'overwrite' to clear a store on disk; 'inspect' for a store on disk
-that must exist.
-)doc");
-
-REGISTER_OP("RefurbishTf>CacheStoreAgree")
-    .Input("store: string")
+// Adds settings to those that a store on disk was written with, and returns
+// all.
+//
+// replace: whether a setting that differs is replaced; otherwise the op
+// fails.
+OP_ON("store", "CacheStoreAgree")
     .Input("names: string")
     .Input("values: string")
     .Input("replace: bool")
     .Output("agreed_names: string")
     .Output("agreed_values: string")
-    .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* c) {
       c->set_output(0, c->Vector(c->UnknownDim()));
       c->set_output(1, c->Vector(c->UnknownDim()));
       return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Adds settings to those that a store on disk was written with, and returns all.
+    });
 
-replace: whether a setting that differs is replaced; otherwise the op fails.
-)doc");
-
-REGISTER_OP("RefurbishTf>CacheStoreVerify")
-    .Input("store: string")
+// Reads every sample of a store on disk and counts intact and damaged ones.
+OP_ON("store", "CacheStoreVerify")
     .Output("counts: int64")
-    .SetIsStateful()
-    .SetShapeFn(VectorShape<2>)
-    .Doc(
-        "Reads every sample of a store on disk and counts intact and damaged "
-        "ones.");
+    .SetShapeFn(VectorShape<2>);
 
-REGISTER_OP("RefurbishTf>CacheStoreGet")
-    .Input("store: string")
+// The components of the sample at `index`.
+OP_ON("store", "CacheStoreGet")
     .Input("index: int64")
     .Output("components: output_types")
     .Attr("output_types: list(type) >= 1")
     .Attr("output_shapes: list(shape) >= 1")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::DatasetIteratorShape)
-    .Doc("The components of the sample at `index`.");
+    .SetShapeFn(tensorflow::shape_inference::DatasetIteratorShape);
 
-REGISTER_OP("RefurbishTf>CacheStorePut")
-    .Input("store: string")
+// Puts a sample at `index`.
+OP_ON("store", "CacheStorePut")
     .Input("index: int64")
     .Input("components: input_types")
     .Attr("input_types: list(type) >= 1")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Puts a sample at `index`.");
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-REGISTER_OP("RefurbishTf>CacheStoreRemove")
-    .Input("store: string")
+// Removes the sample at `index`.
+OP_ON("store", "CacheStoreRemove")
     .Input("index: int64")
     .Output("removed: bool")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc("Removes the sample at `index`.");
+    .SetShapeFn(ScalarShape);
 
-REGISTER_OP("RefurbishTf>CacheStoreContains")
-    .Input("store: string")
+// Whether there is a sample at `index`.
+OP_ON("store", "CacheStoreContains")
     .Input("index: int64")
     .Output("present: bool")
-    .SetIsStateful()
-    .SetShapeFn(ScalarShape)
-    .Doc("Whether there is a sample at `index`.");
+    .SetShapeFn(ScalarShape);
 
-REGISTER_OP("RefurbishTf>CacheStoreClear")
-    .Input("store: string")
-    .SetIsStateful()
-    .SetShapeFn(tensorflow::shape_inference::NoOutputs)
-    .Doc("Removes all samples.");
+// Removes all samples.
+OP_ON("store", "CacheStoreClear")
+    .SetShapeFn(tensorflow::shape_inference::NoOutputs);
 
-COUNTS_OP("CacheStoreStats")
-    .Input("store: string")
-    .Doc("The fields of refurbish_tf.CacheStoreStats by name, in one row.");
+// The fields of refurbish_tf.CacheStoreStats by name, in one row.
+COUNTS_OP("store", "CacheStoreStats");
 
-COUNTS_OP("CacheStoreJobs")
-    .Input("store: string")
-    .Doc(
-        "The living jobs on a store on disk, a row per job: its process, its "
-        "epoch, and how many samples of it were handed out.");
+// The living jobs on a store on disk, a row per job: its process, its epoch,
+// and how many samples of it were handed out.
+COUNTS_OP("store", "CacheStoreJobs");
 
 }  // namespace
 }  // namespace refurbish_tf

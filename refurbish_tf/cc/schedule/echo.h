@@ -1,7 +1,6 @@
 // How often data echoing repeats an element (Choi et al., "Faster Neural
 // Network Training with Data Echoing", 2019, section 2).
-#ifndef REFURBISH_TF_CC_SCHEDULE_ECHO_H_
-#define REFURBISH_TF_CC_SCHEDULE_ECHO_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -36,5 +35,3 @@ class EchoSchedule {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SCHEDULE_ECHO_H_

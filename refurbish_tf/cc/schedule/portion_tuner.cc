@@ -1,8 +1,6 @@
 #include "refurbish_tf/cc/schedule/portion_tuner.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <utility>
 
 namespace refurbish_tf {

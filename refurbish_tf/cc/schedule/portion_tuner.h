@@ -6,8 +6,7 @@
 // device. So measurements are compared where both hold: one portion keeps the
 // CPU busy, and the next one the device, or both are so by turns. There the
 // tuner stays at the better.
-#ifndef REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_
-#define REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -114,5 +113,3 @@ class PortionTuner {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SCHEDULE_PORTION_TUNER_H_

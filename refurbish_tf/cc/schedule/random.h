@@ -1,8 +1,7 @@
 // Random numbers that are a pure function of their seeds, the same with every
 // compiler and standard library (std::shuffle and the std:: distributions are
 // not).
-#ifndef REFURBISH_TF_CC_SCHEDULE_RANDOM_H_
-#define REFURBISH_TF_CC_SCHEDULE_RANDOM_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -81,5 +80,3 @@ void ShuffleRange(Iterator begin, Iterator end, RandomStream& random) {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SCHEDULE_RANDOM_H_

@@ -5,8 +5,7 @@
 // Everything here is a pure function of the options, the number of samples, the
 // capacity and the epoch. There is no storage and there are no threads; a const
 // object may be shared between threads.
-#ifndef REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_
-#define REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -155,5 +154,3 @@ class Schedule {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SCHEDULE_SCHEDULE_H_

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -192,18 +193,15 @@ class LocalFileAccess : public FileAccess {
 
 absl::StatusOr<std::string> FileAccess::ReadWhole(const std::string& path,
                                                   uint64_t most) {
-  absl::StatusOr<std::unique_ptr<RandomFile>> file = Open(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<FileIdentity> identity = (*file)->Identity();
-  if (!identity.ok()) return identity.status();
-  if (identity->size > most) {
+  RTF_ASSIGN_OR_RETURN(const std::unique_ptr<RandomFile> file, Open(path));
+  RTF_ASSIGN_OR_RETURN(const FileIdentity identity, file->Identity());
+  if (identity.size > most) {
     return absl::ResourceExhaustedError(absl::StrCat(path, " is too long"));
   }
-  std::string content(identity->size, '\0');
-  absl::StatusOr<size_t> read =
-      (*file)->Read(0, content.size(), content.data());
-  if (!read.ok()) return read.status();
-  content.resize(*read);
+  std::string content(identity.size, '\0');
+  RTF_ASSIGN_OR_RETURN(const size_t read,
+                       file->Read(0, content.size(), content.data()));
+  content.resize(read);
   return content;
 }
 

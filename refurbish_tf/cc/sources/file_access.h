@@ -1,6 +1,5 @@
 // The file system as sources use it.
-#ifndef REFURBISH_TF_CC_SOURCES_FILE_ACCESS_H_
-#define REFURBISH_TF_CC_SOURCES_FILE_ACCESS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -75,5 +74,3 @@ FileAccess& LocalFiles();
 bool IsLocal(const std::string& path);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SOURCES_FILE_ACCESS_H_

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sources/record_format.h"
 
 namespace refurbish_tf {
@@ -66,10 +66,8 @@ class Window {
           small_reads_ ? (alone ? size : kLocalBlock) : kRemoteBlock;
       wanted =
           static_cast<size_t>(std::min<uint64_t>(wanted, file_size_ - offset));
-      absl::StatusOr<size_t> read = file_->Read(offset, wanted, bytes_.get());
-      if (!read.ok()) return read.status();
+      RTF_ASSIGN_OR_RETURN(filled_, file_->Read(offset, wanted, bytes_.get()));
       begin_ = offset;
-      filled_ = *read;
       if (filled_ < size) return nullptr;
     }
     return bytes_.get() + (offset - begin_);
@@ -181,16 +179,15 @@ absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
       }
       return NoRecord(path, record, offset, "it ends within a record");
     }
-    absl::StatusOr<const char*> header =
-        window.At(offset, kHeaderSize, before >= kLongRecord);
-    if (!header.ok()) return header.status();
-    if (*header == nullptr) {
+    RTF_ASSIGN_OR_RETURN(const char* const header,
+                         window.At(offset, kHeaderSize, before >= kLongRecord));
+    if (header == nullptr) {
       return NoRecord(path, record, offset, "it has become shorter");
     }
     uint64_t length;
-    if (!ParseHeader(*header, &length)) {
+    if (!ParseHeader(header, &length)) {
       const absl::string_view compression =
-          record == 0 ? Compression(*header, size) : "";
+          record == 0 ? Compression(header, size) : "";
       if (!compression.empty()) {
         return absl::InvalidArgumentError(absl::StrCat(
             path, " is compressed (", compression,

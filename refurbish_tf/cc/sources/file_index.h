@@ -1,13 +1,11 @@
 // Where the records of one file are.
-#ifndef REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_
-#define REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "refurbish_tf/cc/sources/file_access.h"
@@ -60,5 +58,3 @@ absl::StatusOr<FileIndex> ScanRecords(RandomFile* file, uint64_t size,
                                       const std::string& path);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SOURCES_FILE_INDEX_H_

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/sources/record_format.h"
 
 namespace refurbish_tf {
@@ -63,10 +64,9 @@ absl::StatusOr<std::shared_ptr<OpenFile>> OpenFiles::Get(
     return Changed(file);
   }
   if (!opened.ok()) return opened.status();
-  absl::StatusOr<FileIdentity> identity = (*opened)->Identity();
-  if (!identity.ok()) return identity.status();
-  if (*identity != file.identity) return Changed(file);
-  auto open = std::make_shared<OpenFile>(std::move(*opened), *identity, now);
+  RTF_ASSIGN_OR_RETURN(FileIdentity identity, (*opened)->Identity());
+  if (identity != file.identity) return Changed(file);
+  auto open = std::make_shared<OpenFile>(std::move(*opened), identity, now);
   std::lock_guard<std::mutex> lock(mu_);
   const auto other = by_path_.find(file.path);
   if (other != by_path_.end()) {
@@ -112,20 +112,18 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
                         int64_t since,
                         const std::function<char*(size_t)>& allocate) {
   const IndexedFile& file = *location.file;
-  absl::StatusOr<std::shared_ptr<OpenFile>> open = files->Get(file);
-  if (!open.ok()) return open.status();
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<OpenFile> open, files->Get(file));
   const size_t length = location.span.length;
   char header[kHeaderSize];
   char footer[kFooterSize];
   char* const record = allocate(length);
-  absl::StatusOr<size_t> read =
-      (*open)->file().ReadFramed(location.span.offset, header, sizeof(header),
-                                 record, length, footer, sizeof(footer));
-  if (!read.ok()) return read.status();
+  RTF_ASSIGN_OR_RETURN(
+      size_t read,
+      open->file().ReadFramed(location.span.offset, header, sizeof(header),
+                              record, length, footer, sizeof(footer)));
   // First: that the file has changed says more than that a checksum is wrong.
-  absl::Status unchanged = files->CheckUnchanged(file, open->get(), since);
-  if (!unchanged.ok()) return unchanged;
-  if (*read != length + kFrameSize) return Changed(file);
+  RTF_RETURN_IF_ERROR(files->CheckUnchanged(file, open.get(), since));
+  if (read != length + kFrameSize) return Changed(file);
   uint64_t found;
   if (!ParseHeader(header, &found)) {
     return DamagedRecord(location,

@@ -6,8 +6,7 @@
 // changes after each read, by its descriptor, which also tells when another
 // file has taken its name; a remote one when an iterator begins and every two
 // seconds.
-#ifndef REFURBISH_TF_CC_SOURCES_OPEN_FILES_H_
-#define REFURBISH_TF_CC_SOURCES_OPEN_FILES_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -95,5 +94,3 @@ absl::Status ReadRecord(OpenFiles* files, const RecordIndex::Location& location,
                         const std::function<char*(size_t)>& allocate);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SOURCES_OPEN_FILES_H_

@@ -1,7 +1,6 @@
 // How a TFRecord file frames its records: the length (8 bytes), its checksum
 // (4), the record, its checksum (4).
-#ifndef REFURBISH_TF_CC_SOURCES_RECORD_FORMAT_H_
-#define REFURBISH_TF_CC_SOURCES_RECORD_FORMAT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -37,5 +36,3 @@ inline bool ParseHeader(const char* header, uint64_t* length) {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SOURCES_RECORD_FORMAT_H_

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -140,11 +141,10 @@ absl::Status LoadOrMake(const IndexOptions& options, IndexedFile* file) {
         "beside their files; anybody who can write there may have made the "
         "link, so it is not followed. Remove it, or give index_dir."));
   }
-  absl::StatusOr<std::optional<FileIndex>> stored =
-      ReadStored(*index_access, index_path, is_beside, *file);
-  if (!stored.ok()) return stored.status();
-  if (stored->has_value()) {
-    file->index = std::move(**stored);
+  RTF_ASSIGN_OR_RETURN(std::optional<FileIndex> stored,
+                       ReadStored(*index_access, index_path, is_beside, *file));
+  if (stored.has_value()) {
+    file->index = std::move(*stored);
     return absl::OkStatus();
   }
   absl::StatusOr<FileIndex> made = ScanRecords(

@@ -1,7 +1,6 @@
 // Where the records of many files are. A file has one index for each state of
 // it (`FileIdentity`).
-#ifndef REFURBISH_TF_CC_SOURCES_RECORD_INDEX_H_
-#define REFURBISH_TF_CC_SOURCES_RECORD_INDEX_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "refurbish_tf/cc/sources/file_access.h"
 #include "refurbish_tf/cc/sources/file_index.h"
@@ -66,5 +64,3 @@ absl::StatusOr<std::shared_ptr<const RecordIndex>> LoadOrMakeIndex(
     const std::vector<std::string>& paths, const IndexOptions& options);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_SOURCES_RECORD_INDEX_H_

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/stage/saved_epoch.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
@@ -76,10 +77,9 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       store.store().Stats().entries > 0) {
     return SamplesPutByHand();
   }
-  absl::Status status = store.Agree(
+  RTF_RETURN_IF_ERROR(store.Agree(
       StageSettings(options, num_samples, shard.value_or(""), schedule.get()),
-      /*replace=*/false, patience);
-  if (!status.ok()) return status;
+      /*replace=*/false, patience));
   // While the share of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
   const Settings settings = store.disk()->settings();

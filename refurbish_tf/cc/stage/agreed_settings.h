@@ -1,7 +1,6 @@
 // The settings that a stage agrees on with a store on disk, so that all jobs
 // keep the same samples there.
-#ifndef REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
-#define REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -42,5 +41,3 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
     std::chrono::milliseconds patience);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_AGREED_SETTINGS_H_

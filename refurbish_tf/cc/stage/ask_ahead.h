@@ -1,6 +1,5 @@
 // Asking an epoch what it will want later, without waiting.
-#ifndef REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_
-#define REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_
+#pragma once
 
 namespace refurbish_tf {
 
@@ -28,5 +27,3 @@ class AskingAhead {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_ASK_AHEAD_H_

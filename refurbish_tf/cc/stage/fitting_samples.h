@@ -6,8 +6,7 @@
 // with the first whole pass. The eviction key, a hash of the index, decides
 // which samples are kept, so it does not depend on the order in which they
 // come.
-#ifndef REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
-#define REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -46,5 +45,3 @@ class FittingSamples {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_FITTING_SAMPLES_H_

@@ -1,7 +1,6 @@
 // What a fuse stage knows across its epochs: its seed, the next epoch, the
 // portion of a batch that the accelerator does, and counts.
-#ifndef REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
-#define REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -134,5 +133,3 @@ class FuseStage {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_FUSE_STAGE_H_

@@ -1,6 +1,5 @@
 // What an epoch has decided of each of its samples.
-#ifndef REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_
-#define REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -41,5 +40,3 @@ class SampleStates {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_SAMPLE_STATES_H_

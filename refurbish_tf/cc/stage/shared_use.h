@@ -1,6 +1,5 @@
 // What a stage needs on a store that other jobs use as well.
-#ifndef REFURBISH_TF_CC_STAGE_SHARED_USE_H_
-#define REFURBISH_TF_CC_STAGE_SHARED_USE_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -71,5 +70,3 @@ struct SharedUse {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_SHARED_USE_H_

@@ -1,6 +1,5 @@
 // Whether a source yields what it did before: checksums of its elements.
-#ifndef REFURBISH_TF_CC_STAGE_SOURCE_CHECKS_H_
-#define REFURBISH_TF_CC_STAGE_SOURCE_CHECKS_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -118,5 +117,3 @@ class SourceChecks {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_SOURCE_CHECKS_H_

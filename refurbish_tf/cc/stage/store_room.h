@@ -1,7 +1,6 @@
 // How the room of a limited cache store is divided between the samples that are
 // kept and those in transit from one job to another.
-#ifndef REFURBISH_TF_CC_STAGE_STORE_ROOM_H_
-#define REFURBISH_TF_CC_STAGE_STORE_ROOM_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -37,5 +36,3 @@ std::optional<uint32_t> NumKept(const RoomOptions& options);
 int64_t TransitBytes(const RoomOptions& options, const Schedule* schedule);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_STORE_ROOM_H_

@@ -8,8 +8,7 @@
 // HotCloud 2019) prepares for jobs in step; here each has an order and a pace
 // of its own, and they still prepare about what one would. While the job is
 // alone this is its own order.
-#ifndef REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
-#define REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_
+#pragma once
 
 #include <algorithm>
 #include <cstddef>
@@ -135,5 +134,3 @@ class TransitOrder {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_TRANSIT_ORDER_H_

@@ -1,8 +1,7 @@
 // The cache store: index -> partially augmented sample (Lee et al., USENIX ATC
 // 2021, section 5.1). It knows nothing of epochs; a generation is only a number
 // by which its caller tells one content of an index from another.
-#ifndef REFURBISH_TF_CC_STORE_CACHE_STORE_H_
-#define REFURBISH_TF_CC_STORE_CACHE_STORE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -123,5 +122,3 @@ class CacheStore {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_CACHE_STORE_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
-#define REFURBISH_TF_CC_STORE_MEMORY_STORE_H_
+#pragma once
 
 #include <algorithm>
 #include <array>
@@ -200,5 +199,3 @@ class MemoryStore : public CacheStore<Sample> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_MEMORY_STORE_H_

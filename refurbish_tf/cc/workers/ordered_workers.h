@@ -1,7 +1,6 @@
 // Threads that each take a piece of work and do it. The consumer gets the
 // results in order, or as they come. Knows nothing of what the work is.
-#ifndef REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
-#define REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -212,5 +211,3 @@ class OrderedWorkers {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_WORKERS_ORDERED_WORKERS_H_

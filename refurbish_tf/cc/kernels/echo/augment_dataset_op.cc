@@ -2,7 +2,6 @@
 // own workers. With symbolic checkpoints the results come in order.
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

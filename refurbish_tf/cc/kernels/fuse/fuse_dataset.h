@@ -1,6 +1,5 @@
 // The dataset of a fuse stage.
-#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_
-#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -83,5 +82,3 @@ class FuseDataset : public UnaryDataset {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_DATASET_H_

@@ -1,7 +1,6 @@
 // The ops of fuse stages.
 #include <algorithm>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -5,8 +5,7 @@
 //   input's after the last one; batches that are begun are made again.
 // - A symbolic one is the input's, too.
 // - Else it holds the batches that are begun.
-#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_
-#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -16,7 +15,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "refurbish_tf/cc/kernels/checkpoint.h"
 #include "refurbish_tf/cc/kernels/fuse/fuse_dataset.h"
 #include "refurbish_tf/cc/kernels/fuse/fuse_work.h"
@@ -88,5 +86,3 @@ class FuseIterator : public InputIterator<FuseDataset, FuseWork> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_ITERATOR_H_

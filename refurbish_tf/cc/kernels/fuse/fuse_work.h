@@ -1,12 +1,9 @@
 // What a worker of a fuse stage does: some images of a batch.
-#ifndef REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_
-#define REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_
+#pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -155,5 +152,3 @@ class FuseWork : public InputWork<FusePiece> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_FUSE_FUSE_WORK_H_

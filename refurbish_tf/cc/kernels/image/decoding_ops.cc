@@ -10,8 +10,6 @@
 #include <memory>
 #include <new>
 #include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"

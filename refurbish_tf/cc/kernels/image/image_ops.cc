@@ -11,8 +11,6 @@
 #include <functional>
 #include <new>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"

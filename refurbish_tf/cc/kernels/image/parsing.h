@@ -1,15 +1,12 @@
 // What the ops of images read of their inputs and attributes.
-#ifndef REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_
-#define REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/layer.h"
@@ -42,5 +39,3 @@ inline absl::Status ParseLayers(OpKernelConstruction* ctx, LayerChain* chain) {
 }
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_IMAGE_PARSING_H_

@@ -1,6 +1,5 @@
 // Refuses sources that have no end or whose order changes.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_
+#pragma once
 
 #include <string>
 
@@ -27,5 +26,3 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
                          Shards* shards, SourceKind* kind);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_CHECK_SOURCE_H_

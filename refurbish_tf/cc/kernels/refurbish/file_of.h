@@ -1,6 +1,5 @@
 // Which file an element of a source was made from.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_FILE_OF_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_FILE_OF_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -16,5 +15,3 @@ std::string FileOf(const DatasetBase* source, IteratorContext* ctx,
                    int64_t index);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_FILE_OF_H_

@@ -1,6 +1,5 @@
 #include "refurbish_tf/cc/kernels/refurbish/random_access.h"
 
-#include <cstdint>
 #include <unordered_set>
 #include <vector>
 

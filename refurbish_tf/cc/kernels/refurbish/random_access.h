@@ -1,6 +1,5 @@
 // Which sources can be read by index.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_RANDOM_ACCESS_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_RANDOM_ACCESS_H_
+#pragma once
 
 #include "refurbish_tf/cc/kernels/names.h"
 
@@ -12,5 +11,3 @@ namespace refurbish_tf {
 const DatasetBase* FirstStream(const DatasetBase* dataset);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_RANDOM_ACCESS_H_

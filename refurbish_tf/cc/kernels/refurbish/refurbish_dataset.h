@@ -1,6 +1,5 @@
 // The dataset of a refurbish stage.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -74,5 +73,3 @@ class RefurbishDataset : public UnaryDataset {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_DATASET_H_

@@ -1,6 +1,5 @@
 // The op of a refurbish stage: checks the source, makes or finds the stage.
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 // Compares what a source yields with what it yielded before.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_PROBE_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_PROBE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -36,5 +35,3 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
                          SourceChecks* checks, const DiskStore& store);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_PROBE_H_

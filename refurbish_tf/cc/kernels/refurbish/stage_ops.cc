@@ -2,7 +2,6 @@
 // tell how long pipelines were waited for.
 #include <atomic>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -14,8 +14,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 

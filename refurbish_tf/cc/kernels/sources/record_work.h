@@ -1,7 +1,6 @@
 // The work of `tfrecord`'s workers: to decide which record is next, and to read
 // it.
-#ifndef REFURBISH_TF_CC_KERNELS_SOURCES_RECORD_WORK_H_
-#define REFURBISH_TF_CC_KERNELS_SOURCES_RECORD_WORK_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -68,5 +67,3 @@ class RecordWork : public OrderedWorkers::Work {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_SOURCES_RECORD_WORK_H_

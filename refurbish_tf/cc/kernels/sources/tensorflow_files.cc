@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "tensorflow/core/platform/env.h"
+#include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/file_statistics.h"
 #include "tensorflow/core/platform/file_system.h"
 
@@ -26,8 +27,7 @@ constexpr int64_t kIdentityNanos = 2000000000;
 
 absl::StatusOr<FileIdentity> IdentityAt(const std::string& path) {
   FileStatistics found;
-  absl::Status status = Env::Default()->Stat(path, &found);
-  if (!status.ok()) return status;
+  TF_RETURN_IF_ERROR(Env::Default()->Stat(path, &found));
   if (found.is_directory) {
     return absl::InvalidArgumentError(absl::StrCat(path, " is a directory"));
   }
@@ -83,11 +83,9 @@ class TensorFlowFileAccess : public FileAccess {
   absl::StatusOr<std::unique_ptr<RandomFile>> Open(
       const std::string& path) override {
     // Some file systems open a missing file, and fail only when it is read.
-    absl::StatusOr<FileIdentity> identity = IdentityAt(path);
-    if (!identity.ok()) return identity.status();
+    TF_RETURN_IF_ERROR(IdentityAt(path).status());
     std::unique_ptr<RandomAccessFile> file;
-    absl::Status status = Env::Default()->NewRandomAccessFile(path, &file);
-    if (!status.ok()) return status;
+    TF_RETURN_IF_ERROR(Env::Default()->NewRandomAccessFile(path, &file));
     return std::make_unique<TensorFlowFile>(path, std::move(file));
   }
 

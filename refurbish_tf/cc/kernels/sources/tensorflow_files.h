@@ -1,7 +1,6 @@
 // Access for sources to the file systems that TensorFlow knows, such as gs://,
 // hdfs:// and ram://.
-#ifndef REFURBISH_TF_CC_KERNELS_SOURCES_TENSORFLOW_FILES_H_
-#define REFURBISH_TF_CC_KERNELS_SOURCES_TENSORFLOW_FILES_H_
+#pragma once
 
 #include <string>
 
@@ -13,5 +12,3 @@ namespace refurbish_tf {
 FileAccess* AccessTo(const std::string& path);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_SOURCES_TENSORFLOW_FILES_H_

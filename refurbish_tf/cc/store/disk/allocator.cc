@@ -1,7 +1,8 @@
 #include "refurbish_tf/cc/store/disk/allocator.h"
 
 #include <algorithm>
-#include <map>
+
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -65,11 +66,9 @@ absl::StatusOr<Location> Allocator::Write(bool large, uint64_t space,
   std::optional<Dead> dead = ReuseDead(space);
   if (!dead.has_value() && Look()) dead = ReuseDead(space);
   if (!dead.has_value()) return full_[large];
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      records_->segments().OpenOwn({false, dead->segment});
-  if (!file.ok()) return file.status();
-  absl::Status written = env_->Write((*file)->fd(), dead->offset, parts);
-  if (!written.ok()) return written;
+  RTF_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
+                       records_->segments().OpenOwn({false, dead->segment}));
+  RTF_RETURN_IF_ERROR(env_->Write(file->fd(), dead->offset, parts));
   records_->state().AddChanged(space);
   helps_[false] = true;
   return Location{false, dead->segment, dead->offset, space, TagOf(generation)};

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_
-#define REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -102,5 +101,3 @@ class Allocator {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_ALLOCATOR_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_
-#define REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_
+#pragma once
 
 #include <array>
 #include <cstddef>
@@ -42,5 +41,3 @@ class BufferPool {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_BUFFER_POOL_H_

@@ -1,11 +1,9 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_
-#define REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <set>
-#include <vector>
 
 #include "refurbish_tf/cc/store/disk/allocator.h"
 #include "refurbish_tf/cc/store/disk/records.h"
@@ -48,5 +46,3 @@ class Compaction {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_COMPACTION_H_

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -76,8 +76,7 @@ File::~File() { close(fd_); }
 
 absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
     const std::string& path, StoreEnv* env) {
-  absl::Status made = Make(path);
-  if (!made.ok()) return made;
+  RTF_RETURN_IF_ERROR(Make(path));
   const int fd =
       open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0 && errno == ENOTDIR) {
@@ -93,8 +92,7 @@ absl::StatusOr<std::unique_ptr<Directory>> Directory::Open(
   if (fstat(fd, &status) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("Cannot use ", path));
   }
-  absl::Status owned = CheckOwner(path, status);
-  if (!owned.ok()) return owned;
+  RTF_RETURN_IF_ERROR(CheckOwner(path, status));
   if (faccessat(fd, ".", R_OK | W_OK | X_OK, AT_EACCESS) != 0) {
     return absl::ErrnoToStatus(
         errno, absl::StrCat("Cannot write to ", path,

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_DIRECTORY_H_
-#define REFURBISH_TF_CC_STORE_DISK_DIRECTORY_H_
+#pragma once
 
 #include <fcntl.h>
 
@@ -89,5 +88,3 @@ class Directory {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_DIRECTORY_H_

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -13,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
 
 namespace refurbish_tf {
@@ -79,10 +79,9 @@ absl::Status CannotLock(const Directory& directory) {
 
 absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
     const std::string& path, DiskStoreOptions options) try {
-  absl::StatusOr<std::unique_ptr<Directory>> directory =
-      Directory::Open(path, options.env);
-  if (!directory.ok()) return directory.status();
-  const Directory& opened = **directory;
+  RTF_ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory,
+                       Directory::Open(path, options.env));
+  const Directory& opened = *directory;
   // Before anything is made in it.
   absl::StatusOr<std::vector<std::string>> names = ListOwnFiles(opened);
   if (!names.ok()) {
@@ -90,11 +89,10 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
     const absl::Status newer = SettingsFile(&opened).Read().status();
     return absl::IsUnimplemented(newer) ? newer : names.status();
   }
-  absl::StatusOr<std::shared_ptr<File>> lock_file =
-      opened.OpenFile(kLockFile, O_CREAT);
-  if (!lock_file.ok()) return lock_file.status();
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> lock_file,
+                       opened.OpenFile(kLockFile, O_CREAT));
   std::unique_ptr<DiskStore> store(
-      new DiskStore(*std::move(directory), *std::move(lock_file), options));
+      new DiskStore(std::move(directory), std::move(lock_file), options));
   const int lock_fd = store->lock_file_->fd();
   // Two locks. Processes open the store one at a time, so one that is alone
   // stays alone until it is done, and one that is not finds the store complete.
@@ -104,8 +102,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
         ShareWhole(lock_fd))) {
     return CannotLock(opened);
   }
-  absl::Status made = store->OpenFiles(std::move(options), alone);
-  if (!made.ok()) return made;
+  RTF_RETURN_IF_ERROR(store->OpenFiles(std::move(options), alone));
   if (alone && !ShareWhole(lock_fd)) return CannotLock(opened);
   LockOpening(lock_fd, F_UNLCK);
   return store;
@@ -130,34 +127,26 @@ absl::Status DiskStore::OpenFiles(DiskStoreOptions options, bool alone) {
           "overwrite=True, but another process has it open. Wait until it ends, "
           "or give another directory.");
     }
-    const absl::StatusOr<std::vector<std::string>> names =
-        ListOwnFiles(directory);
-    if (!names.ok()) return names.status();
-    absl::Status deleted = DeleteFiles(directory, *names);
-    if (!deleted.ok()) return deleted;
+    RTF_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                         ListOwnFiles(directory));
+    RTF_RETURN_IF_ERROR(DeleteFiles(directory, names));
   }
-  absl::StatusOr<StoreContents> contents =
-      ReadOrMakeContents(directory, alone && !options.must_exist);
-  if (!contents.ok()) return contents.status();
-  absl::StatusOr<std::unique_ptr<Index>> index =
-      Index::Open(&directory, kIndexFile);
-  if (!index.ok()) return index.status();
-  absl::StatusOr<std::unique_ptr<Index>> claims =
-      Index::Open(&directory, kClaimsFile);
-  if (!claims.ok()) return claims.status();
-  absl::StatusOr<std::unique_ptr<SharedState>> state =
-      SharedState::Open(&directory, kStateFile);
-  if (!state.ok()) return state.status();
-  claims_ = *std::move(claims);
-  source_sums_ = std::make_unique<SourceSums>(&directory, contents->id);
+  RTF_ASSIGN_OR_RETURN(
+      StoreContents contents,
+      ReadOrMakeContents(directory, alone && !options.must_exist));
+  RTF_ASSIGN_OR_RETURN(std::unique_ptr<Index> index,
+                       Index::Open(&directory, kIndexFile));
+  RTF_ASSIGN_OR_RETURN(claims_, Index::Open(&directory, kClaimsFile));
+  RTF_ASSIGN_OR_RETURN(std::unique_ptr<SharedState> state,
+                       SharedState::Open(&directory, kStateFile));
+  source_sums_ = std::make_unique<SourceSums>(&directory, contents.id);
   records_ = std::make_unique<Records>(
-      &directory, contents->id, &segments_, *std::move(index),
-      *std::move(state),
+      &directory, contents.id, &segments_, std::move(index), std::move(state),
       options.read_queue != nullptr ? std::move(options.read_queue)
                                     : ReadQueue::Create(reads_in_flight_));
   {
     std::lock_guard<std::mutex> lock(settings_mu_);
-    settings_ = std::move(contents->settings);
+    settings_ = std::move(contents.settings);
   }
   // A process that died may have left the counts wrong.
   if (alone) records_->Recount();
@@ -179,14 +168,13 @@ bool DiskStore::DirectoryIsGone() const {
 
 absl::Status DiskStore::Agree(const Settings& settings, bool replace,
                               std::chrono::milliseconds patience) {
-  const absl::StatusOr<Settings> agreed =
-      SettingsFile(directory_.get())
-          .Agree(settings, replace, kLockFile, patience);
-  if (!agreed.ok()) return agreed.status();
+  RTF_ASSIGN_OR_RETURN(const Settings agreed,
+                       SettingsFile(directory_.get())
+                           .Agree(settings, replace, kLockFile, patience));
   // Agreed settings only change by `replace`, so the order of concurrent calls
   // does not matter.
   std::lock_guard<std::mutex> lock(settings_mu_);
-  for (const auto& [name, value] : *agreed) settings_[name] = value;
+  for (const auto& [name, value] : agreed) settings_[name] = value;
   return absl::OkStatus();
 }
 

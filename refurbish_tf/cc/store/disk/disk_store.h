@@ -1,12 +1,10 @@
 // The cache store on disk (Lee et al., USENIX ATC 2021, section 5.1), which
 // several processes may have open at once (Kakaraparthi et al., HotCloud 2019):
 // what one of them has put, the others get.
-#ifndef REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
-#define REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_
+#pragma once
 
 #include <sys/uio.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -239,5 +237,3 @@ class DiskStore {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_DISK_STORE_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_INDEX_H_
-#define REFURBISH_TF_CC_STORE_DISK_INDEX_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/mapped_file.h"
 
@@ -27,10 +27,10 @@ class Index {
 
   static absl::StatusOr<std::unique_ptr<Index>> Open(const Directory* directory,
                                                      const std::string& name) {
-    absl::StatusOr<std::unique_ptr<MappedFile>> file =
-        MappedFile::Open(directory, name, kWords * sizeof(Word), kChunks);
-    if (!file.ok()) return file.status();
-    return std::unique_ptr<Index>(new Index(*std::move(file)));
+    RTF_ASSIGN_OR_RETURN(
+        std::unique_ptr<MappedFile> file,
+        MappedFile::Open(directory, name, kWords * sizeof(Word), kChunks));
+    return std::unique_ptr<Index>(new Index(std::move(file)));
   }
 
   // 0 where nothing was set.
@@ -106,5 +106,3 @@ class Index {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_INDEX_H_

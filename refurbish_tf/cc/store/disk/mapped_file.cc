@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 
@@ -91,12 +92,11 @@ void MappedFile::HandleBusErrors() {
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(
     const Directory* directory, const std::string& name, uint64_t chunk_bytes,
     uint64_t max_chunks) {
-  absl::StatusOr<std::shared_ptr<File>> file =
-      directory->OpenFile(name, O_CREAT | O_APPEND);
-  if (!file.ok()) return file.status();
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file,
+                       directory->OpenFile(name, O_CREAT | O_APPEND));
   HandleBusErrors();
   std::unique_ptr<MappedFile> mapped(new MappedFile(
-      *std::move(file), &directory->env(), chunk_bytes, max_chunks));
+      std::move(file), &directory->env(), chunk_bytes, max_chunks));
   // Fails now if the file system cannot map files. Some tools leave holes when
   // they copy a file.
   struct stat status;
@@ -181,8 +181,7 @@ absl::Status MappedFile::Mend() {
     if (chunks_[chunk].load(std::memory_order_relaxed) != nullptr)
       end = chunk + 1;
   }
-  absl::Status grown = Grow(end * chunk_bytes_, /*whole=*/true);
-  if (!grown.ok()) return grown;
+  RTF_RETURN_IF_ERROR(Grow(end * chunk_bytes_, /*whole=*/true));
   std::lock_guard<std::mutex> lock(mu_);
   cut_ = false;  // First, as it may be cut again.
   for (uint64_t chunk = 0; chunk < end; ++chunk) {

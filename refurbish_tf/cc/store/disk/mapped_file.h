@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_MAPPED_FILE_H_
-#define REFURBISH_TF_CC_STORE_DISK_MAPPED_FILE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -78,5 +77,3 @@ class MappedFile {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_MAPPED_FILE_H_

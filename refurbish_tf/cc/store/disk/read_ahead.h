@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_READ_AHEAD_H_
-#define REFURBISH_TF_CC_STORE_DISK_READ_AHEAD_H_
+#pragma once
 
 #include <atomic>
 #include <condition_variable>
@@ -85,5 +84,3 @@ class DiskReadAhead {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_READ_AHEAD_H_

@@ -1,7 +1,6 @@
 // Reads that run ahead of their consumer: many under way at a time, begun
 // together, waited for one by one.
-#ifndef REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_
-#define REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_
+#pragma once
 
 #include <atomic>
 #include <cstddef>
@@ -56,5 +55,3 @@ class ReadQueue {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_READ_QUEUE_H_

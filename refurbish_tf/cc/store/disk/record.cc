@@ -1,7 +1,5 @@
 #include "refurbish_tf/cc/store/disk/record.h"
 
-#include <cstddef>
-
 #include "refurbish_tf/cc/base/crc32c.h"
 
 namespace refurbish_tf {

@@ -1,7 +1,6 @@
 // The format on disk: records in segments, and for each sample an index word
 // that says where its record is and of which generation.
-#ifndef REFURBISH_TF_CC_STORE_DISK_RECORD_H_
-#define REFURBISH_TF_CC_STORE_DISK_RECORD_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -114,5 +113,3 @@ Generation NearestGeneration(uint32_t tag, Generation to);
 bool MayBeWanted(uint32_t tag, GenerationRange wanted);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_RECORD_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_RECORDS_H_
-#define REFURBISH_TF_CC_STORE_DISK_RECORDS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -9,7 +8,6 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "refurbish_tf/cc/store/cache_store.h"
 #include "refurbish_tf/cc/store/disk/directory.h"
 #include "refurbish_tf/cc/store/disk/index.h"
@@ -128,5 +126,3 @@ class Records {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_RECORDS_H_

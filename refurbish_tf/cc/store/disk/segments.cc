@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "refurbish_tf/cc/base/entropy.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 
 namespace refurbish_tf {
 namespace {
@@ -232,8 +233,7 @@ absl::Status Segments::MakeActive(bool large, uint64_t size, uint64_t limit) {
 absl::StatusOr<SegmentPosition> Segments::Append(bool large, uint64_t size,
                                                  uint64_t limit) {
   limit = std::min(limit, large ? kMaxLargeSegment : kMaxSmallSegment);
-  absl::Status made = MakeActive(large, size, limit);
-  if (!made.ok()) return made;
+  RTF_RETURN_IF_ERROR(MakeActive(large, size, limit));
   SegmentKey key(large, 0);
   {
     std::lock_guard<std::mutex> lock(mu_);

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_SEGMENTS_H_
-#define REFURBISH_TF_CC_STORE_DISK_SEGMENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -147,5 +146,3 @@ class Segments {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_SEGMENTS_H_

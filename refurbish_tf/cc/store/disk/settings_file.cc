@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
@@ -71,14 +72,12 @@ absl::Status DamagedSettings(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<StoreContents> SettingsFile::Read() const {
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      directory_->OpenFile(kName);
-  if (!file.ok()) return file.status();
+  RTF_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
+                       directory_->OpenFile(kName));
   std::string text;
   char buffer[4096];
   ssize_t count;
-  while ((count = pread((*file)->fd(), buffer, sizeof(buffer), text.size())) >
-         0) {
+  while ((count = pread(file->fd(), buffer, sizeof(buffer), text.size())) > 0) {
     text.append(buffer, count);
     if (text.size() > kLongestSettings) return DamagedSettings(path());
   }
@@ -132,13 +131,11 @@ absl::Status SettingsFile::Write(const StoreContents& contents) const {
   absl::StrAppend(&text, kChecksum, " ", Checksum(text), "\n");
   // Not into an existing file, which may be another file's hard link.
   (void)directory_->Delete(kTemporaryName);
-  const absl::StatusOr<std::shared_ptr<File>> file =
-      directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL);
-  if (!file.ok()) return file.status();
+  RTF_ASSIGN_OR_RETURN(const std::shared_ptr<File> file,
+                       directory_->OpenFile(kTemporaryName, O_CREAT | O_EXCL));
   StoreEnv& env = directory_->env();
-  absl::Status status =
-      env.Write((*file)->fd(), 0, {{text.data(), text.size()}});
-  if (status.ok()) status = env.Sync((*file)->fd());
+  absl::Status status = env.Write(file->fd(), 0, {{text.data(), text.size()}});
+  if (status.ok()) status = env.Sync(file->fd());
   if (status.ok()) status = directory_->Rename(kTemporaryName, kName);
   if (status.ok()) return directory_->Sync();
   (void)directory_->Delete(kTemporaryName);
@@ -154,12 +151,11 @@ absl::StatusOr<Settings> SettingsFile::Agree(
   std::shared_ptr<File> lock_file;  // The lock is freed when it is closed.
   bool locked = false;
   while (true) {
-    absl::StatusOr<StoreContents> contents = Read();
-    if (!contents.ok()) return contents.status();
+    RTF_ASSIGN_OR_RETURN(StoreContents contents, Read());
     std::string differences;
     bool changed = false;
     for (const auto& [name, value] : settings) {
-      const auto [entry, is_new] = contents->settings.emplace(name, value);
+      const auto [entry, is_new] = contents.settings.emplace(name, value);
       changed |= is_new;
       if (entry->second == value) continue;
       if (replace) {
@@ -175,15 +171,11 @@ absl::StatusOr<Settings> SettingsFile::Agree(
       return absl::FailedPreconditionError(differences);
     }
     if (changed && locked) {
-      absl::Status written = Write(*contents);
-      if (!written.ok()) return written;
+      RTF_RETURN_IF_ERROR(Write(contents));
     }
-    if (!changed || locked) return std::move(contents->settings);
+    if (!changed || locked) return std::move(contents.settings);
     if (lock_file == nullptr) {
-      absl::StatusOr<std::shared_ptr<File>> opened =
-          directory_->OpenFile(lock_name);
-      if (!opened.ok()) return opened.status();
-      lock_file = *std::move(opened);
+      RTF_ASSIGN_OR_RETURN(lock_file, directory_->OpenFile(lock_name));
     }
     locked = directory_->env().TryLock(lock_file->fd(), /*byte=*/0);
     if (locked) continue;  // Somebody may have written since.

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_SETTINGS_FILE_H_
-#define REFURBISH_TF_CC_STORE_DISK_SETTINGS_FILE_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -66,5 +65,3 @@ class SettingsFile {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_SETTINGS_FILE_H_

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "refurbish_tf/cc/base/crc32c.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 
 namespace refurbish_tf {
@@ -50,11 +51,11 @@ void Raise(std::atomic<uint64_t>* word, uint64_t value) {
 
 absl::StatusOr<std::unique_ptr<SharedState>> SharedState::Open(
     const Directory* directory, const std::string& name) {
-  absl::StatusOr<std::unique_ptr<MappedFile>> file =
-      MappedFile::Open(directory, name, sizeof(Contents), /*max_chunks=*/1);
-  if (!file.ok()) return file.status();
+  RTF_ASSIGN_OR_RETURN(
+      std::unique_ptr<MappedFile> file,
+      MappedFile::Open(directory, name, sizeof(Contents), /*max_chunks=*/1));
   return std::unique_ptr<SharedState>(
-      new SharedState(directory, name, *std::move(file)));
+      new SharedState(directory, name, std::move(file)));
 }
 
 bool SharedState::TryAdd(int64_t entries, int64_t bytes, int64_t most) {
@@ -101,9 +102,8 @@ bool SharedState::Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
 absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
     Index* claims) {
   // Opened once more: locks belong to an open file description.
-  absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(name_);
-  if (!file.ok()) return file.status();
-  return std::unique_ptr<Job>(new Job(this, claims, *std::move(file)));
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file, directory_->OpenFile(name_));
+  return std::unique_ptr<Job>(new Job(this, claims, std::move(file)));
 }
 
 SharedState::Job::Job(SharedState* state, Index* claims,
@@ -242,12 +242,11 @@ void SharedState::Release(Index* claims, uint64_t sample,
 
 absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
     const {
-  absl::StatusOr<std::shared_ptr<File>> file = directory_->OpenFile(name_);
-  if (!file.ok()) return file.status();
+  RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file, directory_->OpenFile(name_));
   std::vector<LivingJob> jobs;
   for (int slot = 0; slot < kSlots; ++slot) {
     const uint64_t begun = CheckedValue(contents_->jobs[slot]);
-    if (begun == 0 || !IsAlive(**file, slot)) continue;
+    if (begun == 0 || !IsAlive(*file, slot)) continue;
     jobs.push_back(
         {contents_->processes[slot], begun - 1, contents_->handed_out[slot]});
   }

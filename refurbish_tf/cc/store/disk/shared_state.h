@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_
-#define REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -194,5 +193,3 @@ class SharedState {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_SHARED_STATE_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_SOURCE_SUMS_H_
-#define REFURBISH_TF_CC_STORE_DISK_SOURCE_SUMS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -53,5 +52,3 @@ class SourceSums {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_SOURCE_SUMS_H_

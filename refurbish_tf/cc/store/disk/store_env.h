@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_STORE_ENV_H_
-#define REFURBISH_TF_CC_STORE_DISK_STORE_ENV_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -57,5 +56,3 @@ class StoreEnv {
 absl::Status AppendZeros(int fd, uint64_t size);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_STORE_ENV_H_

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/entropy.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/segments.h"
 
 namespace refurbish_tf {
@@ -38,8 +39,7 @@ absl::StatusOr<std::vector<std::string>> ListOwnFiles(
                        ", which is not a file of a cache store. Nothing was "
                        "changed. Give an empty or new directory."));
     }
-    absl::Status checked = directory.CheckFile(name);
-    if (!checked.ok()) return checked;
+    RTF_RETURN_IF_ERROR(directory.CheckFile(name));
   }
   return names;
 }
@@ -51,8 +51,7 @@ absl::Status DeleteFiles(const Directory& directory,
     absl::Status deleted = directory.Delete(name);
     if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
   }
-  absl::Status synced = directory.Sync();
-  if (!synced.ok()) return synced;
+  RTF_RETURN_IF_ERROR(directory.Sync());
   absl::Status deleted = directory.Delete(SettingsFile::kName);
   return absl::IsNotFound(deleted) ? absl::OkStatus() : deleted;
 }
@@ -73,10 +72,9 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                 ", which says what is in the cache store.")
                  : std::string(contents.status().message());
   if (!may_make) return directory.Unusable(why);
-  const absl::StatusOr<std::vector<std::string>> names =
-      ListOwnFiles(directory);
-  if (!names.ok()) return names.status();
-  if (HoldsRecords(directory, *names)) {
+  RTF_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                       ListOwnFiles(directory));
+  if (HoldsRecords(directory, names)) {
     return directory.Unusable(absl::StrCat(
         why,
         " So it is not known how its samples were prepared. Nothing was "
@@ -87,7 +85,7 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
     std::fprintf(stderr, "refurbish_tf: %s: %s The cache store starts empty.\n",
                  directory.path().c_str(), why.c_str());
   }
-  absl::Status made = DeleteFiles(directory, *names);
+  absl::Status made = DeleteFiles(directory, names);
   contents = StoreContents{NewNumber(), {}};
   if (made.ok()) made = file.Write(*contents);
   if (!made.ok()) return made;

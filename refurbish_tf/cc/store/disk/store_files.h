@@ -1,7 +1,6 @@
 // The files of a cache store on disk as a whole: which are its own, and how a
 // store begins anew. `DiskStore` says what each is for.
-#ifndef REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_
-#define REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -37,5 +36,3 @@ absl::StatusOr<StoreContents> ReadOrMakeContents(const Directory& directory,
                                                  bool may_make);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_STORE_FILES_H_

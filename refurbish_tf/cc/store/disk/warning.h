@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_WARNING_H_
-#define REFURBISH_TF_CC_STORE_DISK_WARNING_H_
+#pragma once
 
 #include <atomic>
 #include <cstdio>
@@ -21,5 +20,3 @@ class Warning {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_WARNING_H_

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
-#define REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -140,5 +139,3 @@ class WriteBuffer {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_WRITE_BUFFER_H_

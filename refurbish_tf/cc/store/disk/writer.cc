@@ -1,10 +1,8 @@
 #include "refurbish_tf/cc/store/disk/writer.h"
 
-#include <algorithm>
 #include <new>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_DISK_WRITER_H_
-#define REFURBISH_TF_CC_STORE_DISK_WRITER_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -123,5 +122,3 @@ class Writer {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_DISK_WRITER_H_

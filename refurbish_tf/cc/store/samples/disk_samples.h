@@ -1,6 +1,5 @@
 // The cache store on disk as a store of samples: encodes tensors as records.
-#ifndef REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
-#define REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_
+#pragma once
 
 #include <atomic>
 #include <memory>
@@ -61,5 +60,3 @@ class DiskSamples : public CacheStore<Sample> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_SAMPLES_DISK_SAMPLES_H_

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "tensorflow/core/framework/allocation_description.pb.h"
 #include "tensorflow/core/framework/tensor.pb.h"
 #include "tensorflow/core/framework/variant.h"
@@ -142,8 +143,7 @@ absl::Status EncodedSample::Encode(const Sample& sample,
       contents.push_back(tensor.tensor_data());
     } else {
       if (tensor.dtype() == tensorflow::DT_VARIANT) {
-        absl::Status status = CheckVariants(tensor);
-        if (!status.ok()) return status;
+        RTF_RETURN_IF_ERROR(CheckVariants(tensor));
       }
       TensorProto proto;
       tensor.AsProtoTensorContent(&proto);

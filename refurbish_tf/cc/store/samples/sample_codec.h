@@ -1,6 +1,5 @@
 // Partially augmented samples as bytes, for the cache store on disk.
-#ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
-#define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_
+#pragma once
 
 #include <sys/uio.h>
 
@@ -41,5 +40,3 @@ class EncodedSample {
 bool DecodeSample(RecordBuffer record, Sample* sample);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_CODEC_H_

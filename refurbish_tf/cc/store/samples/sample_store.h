@@ -1,6 +1,5 @@
 // The cache store of tensors, shared by the dataset ops and the lookup ops.
-#ifndef REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
-#define REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -125,5 +124,3 @@ class SampleStore {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_SAMPLES_SAMPLE_STORE_H_

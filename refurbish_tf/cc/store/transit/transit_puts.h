@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_PUTS_H_
-#define REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_PUTS_H_
+#pragma once
 
 #include <atomic>
 #include <chrono>
@@ -103,5 +102,3 @@ class TransitPuts {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_PUTS_H_

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/record.h"
 #include "refurbish_tf/cc/store/disk/store_files.h"
 
@@ -74,14 +75,9 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   if (IsOpen() || own.slots == 0) return absl::OkStatus();
   auto files = std::make_unique<Files>();
   files->own = own;
-  absl::StatusOr<std::unique_ptr<Index>> words =
-      Index::Open(directory_, kRingWordsFile);
-  if (!words.ok()) return words.status();
-  files->words = *std::move(words);
-  absl::StatusOr<std::shared_ptr<File>> records =
-      directory_->OpenFile(kRingRecordsFile, O_CREAT);
-  if (!records.ok()) return records.status();
-  files->records = *std::move(records);
+  RTF_ASSIGN_OR_RETURN(files->words, Index::Open(directory_, kRingWordsFile));
+  RTF_ASSIGN_OR_RETURN(files->records,
+                       directory_->OpenFile(kRingRecordsFile, O_CREAT));
   uint64_t number = state_->ring_geometry();
   if (alone && number != own.number() &&
       state_->ExchangeRingGeometry(&number, 0)) {

@@ -1,5 +1,4 @@
-#ifndef REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_RING_H_
-#define REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_RING_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -148,5 +147,3 @@ class TransitRing {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STORE_TRANSIT_TRANSIT_RING_H_
