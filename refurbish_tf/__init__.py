@@ -11,37 +11,22 @@ the same stage as `dataset.refurbish(...)`.
 """
 import tensorflow as tf
 
-from refurbish_tf import augment
-from refurbish_tf import diversity
-from refurbish_tf import keras
-from refurbish_tf import sources
+from refurbish_tf import augment, diversity, keras, sources
 from refurbish_tf._internal import native
 from refurbish_tf._internal.method import as_method as _as_method
 from refurbish_tf._internal.mistakes import PipelineWarning
 from refurbish_tf._internal.version import VERSION as __version__
-from refurbish_tf.advice.recommend_echo_factor import EchoPrediction
-from refurbish_tf.advice.recommend_echo_factor import EchoRecommendation
-from refurbish_tf.advice.recommend_echo_factor import recommend_echo_factor
-from refurbish_tf.advice.recommend_split import SplitLayer
-from refurbish_tf.advice.recommend_split import SplitPrediction
-from refurbish_tf.advice.recommend_split import SplitRecommendation
-from refurbish_tf.advice.recommend_split import recommend_split
-from refurbish_tf.cache_store import CacheStore
-from refurbish_tf.cache_store import CacheStoreStats
+from refurbish_tf.advice.recommend_echo_factor import EchoPrediction, EchoRecommendation, recommend_echo_factor
+from refurbish_tf.advice.recommend_split import SplitLayer, SplitPrediction, SplitRecommendation, recommend_split
+from refurbish_tf.cache_store import CacheStore, CacheStoreStats
 from refurbish_tf.describe import describe
-from refurbish_tf.echo_op import AUTOTUNE
-from refurbish_tf.echo_op import echo
-from refurbish_tf.fuse_op import finished
-from refurbish_tf.fuse_op import fuse
+from refurbish_tf.echo_op import AUTOTUNE, echo
+from refurbish_tf.fuse_op import finished, fuse
 from refurbish_tf.loaders.jax_loader import jax_loader
 from refurbish_tf.loaders.loader import Loader
 from refurbish_tf.loaders.torch_loader import torch_loader
 from refurbish_tf.refurbish_op import refurbish
-from refurbish_tf.stats import EchoStats
-from refurbish_tf.stats import EpochStats
-from refurbish_tf.stats import FuseStats
-from refurbish_tf.stats import StageStats
-from refurbish_tf.stats import stats
+from refurbish_tf.stats import EchoStats, EpochStats, FuseStats, StageStats, stats
 
 __all__ = [
     "AUTOTUNE", "CacheStore", "CacheStoreStats", "EchoPrediction", "EchoRecommendation", "EchoStats", "EpochStats",

@@ -12,8 +12,7 @@ from tensorflow.core.protobuf import struct_pb2
 from tensorflow.python.data.util import structure
 from tensorflow.python.saved_model import nested_structure_coder
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 
 UNLIMITED = 2**63 - 1
 

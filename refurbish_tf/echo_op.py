@@ -8,10 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import config
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import native
-from refurbish_tf._internal import tracing
+from refurbish_tf._internal import checks, dataset_graph, native, tracing
 
 AUTOTUNE: int = tf.data.AUTOTUNE
 Where = Literal["before_augment", "after_augment", "after_batch"]

@@ -8,9 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import nest
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, dataset_graph, native
 from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment import on_device as on_device_layers
 from refurbish_tf.echo_op import AUTOTUNE

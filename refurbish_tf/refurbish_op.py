@@ -13,17 +13,9 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import fingerprint
-from refurbish_tf._internal import mistakes
-from refurbish_tf._internal import native
-from refurbish_tf._internal import tracing
-from refurbish_tf.augment import composition
-from refurbish_tf.augment import layers
-from refurbish_tf.cache_store import CacheStore
-from refurbish_tf.cache_store import UNLIMITED
-from refurbish_tf.cache_store import checked_path
+from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
+from refurbish_tf.augment import composition, layers
+from refurbish_tf.cache_store import CacheStore, UNLIMITED, checked_path
 
 Eviction = Literal["balanced", "reference_count"]
 Shuffle = Literal["cache_aware", "uniform"]

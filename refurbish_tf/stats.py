@@ -4,8 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import native
+from refurbish_tf._internal import dataset_graph, native
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,9 +17,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.ops import script_ops
 
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import mistakes
-from refurbish_tf._internal import version
+from refurbish_tf._internal import dataset_graph, mistakes, version
 
 # The setting of a store on disk with the fingerprints of what may have prepared its samples, as JSON.
 PREPARED_WITH = "prepared_with"

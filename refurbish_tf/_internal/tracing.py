@@ -5,9 +5,7 @@ import inspect
 import re
 
 import tensorflow as tf
-from tensorflow.python.autograph.pyct import errors
-from tensorflow.python.autograph.pyct import inspect_utils
-from tensorflow.python.autograph.pyct import parser
+from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import none_tensor
 

@@ -14,8 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework import none_tensor
 
 from refurbish_tf import echo_op
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import tracing
+from refurbish_tf._internal import dataset_graph, tracing
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.masks import layer_name
 

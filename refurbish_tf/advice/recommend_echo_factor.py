@@ -9,8 +9,7 @@ from typing import Any, Callable, Iterable
 
 import tensorflow as tf
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import tracing
+from refurbish_tf._internal import checks, tracing
 
 # The upstream is measured in this many stretches; the median counts.
 WINDOWS = 5

@@ -11,8 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from refurbish_tf import diversity
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 from refurbish_tf.advice import measure_split
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.masks import checked_masks

@@ -17,17 +17,10 @@ augmentation for whole batches.
 """
 from .auto_augment import auto_augment
 from .batch import random_crop_and_flip_batch
-from .composition import compose
-from .composition import split
-from .decoding import decode
-from .decoding import decode_and_crop
+from .composition import compose, split
+from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
-from .final_layers import cutout
-from .final_layers import normalize
-from .final_layers import random_crop
-from .final_layers import random_flip
-from .final_layers import random_resized_crop
-from .final_layers import resize
+from .final_layers import cutout, normalize, random_crop, random_flip, random_resized_crop, resize
 from .layers import seed_at
 from .rand_augment import rand_augment
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .policy_layer import PolicyLayer
-from .policy_layer import distortions_at
+from .policy_layer import PolicyLayer, distortions_at
 
 # Cubuk et al., *AutoAugment*, CVPR 2019, appendix, Tables 7 and 9: 25 sub-policies of two operations, each with its
 # probability in tenths and, where it has one, its magnitude. ImageNet's last five repeat earlier ones, as published.

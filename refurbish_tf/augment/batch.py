@@ -6,10 +6,8 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from . import final_layers
-from . import layers
-from .composition import image_of
-from .composition import with_image
+from . import final_layers, layers
+from .composition import image_of, with_image
 from .native_layers import Run
 
 

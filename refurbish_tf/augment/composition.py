@@ -8,12 +8,8 @@ import tensorflow as tf
 
 from refurbish_tf._internal import tracing
 from . import masks as masking
-from .layers import checked_seed
-from .layers import checked_whole
-from .layers import seed_at
-from .native_layers import MOST_LAYERS
-from .native_layers import NativeLayer
-from .native_layers import Run
+from .layers import checked_seed, checked_whole, seed_at
+from .native_layers import MOST_LAYERS, NativeLayer, Run
 
 
 def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:

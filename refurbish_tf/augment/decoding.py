@@ -7,11 +7,8 @@ from typing import Callable, Sequence
 import tensorflow as tf
 
 from refurbish_tf._internal import native
-from .final_layers import checked_size
-from .final_layers import random_resized_crop
-from .final_layers import resize
-from .layers import checked_range
-from .layers import checked_seed
+from .final_layers import checked_size, random_resized_crop, resize
+from .layers import checked_range, checked_seed
 
 
 def decode_and_crop(

@@ -7,11 +7,8 @@ from typing import Any, Literal, Sequence
 
 import numpy as np
 
-from .layers import checked_padding
-from .layers import checked_range
-from .layers import checked_whole
-from .native_layers import DrawingLayer
-from .native_layers import NativeLayer
+from .layers import checked_padding, checked_range, checked_whole
+from .native_layers import DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
 _LARGEST_RESIZED = 65_535

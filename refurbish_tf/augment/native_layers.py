@@ -13,9 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from refurbish_tf._internal import native
-from .layers import checked_seed
-from .layers import way_to_channels
-from .layers import way_to_uint8
+from .layers import checked_seed, way_to_channels, way_to_uint8
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64

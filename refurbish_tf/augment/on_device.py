@@ -7,8 +7,7 @@ import math
 from typing import Any, Sequence
 
 from . import composition
-from .native_layers import NativeLayer
-from .native_layers import Run
+from .native_layers import NativeLayer, Run
 
 # Images in a row that share the accelerator's tables: see `DeviceLayers.slots`.
 GROUP = 8

@@ -6,8 +6,7 @@ from typing import Any
 from refurbish_tf._internal import checks
 from .layers import checked_whole
 from .native_layers import MOST_LAYERS
-from .policy_layer import PolicyLayer
-from .policy_layer import distortions_at
+from .policy_layer import PolicyLayer, distortions_at
 
 
 def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:

@@ -5,8 +5,7 @@ import textwrap
 import tensorflow as tf
 
 from refurbish_tf import cache_store
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 from refurbish_tf.cli.startup import stderr_held_back
 
 

@@ -18,13 +18,8 @@ import keras
 import refurbish_tf as rtf
 from refurbish_tf import augment
 from refurbish_tf.experiments import images as image_sets
-from refurbish_tf.experiments import positive_number
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import training
-from refurbish_tf.experiments import whole_number
-from refurbish_tf.experiments.pipelines import BATCH_SIZE
-from refurbish_tf.experiments.pipelines import Pipelines
-from refurbish_tf.experiments.pipelines import decoded
+from refurbish_tf.experiments import positive_number, results, training, whole_number
+from refurbish_tf.experiments.pipelines import BATCH_SIZE, Pipelines, decoded
 
 MAGNITUDE = 9
 PADDING = 4

@@ -16,10 +16,7 @@ import tensorflow as tf
 
 from refurbish_tf import augment
 from refurbish_tf.experiments import images as image_sets
-from refurbish_tf.experiments import positive_number
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import training
-from refurbish_tf.experiments import whole_number
+from refurbish_tf.experiments import positive_number, results, training, whole_number
 from refurbish_tf.experiments.pipelines import decoded
 
 PADDING = 4

@@ -20,12 +20,7 @@ import pathlib
 import sys
 import time
 
-from refurbish_tf.experiments import accuracy
-from refurbish_tf.experiments import echoing
-from refurbish_tf.experiments import positive_number
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import training
-from refurbish_tf.experiments import whole_number
+from refurbish_tf.experiments import accuracy, echoing, positive_number, results, training, whole_number
 from refurbish_tf.experiments.pipelines import measure_input
 
 DATASET = "cifar10"

@@ -6,9 +6,7 @@ import time
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
-from refurbish_tf._internal import tracing
+from refurbish_tf._internal import checks, dataset_graph, tracing
 from refurbish_tf.experiments.images import Images
 
 BATCH_SIZE = 128

@@ -9,12 +9,9 @@ import pathlib
 import sys
 
 import matplotlib
-from matplotlib import pyplot
-from matplotlib import ticker
-from matplotlib import transforms
+from matplotlib import pyplot, ticker, transforms
 
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import tables
+from refurbish_tf.experiments import results, tables
 
 STYLE = {"font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 110}
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = (

@@ -11,8 +11,7 @@ import sys
 
 from refurbish_tf.experiments import accuracy
 from refurbish_tf.experiments import images as image_sets
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import whole_number
+from refurbish_tf.experiments import results, whole_number
 from refurbish_tf.experiments.pipelines import measure_input
 
 KEY = ("dataset", "images", "augmentation", "setting", "round")

@@ -13,8 +13,7 @@ import warnings
 import keras
 import tensorflow as tf
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.stats import datasets
 
 _FORMAT = 1  # Of a backup. Raise it for a change that an older package cannot read.

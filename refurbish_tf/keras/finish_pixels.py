@@ -15,15 +15,7 @@ import numpy as np
 
 from refurbish_tf.augment.on_device import GROUP
 from . import finish_rows
-from .finish_rows import AUTO_CONTRAST
-from .finish_rows import BASE
-from .finish_rows import FILL
-from .finish_rows import GREY
-from .finish_rows import MASK
-from .finish_rows import MEAN_GREY
-from .finish_rows import SMOOTHED
-from .finish_rows import TABLE
-from .finish_rows import THRESHOLD
+from .finish_rows import AUTO_CONTRAST, BASE, FILL, GREY, MASK, MEAN_GREY, SMOOTHED, TABLE, THRESHOLD
 
 
 def finish(device_layers, images, draws):

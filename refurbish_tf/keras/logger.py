@@ -11,9 +11,7 @@ import tensorflow as tf
 
 from refurbish_tf._internal import native
 from refurbish_tf.keras.step import StepCallback
-from refurbish_tf.stats import DERIVED
-from refurbish_tf.stats import EpochStats
-from refurbish_tf.stats import stats
+from refurbish_tf.stats import DERIVED, EpochStats, stats
 
 _SCALAR = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"}, data_class="DATA_CLASS_SCALAR")
 

@@ -4,8 +4,7 @@ from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.framework import none_tensor
 from tensorflow.python.util import nest
 
-from refurbish_tf._internal import mistakes
-from refurbish_tf._internal import native
+from refurbish_tf._internal import mistakes, native
 
 # That both PyTorch and JAX can take.
 DTYPES = (

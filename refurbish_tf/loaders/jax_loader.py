@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf.loaders import hand_over
-from refurbish_tf.loaders import loader
+from refurbish_tf.loaders import hand_over, loader
 
 if TYPE_CHECKING:
   import jax  # pylint: disable=import-outside-toplevel

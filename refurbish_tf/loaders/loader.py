@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import none_tensor
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import dataset_graph
+from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.loaders import hand_over
 from refurbish_tf.loaders import state as states
 

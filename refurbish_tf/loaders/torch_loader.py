@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes
-from refurbish_tf.loaders import hand_over
-from refurbish_tf.loaders import loader
+from refurbish_tf.loaders import hand_over, loader
 
 if TYPE_CHECKING:
   import torch  # pylint: disable=import-outside-toplevel

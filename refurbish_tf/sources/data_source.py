@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
-from tensorflow.python.data.ops import structured_function
+from tensorflow.python.data.ops import dataset_ops, structured_function
 from tensorflow.python.data.util import nest
-from tensorflow.python.ops import gen_script_ops
-from tensorflow.python.ops import script_ops
+from tensorflow.python.ops import gen_script_ops, script_ops
 from tensorflow.python.util import nest as util_nest
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 
 # TensorFlow's limit: all components of a batch are outputs of one operation.
 _MOST_OUTPUTS = 65_536

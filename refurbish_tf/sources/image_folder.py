@@ -8,8 +8,7 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import fingerprint
+from refurbish_tf._internal import checks, fingerprint
 
 # The formats of keras.utils.image_dataset_from_directory, which tf.io.decode_image decodes.
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")

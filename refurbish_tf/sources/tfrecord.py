@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from refurbish_tf._internal import checks
-from refurbish_tf._internal import native
+from refurbish_tf._internal import checks, native
 
 # Lies beside the files, so a glob of these may match it.
 INDEX_DIRECTORY = b".refurbish_tf"

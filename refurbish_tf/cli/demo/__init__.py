@@ -8,12 +8,7 @@ import importlib.util
 import sys
 import tempfile
 
-from refurbish_tf.cli.startup import FAILED
-from refurbish_tf.cli.startup import FIGURE
-from refurbish_tf.cli.startup import GENERATED
-from refurbish_tf.cli.startup import IMAGES
-from refurbish_tf.cli.startup import PHOTOGRAPHS
-from refurbish_tf.cli.startup import stderr_held_back
+from refurbish_tf.cli.startup import FAILED, FIGURE, GENERATED, IMAGES, PHOTOGRAPHS, stderr_held_back
 
 VALIDATION_IMAGES = 2_500
 

@@ -11,11 +11,8 @@ import tensorflow as tf
 
 import refurbish_tf as rtf
 from refurbish_tf import augment
-from refurbish_tf.experiments import results
-from refurbish_tf.experiments import training
-from refurbish_tf.experiments.pipelines import Pipelines
-from refurbish_tf.experiments.pipelines import decoded
-from refurbish_tf.experiments.pipelines import measure_input
+from refurbish_tf.experiments import results, training
+from refurbish_tf.experiments.pipelines import Pipelines, decoded, measure_input
 
 MAGNITUDE = 9
 PADDING = 4
