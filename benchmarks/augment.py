@@ -168,7 +168,7 @@ def _add_peers(calls, inputs, batched, absent):
       continue
     try:
       made = about.make(inputs)
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
       # A peer of another version may raise anything.
       why.update({f"{peer}: {name}": _failed(error) for name in names})
       continue
@@ -247,7 +247,7 @@ def _costs(calls, rounds, count):
   for name, call in list(calls.items()):
     try:
       call()
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
       # A peer of another version may raise anything; our own errors are raised.
       if name.partition(": ")[0] not in peers.PEERS:
         raise

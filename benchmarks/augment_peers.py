@@ -62,7 +62,7 @@ def installed():
         importlib.import_module(module)
     except ModuleNotFoundError:
       absent[name] = "not installed"
-    except Exception as error:  # pylint: disable=broad-exception-caught
+    except Exception as error:
       # A library of another machine or version may raise anything.
       absent[name] = f"failed: {type(error).__name__}: {error}"[:60]
   return absent
@@ -117,7 +117,7 @@ def _tensorflow_normalized(image):
 
 def _dali(inputs):
   """Its pipelines, with a thread for each processor. Returns also one that does nothing."""
-  from nvidia.dali import auto_aug, fn, pipeline_def, types  # pylint: disable=import-outside-toplevel
+  from nvidia.dali import auto_aug, fn, pipeline_def, types
   size = [inputs.side] * 2
 
   def call(batch, operations, layout="HWC"):
@@ -179,9 +179,9 @@ def _dali(inputs):
 
 def _torchvision(inputs):
   """Its transforms of tensors."""
-  import torch  # pylint: disable=import-outside-toplevel
-  import torchvision  # pylint: disable=import-outside-toplevel
-  from torchvision.transforms import v2  # pylint: disable=import-outside-toplevel
+  import torch
+  import torchvision
+  from torchvision.transforms import v2
   # As its DataLoader's workers have. More of them spin while they wait for each other.
   torch.set_num_threads(1)
   side = inputs.side
@@ -218,7 +218,7 @@ def _torchvision(inputs):
 
 def _pillow(inputs):
   """Its own operations, in Python, without a step to or from arrays."""
-  from PIL import Image, ImageEnhance, ImageOps  # pylint: disable=import-outside-toplevel
+  from PIL import Image, ImageEnhance, ImageOps
   side, bilinear = inputs.side, Image.Resampling.BILINEAR
 
   def resized_crop(image):

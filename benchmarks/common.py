@@ -73,7 +73,7 @@ class Section:
 
   @property
   def table(self):
-    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    from refurbish_tf.experiments import results
     names, units = (list(dict.fromkeys(getattr(row, what) for row in self.rows)) for what in ("name", "unit"))
     cells = {(row.name, row.unit): str(row) for row in self.rows}
     return results.markdown([self.title, *units], [[name, *(cells.get((name, unit), "") for unit in units)] for name in names])
@@ -115,7 +115,7 @@ class Report:
 
   def write_readme(self):
     """Puts heading and tables into README.md, without the definitions."""
-    from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+    from refurbish_tf.experiments import results
     path = ROOT / "benchmarks" / "README.md"
     content = "\n\n".join([self.heading(), *(section.table for section in self._sections)])
     path.write_text(results.filled(path.read_text(), self._name, content))
@@ -133,7 +133,7 @@ class Report:
 def tensorflow_layers():
   """The policies as TensorFlow operations, which the tests compare ours with."""
   sys.path.append(str(ROOT / "tests"))
-  from support import tensorflow_layers as layers  # pylint: disable=import-outside-toplevel
+  from support import tensorflow_layers as layers
   return layers
 
 
@@ -227,7 +227,7 @@ def say(what):
 @functools.cache
 def commit():
   """In words: the commit of this checkout, with a plus where files have changed."""
-  from refurbish_tf.experiments import results  # pylint: disable=import-outside-toplevel
+  from refurbish_tf.experiments import results
   return f"commit {results.commit(ROOT) or 'unknown'}"
 
 

@@ -25,11 +25,11 @@ def small(count):
 
 def photographs(count):
   """Photographs: a list of `count` JPEG files as bytes, and their origin in words."""
-  import tensorflow_datasets as tfds  # pylint: disable=import-outside-toplevel
+  import tensorflow_datasets as tfds
   for name in PHOTOGRAPHS if count >= 100 else ():
     try:
       builder = tfds.builder(name)
-    except Exception:  # pylint: disable=broad-exception-caught
+    except Exception:
       # Depending on the name and on what is installed, TFDS may raise anything.
       continue
     if builder.is_prepared():

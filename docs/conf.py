@@ -13,9 +13,9 @@ import re
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-import tensorflow as tf  # pylint: disable=wrong-import-position
+import tensorflow as tf
 
-import refurbish_tf as rtf  # pylint: disable=wrong-import-position
+import refurbish_tf as rtf
 
 # So that autodoc finds the methods that the package adds to tf.data.Dataset.
 sys.modules.setdefault("tensorflow.data", tf.data)
@@ -58,7 +58,7 @@ add_module_names = False
 napoleon_use_rtype = False
 
 
-def _without_license(app, name, source):  # pylint: disable=unused-argument
+def _without_license(app, name, source):
   """Drops a notebook's license, whose heading would be the page's title, and adds the language that nbfmt strips."""
   if not name.startswith("notebooks/"):
     return
@@ -70,7 +70,7 @@ def _without_license(app, name, source):  # pylint: disable=unused-argument
   source[0] = json.dumps(notebook)
 
 
-def _as_restructured_text(app, what, name, obj, options, lines):  # pylint: disable=unused-argument,too-many-arguments
+def _as_restructured_text(app, what, name, obj, options, lines):
   """Converts the Markdown in docstrings (`code`, tables, indented formulas) to the reStructuredText that autodoc reads."""
   made, prose, literal, last_indent = [], [], None, 0
   for number, line in enumerate(lines):

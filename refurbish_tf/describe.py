@@ -52,7 +52,7 @@ def _behind(stage, dataset):
   """The methods that lead from `stage` to `dataset`, in order, with their number of elements if they have one."""
   found, behind = [], {id(stage)}
   for each in dataset_graph.upstream_first(dataset):
-    if behind.isdisjoint(map(id, each._inputs())):  # pylint: disable=protected-access
+    if behind.isdisjoint(map(id, each._inputs())):
       continue
     behind.add(id(each))
     if type(each).__name__ != "_OptionsDataset":

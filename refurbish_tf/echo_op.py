@@ -167,7 +167,7 @@ class _EchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._e = e
     with checks.build_errors():
       variant = native.ops().refurbish_tf_echo_dataset(
-          input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)  # pylint: disable=protected-access
+          input_dataset._variant_tensor, echoing_factor=e, seed=seed, **self._common_args)
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):
@@ -181,7 +181,7 @@ class AugmentDataset(dataset_ops.UnaryDataset):
     self._name = name
     self._wrapper = tracing.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
     variant = native.ops().refurbish_tf_augment_dataset(
-        input_dataset._variant_tensor, self._wrapper.function.captured_inputs,  # pylint: disable=protected-access
+        input_dataset._variant_tensor, self._wrapper.function.captured_inputs,
         f=self._wrapper.function, **self._common_args)
     super().__init__(input_dataset, variant)
 
@@ -207,7 +207,7 @@ class _AdaptiveEchoDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self.echo_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_adaptive_echo_dataset(
-          input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)  # pylint: disable=protected-access
+          input_dataset._variant_tensor, stage=self.echo_stage, max_echoing_factor=max_e, **self._common_args)
     super().__init__(input_dataset, variant)
 
   def describe_stage(self):

@@ -157,7 +157,7 @@ def finished(dataset: tf.data.Dataset[Any], component: str | int | None = None) 
         "draws": empty(tf.int32, 0), "layers": empty(tf.uint8, 0, 0)}
 
   def convert(*element):
-    element = element if type(dataset.element_spec) is tuple else element[0]  # pylint: disable=unidiomatic-typecheck
+    element = element if type(dataset.element_spec) is tuple else element[0]
     return _replaced(element, path, entries(_at(element, path)))
 
   return dataset.map(convert, num_parallel_calls=tf.data.AUTOTUNE)
@@ -203,7 +203,7 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     self.fuse_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_fuse_dataset(
-          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,  # pylint: disable=protected-access
+          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
           tables=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,
@@ -240,7 +240,7 @@ def _refurbish_stage(source):
   """The refurbish stage at the end of `source`, with seeds, and how many layers stand before its final augmentation."""
   stage = source
   while type(stage).__name__ == "_OptionsDataset":
-    stage, = stage._inputs()  # pylint: disable=protected-access
+    stage, = stage._inputs()
   seeded = stage.with_final_seeds() if hasattr(stage, "with_final_seeds") else None
   if seeded is None:
     return None, 0

@@ -221,10 +221,10 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     if on_disk:
       _check_layers(store, drawn_by)
       # First, so that a rejected store keeps no setting of this stage.
-      store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
+      store._set_element_spec(sample_spec, exact=True)
     self._op_arguments = {
         "stage": self.refurbish_stage, "reuse_factor": float(r),
-        "store": self.refurbish_stage if store is None else store._id,  # pylint: disable=protected-access
+        "store": self.refurbish_stage if store is None else store._id,
         "max_bytes": UNLIMITED if store is None or store.max_bytes is None else store.max_bytes,
         "shuffle_buffer_size": shuffle_buffer_size, "num_parallel_calls": tf.cast(num_parallel_calls, tf.int64),
         "deterministic": deterministic, "partial_seed": partial_seed,
@@ -233,15 +233,15 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     super().__init__(input_dataset, self._variant(input_dataset, final_seed))
     if on_disk:
       # Not before: the op rejects a store that was filled by hand, which has no layers.
-      store._agree({LAYERS: drawn_by})  # pylint: disable=protected-access
+      store._agree({LAYERS: drawn_by})
     elif store is not None:
-      store._set_element_spec(sample_spec, exact=True)  # pylint: disable=protected-access
+      store._set_element_spec(sample_spec, exact=True)
 
   def _variant(self, input_dataset, final_seed):
     functions = self._functions()
     with checks.build_errors():
       return native.ops().refurbish_tf_refurbish_dataset(
-          input_dataset._variant_tensor, self._partial.function.captured_inputs,  # pylint: disable=protected-access
+          input_dataset._variant_tensor, self._partial.function.captured_inputs,
           [] if self._final is None else self._final.function.captured_inputs,
           partial_fn=functions[0].function, final_fn=[wrapper.function for wrapper in functions[1:]],
           final_seed=final_seed, **self._op_arguments, **self._common_args)
@@ -333,7 +333,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
         return "by index: only fresh samples are read"
       fresh = num_samples - num_kept * (1 - 1 / self._r)
       return f"by index: about {fresh:,.0f} of {num_samples:,} elements are read in an epoch after the first"
-    stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()  # pylint: disable=protected-access
+    stream = native.ops().refurbish_tf_first_stream(self._input_dataset._variant_tensor).numpy().decode()
     if any(isinstance(each, tf.data.TFRecordDataset) for each in stats.datasets("rtf.describe", self._input_dataset)):
       # TensorFlow makes it of a flat_map over the file names.
       stream = re.sub("^FlatMap", "TFRecord", stream)
@@ -371,7 +371,6 @@ def _trace(function, element_spec, what, of):
 
 def _seed_of(store):
   """The seed that all stages on a store on disk share: the first stage to ask for one sets it."""
-  # pylint: disable=protected-access
   settings = store._agree({})
   if "seed" not in settings:
     try:
@@ -383,7 +382,7 @@ def _seed_of(store):
 
 def _check_layers(store, drawn_by):
   """Raises ValueError if layers that draw other random numbers prepared the samples in the store."""
-  before = store._agree({}).get(LAYERS, drawn_by)  # pylint: disable=protected-access
+  before = store._agree({}).get(LAYERS, drawn_by)
   if before != drawn_by:
     raise ValueError(
         f"store {store.path} holds samples that the layers of {before} prepared, but the layers of this refurbish_tf, "

@@ -158,7 +158,6 @@ def stats(dataset: "tf.data.Dataset[Any]") -> list["StageStats"]:
     TypeError: `dataset` is not a `tf.data.Dataset`.
     RuntimeError: called while a `tf.function` is traced.
   """
-  # pylint: disable=protected-access
   found = _Stages()
   for upstream in datasets("rtf.stats", dataset):
     kind, stage = _stage_of(upstream)

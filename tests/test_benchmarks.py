@@ -74,7 +74,7 @@ def test_peers_that_do_not_run_are_marked(tmp_path):
 
 def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monkeypatch, capsys):
   monkeypatch.syspath_prepend(str(RUN.parent))
-  import run  # pylint: disable=import-outside-toplevel
+  import run
   ran = []
   monkeypatch.setattr(run.subprocess, "run", lambda command, check: ran.append(command[2:]) or subprocess.CompletedProcess(
       command, returncode=int("disk" in command)))
@@ -100,7 +100,7 @@ def test_all_run_one_after_the_other_and_unknown_ones_are_refused(tmp_path, monk
 def test_the_tables_go_into_the_page(tmp_path, monkeypatch):
   """With the commit and the machine, in place of what stood there of this benchmark."""
   monkeypatch.syspath_prepend(str(RUN.parent))
-  import common  # pylint: disable=import-outside-toplevel
+  import common
   page = (RUN.parent / "README.md").read_text(encoding="utf-8")
   (tmp_path / "benchmarks").mkdir()
   (tmp_path / "benchmarks" / "README.md").write_text(page, encoding="utf-8")

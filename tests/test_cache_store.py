@@ -312,7 +312,7 @@ def test_many_threads():
         for i in range(number * each, (number + 1) * each):
           assert int(store.get(i)) == i
           assert bool(store.remove(i))
-    except BaseException as error:  # pylint: disable=broad-exception-caught
+    except BaseException as error:
       failures.append(error)
 
   threads = [threading.Thread(target=work, args=[number]) for number in range(4)]

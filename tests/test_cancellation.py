@@ -262,7 +262,7 @@ def destroy_at_random(datasets, number, randomly):
     while (command := commands.get()) is not None:
       try:
         command()
-      except BaseException as error:  # pylint: disable=broad-exception-caught
+      except BaseException as error:
         failures.append(error)
       del command
 

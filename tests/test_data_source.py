@@ -124,10 +124,10 @@ def test_as_from_tensor_slices(data):
   assert _values(ours) == expected
   if data.draw(strategies.booleans()) and len(expected) and "unbatch" not in repr(ours) and int(ours.cardinality()) > 0:
     try:
-      shuffled = _values(slices.apply(lambda d: global_shuffle_op._global_shuffle(d, seed=7)))  # pylint: disable=protected-access
+      shuffled = _values(slices.apply(lambda d: global_shuffle_op._global_shuffle(d, seed=7)))
     except tf.errors.OpError:
       return
-    assert _values(global_shuffle_op._global_shuffle(ours, seed=7)) == shuffled  # pylint: disable=protected-access
+    assert _values(global_shuffle_op._global_shuffle(ours, seed=7)) == shuffled
 
 
 @pytest.mark.parametrize("kind", [Source, Batched])
@@ -146,7 +146,7 @@ def test_at(kind):
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.parametrize("make", [
     lambda d: d, lambda d: d.skip(3), lambda d: d.map(lambda x: x + 1, 2).prefetch(2), lambda d: d.shard(2, 1).repeat(2),
-    lambda d: global_shuffle_op._global_shuffle(d, seed=7)])  # pylint: disable=protected-access
+    lambda d: global_shuffle_op._global_shuffle(d, seed=7)])
 def test_restored_at_every_step(tmp_path, make, symbolic):
   def dataset():
     options = tf.data.Options()
@@ -436,7 +436,7 @@ def test_not_for_a_service():
   with pytest.raises(tf.errors.FailedPreconditionError, match="data_source .*this Python process"):
     data_source(Batched(5)).apply(tf.data.experimental.service.distribute("parallel_epochs", dispatcher.target))
   with pytest.raises(tf.errors.FailedPreconditionError, match="data_source .*this Python process"):
-    tf.raw_ops.DatasetToGraphV2(input_dataset=data_source(Batched(5))._variant_tensor)  # pylint: disable=protected-access
+    tf.raw_ops.DatasetToGraphV2(input_dataset=data_source(Batched(5))._variant_tensor)
 
 
 class _NoLength:

@@ -76,7 +76,7 @@ def test_many_threads(source, options):
         values = [int(value) for value in (dataset if stop is None else dataset.take(stop))]
         assert sorted(values) == list(range(50)) if stop is None else len(set(values)) == stop
         store.clear()
-    except BaseException as error:  # pylint: disable=broad-exception-caught
+    except BaseException as error:
       failures.append(error)
 
   threads = [threading.Thread(target=work, args=[number], daemon=True) for number in range(4)]

@@ -47,7 +47,7 @@ def within_timeout(function, *args):
   def call():
     try:
       outcome.put((function(*args), None))
-    except BaseException as error:  # pylint: disable=broad-except
+    except BaseException as error:
       outcome.put((None, error))
 
   threading.Thread(target=call, daemon=True).start()

@@ -190,7 +190,7 @@ def test_arrays_broadcast():
     for row, num_outcomes in enumerate((100, 1000)):
       for column, epochs in enumerate((20, 30, 40)):
         alone = function(num_outcomes, 10, epochs, 2.5)
-        assert type(alone) is float  # pylint: disable=unidiomatic-typecheck
+        assert type(alone) is float
         assert table[row, column] == pytest.approx(alone, rel=1e-14)
   for function in (diversity.expected_sample_diversity, diversity.sample_diversity_variance):
     table = function([[[50]]], *numbers)

@@ -106,7 +106,7 @@ def few_and_small(monkeypatch):
 @pytest.fixture
 def final_augmentations(monkeypatch):
   """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need masks."""
-  found, split = [], composition._split  # pylint: disable=protected-access
+  found, split = [], composition._split
 
   def recorded(layers, at, masks):
     functions = split(layers, at, masks)
@@ -154,7 +154,7 @@ def test_examples_run(page, photographs, few_and_small, final_augmentations, req
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
     # With its line in the page, for tracebacks.
-    exec(compile("\n" * line + example, str(page), "exec"), names)  # pylint: disable=exec-used
+    exec(compile("\n" * line + example, str(page), "exec"), names)
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
@@ -168,12 +168,12 @@ def run_program(program, number, output):
   os.chdir(output.parent)
   sys.argv = ["search.py", str(number)]
   with open(output, "w", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-    exec(compile(program, "search.py", "exec"), {"__name__": "__main__"})  # pylint: disable=exec-used
+    exec(compile(program, "search.py", "exec"), {"__name__": "__main__"})
 
 
 def test_four_processes_search_hyperparameters(tmp_path):
   """As the guide says: they share one study and one store."""
-  import optuna  # pylint: disable=import-outside-toplevel  # Of this test alone.
+  import optuna
   page = ROOT / "docs" / "search.md"
   (_, program, mark), = examples(page)
   assert mark == f"{PROGRAM}search.py -->"

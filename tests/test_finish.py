@@ -82,7 +82,7 @@ def test_the_bytes_are_those_of_the_host(name, mode):
 
 def test_no_more_is_done_than_the_share():
   """The program does the divided layers of no image, of every 8th, 4th, 2nd or all: the least that has all that is to be done."""
-  which = lambda todo: int(finish_pixels._which(keras.ops.convert_to_tensor(todo)))  # pylint: disable=protected-access
+  which = lambda todo: int(finish_pixels._which(keras.ops.convert_to_tensor(todo)))
   assert [which(every(24, stride)) for stride in (25, 8, 4, 2, 1)] == [0, 1, 2, 3, 4]
   one = np.eye(24, dtype=np.int32)
   assert [which(one[i]) for i in range(8)] == [4, 3, 4, 2, 4, 3, 4, 1]

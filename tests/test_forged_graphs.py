@@ -202,7 +202,7 @@ IMAGES = {f"{op}: {name}": {"op": op, "text": text} for op in ("image_draws", "i
 def store_op(op, **inputs):
   store = rtf.CacheStore()
   store.put(0, tf.constant(1))
-  return named(op, store=store._id, **inputs)  # pylint: disable=protected-access
+  return named(op, store=store._id, **inputs)
 
 
 IN_STORE = {

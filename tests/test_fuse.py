@@ -286,8 +286,8 @@ def test_finished_refuses_other_images():
 def test_in_a_graph_and_in_a_service_free_copy(share):
   """A dataset that TensorFlow has rewritten or saved as a graph finds the same stage."""
   dataset = source(N).refurbish(lambda *element: element, r=2, seed=3).fuse(layers(), 8, on_device=share)
-  graph = dataset._as_serialized_graph()  # pylint: disable=protected-access
-  copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)  # pylint: disable=protected-access
+  graph = dataset._as_serialized_graph()
+  copied = dataset_ops._VariantDataset(tf.raw_ops.DatasetFromGraph(graph_def=graph), dataset.element_spec)
   list(copied)
   refurbish, stage = rtf.stats(dataset)
   assert stage.total.batches == 2 and refurbish.total.fresh >= 16

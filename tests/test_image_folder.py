@@ -130,7 +130,7 @@ def test_the_error_of_a_damaged_photograph_names_its_file(tmp_path):
   _write(tmp_path, ["a/1.png", "b/2.png"])
   (tmp_path / "a/1.png").write_bytes(tf.io.encode_png(tf.zeros([2, 2, 3], tf.uint8)).numpy())
   names = [str(tmp_path / name) for name in ("a/1.png", "b/2.png")]
-  decode = lambda file, label: (tf.io.decode_png(file), label)  # pylint: disable=unnecessary-lambda-assignment
+  decode = lambda file, label: (tf.io.decode_png(file), label)
   own = tf.data.Dataset.from_tensor_slices((names, [0, 1])).map(lambda name, label: (tf.io.read_file(name), label))
   for source in (image_folder(tmp_path), image_folder(tmp_path).take(2).cache(), own.prefetch(1)):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"sample 1 of the source of refurbish, the file {names[1]}, failed"):

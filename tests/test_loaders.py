@@ -202,7 +202,7 @@ class FakeTorch:
     self.cuda = self
     self.pending = []  # Events that have not come yet.
 
-  def Stream(self, device):  # pylint: disable=invalid-name
+  def Stream(self, device):
     assert device == "cuda:0"
     return FakeStream(self, "own")
 

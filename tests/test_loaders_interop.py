@@ -41,7 +41,7 @@ def read(loader, epochs):
 
 def resume_in_torch(path, after):
   """Runs in its own process."""
-  import torch  # pylint: disable=import-outside-toplevel
+  import torch
   checkpoint = torch.load(path, weights_only=True)
   torch.nn.Linear(2, 2).load_state_dict(checkpoint["model"])
   loader = rtf.torch_loader(make())
@@ -132,7 +132,7 @@ def after(epochs, step):
 
 def resume_in_lightning(path, saved):
   """Runs in its own process."""
-  import torch  # pylint: disable=import-outside-toplevel
+  import torch
   torch.save(fit(rtf.torch_loader(make()), checkpoint=path), saved)
 
 
@@ -190,7 +190,7 @@ def test_lightning_at_the_end_of_an_epoch(tmp_path):
 def test_lightning_where_the_length_is_not_known(tmp_path, known):
   """It takes a batch ahead by itself, which its checkpoints lose, as they do with torchdata's StatefulDataLoader."""
   needs("torch", "lightning", "torchdata")
-  from torchdata import stateful_dataloader  # pylint: disable=import-outside-toplevel
+  from torchdata import stateful_dataloader
 
   def filtered():
     dataset = make().filter(lambda batch: True)

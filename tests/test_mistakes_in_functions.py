@@ -68,6 +68,6 @@ def test_a_lambda_of_its_own_line_is_converted():
     return -x
 
   dataset = Dataset.range(4).refurbish(
-      lambda x: positive(x),  # pylint: disable=unnecessary-lambda
+      lambda x: positive(x),
       r=2, seed=1)
   assert sorted(map(int, dataset)) == [-2, -1, 0, 3]

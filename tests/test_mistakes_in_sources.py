@@ -104,7 +104,7 @@ def test_labels_are_not_looked_at():
   weights = np.ones(120, np.float32)
   for components in ((labels, labels), (labels, np.random.default_rng(0).permutation(labels), weights * (labels + 1))):
     stream = Dataset.from_tensor_slices(components).filter(lambda *_: True)
-    assert not told(lambda: epochs(stream.refurbish(lambda *x: x, r=2, shuffle_buffer_size=1)))  # pylint: disable=cell-var-from-loop
+    assert not told(lambda: epochs(stream.refurbish(lambda *x: x, r=2, shuffle_buffer_size=1)))
 
 
 def test_the_line_is_that_of_the_user():

@@ -99,10 +99,10 @@ def test_parameters_are_checked_before_anything_is_done(path):
   assert check.index("check_parameters") < check.index(data)
   for name in set(numbers) - ({"R"} if path.stem == "split_policy" else set()):  # Any real number.
     values = {"experiments": experiments}
-    exec(parameters, values)  # pylint: disable=exec-used
+    exec(parameters, values)
     values[name] = 0
     with pytest.raises(ValueError, match=rf"^{name} .*at least \d+, got 0"):
-      exec(compile(ast.Module(checks, []), str(path), "exec"), values)  # pylint: disable=exec-used
+      exec(compile(ast.Module(checks, []), str(path), "exec"), values)
 
 
 @pytest.mark.parametrize("value, said", [

@@ -53,7 +53,7 @@ def test_of_dtypes_of_images(call, image, condition, remedy, expected):
   with pytest.raises(TypeError, match="uint8, got") as raised:
     call(image)
   assert condition in str(raised.value) and remedy in str(raised.value)
-  result = np.unique(call(eval(remedy)))  # pylint: disable=eval-used
+  result = np.unique(call(eval(remedy)))
   if expected is None:  # Black and white stay so.
     assert len(result) > 200 and result.min() == 0 and result.max() == 255
   else:
@@ -62,7 +62,7 @@ def test_of_dtypes_of_images(call, image, condition, remedy, expected):
 
 GREY = np.arange(28 * 28, dtype=np.uint8).reshape(28, 28)
 COLORED, WIDE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3), np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
-POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)  # pylint: disable=unnecessary-lambda-assignment
+POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
 
 
 @pytest.mark.parametrize("call, image, remedies", [
@@ -84,7 +84,7 @@ def test_of_shapes_of_images(call, image, remedies):
     with pytest.raises(ValueError, match="got shape") as raised:
       call(image)
     assert remedy in str(raised.value) and "Decode" not in str(raised.value)
-    image = eval(remedy, {"image": image, "images": image, "tf": tf})  # pylint: disable=eval-used
+    image = eval(remedy, {"image": image, "images": image, "tf": tf})
   if call is not POLICY:  # It changes colours.
     np.testing.assert_array_equal(np.unique(call(image)), values)
   else:
@@ -95,7 +95,7 @@ def test_of_images_with_more_channels():
   image = np.zeros([8, 8, 5], np.uint8)
   with pytest.raises(ValueError, match=r"1, 3 or 4 channels, got shape \(8, 8, 5\)\. Do other numbers of channels with a function"):
     FLIP(image, seed=SEED)
-  own = lambda image, seed: tf.image.stateless_random_flip_left_right(image, seed)  # pylint: disable=unnecessary-lambda-assignment
+  own = lambda image, seed: tf.image.stateless_random_flip_left_right(image, seed)
   assert augment.compose([own])(image, seed=SEED).shape == image.shape
 
 
@@ -109,7 +109,7 @@ def test_of_dtypes_of_masks(mask, remedy):
   with pytest.raises(TypeError, match="integer dtype or bool, got dtype") as raised:
     fn(COLORED, mask, seed=SEED)
   assert remedy in str(raised.value)
-  made = eval(remedy) if mask.dtype != tf.string else tf.io.decode_png(mask)  # pylint: disable=eval-used
+  made = eval(remedy) if mask.dtype != tf.string else tf.io.decode_png(mask)
   values = fn(COLORED, made, seed=SEED)[1].numpy()
   assert len(np.unique(values)) == 16
 
@@ -120,7 +120,7 @@ def test_of_sizes_of_masks():
     fn(COLORED, mask, seed=SEED)
   remedy = 'tf.image.resize(mask[..., tf.newaxis], size, "nearest")'
   assert remedy in str(raised.value)
-  made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf, "size": (4, 4)}), seed=SEED)[1]  # pylint: disable=eval-used
+  made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf, "size": (4, 4)}), seed=SEED)[1]
   assert set(np.unique(made)) <= set(np.unique(mask))
 
 
@@ -155,8 +155,8 @@ def parallel(deterministic):
 
 Case = collections.namedtuple("Case", "fails error says remedied keeps")
 NUM_SAMPLED = 5
-whole = lambda result: result == list(range(8))  # pylint: disable=unnecessary-lambda-assignment
-four = lambda result: result == list(range(4))  # pylint: disable=unnecessary-lambda-assignment
+whole = lambda result: result == list(range(8))
+four = lambda result: result == list(range(4))
 CASES = {
     # Layers and their functions.
     "nothing is to be cached": Case(

@@ -369,6 +369,6 @@ def test_stats_without_a_stage():
   assert found == [] and len(found) == 0 and found[:1] == []
   for index in (0, -1):
     with pytest.raises(IndexError, match="^dataset .*rtf.stats"):
-      found[index]  # pylint: disable=pointless-statement
+      found[index]
   with pytest.raises(IndexError, match="out of range"):
-    rtf.stats(tf.data.Dataset.range(3).refurbish(lambda x: x))[1]  # pylint: disable=expression-not-assigned
+    rtf.stats(tf.data.Dataset.range(3).refurbish(lambda x: x))[1]

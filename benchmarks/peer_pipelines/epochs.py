@@ -33,7 +33,7 @@ def serve(**make):
   # Output of libraries must not mix with the answers.
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
   os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-  global BATCH  # pylint: disable=global-statement
+  global BATCH
   kind, path = sys.argv[1:3]
   BATCH = BATCHES[kind]
   epoch = make[kind](pickle.loads(pathlib.Path(path).read_bytes()))

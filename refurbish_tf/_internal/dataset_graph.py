@@ -18,7 +18,7 @@ def without_autotuner(dataset):
   epoch, which would take up to a second after an epoch of some seconds and up to a minute after a long one.
   """
   # While a function is traced, only the options that Python knows can be read.
-  given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune  # pylint: disable=protected-access
+  given = (dataset.options() if tf.executing_eagerly() else dataset._options_attr).autotune
   if given.enabled is not None:
     return dataset
   options = tf.data.Options()
@@ -40,7 +40,7 @@ def upstream_first(dataset):
     elif id(each) not in seen:
       seen.add(id(each))
       waiting.append((each, True))
-      waiting += [(upstream, False) for upstream in reversed(each._inputs())]  # pylint: disable=protected-access
+      waiting += [(upstream, False) for upstream in reversed(each._inputs())]
   return found
 
 

@@ -165,7 +165,7 @@ def _value(array, constants):
 
 def _code_of(token):
   """The compiled code of the Python function that an operation calls, without the functions that it calls in turn."""
-  function = script_ops._py_funcs.get(token.decode())  # pylint: disable=protected-access
+  function = script_ops._py_funcs.get(token.decode())
   function = inspect.unwrap(getattr(function, "_func", function))  # `py_function` wraps it once more.
   code = getattr(function, "__code__", None)
   return _described(code, function.__doc__) if isinstance(code, types.CodeType) else None
@@ -197,7 +197,7 @@ def check_store(store, r, stage):
   """
   with tf.init_scope():
     stats = store.stats()
-  settings = store._agree({})  # pylint: disable=protected-access
+  settings = store._agree({})
   # Pairs of the first epoch of a stage and its fingerprints, in order.
   before = json.loads(settings.get(PREPARED_WITH, "[]")) if stats.entries else []
   ends = [min(since, stats.epochs) for since, _ in before[1:]] + [stats.epochs]
@@ -212,7 +212,7 @@ def check_store(store, r, stage):
   # ValueError: on a full disk it cannot be recorded.
   if live != before:
     with contextlib.suppress(ValueError):
-      store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)  # pylint: disable=protected-access
+      store._agree({PREPARED_WITH: json.dumps(live)}, replace=True)
 
 
 def function_differs(one, other):

@@ -33,7 +33,7 @@ class PipelineWarning(UserWarning):
 def check_source(source):
   """Warns if `source` is itself a dataset of batches. A dataset made from batches may yield samples."""
   while type(source).__name__ in _HANDS_ON:
-    source, = source._inputs()  # pylint: disable=protected-access
+    source, = source._inputs()
   if type(source).__name__ in _BATCHES and not _has_batches_of_one(source):
     warn(BATCHED_SOURCE)
 
@@ -51,7 +51,7 @@ def _has_batches_of_one(batches):
 
 def _stacklevel_of_user():
   """The `stacklevel`, for a warning of the caller, of the innermost line outside of this package, TensorFlow and Keras."""
-  frame, level = sys._getframe(1), 1  # pylint: disable=protected-access
+  frame, level = sys._getframe(1), 1
   while frame.f_back is not None and _package(frame) in ("refurbish_tf", "tensorflow", "keras"):
     frame, level = frame.f_back, level + 1
   return level

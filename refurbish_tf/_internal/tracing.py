@@ -15,7 +15,7 @@ MOST_DECORATORS = 100
 
 def call(function, element, **seed):
   """What `function` returns for an element, called as `Dataset.map` does."""
-  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)  # pylint: disable=unidiomatic-typecheck
+  result = function(*element, **seed) if type(element) is tuple else function(element, **seed)
   # As `map` does with the result of its function.
   return tuple(result) if isinstance(result, list) else result
 
@@ -71,7 +71,7 @@ def parameters_explained(what, function, element_spec, of):
     yield
   except TypeError as failed:
     seed = {"seed": None} if takes_seed(function, element_spec) else {}
-    is_tuple = type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
+    is_tuple = type(element_spec) is tuple
     try:
       inspect.signature(function, follow_wrapped=False).bind(*element_spec if is_tuple else (element_spec,), **seed)
     except ValueError:  # Some built-in functions have no signature.
@@ -89,7 +89,7 @@ def takes_seed(function, element_spec):
   signature = signature_with_seed(function)
   if signature is None:
     return False
-  components = element_spec if type(element_spec) is tuple else (element_spec,)  # pylint: disable=unidiomatic-typecheck
+  components = element_spec if type(element_spec) is tuple else (element_spec,)
   try:
     return "seed" not in signature.bind_partial(*components).arguments
   except TypeError:  # Too many components; calling the function will say so.

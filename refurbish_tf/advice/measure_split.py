@@ -243,7 +243,7 @@ def specs_of(layers, dataset, masks=None):
 
 
 def _is_tuple(element_spec):
-  return type(element_spec) is tuple  # pylint: disable=unidiomatic-typecheck
+  return type(element_spec) is tuple
 
 
 def _image_spec(element_spec):

@@ -32,7 +32,7 @@ def run(args):
     store = cache_store.CacheStore(path)
   except ValueError as error:
     parser.error(str(error))
-  settings = store._agree({})  # pylint: disable=protected-access
+  settings = store._agree({})
   damaged = _print(store, settings, args.verify)
   del handle
   return 1 if damaged else 0

@@ -254,7 +254,7 @@ def _builder(name):
         "TensorFlow Datasets: one of https://www.tensorflow.org/datasets/catalog or one prepared on this machine"
     ) from None
   # Depending on the name, TFDS raises nearly anything: AssertionError for a version, ImportError for a namespace.
-  except Exception as error:  # pylint: disable=broad-exception-caught
+  except Exception as error:
     reason = str(error).strip().partition("\n")[0]
     raise DatasetError(f"TensorFlow Datasets cannot load {name!r}: {reason}") from None
 
@@ -290,7 +290,7 @@ def _prepare(builder):
     return f"{urllib.parse.urlsplit(url).hostname} does not answer"
   try:
     builder.download_and_prepare()
-  except Exception as error:  # pylint: disable=broad-exception-caught
+  except Exception as error:
     # The network, the disk, a checksum, a set whose files must be fetched by hand, a missing package, ...
     return str(error).strip().partition("\n")[0]
   return ""

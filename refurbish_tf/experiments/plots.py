@@ -230,7 +230,7 @@ def main(argv=None):
   if not args.root.is_dir():
     parser.error(f"--root must be a directory, got {args.root}. Nothing was written.")
   # Not for those who only draw.
-  from refurbish_tf.experiments import echoing  # pylint: disable=import-outside-toplevel
+  from refurbish_tf.experiments import echoing
   chosen, compared, varied, echoed_on_gpu, trained, speed, echoed = (results.read(name) for name in (
       "choice", "comparison", "hyperparameters", "echoing_resnet18", "accuracy", "speed", "echoing"))
   pages = {

@@ -162,8 +162,8 @@ def _build(model, element_spec):
   """
   error = None
   try:
-    model._symbolic_build(data_batch=element_spec)  # pylint: disable=protected-access
-  except Exception as raised:  # pylint: disable=broad-except
+    model._symbolic_build(data_batch=element_spec)
+  except Exception as raised:
     error = raised
   for optimizer in _optimizers(model):
     if not optimizer.built and model.trainable_variables:

@@ -109,7 +109,7 @@ class RestoreDataset(StepCallback):
     self._num_unsaved = 0
     if self._saved is not None:
       self._check(self._saved)
-      self.model._initial_epoch = self._saved["epoch"]  # pylint: disable=protected-access
+      self.model._initial_epoch = self._saved["epoch"]
 
   def _check(self, saved):
     for name, way_out in (("steps", "the same dataset"), ("steps_per_execution", "a model compiled in the same way")):
@@ -125,7 +125,7 @@ class RestoreDataset(StepCallback):
 
   def on_epoch_begin(self, epoch, logs=None):
     # Keras has read it; the next fit must not.
-    self.model._initial_epoch = None  # pylint: disable=protected-access
+    self.model._initial_epoch = None
     super().on_epoch_begin(epoch, logs)
     self._epoch = epoch
     self._num_done = 0

@@ -29,7 +29,7 @@ class HandOverDataset(dataset_ops.UnaryUnchangedStructureDataset):
     self._input_dataset = input_dataset
     self._name = None
     variant = native.ops().refurbish_tf_hand_over_dataset(
-        input_dataset._variant_tensor, buffer_size=buffer_size, num_ahead=num_ahead, exclusive=exclusive,  # pylint: disable=protected-access
+        input_dataset._variant_tensor, buffer_size=buffer_size, num_ahead=num_ahead, exclusive=exclusive,
         **self._common_args)
     super().__init__(input_dataset, variant)
 
@@ -71,7 +71,7 @@ def pipeline(function, dataset, num_ahead, exclusive):
 
 def tell_of_gpu(function):
   """Warns, once in a process, if TensorFlow sees a GPU, which it would fill when it first uses it."""
-  global _told_of_gpu  # pylint: disable=global-statement
+  global _told_of_gpu
   if not _told_of_gpu and tf.config.get_visible_devices("GPU"):
     _told_of_gpu = True
     mistakes.warn(
@@ -100,9 +100,9 @@ def _without_prefetch(dataset):
   upstream, most = dataset, 0
   while type(upstream).__name__ in ("_OptionsDataset", "_PrefetchDataset"):
     if type(upstream).__name__ == "_PrefetchDataset":
-      size = int(tf.get_static_value(upstream._buffer_size))  # pylint: disable=protected-access
+      size = int(tf.get_static_value(upstream._buffer_size))
       most = max(most, _AUTOTUNED_BUFFER if size == tf.data.AUTOTUNE else size)
-    upstream, = upstream._inputs()  # pylint: disable=protected-access
+    upstream, = upstream._inputs()
   return upstream, most
 
 
@@ -111,4 +111,4 @@ def _holds_nothing(dataset):
     return True
   if hasattr(dataset, "fuse_stage"):
     return dataset.seeded  # Else its checkpoint has the batches that are begun.
-  return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))  # pylint: disable=protected-access
+  return type(dataset).__name__ in _HOLDS_NOTHING and all(map(_holds_nothing, dataset._inputs()))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from refurbish_tf.loaders import hand_over, loader
 
 if TYPE_CHECKING:
-  import jax  # pylint: disable=import-outside-toplevel
+  import jax
 
 
 def jax_loader(
@@ -67,7 +67,7 @@ def jax_loader(
     Errors of the pipeline: when it is read, in place of a batch. The next one follows.
   """
   try:
-    import jax  # pylint: disable=import-outside-toplevel
+    import jax
   except ModuleNotFoundError as error:
     raise ModuleNotFoundError("rtf.jax_loader needs JAX, which is not installed: pip install jax.", name="jax") from error
   return loader.Loader("rtf.jax_loader", dataset, _Mover(jax, device_or_sharding))

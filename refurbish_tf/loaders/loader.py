@@ -35,7 +35,7 @@ class Loader:
     self._mover = mover
     self._pipeline = hand_over.pipeline(function, dataset, mover.num_ahead, mover.exclusive)
     self._stages = dataset_graph.stages_with_state(dataset_graph.upstream_first(dataset))
-    self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}  # pylint: disable=protected-access
+    self._outputs = {"output_types": self._pipeline._flat_types, "output_shapes": self._pipeline._flat_shapes}
     self._pack = _packer(dataset.element_spec)
     self._described = {"elements": str(dataset.element_spec), "stages": len(self._stages)}
     self._epoch = None  # The newest one.
@@ -156,11 +156,10 @@ class _Epoch:
     return self._loader.__reduce__()
 
   def __next__(self):
-    with self._loader._lock:  # pylint: disable=protected-access
+    with self._loader._lock:
       return self._next()
 
   def _next(self):
-    # pylint: disable=protected-access
     if self._ended:
       raise StopIteration
     if self._num_loads is None:
@@ -192,7 +191,6 @@ class _Epoch:
     self._iterator = None
 
   def _begin(self):
-    # pylint: disable=protected-access
     self._num_loads = self._loader._num_loads
     self._iterator, self._loader._restored = self._loader._restored, None
     if self._iterator is None:
@@ -206,14 +204,13 @@ class _Epoch:
 
   def _read(self):
     """Reads a batch, or the error that comes in its place, or the end."""
-    # pylint: disable=protected-access
     try:
       # `next` of the iterator would take 35 us longer, also to pack them.
       tensors = tf.raw_ops.IteratorGetNext(iterator=self._iterator._iterator_resource, **self._loader._outputs)
       self._on_their_way.append((self._mover.begin(tensors), None))
     except tf.errors.OutOfRangeError:
       self._read_to_end = True
-    except Exception as error:  # pylint: disable=broad-except
+    except Exception as error:
       self._on_their_way.append((None, error))
 
 
@@ -247,7 +244,7 @@ def _packer(element_spec):
   # The two usual cases first: the third takes 10 us.
   if flat == [element_spec]:
     return lambda tensors: tensors[0]
-  if type(element_spec) is tuple and flat == list(element_spec):  # pylint: disable=unidiomatic-typecheck
+  if type(element_spec) is tuple and flat == list(element_spec):
     return tuple
   return lambda tensors: tf.nest.pack_sequence_as(element_spec, tensors)
 

@@ -75,11 +75,11 @@ def read(function, state, described):
 
 def restore(iterator, parts):
   saved = tf.stack([tf.io.parse_tensor(part, tf.variant) for part in parts])
-  iterator._restore_from_tensors({"_STATE": saved})  # pylint: disable=protected-access
+  iterator._restore_from_tensors({"_STATE": saved})
 
 
 def _saved(iterator):
-  saved = iterator._serialize_to_tensors()["_STATE"]  # pylint: disable=protected-access
+  saved = iterator._serialize_to_tensors()["_STATE"]
   # One by one, as a message of more than 2 GiB cannot be made.
   return [tf.io.serialize_tensor(part).numpy() for part in tf.unstack(saved)]
 

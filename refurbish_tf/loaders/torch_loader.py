@@ -12,7 +12,7 @@ from refurbish_tf._internal import mistakes
 from refurbish_tf.loaders import hand_over, loader
 
 if TYPE_CHECKING:
-  import torch  # pylint: disable=import-outside-toplevel
+  import torch
 
 
 def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int | None = None) -> loader.Loader:
@@ -63,7 +63,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
     Errors of the pipeline: when it is read, in place of a batch. The next one follows.
   """
   try:
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
   except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "rtf.torch_loader needs PyTorch, which is not installed: pip install torch.", name="torch") from error

@@ -111,7 +111,7 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
     if not tf.executing_eagerly():
       # A dataset built in a function lives as long as the graph, not only during the call.
       _keep(self._reads, tf.compat.v1.get_default_graph())
-    read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)  # pylint: disable=protected-access
+    read_one, read_many = (script_ops._py_funcs.insert(function) for function in self._reads)
     self._traced = [_traced(read_one, element_spec, 1), _traced(read_many, element_spec, batch_reads)]
     variant = native.ops().refurbish_tf_data_source_dataset(
         num_elements=tf.constant(reader.num_elements, tf.int64), batch_reads=batch_reads,
@@ -128,8 +128,8 @@ class _DataSourceDataset(dataset_ops.DatasetSource):
 
 def _keep(functions, graph):
   if not hasattr(graph, "_refurbish_tf_functions"):
-    graph._refurbish_tf_functions = []  # pylint: disable=protected-access
-  graph._refurbish_tf_functions.extend(functions)  # pylint: disable=protected-access
+    graph._refurbish_tf_functions = []
+  graph._refurbish_tf_functions.extend(functions)
 
 
 def _traced(name, element_spec, num_elements):
@@ -185,7 +185,7 @@ class _Reader:
     with self._owner.lock:
       try:
         element = self._owner.source[index]
-      except BaseException as error:  # pylint: disable=broad-except
+      except BaseException as error:
         return _returned([self._failed(index, error)])
       return _returned([self._converted(index, element)])
 
@@ -196,7 +196,7 @@ class _Reader:
       try:
         # A copy, as the source may change it.
         elements = self._owner.source.__getitems__(list(indices))
-      except BaseException as error:  # pylint: disable=broad-except
+      except BaseException as error:
         self._warn(error)
         return _returned([], self._batch_reads * self._no_arrays)
       if not isinstance(elements, (list, tuple, np.ndarray)) or len(elements) != len(indices):
@@ -217,7 +217,7 @@ class _Reader:
       return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]
-    except BaseException as error:  # pylint: disable=broad-except
+    except BaseException as error:
       return self._wrong(index, _text(error))
 
   def _wrong(self, index, message):
@@ -246,7 +246,7 @@ def _text(error):
   """The message of an exception, even if its __str__ fails."""
   try:
     return str(error)
-  except BaseException:  # pylint: disable=broad-except
+  except BaseException:
     return "without a message"
 
 

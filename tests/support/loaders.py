@@ -54,7 +54,7 @@ def loader_of(framework, dataset):
 def as_numpy(framework, batch):
   """Copies of a batch as NumPy arrays, in its structure."""
   if framework == "torch":
-    import torch  # pylint: disable=import-outside-toplevel
+    import torch
 
     def array(tensor):
       if tensor.dtype == torch.bfloat16:
