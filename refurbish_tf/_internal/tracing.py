@@ -31,7 +31,7 @@ def traceable(function):
     parser.parse_entity(function, ())
   except errors.UnsupportedLanguageElementError:
     return tf.autograph.experimental.do_not_convert(function)
-  except Exception:  # AutoGraph will report it.  pylint: disable=broad-except
+  except Exception:  # AutoGraph will report it.
     pass
   return function
 

@@ -213,7 +213,7 @@ class _Reader:
       values = nest.flatten_up_to(self._element_spec, element)
     except (TypeError, ValueError) as error:
       return self._wrong(index, f"it does not have the structure {self._element_spec}: {_text(error)}")
-    except BaseException as error:  # From an element that reads its components lazily.  pylint: disable=broad-except
+    except BaseException as error:  # From an element that reads its components lazily.
       return self._failed(index, error)
     try:
       return _OK, "", [component.array(value) for component, value in zip(self._components, values)]

@@ -57,7 +57,7 @@ MUTANTS = [
     Mutant("a refused state leaves the stages changed", LOADER,
            "      for stage, saved in zip(self._stages, before):\n        stage.restore_state(saved)\n", "",
            RESTART + "test_a_state_that_does_not_fit_changes_nothing"),
-    Mutant("threads take the batches at once", LOADER, "    with self._loader._lock:
+    Mutant("threads take the batches at once", LOADER, "    with self._loader._lock:\n", "    if True:\n",
            BATCHES + "test_threads_may_share_an_epoch"),
     Mutant("a state is loaded beside a thread that reads", LOADER, "    with self._lock:\n      self._load(", "    if True:\n      self._load(",
            BATCHES + "test_a_state_may_be_loaded_beside_a_thread_that_reads"),
