@@ -82,18 +82,14 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
       /*replace=*/false, patience));
   // While the share of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
-  const Settings settings = store.disk()->settings();
+  Settings settings = store.disk()->settings();
   schedule = AgreedSchedule(settings, options, num_samples);
   if (schedule != nullptr || settings.count(kKeptSetting) == 0) return schedule;
-  std::string forged;
-  for (const char* name : {kSamplesSetting, kKeptSetting, kOriginSetting}) {
-    const auto setting = settings.find(name);
-    if (setting == settings.end()) continue;
-    absl::StrAppend(&forged, " ", name, "=", setting->second);
-  }
   return absl::FailedPreconditionError(absl::StrCat(
       "The settings of the cache store ", store.disk()->directory(),
-      " fit no source that this machine has memory for:", forged,
+      " fit no source that this machine has memory for: num_samples=",
+      settings[kSamplesSetting], ", num_kept_samples=", settings[kKeptSetting],
+      ", first_epoch=", settings[kOriginSetting],
       ". Use a machine with more, or start with an empty store, by "
       "overwrite=True or in another directory."));
 }

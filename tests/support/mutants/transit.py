@@ -67,12 +67,11 @@ MUTANTS = [
            RING_TEST),
     # Reads.
     Mutant("another generation is taken from the ring", AHEAD,
-           " &&\n      wanted.generations.Contains(entry->buffer.header().generation);\n  if (hit) *record", ";\n  if (hit) *record",
+           " &&\n          wanted.generations.Contains(entry->buffer.header().generation);", ";",
            RING_TEST),
     Mutant("a record in transit is not checked", AHEAD,
-           "      bytes >= 0 &&\n      entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&\n",
-           "      bytes >= 64 &&\n", ATTACK),
-    Mutant("what another has written is not foreign", AHEAD, "  *foreign = entry->foreign;\n", "  *foreign = false;\n",
+           "entry->buffer.Verify(records.store_id(), wanted.index, bytes)", "bytes >= 64", ATTACK),
+    Mutant("what another has written is not foreign", AHEAD, "*foreign = in_transit || entry->foreign;", "*foreign = in_transit;",
            RING_TEST),
     # Claims.
     Mutant("a generation is prepared twice", STATE, "? std::max<Generation>(after, least)", "? least", STATE_TEST),

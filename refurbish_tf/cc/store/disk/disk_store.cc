@@ -48,9 +48,9 @@ bool ShareWhole(int fd) {
 // asks whether it is alone. The first byte is for the settings.
 constexpr uint64_t kOpeningByte = 1;
 
-bool LockOpening(int fd, short type) {
+bool LockOpening(int fd) {
   struct flock lock{};
-  lock.l_type = type;
+  lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = kOpeningByte;
   lock.l_len = 1;
@@ -97,14 +97,14 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(
   // Two locks. Processes open the store one at a time, so one that is alone
   // stays alone until it is done, and one that is not finds the store complete.
   bool alone = false;
-  if (!LockOpening(lock_fd, F_WRLCK) ||
+  if (!LockOpening(lock_fd) ||
       !((alone = LockWhole(lock_fd, LOCK_EX | LOCK_NB)) ||
         ShareWhole(lock_fd))) {
     return CannotLock(opened);
   }
   RTF_RETURN_IF_ERROR(store->OpenFiles(std::move(options), alone));
   if (alone && !ShareWhole(lock_fd)) return CannotLock(opened);
-  LockOpening(lock_fd, F_UNLCK);
+  opened.env().Unlock(lock_fd, kOpeningByte);
   return store;
 } catch (const std::bad_alloc&) {
   return absl::ResourceExhaustedError(

@@ -129,27 +129,6 @@ std::unique_ptr<DiskReadAhead::Entry> DiskReadAhead::Remove(
   return entry;
 }
 
-bool DiskReadAhead::GetInTransit(const WantedSample& wanted,
-                                 std::unique_ptr<Entry> entry,
-                                 RecordBuffer* record) {
-  Records& records = store_->records();
-  if (entry == nullptr) {
-    entry = std::make_unique<Entry>();
-    entry->wanted = wanted;
-    if (!Locate(entry.get()) || !Open(entry.get())) return false;
-    Read* const read = &entry->read;
-    records.read_queue().Start(&read, 1);
-  }
-  const int64_t bytes = records.read_queue().Wait(&entry->read);
-  // A miss if another record had taken its place, or was taking it.
-  const bool hit =
-      bytes >= 0 &&
-      entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
-      wanted.generations.Contains(entry->buffer.header().generation);
-  if (hit) *record = std::move(entry->buffer);
-  return hit;
-}
-
 bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
                         bool* foreign) {
   Records& records = store_->records();
@@ -169,29 +148,35 @@ bool DiskReadAhead::Get(const WantedSample& wanted, RecordBuffer* record,
       if (entry->state == State::kWanted) entry = nullptr;
     }
   }
-  if (wanted.position.has_value()) {
-    *foreign = true;
-    const bool hit = GetInTransit(wanted, std::move(entry), record);
-    ++(hit ? records.counts().hits : records.counts().misses);
-    records.counts().foreign_hits += hit;
-    return hit;
+  const bool in_transit = wanted.position.has_value();
+  if (entry == nullptr && in_transit) {
+    entry = std::make_unique<Entry>();
+    entry->wanted = wanted;
+    if (Locate(entry.get()) && Open(entry.get())) {
+      Read* const read = &entry->read;
+      records.read_queue().Start(&read, 1);
+    } else {
+      entry = nullptr;
+    }
   }
-  if (entry == nullptr) {
+  // A miss if the record has been removed since, or if another one in transit
+  // had taken its place, or was taking it.
+  bool hit = false;
+  if (entry != nullptr) {
+    const int64_t bytes = records.read_queue().Wait(&entry->read);
+    hit = bytes >= 0 &&
+          (in_transit || records.index().Load(wanted.index) == entry->word) &&
+          entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
+          wanted.generations.Contains(entry->buffer.header().generation);
+  }
+  if (!hit && !in_transit) {
     return store_->Get(wanted.index, wanted.generations, record, foreign);
   }
-  const int64_t bytes = records.read_queue().Wait(&entry->read);
-  // A miss if the record has been removed since.
-  const bool hit =
-      bytes >= 0 && records.index().Load(wanted.index) == entry->word &&
-      entry->buffer.Verify(records.store_id(), wanted.index, bytes) &&
-      wanted.generations.Contains(entry->buffer.header().generation);
-  if (!hit) {
-    return store_->Get(wanted.index, wanted.generations, record, foreign);
-  }
-  *foreign = entry->foreign;
-  *record = std::move(entry->buffer);
-  ++records.counts().hits;
+  ++(hit ? records.counts().hits : records.counts().misses);
+  *foreign = in_transit || entry->foreign;
+  if (!hit) return false;
   records.counts().foreign_hits += *foreign;
+  *record = std::move(entry->buffer);
   return true;
 }
 

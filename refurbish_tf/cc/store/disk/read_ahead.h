@@ -61,8 +61,6 @@ class DiskReadAhead {
   std::vector<Entry*> NextBatch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Finds where the record of an entry is. False if it is not there.
   bool Locate(Entry* entry) const;
-  bool GetInTransit(const WantedSample& wanted, std::unique_ptr<Entry> entry,
-                    RecordBuffer* record);
   // Opens the file of an entry. False if it cannot be read.
   bool Open(Entry* entry);
   std::unique_ptr<Entry> Remove(Entries::iterator position)

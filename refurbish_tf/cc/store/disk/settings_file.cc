@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "refurbish_tf/cc/base/crc32c.h"
 #include "refurbish_tf/cc/base/status_macros.h"
 #include "refurbish_tf/cc/store/disk/record.h"
@@ -37,30 +38,11 @@ std::string Checksum(const std::string& text) {
 
 // Makes a value one line.
 std::string Escape(const std::string& value) {
-  std::string line;
-  for (const char c : value) {
-    if (c == '\n') {
-      line += "\\n";
-    } else if (c == '\\') {
-      line += "\\\\";
-    } else {
-      line += c;
-    }
-  }
-  return line;
+  return absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\n", "\\n"}});
 }
 
 std::string Unescape(const std::string& line) {
-  std::string value;
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '\\' && i + 1 < line.size()) {
-      ++i;
-      value += line[i] == 'n' ? '\n' : line[i];
-    } else {
-      value += line[i];
-    }
-  }
-  return value;
+  return absl::StrReplaceAll(line, {{"\\\\", "\\"}, {"\\n", "\n"}});
 }
 
 absl::Status DamagedSettings(const std::string& path) {

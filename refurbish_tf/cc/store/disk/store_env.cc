@@ -16,10 +16,6 @@ namespace {
 
 constexpr char kCannotGrow[] = "cannot extend a file";
 
-absl::Status Error(int error, const std::string& what) {
-  return absl::ErrnoToStatus(error, what);
-}
-
 bool SetLock(int fd, uint64_t byte, short type) {
   struct flock lock{};
   lock.l_type = type;
@@ -43,7 +39,8 @@ absl::StatusOr<int> StoreEnv::Open(int directory, const std::string& name,
                                    int flags) {
   const int fd = openat(directory, name.c_str(), flags, 0600);
   if (fd < 0) {
-    absl::Status failed = Error(errno, absl::StrCat("cannot open ", name));
+    absl::Status failed =
+        absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
     // Not ResourceExhausted, which means a full disk.
     return errno == EMFILE || errno == ENFILE
                ? absl::UnavailableError(failed.message())
@@ -59,7 +56,7 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset,
     const int count = std::min<size_t>(parts.size() - first, IOV_MAX);
     ssize_t written = pwritev(fd, &parts[first], count, offset);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return Error(errno, "cannot write");
+    if (written < 0) return absl::ErrnoToStatus(errno, "cannot write");
     offset += written;
     bool advanced = written > 0;
     while (first < parts.size() &&
@@ -67,7 +64,7 @@ absl::Status StoreEnv::Write(int fd, uint64_t offset,
       written -= parts[first++].iov_len;
       advanced = true;
     }
-    if (!advanced) return Error(ENOSPC, "cannot write");
+    if (!advanced) return absl::ErrnoToStatus(ENOSPC, "cannot write");
     if (written > 0) {
       parts[first].iov_base =
           static_cast<char*>(parts[first].iov_base) + written;
@@ -82,7 +79,7 @@ absl::Status StoreEnv::Allocate(int fd, uint64_t offset, uint64_t size) {
   // what it has seen to be holes, where another process may have written since.
   while (fallocate(fd, 0, offset, size) != 0) {
     if (errno == EOPNOTSUPP) return AppendZeros(fd, offset + size);
-    if (errno != EINTR) return Error(errno, kCannotGrow);
+    if (errno != EINTR) return absl::ErrnoToStatus(errno, kCannotGrow);
   }
   return absl::OkStatus();
 }
@@ -93,7 +90,8 @@ void StoreEnv::Free(int fd, uint64_t offset, uint64_t size) {
 }
 
 absl::Status StoreEnv::Truncate(int fd, uint64_t size) {
-  if (ftruncate(fd, size) != 0) return Error(errno, "cannot truncate a file");
+  if (ftruncate(fd, size) != 0)
+    return absl::ErrnoToStatus(errno, "cannot truncate a file");
   return absl::OkStatus();
 }
 
@@ -101,7 +99,8 @@ absl::Status StoreEnv::Sync(int fd) {
   while (fsync(fd) != 0) {
     // Some file systems cannot do it for directories.
     if (errno == EINVAL || errno == EROFS) break;
-    if (errno != EINTR) return Error(errno, "cannot write to the disk");
+    if (errno != EINTR)
+      return absl::ErrnoToStatus(errno, "cannot write to the disk");
   }
   return absl::OkStatus();
 }
@@ -109,14 +108,14 @@ absl::Status StoreEnv::Sync(int fd) {
 absl::Status StoreEnv::Rename(int directory, const std::string& from,
                               const std::string& to) {
   if (renameat(directory, from.c_str(), directory, to.c_str()) != 0) {
-    return Error(errno, absl::StrCat("cannot write ", to));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", to));
   }
   return absl::OkStatus();
 }
 
 absl::Status StoreEnv::Unlink(int directory, const std::string& name) {
   if (unlinkat(directory, name.c_str(), 0) != 0) {
-    return Error(errno, absl::StrCat("cannot delete ", name));
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot delete ", name));
   }
   return absl::OkStatus();
 }
@@ -144,7 +143,7 @@ absl::Status AppendZeros(int fd, uint64_t size) {
       break;
     }
   }
-  return Error(errno, kCannotGrow);
+  return absl::ErrnoToStatus(errno, kCannotGrow);
 }
 
 }  // namespace refurbish_tf

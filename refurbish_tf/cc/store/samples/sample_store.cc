@@ -251,12 +251,12 @@ absl::Status SamplesPutByHand() {
 }
 
 absl::Status SampleStore::CheckTypes(const DataTypeVector& dtypes) {
-  if (!typed_ || dtypes == dtypes_) return absl::OkStatus();
+  if (!dtypes_.has_value() || dtypes == *dtypes_) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("Got a sample with components of types [",
                    tensorflow::DataTypeVectorString(dtypes),
                    "], but the samples of this CacheStore have [",
-                   tensorflow::DataTypeVectorString(dtypes_),
+                   tensorflow::DataTypeVectorString(*dtypes_),
                    "]. Use one CacheStore for one kind of sample."));
 }
 
@@ -272,7 +272,7 @@ absl::Status SampleStore::Reserve(const std::string& stage,
   }
   if (stage_.empty() && store_->Stats().entries > 0) return SamplesPutByHand();
   store_->Clear();
-  SetTypes(dtypes);
+  dtypes_ = dtypes;
   stage_ = stage;
   stage_alive_ = std::move(alive);
   return absl::OkStatus();
@@ -328,7 +328,7 @@ absl::Status SampleStore::Put(uint64_t index, Sample sample) {
   // Only now: a refused sample must not set the types.
   absl::MutexLock lock(&mu_);
   status = CheckTypes(dtypes);
-  if (status.ok()) SetTypes(dtypes);
+  if (status.ok()) dtypes_ = std::move(dtypes);
   return status;
 }
 

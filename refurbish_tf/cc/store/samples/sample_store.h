@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,19 +109,13 @@ class SampleStore {
  private:
   absl::Status CheckTypes(const tensorflow::DataTypeVector& dtypes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetTypes(const tensorflow::DataTypeVector& dtypes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    dtypes_ = dtypes;
-    typed_ = true;
-  }
 
   const std::unique_ptr<CacheStore<Sample>> store_;
   DiskSamples* const disk_samples_ = nullptr;  // `store_`, if on disk.
   absl::Mutex mu_;
   std::string stage_ ABSL_GUARDED_BY(mu_);
   std::weak_ptr<void> stage_alive_ ABSL_GUARDED_BY(mu_);
-  tensorflow::DataTypeVector dtypes_ ABSL_GUARDED_BY(mu_);
-  bool typed_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<tensorflow::DataTypeVector> dtypes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace refurbish_tf

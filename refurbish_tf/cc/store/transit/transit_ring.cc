@@ -89,16 +89,9 @@ absl::Status TransitRing::Plan(int64_t bytes, int64_t record_bytes,
   return reserved;
 }
 
-int64_t TransitRing::bytes() const {
-  const Geometry agreed = geometry();
-  return agreed.unit * agreed.slots;
-}
-
 int64_t TransitRing::DiskBytes() const {
   return directory_->DiskBytes(kRingRecordsFile);
 }
-
-uint64_t TransitRing::slots() const { return geometry().slots; }
 
 TransitRing::Geometry TransitRing::Agree(const Geometry& own) {
   uint64_t number = state_->ring_geometry();

@@ -50,14 +50,14 @@ class TransitRing {
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
   // Those of all records, as agreed.
-  int64_t bytes() const;
+  int64_t bytes() const { return geometry().unit * geometry().slots; }
   // Of the file of records, whether it is open here or not.
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
   uint64_t head() const { return state_->ring_head(); }
   // How many positions it has room for, as agreed.
-  uint64_t slots() const;
+  uint64_t slots() const { return geometry().slots; }
 
   // What is at a position.
   struct Entry {
