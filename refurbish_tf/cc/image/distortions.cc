@@ -285,25 +285,19 @@ void PixelStep::Apply(const uint8_t* from, int64_t pixels, uint8_t* to) const {
   switch (form_) {
     case Form::kNothing:
       if (from != to) std::memcpy(to, from, bytes);
-      break;
+      return;
     case Form::kMask:
-      kernels_.mask(from, bytes, byte_, to);
-      break;
+      return kernels_.mask(from, bytes, byte_, to);
     case Form::kSolarize:
-      kernels_.solarize(from, bytes, byte_, to);
-      break;
+      return kernels_.solarize(from, bytes, byte_, to);
     case Form::kStretch:
-      kernels_.stretch(from, bytes, stretch_, to);
-      break;
+      return kernels_.stretch(from, bytes, stretch_, to);
     case Form::kBlend:
-      kernels_.blend(from, bytes, blend_, byte_, to);
-      break;
+      return kernels_.blend(from, bytes, blend_, byte_, to);
     case Form::kColor:
-      kernels_.color(from, bytes, blend_, to);
-      break;
+      return kernels_.color(from, bytes, blend_, to);
     case Form::kTables:
-      kernels_.look_up(from, bytes, tables_, to);
-      break;
+      return kernels_.look_up(from, bytes, tables_, to);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "refurbish_tf/cc/kernels/op_lists.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
@@ -10,9 +9,9 @@
 namespace refurbish_tf {
 namespace {
 
-bool IsOneOf(absl::string_view name,
-             std::initializer_list<absl::string_view> names) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+template <class... Names>
+bool IsOneOf(absl::string_view name, const Names&... names) {
+  return ((name == names) || ...);
 }
 
 // What is not registered is a function, whose graph is looked at itself.
@@ -39,48 +38,36 @@ bool HasInputDataset(const std::string& op) {
 // `concatenate` or `zip`. So this lists the datasets that are known to keep the
 // promise; every other one is read as a stream, which is always right.
 bool HasRandomAccessIfInputHas(const std::string& dataset) {
-  return IsOneOf(
-      dataset,
-      {"BatchDataset", "BatchDatasetV2", "ConcatenateDataset", "MapDataset",
-       "OptionsDataset", "ParallelBatchDataset", "ParallelMapDatasetV2",
-       "PrefetchDataset", "RangeDataset", "RefurbishTf>AugmentDataset",
-       "RefurbishTf>DataSourceDataset", "RefurbishTf>EchoDataset",
-       "RefurbishTf>TfrecordDataset", "ShardDataset", "SkipDataset",
-       "TakeDataset", "TensorDataset", "TensorSliceDataset", "ZipDataset"});
+  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2",
+                 "ConcatenateDataset", "MapDataset", "OptionsDataset",
+                 "ParallelBatchDataset", "ParallelMapDatasetV2",
+                 "PrefetchDataset", "RangeDataset",
+                 "RefurbishTf>AugmentDataset", "RefurbishTf>DataSourceDataset",
+                 "RefurbishTf>EchoDataset", "RefurbishTf>TfrecordDataset",
+                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
+                 "TensorSliceDataset", "ZipDataset");
 }
 
 bool CountsElements(const std::string& dataset) {
-  return IsOneOf(dataset,
-                 {"AssertCardinalityDataset", "RepeatDataset", "TakeDataset"});
+  return IsOneOf(dataset, "AssertCardinalityDataset", "RepeatDataset",
+                 "TakeDataset");
 }
 
 bool EndsOnlyWithInput(const std::string& dataset) {
-  return IsOneOf(dataset, {"BatchDataset",
-                           "BatchDatasetV2",
-                           "CacheDataset",
-                           "CacheDatasetV2",
-                           "FilterDataset",
-                           "FlatMapDataset",
-                           "IgnoreErrorsDataset",
-                           "InterleaveDataset",
-                           "MapDataset",
-                           "OptionsDataset",
-                           "PaddedBatchDatasetV2",
-                           "ParallelBatchDataset",
-                           "ParallelFilterDataset",
-                           "ParallelInterleaveDatasetV4",
-                           "ParallelMapDatasetV2",
-                           "PrefetchDataset",
-                           "RefurbishTf>AugmentDataset",
-                           "ShuffleDatasetV3",
-                           "UnbatchDataset",
-                           "WindowDataset"});
+  return IsOneOf(dataset, "BatchDataset", "BatchDatasetV2", "CacheDataset",
+                 "CacheDatasetV2", "FilterDataset", "FlatMapDataset",
+                 "IgnoreErrorsDataset", "InterleaveDataset", "MapDataset",
+                 "OptionsDataset", "PaddedBatchDatasetV2",
+                 "ParallelBatchDataset", "ParallelFilterDataset",
+                 "ParallelInterleaveDatasetV4", "ParallelMapDatasetV2",
+                 "PrefetchDataset", "RefurbishTf>AugmentDataset",
+                 "ShuffleDatasetV3", "UnbatchDataset", "WindowDataset");
 }
 
 bool NeedsDefaultExecutor(const std::string& op) {
-  return IsOneOf(op, {"Enter", "Exit", "Merge", "NextIteration", "RefEnter",
-                      "RefExit", "RefMerge", "RefNextIteration", "RefSwitch",
-                      "Switch", "_SwitchN"}) ||
+  return IsOneOf(op, "Enter", "Exit", "Merge", "NextIteration", "RefEnter",
+                 "RefExit", "RefMerge", "RefNextIteration", "RefSwitch",
+                 "Switch", "_SwitchN") ||
          absl::StartsWith(op, "Collective");
 }
 
@@ -108,28 +95,13 @@ bool DrawsAnew(const std::string& op) {
 
 bool AlwaysDoesTheSame(const std::string& op) {
   return !HasState(op) ||
-         IsOneOf(op, {"Assert",
-                      "Case",
-                      "FixedLengthRecordDataset",
-                      "FixedLengthRecordDatasetV2",
-                      "For",
-                      "If",
-                      "Print",
-                      "PrintV2",
-                      "RangeDataset",
-                      "ReadFile",
-                      "RefurbishTf>TfrecordDataset",
-                      "SparseTensorSliceDataset",
-                      "StatefulPartitionedCall",
-                      "StatelessRandomGetAlg",
-                      "TFRecordDataset",
-                      "TFRecordDatasetV2",
-                      "TensorDataset",
-                      "TensorSliceDataset",
-                      "TextLineDataset",
-                      "While",
-                      "_Arg",
-                      "_Retval"}) ||
+         IsOneOf(op, "Assert", "Case", "FixedLengthRecordDataset",
+                 "FixedLengthRecordDatasetV2", "For", "If", "Print", "PrintV2",
+                 "RangeDataset", "ReadFile", "RefurbishTf>TfrecordDataset",
+                 "SparseTensorSliceDataset", "StatefulPartitionedCall",
+                 "StatelessRandomGetAlg", "TFRecordDataset",
+                 "TFRecordDatasetV2", "TensorDataset", "TensorSliceDataset",
+                 "TextLineDataset", "While", "_Arg", "_Retval") ||
          absl::StrContains(op, "SeedGenerator") ||
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }

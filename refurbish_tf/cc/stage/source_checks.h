@@ -4,8 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "refurbish_tf/cc/store/disk/source_sums.h"
 
@@ -18,53 +19,27 @@ enum class SourceKind {
   kDraws,      // It draws random numbers anew each time, so it is not checked.
 };
 
-// A checksum for each sample. It grows by itself, and only what is touched
-// takes memory. Thread-safe, without a lock.
+// A checksum for each sample. Only the parts that are touched take memory.
+// Thread-safe.
 class SumsInMemory {
  public:
-  SumsInMemory() = default;
-  SumsInMemory(const SumsInMemory&) = delete;
-  SumsInMemory& operator=(const SumsInMemory&) = delete;
-  ~SumsInMemory() {
-    for (auto& part : parts_) std::free(part.load());
-  }
-
   // Notes a checksum, not 0, unless one is known. Returns the one that is known
-  // then, or 0 if there is no memory.
+  // then.
   uint32_t Note(uint32_t index, uint32_t sum) {
-    const uint64_t place = uint64_t{index} + kFirst;
-    const int number = 63 - __builtin_clzll(place);
-    const uint64_t size = uint64_t{1} << number;
-    std::atomic<Word*>& part = parts_[number - kFirstBits];
-    Word* words = part.load(std::memory_order_acquire);
-    if (words == nullptr) {
-      auto* const made = static_cast<Word*>(std::calloc(size, sizeof(Word)));
-      if (made == nullptr) return 0;
-      if (part.compare_exchange_strong(words, made)) {
-        words = made;
-      } else {
-        std::free(made);
-      }
-    }
-    uint32_t known = 0;
-    return words[place - size].compare_exchange_strong(
-               known, sum, std::memory_order_relaxed)
-               ? sum
-               : known;
+    std::lock_guard<std::mutex> lock(mu_);
+    uint32_t& known = parts_[index / kPart][index % kPart];
+    if (known == 0) known = sum;
+    return known;
   }
 
  private:
-  using Word = std::atomic<uint32_t>;
-  static_assert(sizeof(Word) == 4 && Word::is_always_lock_free, "");
+  static constexpr uint32_t kPart = 1024;
 
-  // Part k has 2^k times as many words as the first one.
-  static constexpr int kFirstBits = 10;
-  static constexpr uint64_t kFirst = 1 << kFirstBits;
-
-  std::array<std::atomic<Word*>, 33 - kFirstBits> parts_{};
+  std::mutex mu_;
+  std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
-// Of one stage. Thread-safe, without a lock.
+// Of one stage. Thread-safe.
 class SourceChecks {
  public:
   // To be called before the others, once the stage is configured. False if it
@@ -101,7 +76,7 @@ class SourceChecks {
     uint32_t known = 0;
     if (on_disk_ != nullptr) known = on_disk_->Note(index, platform_, sum);
     if (known == 0) known = in_memory_.Note(index, sum);
-    return known == 0 || known == sum;
+    return known == sum;
   }
 
   // True once: one warning of a stage is enough.

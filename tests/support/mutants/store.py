@@ -55,11 +55,11 @@ MUTANTS = [
            "      if (entry->second == value) continue;", "      if (!entry->second.empty()) continue;",
            "tests/test_disk_store_bad_input.py::test_other_settings"),
     Mutant("settings are not on the disk before they get their name", "refurbish_tf/cc/store/disk/settings_file.cc",
-           "  if (status.ok()) status = env.Sync((*file)->fd());\n", "", POWER),
+           "  if (status.ok()) status = env.Sync(file->fd());\n", "", POWER),
     Mutant("settings have their name on the disk some time later", "refurbish_tf/cc/store/disk/settings_file.cc",
            "  if (status.ok()) return directory_->Sync();", "  if (status.ok()) return status;", POWER),
     Mutant("samples outlive what says how they were prepared", "refurbish_tf/cc/store/disk/store_files.cc",
-           "  absl::Status synced = directory.Sync();\n", "  absl::Status synced;\n", POWER),
+           "  RTF_RETURN_IF_ERROR(directory.Sync());\n", "", POWER),
     Mutant("a record of the store that was here before is taken", "refurbish_tf/cc/store/disk/record.cc",
            "header.store_id == store_id && ", "(header.store_id == store_id || true) && ", POWER),
     # What others may have written.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "refurbish_tf/cc/kernels/dataset_op.h"
 #include "refurbish_tf/cc/kernels/function_op.h"
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 #include "refurbish_tf/cc/store/samples/sample_store.h"
@@ -46,18 +47,15 @@ absl::Status ParseIndex(OpKernelContext* ctx, uint64_t* index) {
 }
 
 absl::Status MakeHandle(OpKernelContext* ctx) {
-  tstring name, mode;
-  int64_t max_bytes = 0;
-  TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "store", &name));
+  std::string name, mode;
+  int64_t max_bytes;
   TF_RETURN_IF_ERROR(
-      ParseScalarArgument<int64_t>(ctx, "max_bytes", &max_bytes));
-  TF_RETURN_IF_ERROR(ParseScalarArgument<tstring>(ctx, "mode", &mode));
-  absl::StatusOr<std::shared_ptr<SampleStore>> store =
-      SampleStore::GetOrCreate(name, max_bytes, mode);
-  TF_RETURN_IF_ERROR(store.status());
-  TF_RETURN_IF_ERROR((*store)->CheckDirectory());
+      GetScalars(ctx, "store", &name, "max_bytes", &max_bytes, "mode", &mode));
+  TF_ASSIGN_OR_RETURN(std::shared_ptr<SampleStore> store,
+                      SampleStore::GetOrCreate(name, max_bytes, mode));
+  TF_RETURN_IF_ERROR(store->CheckDirectory());
   Tensor handle(tensorflow::DT_VARIANT, TensorShape({}));
-  handle.scalar<tensorflow::Variant>()() = StoreReference{*std::move(store)};
+  handle.scalar<tensorflow::Variant>()() = StoreReference{std::move(store)};
   ctx->set_output(0, handle);
   return absl::OkStatus();
 }
@@ -186,9 +184,7 @@ absl::Status AgreeSettings(OpKernelContext* ctx, SampleStore& store) {
   Settings settings;
   for (int64_t i = 0; i < names.size(); ++i) settings[names(i)] = values(i);
   absl::Status status = store.CheckDirectory();
-  if (status.ok()) {
-    status = store.Agree(settings, replace);
-  }
+  if (status.ok()) status = store.Agree(settings, replace);
   // To the user each of these is a bad argument.
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
   settings = store.disk()->settings();
@@ -214,11 +210,10 @@ absl::Status VerifyStore(OpKernelContext* ctx, SampleStore& store) {
 
 absl::Status LivingJobs(OpKernelContext* ctx, SampleStore& store) {
   TF_RETURN_IF_ERROR(CheckOnDisk(store));
-  absl::StatusOr<std::vector<SharedState::LivingJob>> jobs =
-      store.disk()->state().LivingJobs();
-  TF_RETURN_IF_ERROR(jobs.status());
+  TF_ASSIGN_OR_RETURN(const std::vector<SharedState::LivingJob> jobs,
+                      store.disk()->state().LivingJobs());
   std::vector<NamedNumbers> rows;
-  for (const SharedState::LivingJob& job : *jobs) {
+  for (const SharedState::LivingJob& job : jobs) {
     rows.push_back({{"process", job.process},
                     {"epoch", static_cast<int64_t>(job.epoch)},
                     {"handed_out", static_cast<int64_t>(job.handed_out)}});
