@@ -15,9 +15,7 @@ from .native_layers import MOST_LAYERS, NativeLayer, Run
 def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> fn = augment.compose([augment.rand_augment(1), augment.random_crop(4), augment.random_flip()])
+  >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -33,7 +31,7 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
   Masks, such as the classes of pixels for segmentation, follow the image where it is cropped, flipped, resized or
   distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise:
 
-  >>> fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize()], masks=("mask",))
+  >>> fn = rtf.augment.compose([rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()], masks=("mask",))
   >>> pair = fn({"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32)}, seed=[7, 0])
   >>> pair["mask"].shape, int(tf.reduce_min(pair["mask"]))
   (TensorShape([32, 32]), 0)
@@ -75,10 +73,8 @@ def split(
     masks: Sequence[str | int] | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> layers = [augment.rand_augment(1), augment.random_crop(4), augment.random_flip()]
-  >>> partial_fn, final_fn = augment.split(layers, at=1)
+  >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> partial_fn, final_fn = rtf.augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
   TensorShape([32, 32, 3])

@@ -18,10 +18,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> Any:
   """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
   >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
-  >>> augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
   Each of the (2 * padding + 1)² places is as likely as the others.
@@ -61,10 +59,8 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
 def random_flip() -> Any:
   """Returns a layer that mirrors the image, left to right, with probability 1/2.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
   >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
-  >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
+  >>> rtf.augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
   [[[4, 5, 6], [1, 2, 3]]]
 
   Returns:
@@ -81,9 +77,7 @@ def random_resized_crop(
     antialias: bool = False) -> Any:
   """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
+  >>> rtf.augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
 
   The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
@@ -119,9 +113,7 @@ def random_resized_crop(
 def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
   """Returns a layer that resizes the image.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
+  >>> rtf.augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
   [[10], [50]]
 
   It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, rounded to uint8, in fixed point: no value differs
@@ -149,9 +141,7 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
 def cutout(size: int) -> Any:
   """Returns a layer that blackens a square of the image, centred at any of its pixels.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.cutout(2)(tf.ones([3, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
+  >>> rtf.augment.cutout(2)(tf.ones([3, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
 
   Args:
@@ -175,11 +165,9 @@ def normalize(
     dtype: Any = "float32") -> Any:
   """Returns a layer that normalises the image: `(image / 255 - mean) / std`.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.normalize()
+  >>> rtf.augment.normalize()
   normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
-  >>> layer = augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
+  >>> layer = rtf.augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 

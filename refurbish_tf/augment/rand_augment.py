@@ -12,9 +12,7 @@ from .policy_layer import PolicyLayer, distortions_at
 def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   """Returns layers that each apply one of RandAugment's 14 distortions, all with the same probability.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> fn = augment.compose(augment.rand_augment(num_layers=2, magnitude=9))
+  >>> fn = rtf.augment.compose(rtf.augment.rand_augment(num_layers=2, magnitude=9))
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
