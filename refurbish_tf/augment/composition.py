@@ -99,7 +99,9 @@ def split(
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  return _split(layers, _checked_at(at, len(layers)), masking.checked_masks(masks, "split"))
+  at = checked_whole("at", at, 1, len(layers), "Pass the number of layers of the partial augmentation" + (
+      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))
+  return _split(layers, at, masking.checked_masks(masks, "split"))
 
 
 def functions_of(partial, final, masks):
@@ -167,7 +169,8 @@ class _Part:
   def _applied(self, element, rest, seed):
     image = image_of(element)
     following = masking.Following(self._masks, element, rest, image)
-    seeds = _layer_seeds(seed, self._positions)
+    # Made by two operations.
+    seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       if isinstance(layer, Run):
         image = following.through_run(layer, image, seed)
@@ -197,11 +200,6 @@ def _steps(layers, start, stop):
     else:
       steps.append((position, layer))
   return steps + [(run[0][1], Run(run))] if run else steps
-
-
-def _layer_seeds(seed, positions):
-  """Returns a dict from position to seed, made by two operations."""
-  return dict(zip(positions, tf.unstack(seed_at(seed, positions)))) if positions else {}
 
 
 def image_of(element):
@@ -247,8 +245,3 @@ def checked_layers(layers, whose):
           f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
           f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
   return tuple(layers)
-
-
-def _checked_at(at, count):
-  return checked_whole("at", at, 1, count, "Pass the number of layers of the partial augmentation" + (
-      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))

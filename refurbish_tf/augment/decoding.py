@@ -46,8 +46,7 @@ def decode_and_crop(
     another format.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6. It is the first
   layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial augmentation
@@ -78,8 +77,7 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
     `[height, width, 3]`, and raises the same errors.
 
   Raises:
-    TypeError: `size` is not a whole number, or two.
-    ValueError: `size` is out of range.
+    TypeError, ValueError: `size` is not a whole number, or two, or out of range.
   """
   whole = resize(1 if size is None else checked_size(size, "decode"))
   return _Decoder("decode", whole, size is not None, f"{size}")

@@ -40,8 +40,7 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError: `padding` is not a whole number.
-    ValueError: `padding` is negative or above 16,383, or there is no such mode.
+    TypeError, ValueError: `padding` is not a whole number, or out of range; there is no such mode.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
@@ -95,8 +94,7 @@ def random_resized_crop(
     A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
   """
@@ -128,8 +126,7 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
     that size. It takes no seed.
 
   Raises:
-    TypeError: `size` is not a whole number, or two; `antialias` is not True or False.
-    ValueError: `size` is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   height, width = checked_size(size, "resize")
   _check_antialias(antialias, "resize")
@@ -151,8 +148,7 @@ def cutout(size: int) -> Any:
     A function `layer(image, seed)` like the one that `random_crop` returns.
 
   Raises:
-    TypeError: `size` is not a whole number.
-    ValueError: `size` is below 1.
+    TypeError, ValueError: `size` is not a whole number, or below 1.
 
   Implements DeVries & Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017, section 3.
   """

@@ -49,8 +49,7 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
     for the distortion and its sign, and `pixels(image, draws)`.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.
