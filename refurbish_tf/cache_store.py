@@ -72,7 +72,8 @@ class CacheStore:
   <tf.Tensor: shape=(), dtype=bool, numpy=True>
   >>> train = tf.data.Dataset.range(6).refurbish(lambda x: 10 * x, r=2, store=store)
 
-  All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`.
+  All samples of a store have one structure; `put` fixes it, or `refurbish`, or `element_spec`. An index is a scalar int
+  or integer tensor; all methods raise `tf.errors.InvalidArgumentError` for a negative one.
 
   With a `path` the samples are in a directory of a local disk, where the next run finds them. Several processes may
   have the store open at once and use each other's samples. It survives any crash. A torn or corrupt sample counts as
@@ -155,17 +156,10 @@ class CacheStore:
     return self._element_spec
 
   def get(self, index: int | tf.Tensor) -> Any:
-    """The sample at `index`.
-
-    Args:
-      index: a scalar int or integer tensor, at least 0.
-
-    Returns:
-      The sample, in the structure in which it was put.
+    """The sample at `index`, in the structure in which it was put.
 
     Raises:
       tf.errors.NotFoundError: no sample is stored at `index`.
-      tf.errors.InvalidArgumentError: `index` is negative.
       ValueError: traced in a `tf.function` while the structure of the samples is unknown.
     """
     index = _index(index)
@@ -189,12 +183,11 @@ class CacheStore:
     """Stores `sample` at `index`, in place of any sample there.
 
     Args:
-      index: a scalar int or integer tensor, at least 0.
+      index: of the sample in the source.
       sample: tensors in any structure that `tf.data` takes: nested tuples and dicts, ragged and sparse ones.
 
     Raises:
       ValueError: `sample` has another structure than the other samples.
-      tf.errors.InvalidArgumentError: `index` is negative.
       tf.errors.ResourceExhaustedError: the sample does not fit into `max_bytes`.
     """
     sample = structure.normalize_element(sample, element_signature=None)
@@ -214,30 +207,14 @@ class CacheStore:
       self._set_element_spec(spec)
 
   def remove(self, index: int | tf.Tensor) -> tf.Tensor:
-    """Removes the sample at `index`, if there is one.
+    """Removes the sample at `index`; returns whether there was one, as a scalar bool tensor.
 
     A `refurbish` stage then prepares it anew when it needs it next.
-
-    Args:
-      index: a scalar int or integer tensor, at least 0.
-
-    Returns:
-      A scalar bool tensor: whether there was one.
-
-    Raises:
-      tf.errors.InvalidArgumentError: `index` is negative.
     """
     return native.ops().refurbish_tf_cache_store_remove(store=self._id, index=_index(index))
 
   def contains(self, index: int | tf.Tensor) -> tf.Tensor:
-    """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`.
-
-    Args:
-      index: a scalar int or integer tensor, at least 0.
-
-    Raises:
-      tf.errors.InvalidArgumentError: `index` is negative.
-    """
+    """Whether there is a sample at `index`, as a scalar bool tensor; `in` for a `tf.function`."""
     return native.ops().refurbish_tf_cache_store_contains(store=self._id, index=_index(index))
 
   def clear(self) -> None:
@@ -296,11 +273,7 @@ class CacheStore:
 
 
 def checked_path(path, name="path"):
-  """The canonical name of the directory `path`, by which the process finds its store; None for None.
-
-  Raises:
-    ValueError, TypeError: `path`, which messages call `name`, cannot be the directory of a store.
-  """
+  """The canonical name of the directory `path`, by which the process finds its store; None for None. Errors call it `name`."""
   if path is None:
     return None
   if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or not os.fspath(path):

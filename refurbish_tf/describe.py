@@ -31,8 +31,7 @@ def describe(dataset: tf.data.Dataset[Any]) -> str:
 
   Returns:
     A string of a few lines for each of these stages, upstream first. "no reuse stages" if there is none, or none that can
-    be seen: a stage inside a function, such as that of `flat_map`, or of a dataset that has come as an argument of a
-    `tf.function` or through a tf.data service, is hidden.
+    be seen, as for `rtf.stats`.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`.

@@ -110,13 +110,10 @@ def normalized_unique_samples(
   differs.
 
   Args:
-    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors.
 
   Returns:
     A fraction, 1 for r = 1 and for |A_F| = |A|, a float or an array.
-
-  Raises:
-    TypeError, ValueError: as in `expected_unique_samples`.
   """
   outcomes, final_outcomes, epochs, r = _checked(num_outcomes, num_final_outcomes, epochs, r)
   unique = _by_schedule(_expectation, outcomes, final_outcomes, epochs, r, eviction)
@@ -141,13 +138,10 @@ def expected_sample_diversity(
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
-    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors.
 
   Returns:
     Samples, a float or an array.
-
-  Raises:
-    TypeError, ValueError: as in `expected_unique_samples`.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   return _plain(num_samples * _by_schedule(_expectation, *rest, eviction))
@@ -175,15 +169,11 @@ def sample_diversity_variance(
 
   Args:
     num_samples: N, the number of samples in the data set, a whole number of at least 1.
-    num_outcomes: as in `expected_unique_samples`, and so are all others; but it must be a whole number here.
-    num_final_outcomes: must divide `num_outcomes`, as the variance is not defined in between.
-    epochs, r, eviction: as there.
+    num_outcomes, num_final_outcomes, epochs, r, eviction: as in `expected_unique_samples`, with the same errors, and one
+      if `num_outcomes` is not a whole multiple of `num_final_outcomes`: the variance is not defined in between.
 
   Returns:
     Samples squared, a float or an array. Its square root is the standard deviation of the diversity.
-
-  Raises:
-    TypeError, ValueError: as in `expected_unique_samples`, or `num_final_outcomes` does not divide `num_outcomes`.
   """
   num_samples, *rest = _checked(num_outcomes, num_final_outcomes, epochs, r, num_samples=num_samples)
   outcomes, final_outcomes, _, _ = rest

@@ -260,10 +260,7 @@ def _checked_eighths(on_device):
 
 def _path_of_image(spec, component, whose):
   """The keys that lead to the image in an element."""
-  path = []
-  inner = spec
-  if isinstance(inner, tuple) and not isinstance(component, numbers.Integral) and len(inner):
-    path, inner = [0], inner[0]
+  path, inner = ((0,), spec[0]) if isinstance(spec, tuple) and spec else ((), spec)
   if isinstance(component, numbers.Integral):
     if isinstance(spec, tuple) and 0 <= component < len(spec):
       return (int(component),)
@@ -272,7 +269,7 @@ def _path_of_image(spec, component, whose):
     if key in inner:
       return (*path, key)
   elif component is None:
-    return tuple(path)
+    return path
   raise ValueError(
       f"{whose} looks for the image as " + ("the element, its first component or an entry 'image'" if component is None else repr(component))
       + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple.")

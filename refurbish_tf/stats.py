@@ -192,15 +192,7 @@ class _Stages(list):
 
 
 def datasets(function, dataset):
-  """`dataset` and all that it is made from, each once, upstream first and from left to right.
-
-  Args:
-    function: the name of the calling function, for error messages.
-    dataset: a `tf.data.Dataset`.
-
-  Raises:
-    TypeError, RuntimeError: as `stats` does.
-  """
+  """`dataset` and all that it is made from, as `upstream_first`. Raises as `stats` does, in the name of `function`."""
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset must be a tf.data.Dataset, got {type(dataset).__name__}: {function} looks for its stages.")
   if not tf.executing_eagerly():
@@ -218,12 +210,9 @@ def datasets(function, dataset):
 
 def _by_epoch(kind, counts):
   """The counts that an op returned, as `kind`: those named `..._nanos` as seconds."""
-  return [kind(**dict(_in_seconds(name, value) for name, value in row.items())) for row in native.rows(counts)]
-
-
-def _in_seconds(name, value):
-  seconds = name.removesuffix("_nanos")
-  return (name, value) if seconds == name else (seconds, 1e-9 * value)
+  return [kind(**{
+      name.removesuffix("_nanos"): 1e-9 * value if name.endswith("_nanos") else value for name, value in row.items()})
+          for row in native.rows(counts)]
 
 
 def _total(kind, epochs):

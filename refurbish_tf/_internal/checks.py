@@ -68,11 +68,7 @@ def check_real(name, value, is_allowed, allowed):
 
 
 def absolute_path(name, path):
-  """The path, as bytes, made absolute: the process may have another working directory when it is opened.
-
-  Raises:
-    ValueError: it contains a null character.
-  """
+  """The path, as bytes, made absolute: the process may have another working directory when it is opened."""
   if b"\0" in path:
     raise ValueError(f"{name} must be paths without null characters, got {path!r}.")
   # An absolute path needs no working directory, which may have been deleted.

@@ -44,15 +44,10 @@ _WEIGHTS = np.cos(np.arange(65_537.0))
 
 
 def of_stage(source, partial_fn):
-  """The fingerprints of what the samples of a stage are prepared with, for JSON.
+  """The fingerprints of what the samples of a stage are prepared with, by a `ConcreteFunction`, for JSON.
 
-  Args:
-    source: the dataset that the stage reads.
-    partial_fn: the `ConcreteFunction` that prepares its elements.
-
-  Returns:
-    A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and
-    `files`. A fingerprint that is not known is empty.
+  A dict: `function` and `constants`; `traced_by`, as only fingerprints of the same versions can be compared; and `files`.
+  A fingerprint that is not known is empty.
   """
   traced_by = {
       "tensorflow": tf.__version__.rpartition(".")[0], "keras": keras.__version__,
@@ -186,14 +181,9 @@ def _described(code, doc=None):
 
 
 def check_store(store, r, stage):
-  """Records what the samples of a stage are prepared with, and warns if the store may hold samples of another kind.
+  """Records in a store on disk what `of_stage` returned, and warns if the store may hold samples of another kind.
 
   This is recorded for epochs, not for samples: every sample used in an epoch was prepared in it or in the last few.
-
-  Args:
-    store: the `CacheStore` on disk.
-    r: the reuse factor.
-    stage: what `of_stage` returns.
   """
   with tf.init_scope():
     stats = store.stats()

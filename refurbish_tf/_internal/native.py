@@ -67,12 +67,7 @@ class NoCompilerError(Exception):
 
 @functools.cache
 def ops():
-  """The generated Python functions of this package's C++ ops, as returned by `tf.load_op_library`.
-
-  Raises:
-    ImportError: the library does not fit the installed TensorFlow and could not be rebuilt; the message says what to
-      do.
-  """
+  """The Python functions of this package's C++ ops; ImportError, which says what to do, if no library fits."""
   import tensorflow as tf
 
   path = library(tf.__version__)
@@ -94,10 +89,7 @@ def rows(output):
 
 
 def library(version):
-  """The path of a library that fits TensorFlow `version`, built now if there is none yet.
-
-  Does not load it.
-  """
+  """The path of a library that fits TensorFlow `version`, built now if there is none yet. Does not load it."""
   sources = fingerprint()
   directory = packaged_directory(version)
   if is_built(directory, version, sources):
@@ -132,15 +124,9 @@ def is_built(directory, version, sources):
 
 
 def build(directory):
-  """Compiles the packaged sources into `directory`: the library, then its record.
+  """Compiles the packaged sources into `directory`: the library, then its record. Returns the compiler's warnings.
 
   Both appear whole or not at all, the record last. setup.py and the rebuild use it.
-
-  Returns:
-    The compiler's warnings.
-
-  Raises:
-    BuildError, NoCompilerError
   """
   import tensorflow as tf
 

@@ -37,16 +37,9 @@ def traceable(function):
 
 
 def trace(function, name, what, **inputs):
-  """Traces a function as `map` does.
+  """Traces a function as `map` does; TypeError if it returns None.
 
-  Args:
-    function: the function to trace.
-    name: of the function, for TensorFlow's names.
-    what: the name of the argument that the function is, for error messages.
-    **inputs: `dataset` or `input_structure`: the structure of its argument.
-
-  Raises:
-    TypeError: the function returns None.
+  TensorFlow calls it `name`, errors call it `what`. `inputs` is `dataset` or `input_structure`, of its argument.
   """
   wrapper = structured_function.StructuredFunctionWrapper(function, name, **inputs)
   if isinstance(wrapper.output_structure, none_tensor.NoneTensorSpec):
@@ -57,15 +50,9 @@ def trace(function, name, what, **inputs):
 
 @contextlib.contextmanager
 def parameters_explained(what, function, element_spec, of):
-  """Explains a TypeError that `function` raised because of its parameters.
+  """Explains a TypeError that `function`, called with `of`, in words, raised because of its parameters.
 
   Its signature is only looked at after it has failed, as decorators may report a wrong one.
-
-  Args:
-    what: the name of the argument that the function is.
-    function: a function as for `Dataset.map`, which may also have a parameter `seed`.
-    element_spec: the structure of what it is called with.
-    of: what it is called with, in words, for the message.
   """
   try:
     yield

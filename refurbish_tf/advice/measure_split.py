@@ -273,12 +273,10 @@ def _do_next_to_nothing(*element, seed):
 
 
 def _cpu_seconds(pipelines, num_samples, max_seconds):
-  """CPU seconds per sample of every pipeline. They take turns, so that a slow period of the machine affects all alike.
+  """CPU seconds per sample of every pipeline, each an endless dataset of windows and the number of elements of a window.
 
-  Args:
-    pipelines: a dict of pairs: an endless dataset of windows, and the number of elements of a window.
-    num_samples: a turn takes all of them, once or several times, as some samples cost more than others.
-    max_seconds: about how many all turns take together.
+  They take turns, so that a slow period of the machine affects all alike. A turn takes all `num_samples`, once or several
+  times, as some samples cost more than others.
   """
   iterators, passes, costs = {}, {}, {name: [] for name in pipelines}
   turn = max_seconds / ((ROUNDS + 1) * len(pipelines))
@@ -314,13 +312,10 @@ def _wait_until_idle():
 
 
 def count_distinct(draws, fewest, is_time_up):
-  """Counts the different values that an iterator of draws can yield.
+  """Counts the values that an iterator of draws can yield; returns whether there may be more, and the effective number, too.
 
-  All count as seen when each has come several times; if no two draws are the same, the number is unbounded.
-
-  Returns:
-    The number of values; whether there may be more; and the effective number: with so many equally likely values, two
-    draws would be the same as often as they were.
+  All count as seen when each has come several times; if no two draws are the same, the number is unbounded. With the
+  effective number of equally likely values, two draws would be the same as often as they were.
   """
   seen, number = collections.Counter(), 0
   end = fewest
@@ -356,12 +351,7 @@ def _digest(element):
 
 
 def _bytes(element):
-  """The bytes of an element, as the cache store counts them."""
-  number = 0
-  for tensor in tf.nest.flatten(element, expand_composites=True):
-    if tensor.dtype == tf.string:
-      # A string takes 24 bytes besides its content.
-      number += sum(24 + len(value) for value in np.ravel(tensor.numpy()).tolist())
-    else:
-      number += tensor.dtype.size * int(tf.size(tensor))
-  return number
+  """The bytes of an element, as the cache store counts them: a string takes 24 besides its content."""
+  return sum(
+      sum(24 + len(value) for value in np.ravel(tensor.numpy()).tolist()) if tensor.dtype == tf.string else
+      tensor.dtype.size * int(tf.size(tensor)) for tensor in tf.nest.flatten(element, expand_composites=True))

@@ -80,12 +80,9 @@ class SplitRecommendation:
     read_time: CPU seconds per sample for reading the dataset.
     reads_all: whether all samples are read in every epoch (a stream) or only those that are prepared (random access).
     num_samples: the number of samples, None if the dataset does not know it.
-    epochs: as given.
-    min_diversity: as given.
+    epochs, min_diversity: as given.
     warnings: a tuple of strings: why there is little to gain, and which order of the layers would change that.
-    partial_fn: for `refurbish`.
-    final_fn: for `refurbish`.
-    r: the recommended reuse factor, for `refurbish`.
+    partial_fn, final_fn, r: the recommended arguments of `refurbish`.
   """
   layers: tuple[SplitLayer, ...]
   predictions: tuple[SplitPrediction, ...]
@@ -220,7 +217,9 @@ def recommend_split(
   masks = checked_masks(masks, "recommend_split")
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset must be a tf.data.Dataset, the one behind which refurbish would stand, got {dataset!r}.")
-  _check_epochs(epochs)
+  checks.check_whole_number("epochs", epochs, 1)
+  if epochs > diversity.MAX_EPOCHS:
+    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. With more, diversity hardly changes.")
   checks.check_real(
       "min_diversity", min_diversity, lambda value: 0 < value <= 1,
       "a fraction of the unique samples of standard training, above 0 and up to 1")
@@ -332,13 +331,8 @@ def _warnings(layers, predictions, best, min_diversity):
 
 def _units(layers):
   """The places of the layers, in groups that must stay together: AutoAugment's two."""
-  units = []
-  for position, layer in enumerate(layers):
-    if units and getattr(layer, "takes_over", None):
-      units[-1].append(position)
-    else:
-      units.append([position])
-  return units
+  starts = [i for i, layer in enumerate(layers) if i == 0 or not getattr(layer, "takes_over", None)]
+  return [list(range(*ends)) for ends in zip(starts, [*starts[1:], len(layers)])]
 
 
 def _reordering(layers, units, specs, best, min_diversity, reuse_factors, reordered):
@@ -411,12 +405,6 @@ def _table(rows):
     cells = (cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(row, widths, text))
     lines.append("  ".join(cells).rstrip())
   return lines
-
-
-def _check_epochs(epochs):
-  checks.check_whole_number("epochs", epochs, 1)
-  if epochs > diversity.MAX_EPOCHS:
-    raise ValueError(f"epochs must be at most {diversity.MAX_EPOCHS:,}, got {epochs}. With more, diversity hardly changes.")
 
 
 def _checked_reuse_factors(reuse_factors, epochs):

@@ -16,8 +16,6 @@ def random_crop_and_flip_batch(
     std: float | Sequence[float] | None = None) -> Callable[..., Any]:
   """Returns a function that crops, flips and normalises a batch of images, each in its own random way.
 
-  >>> import tensorflow as tf
-  >>> import refurbish_tf as rtf
   >>> images = tf.data.Dataset.from_tensor_slices((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)))
   >>> batched = rtf.augment.random_crop_and_flip_batch(4, mean=[0.491, 0.482, 0.447], std=[0.247, 0.243, 0.262])
   >>> train = images.refurbish([rtf.augment.rand_augment()], r=3).batch(4)

@@ -15,9 +15,7 @@ from .native_layers import MOST_LAYERS, NativeLayer, Run
 def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> fn = augment.compose([augment.rand_augment(1), augment.random_crop(4), augment.random_flip()])
+  >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()])
   >>> image, label = fn(tf.zeros([32, 32, 3], tf.uint8), 3, seed=[7, 0])
   >>> image.shape, label
   (TensorShape([32, 32, 3]), 3)
@@ -33,7 +31,7 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
   Masks, such as the classes of pixels for segmentation, follow the image where it is cropped, flipped, resized or
   distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise:
 
-  >>> fn = augment.compose([augment.random_crop(4), augment.random_flip(), augment.normalize()], masks=("mask",))
+  >>> fn = rtf.augment.compose([rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()], masks=("mask",))
   >>> pair = fn({"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32)}, seed=[7, 0])
   >>> pair["mask"].shape, int(tf.reduce_min(pair["mask"]))
   (TensorShape([32, 32]), 0)
@@ -75,10 +73,8 @@ def split(
     masks: Sequence[str | int] | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> layers = [augment.rand_augment(1), augment.random_crop(4), augment.random_flip()]
-  >>> partial_fn, final_fn = augment.split(layers, at=1)
+  >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()]
+  >>> partial_fn, final_fn = rtf.augment.split(layers, at=1)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
@@ -103,7 +99,9 @@ def split(
   2021, section 4.
   """
   layers = checked_layers(layers, "split")
-  return _split(layers, _checked_at(at, len(layers)), masking.checked_masks(masks, "split"))
+  at = checked_whole("at", at, 1, len(layers), "Pass the number of layers of the partial augmentation" + (
+      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))
+  return _split(layers, at, masking.checked_masks(masks, "split"))
 
 
 def functions_of(partial, final, masks):
@@ -171,7 +169,8 @@ class _Part:
   def _applied(self, element, rest, seed):
     image = image_of(element)
     following = masking.Following(self._masks, element, rest, image)
-    seeds = _layer_seeds(seed, self._positions)
+    # Made by two operations.
+    seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       if isinstance(layer, Run):
         image = following.through_run(layer, image, seed)
@@ -201,11 +200,6 @@ def _steps(layers, start, stop):
     else:
       steps.append((position, layer))
   return steps + [(run[0][1], Run(run))] if run else steps
-
-
-def _layer_seeds(seed, positions):
-  """Returns a dict from position to seed, made by two operations."""
-  return dict(zip(positions, tf.unstack(seed_at(seed, positions)))) if positions else {}
 
 
 def image_of(element):
@@ -251,8 +245,3 @@ def checked_layers(layers, whose):
           f"layers of {whose} must have both layers of {handed_on or taken_over}, one after the other, got only the "
           f"{there} one at position {position - (handed_on is not None)}. Pass [*auto_augment(policy), ...].")
   return tuple(layers)
-
-
-def _checked_at(at, count):
-  return checked_whole("at", at, 1, count, "Pass the number of layers of the partial augmentation" + (
-      "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))

@@ -16,11 +16,10 @@ def decode_and_crop(
     ratio: Sequence[float] = (3 / 4, 4 / 3)) -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes only a random part of an image file, and resizes it.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(
-  ...     [augment.decode_and_crop(224), augment.rand_augment()], [augment.random_crop(4), augment.random_flip()], r=3)
+  ...     [rtf.augment.decode_and_crop(224), rtf.augment.rand_augment()],
+  ...     [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3)
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])
 
@@ -47,8 +46,7 @@ def decode_and_crop(
     another format.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements the random crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6. It is the first
   layer that Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 7.1, put into the partial augmentation
@@ -65,9 +63,7 @@ def decode_and_crop(
 def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_and_crop` is for training.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.decode(224)(tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))).shape
+  >>> rtf.augment.decode(224)(tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))).shape
   TensorShape([224, 224, 3])
 
   The whole image gets that size, whatever its aspect ratio, as by `augment.resize(size)`. A JPEG file that is at least
@@ -81,8 +77,7 @@ def decode(size: int | Sequence[int] | None = None) -> Callable[..., tf.Tensor]:
     `[height, width, 3]`, and raises the same errors.
 
   Raises:
-    TypeError: `size` is not a whole number, or two.
-    ValueError: `size` is out of range.
+    TypeError, ValueError: `size` is not a whole number, or two, or out of range.
   """
   whole = resize(1 if size is None else checked_size(size, "decode"))
   return _Decoder("decode", whole, size is not None, f"{size}")

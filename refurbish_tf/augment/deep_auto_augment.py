@@ -17,12 +17,10 @@ _END = 2**31 - 1
 def deep_auto_augment(policy: str | Sequence[Any]) -> list[Any]:
   """Returns the layers of Deep AutoAugment, each of which applies one operation drawn from its own distribution.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> layers = augment.deep_auto_augment("cifar10")
+  >>> layers = rtf.augment.deep_auto_augment("cifar10")
   >>> len(layers)
   6
-  >>> partial_fn, final_fn = augment.split(layers, at=2)
+  >>> partial_fn, final_fn = rtf.augment.split(layers, at=2)
   >>> image = tf.zeros([32, 32, 3], tf.uint8)
   >>> final_fn(partial_fn(image, seed=[7, 0]), seed=[8, 0]).shape
   TensorShape([32, 32, 3])

@@ -18,10 +18,8 @@ _DTYPES = ("float32", "bfloat16", "float16")
 def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> Any:
   """Returns a layer that pads the image with `padding` pixels on each side and crops it back at a random place.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
   >>> image = tf.constant([[[1], [2]], [[3], [4]]], tf.uint8)
-  >>> augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
+  >>> rtf.augment.random_crop(padding=1)(image, seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 0], [0, 1]]
 
   Each of the (2 * padding + 1)² places is as likely as the others.
@@ -42,8 +40,7 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
 
   Raises:
-    TypeError: `padding` is not a whole number.
-    ValueError: `padding` is negative or above 16,383, or there is no such mode.
+    TypeError, ValueError: `padding` is not a whole number, or out of range; there is no such mode.
 
   Implements the random crop of Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 4: many
   outcomes for little work, which suits the final augmentation.
@@ -61,10 +58,8 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
 def random_flip() -> Any:
   """Returns a layer that mirrors the image, left to right, with probability 1/2.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
   >>> image = tf.constant([[[1, 2, 3], [4, 5, 6]]], tf.uint8)
-  >>> augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
+  >>> rtf.augment.random_flip()(image, seed=[1, 0]).numpy().tolist()
   [[[4, 5, 6], [1, 2, 3]]]
 
   Returns:
@@ -81,9 +76,7 @@ def random_resized_crop(
     antialias: bool = False) -> Any:
   """Returns a layer that resizes a random part of the image, of random area and aspect ratio, to a size.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
+  >>> rtf.augment.random_resized_crop(224)(tf.zeros([348, 500, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([224, 224, 3])
 
   The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
@@ -101,8 +94,7 @@ def random_resized_crop(
     A function `layer(image, seed)` like the one that `random_crop` returns, except that its result has that size.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements the crop of Szegedy et al., *Going Deeper with Convolutions*, CVPR 2015, section 6.
   """
@@ -119,9 +111,7 @@ def random_resized_crop(
 def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
   """Returns a layer that resizes the image.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
+  >>> rtf.augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
   [[10], [50]]
 
   It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, rounded to uint8, in fixed point: no value differs
@@ -136,8 +126,7 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
     that size. It takes no seed.
 
   Raises:
-    TypeError: `size` is not a whole number, or two; `antialias` is not True or False.
-    ValueError: `size` is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   height, width = checked_size(size, "resize")
   _check_antialias(antialias, "resize")
@@ -149,9 +138,7 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
 def cutout(size: int) -> Any:
   """Returns a layer that blackens a square of the image, centred at any of its pixels.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.cutout(2)(tf.ones([3, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
+  >>> rtf.augment.cutout(2)(tf.ones([3, 4, 1], tf.uint8), seed=[7, 0]).numpy()[..., 0].tolist()
   [[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 1]]
 
   Args:
@@ -161,8 +148,7 @@ def cutout(size: int) -> Any:
     A function `layer(image, seed)` like the one that `random_crop` returns.
 
   Raises:
-    TypeError: `size` is not a whole number.
-    ValueError: `size` is below 1.
+    TypeError, ValueError: `size` is not a whole number, or below 1.
 
   Implements DeVries & Taylor, *Improved Regularization of Convolutional Neural Networks with Cutout*, 2017, section 3.
   """
@@ -175,11 +161,9 @@ def normalize(
     dtype: Any = "float32") -> Any:
   """Returns a layer that normalises the image: `(image / 255 - mean) / std`.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> augment.normalize()
+  >>> rtf.augment.normalize()
   normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
-  >>> layer = augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
+  >>> layer = rtf.augment.normalize(mean=[0.5, 0.5, 0.5], std=[0.25, 0.25, 0.5], dtype="bfloat16")
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 

@@ -22,10 +22,9 @@ _LARGEST_PADDING = 16_383
 def seed_at(seed: Any, index: Any) -> tf.Tensor:
   """Returns the seed at `index` of many independent seeds derived from `seed`.
 
-  >>> from refurbish_tf import augment
-  >>> augment.seed_at([7, 0], 3).numpy().tolist()
+  >>> rtf.augment.seed_at([7, 0], 3).numpy().tolist()
   [-171796697, 266284296]
-  >>> augment.seed_at([7, 0], [0, 1, 2]).shape
+  >>> rtf.augment.seed_at([7, 0], [0, 1, 2]).shape
   TensorShape([3, 2])
 
   A layer treats image b of a batch like a single image with `seed_at(seed, b)`, and `compose` gives layer p the seed

@@ -12,9 +12,7 @@ from .policy_layer import PolicyLayer, distortions_at
 def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
   """Returns layers that each apply one of RandAugment's 14 distortions, all with the same probability.
 
-  >>> import tensorflow as tf
-  >>> from refurbish_tf import augment
-  >>> fn = augment.compose(augment.rand_augment(num_layers=2, magnitude=9))
+  >>> fn = rtf.augment.compose(rtf.augment.rand_augment(num_layers=2, magnitude=9))
   >>> fn(tf.zeros([32, 32, 3], tf.uint8), seed=[7, 0]).shape
   TensorShape([32, 32, 3])
 
@@ -51,8 +49,7 @@ def rand_augment(num_layers: int = 2, magnitude: float = 9) -> list[Any]:
     for the distortion and its sign, and `pixels(image, draws)`.
 
   Raises:
-    TypeError: an argument is of the wrong type.
-    ValueError: an argument is out of range.
+    TypeError, ValueError: an argument is of the wrong type, or out of range.
 
   Implements Cubuk et al., *RandAugment*, NeurIPS 2020, section 3. It is the expensive augmentation that Lee et al.,
   *Refurbish Your Training Data*, USENIX ATC 2021, sections 2.2 and 7.1, put into the partial augmentation.

@@ -37,13 +37,9 @@ class RefurbishLogger(StepCallback):
   - `input_wait_p50`, `input_wait_p95`, `input_wait_max`: the median, the 95th percentile and the largest of the seconds
     that a call of the training step waited for its input, for all of its batches with `steps_per_execution`. Waits come
     in bursts: a median near 0 does not mean that the input keeps up.
-  - for each `refurbish` stage of the dataset: `refurbish_fresh`, `refurbish_cached`, `refurbish_from_others`,
-    `refurbish_evicted`, `refurbish_absent`, `refurbish_bytes`, `refurbish_fresh_wait` and `refurbish_store_wait`, as in
-    `rtf.EpochStats`;
-  - for each `echo(rtf.AUTOTUNE)` stage: `echo_fresh`, `echo_repeated`, `echo_fresh_wait` and `echo_factor`, as in
-    `rtf.EchoStats`;
-  - for each `fuse` stage: `fuse_batches`, `fuse_host_images` and `fuse_device_images`, which are the images whose shared
-    layers either side did, `fuse_host_wait`, `fuse_workers_slept` and `fuse_share`, as in `rtf.FuseStats`.
+  - for each stage of the dataset that `rtf.stats` lists, its counts: `refurbish_fresh` and all others of
+    `rtf.EpochStats`, `echo_fresh` ... `echo_factor` of `rtf.EchoStats`, `fuse_batches` ... `fuse_share` of
+    `rtf.FuseStats`.
 
   TensorFlow measures the waits for all pipelines of the process together: under a distribution strategy they are the
   sum over its devices, and the fraction is the mean.

@@ -35,18 +35,9 @@ class HandOverDataset(dataset_ops.UnaryUnchangedStructureDataset):
 
 
 def pipeline(function, dataset, num_ahead, exclusive):
-  """`dataset` with its end.
+  """What the user has given to the loader `function`, with its end; raises unless it can be handed over.
 
-  Args:
-    function: the name of the loader, for messages.
-    dataset: what the user has given.
-    num_ahead: how many elements are on their way to a device, and not handed out.
-    exclusive: whether the user may write into the elements.
-
-  Raises:
-    TypeError: `dataset` is no dataset, or yields what cannot be handed over.
-    ValueError: it is infinite.
-    RuntimeError: a `tf.function` is being traced.
+  `num_ahead` elements are on their way to a device, and not handed out. If `exclusive`, the user may write into them.
   """
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"{function} takes a tf.data.Dataset, got {type(dataset).__name__}.")

@@ -54,8 +54,7 @@ def jax_loader(
       `jax.sharding.Sharding` of all components. None for JAX's default device.
 
   Returns:
-    An `rtf.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
-    dataset, and raises TypeError where it is not known.
+    An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type that

@@ -22,14 +22,10 @@ class Loader:
   """
 
   def __init__(self, function: str, dataset: tf.data.Dataset[Any], mover: Any) -> None:
-    """Makes a loader.
+    """Makes a loader, as the user's `function` does, with a `mover` of tensors.
 
-    Args:
-      function: the name of the function that makes it, for messages.
-      dataset: a `tf.data.Dataset`.
-      mover: moves tensors. `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of
-        them, `state(array)` a uint8 array as the framework has it. `num_ahead` and `exclusive` are those of
-        `hand_over.pipeline`.
+    Its `begin(tensors)` sends them on their way, `finish(begun)` returns what the user gets of them, `state(array)` a uint8
+    array as the framework has it. `num_ahead` and `exclusive` are those of `hand_over.pipeline`.
     """
     self._function = function
     self._mover = mover

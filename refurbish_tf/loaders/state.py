@@ -11,16 +11,10 @@ _LEAST_BYTES = 1 << 16
 
 
 def of(stages, iterator, described, number):
-  """The state as a vector of uint8.
+  """The state as a vector of uint8; `iterator` is None between two epochs, `number` if nobody gave the epoch one.
 
-  Its length is a power of two that, for a pipeline, does not depend on the position: some libraries restore arrays
-  only into arrays of the same shape.
-
-  Args:
-    stages: those whose state is saved between epochs.
-    iterator: the iterator, or None between two epochs.
-    described: what must be equal where the state is loaded, for JSON.
-    number: the number of the epoch, or None if nobody gave it one.
+  `described`, for JSON, must be equal where the state is loaded. The length is a power of two that, for a pipeline, does
+  not depend on the position: some libraries restore arrays only into arrays of the same shape.
   """
   # The iterator may be reading ahead, and a stage whose epoch has been read to its end is missing from its state: the same
   # stage must not have begun an epoch meanwhile.
@@ -42,11 +36,7 @@ def of(stages, iterator, described, number):
 
 
 def read(function, state, described):
-  """The state of the stages, that of the iterator or None, and the number of the epoch or None.
-
-  Raises:
-    ValueError: it is damaged, or of another pipeline or of a newer version.
-  """
+  """The state of the stages, that of the iterator or None, and the number of the epoch or None; ValueError if it is unfit."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
   body = content[size:size + int.from_bytes(content[size - 12:size - 4], "little")]

@@ -51,8 +51,7 @@ def torch_loader(dataset: tf.data.Dataset[Any], device: torch.device | str | int
       CPU.
 
   Returns:
-    An `rtf.Loader`, with `iter`, `len`, `state_dict` and `load_state_dict`. `len` is that of the
-    dataset, and raises TypeError where it is not known.
+    An `rtf.Loader`. Its `len` is that of the dataset, and raises TypeError where it is not known.
 
   Raises:
     TypeError: `dataset` is not a `tf.data.Dataset`, or it yields strings, ragged or sparse tensors, or another type that

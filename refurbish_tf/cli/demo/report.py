@@ -17,14 +17,7 @@ from refurbish_tf.experiments.pipelines import BATCH_SIZE
 
 
 class Progress:
-  """A bar on a terminal, otherwise one line for each phase.
-
-  >>> with Progress() as progress:
-  ...   progress.begin(2)
-  ...   progress.step(1, "phase", "first")
-  ...   progress.within(0.5)
-  ...   progress.step(1, "phase", "second")
-  """
+  """A bar on a terminal, otherwise one line for each phase."""
 
   def __init__(self):
     self._live = sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
