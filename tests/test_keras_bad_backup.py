@@ -82,7 +82,7 @@ def test_a_damaged_backup_is_refused(backup, name, change):
   assert_refused(ValueError, "backup_dir.* is damaged ", backup)
 
 
-STAGE = {"state": [7, 7, 2, 1, N, N, 0, 0, 0], "reuse_factor": 3.0}
+STAGE = {"state": [7, 7, 2, 1, N, N, 0, 0, 0, 0, 0], "reuse_factor": 3.0}
 
 
 def with_state(position, value):
@@ -99,8 +99,8 @@ def test_a_damaged_state_of_a_stage_is_refused_and_nothing_changed(backup):
   model, dataset = make_model(), make_dataset(ahead=True)
   for stages, message in [
       (None, "'NoneType' object is not iterable"), ([{}], "KeyError: 'state'"), ([None], "TypeError"),
-      ([{**STAGE, "state": [7]}], r"its state has shape \[1\], but must have \[9\]"),
-      ([{**STAGE, "state": [STAGE["state"]]}], r"its state has shape \[1,9\]"), ([{**STAGE, "state": ["7"] * 9}], ""),
+      ([{**STAGE, "state": [7]}], r"its state has shape \[1\], but must have \[11\]"),
+      ([{**STAGE, "state": [STAGE["state"]]}], r"its state has shape \[1,11\]"), ([{**STAGE, "state": ["7"] * 11}], ""),
       ([{**STAGE, "reuse_factor": [3.0]}], r"its reuse_factor has shape \[1\]"), ([{**STAGE, "reuse_factor": "3"}], ""),
       (with_state(0, 2**63), ""), (with_state(2, -1), "its next_epoch is -1"), (with_state(4, 0), "its num_samples is 0"),
       (with_state(5, N + 1), "its num_kept is 21"), (with_state(6, 2**44), "its origin is 17592186044416")]:
@@ -121,8 +121,8 @@ def test_epochs_and_versions_that_do_not_fit(backup):
   assert_refused(ValueError, "backup_dir .*epoch 1 .*epochs=1", backup, epochs=1)
   state = backup / "refurbish_tf_backup" / "state.json"
   text = state.read_text()
-  state.write_text(text.replace('"format": 1', '"format": 2'))
-  assert_refused(ValueError, "backup_dir .*format 2, .*formats up to 1", backup)
+  state.write_text(text.replace('"format": 2', '"format": 3'))
+  assert_refused(ValueError, "backup_dir .*format 3, .*formats up to 2", backup)
   state.write_text(text.replace('"epoch": 1', '"epoch": 0'))
   assert_refused(ValueError, "backup_dir .*epoch 0, .*epoch 2.*initial_epoch", backup, initial_epoch=2)
 

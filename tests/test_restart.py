@@ -201,7 +201,9 @@ def test_restoring_before_the_schedule_began(tmp_path):
     ({"seed": 2}, "seed .* 2, .* 1 "),
     ({"r": 3}, "r .* 3, .* 2 "),
     ({"n": 8}, "num_samples .* 8, .* 7 "),
-    ({"order_seed": 3}, "order_seed .* 3, .* 1 ")])
+    ({"order_seed": 3}, "order_seed .* 3, .* 1 "),
+    ({"eviction": "reference_count"}, "eviction .* reference_count, .* balanced "),
+    ({"shuffle": "uniform"}, "shuffle .* uniform, .* cache_aware ")])
 def test_checkpoint_of_another_pipeline(tmp_path, change, message):
   iterator = iter(make())
   next(iterator)

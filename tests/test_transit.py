@@ -8,6 +8,7 @@ import math
 import pathlib
 import random
 import re
+import threading
 import time
 
 import hypothesis
@@ -313,6 +314,42 @@ def test_the_older_of_two_epochs_of_a_stage_takes_nothing(root):
   assert job.by_epoch[0].from_others == taken
   run([newer, beside], random.Random(1))
   assert job.by_epoch[1].from_others > 0
+  drop(job)
+  drop(other)
+
+
+def test_of_two_epochs_that_begin_at_once_one_takes(root):
+  path, n = new_path(root), 1_000_000  # So many that it takes some time to begin an epoch.
+  job, other = (Job(path, n, 1, seed, n // 2 * RECORD) for seed in range(2))
+  earlier, beside = job.epoch(), other.epoch()
+  next(earlier)
+  for _ in range(500):
+    next(beside)
+  written()
+  iterators = [iter(job.dataset) for _ in range(2)]
+  barrier = threading.Barrier(len(iterators))
+
+  def first(iterator):
+    barrier.wait()
+    next(iterator)
+
+  threads = [threading.Thread(target=first, args=(iterator,)) for iterator in iterators]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join()
+  # Before the second had begun the first may have decided on some.
+  taken = []
+  for _ in range(2):
+    for iterator in iterators:
+      take(iterator, 100)
+    taken.append([epoch.from_others for epoch in job.by_epoch[1:]])
+    for _ in range(500):
+      next(beside)
+    written()
+  (older, newer), (older_then, newer_then) = taken
+  assert older == older_then and newer < newer_then
+  del iterators
   drop(job)
   drop(other)
 

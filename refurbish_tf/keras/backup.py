@@ -16,7 +16,7 @@ import tensorflow as tf
 from refurbish_tf._internal import checks, dataset_graph
 from refurbish_tf.stats import datasets
 
-_FORMAT = 1  # Of a backup. Raise it for a change that an older package cannot read.
+_FORMAT = 2  # Of a backup. Raise it for a change that an older package cannot read.
 
 
 class Backup:

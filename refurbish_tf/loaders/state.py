@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 _MAGIC = b"rtf loader state"
-_FORMAT = 1  # Raise it for a change that an older package cannot read.
+_FORMAT = 2  # Raise it for a change that an older package cannot read.
 _LEAST_BYTES = 1 << 16
 
 

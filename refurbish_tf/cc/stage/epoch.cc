@@ -30,7 +30,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
              std::shared_ptr<const Schedule> owner, bool random_access,
              std::shared_ptr<SampleStore> store,
              std::shared_ptr<SharedUse> shared, const TransitRing* ring,
-             std::shared_ptr<EpochCounters> counters,
+             uint64_t number_begun, std::shared_ptr<EpochCounters> counters,
              std::shared_ptr<void> alive)
     : number_(number),
       seed_(seed),
@@ -40,7 +40,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
       store_(std::move(store)),
       shared_(std::move(shared)),
       ring_(ring),
-      number_begun_(shared_ == nullptr ? 0 : shared_->num_begun.load()),
+      number_begun_(number_begun),
       counters_(std::move(counters)),
       alive_(std::move(alive)),
       read_ahead_(store_->store().MakeReadAhead()) {
@@ -87,19 +87,16 @@ void Epoch::Resume(const SavedEpoch& saved) {
   }
 }
 
-SavedEpoch Epoch::Save() {
+void Epoch::Save(SavedEpoch* saved) {
   absl::MutexLock lock(&mu_);
-  SavedEpoch saved;
-  saved.begun = true;
-  saved.number = number_;
-  if (schedule_.has_value()) saved.num_samples = schedule_->num_samples();
-  if (scheduled()) {
-    saved.scheduled = true;
-    saved.num_kept = owner_->capacity();
-    saved.origin = owner_->origin();
-  }
-  yielded_.Save(&saved);
-  return saved;
+  saved->begun = true;
+  saved->number = number_;
+  saved->num_samples =
+      schedule_.has_value() ? schedule_->num_samples() : kUnknownSamples;
+  saved->scheduled = scheduled();
+  saved->num_kept = scheduled() ? owner_->capacity() : 0;
+  saved->origin = scheduled() ? owner_->origin() : 0;
+  yielded_.Save(saved);
 }
 
 Generation Epoch::PreparedGeneration(uint32_t index) const {

@@ -100,13 +100,13 @@ class Epoch {
   // sample is prepared, in the order in which they come. `owner` keeps alive
   // what `schedule` refers to, and is null if every sample is prepared.
   // `random_access`: whether the source has it. `ring`: what other jobs and
-  // this one hand each other, or null. `alive` tells the stage that the epoch
-  // still exists.
+  // this one hand each other, or null. `number_begun`: `num_begun` when it
+  // began. `alive` tells the stage that the epoch still exists.
   Epoch(uint64_t number, uint64_t seed, std::optional<EpochSchedule> schedule,
         std::shared_ptr<const Schedule> owner, bool random_access,
         std::shared_ptr<SampleStore> store, std::shared_ptr<SharedUse> shared,
-        const TransitRing* ring, std::shared_ptr<EpochCounters> counters,
-        std::shared_ptr<void> alive);
+        const TransitRing* ring, uint64_t number_begun,
+        std::shared_ptr<EpochCounters> counters, std::shared_ptr<void> alive);
 
   // Continues where a checkpoint was saved. To be called before anything else.
   // What was not yielded keeps its place in the order if that is still to come.
@@ -115,8 +115,8 @@ class Epoch {
   void Resume(const SavedEpoch& saved) ABSL_LOCKS_EXCLUDED(mu_);
   bool resumed() const { return resumed_; }
 
-  // For a checkpoint.
-  SavedEpoch Save() ABSL_LOCKS_EXCLUDED(mu_);
+  // For a checkpoint, in place of what the stage has saved of its next epoch.
+  void Save(SavedEpoch* saved) ABSL_LOCKS_EXCLUDED(mu_);
 
   uint64_t number() const { return number_; }
   uint64_t seed() const { return seed_; }
@@ -286,7 +286,7 @@ class Epoch {
   const std::shared_ptr<SampleStore> store_;
   const std::shared_ptr<SharedUse> shared_;  // Null on a store of our own.
   const TransitRing* const ring_;
-  const uint64_t number_begun_;  // `num_begun` when it began.
+  const uint64_t number_begun_;
   const std::shared_ptr<EpochCounters> counters_;
   const std::shared_ptr<void> alive_;
   // Null if reading takes no time: for a store in memory.

@@ -60,6 +60,14 @@ absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples) {
           ", but must be at least 0 and below ", kMaxEpochs);
     }
   }
+  for (const auto& [key, number] :
+       {std::pair<const char*, int64_t>{"eviction", saved.eviction},
+        {"shuffle", saved.shuffle}}) {
+    if (number != kUnsaved && number != 0 && number != 1) {
+      return DamagedCheckpoint("refurbish", "its ", key, " is ", number,
+                               ", but must be 0 or 1");
+    }
+  }
   if (saved.ring_head < 0) {
     return DamagedCheckpoint("refurbish", "its ring_head is ", saved.ring_head,
                              ", but must be at least 0");

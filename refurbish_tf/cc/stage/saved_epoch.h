@@ -24,6 +24,8 @@
 namespace refurbish_tf {
 
 inline constexpr int64_t kUnknownSamples = -1;
+// Of what older packages did not save.
+inline constexpr int64_t kUnsaved = -2;
 
 // The most samples of a stage: at most kMaxSamples, and as many as this machine
 // has memory to arrange.
@@ -49,6 +51,9 @@ struct SavedEpoch {
   // the job may have used. 0 elsewhere.
   int64_t store_id = 0;
   int64_t ring_head = 0;
+  // As numbers; kUnsaved fits any.
+  int64_t eviction = kUnsaved;
+  int64_t shuffle = kUnsaved;
   // Which samples were yielded: a bit for each, the lowest of a byte first
   // (uint8). Then the samples yielded since (uint32): symbolic checkpoints are
   // saved with every element, and must not copy all bits each time.
@@ -92,6 +97,8 @@ void ForEachNumberOfStage(SavedEpoch* saved, const Field& field) {
   field("origin", &saved->origin);
   field("store_id", &saved->store_id);
   field("ring_head", &saved->ring_head);
+  field("eviction", &saved->eviction);
+  field("shuffle", &saved->shuffle);
 }
 
 // The same for all fields.

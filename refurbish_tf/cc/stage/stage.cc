@@ -255,9 +255,12 @@ void Stage::CountBytes() const {
 }
 
 Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
+  uint64_t number_begun = 0;
   if (shared_ != nullptr) {
     shared_->job->BeginEpoch(number);
-    ++shared_->num_begun;
+    // Here and not where the epoch is made, without the lock: of two that are
+    // made at once both would take themselves for the last that began.
+    number_begun = ++shared_->num_begun;
     if (schedule_ != nullptr) {
       store_->disk()->records().SetRanks(
           [schedule = schedule_](uint64_t index) {
@@ -275,9 +278,9 @@ Stage::EpochParts Stage::BeginEpoch(uint64_t number, bool scheduled) {
       epochs_.end());
   const auto alive = std::make_shared<char>();
   epochs_.push_back({number, alive});
-  return {number, options_, scheduled ? schedule_ : nullptr,
-          store_, shared_,  counters_.back(),
-          alive};
+  return {number,           options_, scheduled ? schedule_ : nullptr,
+          store_,           shared_,  number_begun,
+          counters_.back(), alive};
 }
 
 std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
@@ -301,7 +304,7 @@ std::shared_ptr<Epoch> Stage::MakeEpoch(EpochParts parts) {
   return std::make_shared<Epoch>(
       parts.number, parts.options.schedule.seed, std::move(order),
       std::move(parts.schedule), parts.options.random_access,
-      std::move(parts.store), std::move(parts.shared), ring,
+      std::move(parts.store), std::move(parts.shared), ring, parts.number_begun,
       std::move(parts.counters), std::move(parts.alive));
 }
 

@@ -115,6 +115,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
     std::shared_ptr<const Schedule> schedule;
     std::shared_ptr<SampleStore> store;
     std::shared_ptr<SharedUse> shared;
+    uint64_t number_begun;
     std::shared_ptr<EpochCounters> counters;
     std::shared_ptr<void> alive;
   };

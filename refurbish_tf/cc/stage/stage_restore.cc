@@ -8,6 +8,20 @@
 #include "refurbish_tf/cc/store/disk/disk_store.h"
 
 namespace refurbish_tf {
+namespace {
+
+// By the numbers of Eviction and Shuffle.
+constexpr const char* kEvictions[] = {"balanced", "reference_count"};
+constexpr const char* kShuffles[] = {"cache_aware", "uniform"};
+
+absl::Status CheckPolicy(const char* what, const char* const* names,
+                         int64_t given, int64_t saved) {
+  return saved == given || saved == kUnsaved
+             ? absl::OkStatus()
+             : OtherPipeline(what, names[given], names[saved]);
+}
+
+}  // namespace
 
 SavedEpoch Stage::Save() const {
   absl::MutexLock lock(&mu_);
@@ -16,6 +30,8 @@ SavedEpoch Stage::Save() const {
   saved.order_seed = static_cast<int64_t>(*options_.schedule.order_seed);
   saved.reuse_factor = options_.schedule.reuse_factor;
   saved.next_epoch = next_epoch_;
+  saved.eviction = static_cast<int64_t>(options_.schedule.eviction);
+  saved.shuffle = static_cast<int64_t>(options_.schedule.shuffle);
   if (store_ != nullptr && store_->disk() != nullptr) {
     saved.store_id = static_cast<int64_t>(store_->disk()->records().store_id());
     // What was handed out was put before, so it lies before the head.
@@ -77,8 +93,14 @@ absl::Status Stage::CheckFits(const SavedEpoch& saved) const {
     return OtherPipeline("r", absl::StrCat(options_.schedule.reuse_factor),
                          absl::StrCat(saved.reuse_factor));
   }
-  absl::Status seeds = CheckSeeds(saved);
-  if (!seeds.ok()) return seeds;
+  const ScheduleOptions& own = options_.schedule;
+  absl::Status same =
+      CheckPolicy("eviction", kEvictions, static_cast<int64_t>(own.eviction),
+                  saved.eviction);
+  same.Update(CheckPolicy("shuffle", kShuffles,
+                          static_cast<int64_t>(own.shuffle), saved.shuffle));
+  same.Update(CheckSeeds(saved));
+  if (!same.ok()) return same;
   if (saved.num_samples != kUnknownSamples &&
       options_.num_samples != kUnknownSamples &&
       saved.num_samples != options_.num_samples) {

@@ -10,6 +10,8 @@ MUTANTS = [
     Mutant("claims of other jobs ignored", DECIDE,
            "  if (!also_claimed && schedule_->Kept(index) &&", "  if (also_claimed && schedule_->Kept(index) &&",
            "tests/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
+    Mutant("any number of claims is refused in one walk", DECIDE, "num_refused_ < kMostRefused &&", "num_refused_ + 1 > 0 &&",
+           "tests/test_disk_store_jobs.py::test_a_place_is_decided_though_others_are_preparing_all"),
     Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
            "tests/test_disk_store_jobs.py::test_reuse_is_bounded_for_jobs_of_different_speed_and_for_iterators_side_by_side"),
@@ -19,6 +21,8 @@ MUTANTS = [
     # Restart.
     Mutant("what was handed out is not noted for a checkpoint", "refurbish_tf/cc/stage/saved_epoch.cc",
            "  bits_[index / 8] |= 1 << index % 8;\n", "", "tests/test_restart.py::test_restores_again_and_again"),
+    Mutant("a checkpoint of another policy is taken", RESTORE, "  return saved == given || saved == kUnsaved\n",
+           "  return saved == saved || saved == given\n", "tests/test_restart.py::test_checkpoint_of_another_pipeline"),
     Mutant("a restart forgets the epoch", RESTORE,
            "    next_epoch_ = saved.next_epoch;\n", "",
            "tests/test_restart.py::test_restoring_sets_the_stage_back_and_harms_no_other_iterator"),

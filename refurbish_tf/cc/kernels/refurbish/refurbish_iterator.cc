@@ -152,15 +152,7 @@ absl::Status RefurbishIterator::SaveInternal(SerializationContext*,
                                              IteratorStateWriter* writer) {
   absl::MutexLock lock(&mu_);
   SavedEpoch saved = dataset()->stage_->Save();
-  if (epoch_ != nullptr) {
-    const SavedEpoch stage = std::exchange(saved, epoch_->Save());
-    saved.seed = stage.seed;
-    saved.order_seed = stage.order_seed;
-    saved.reuse_factor = stage.reuse_factor;
-    saved.next_epoch = stage.next_epoch;
-    saved.store_id = stage.store_id;
-    saved.ring_head = stage.ring_head;
-  }
+  if (epoch_ != nullptr) epoch_->Save(&saved);
   absl::Status written;
   const auto write = [&](const char* key, const auto* value) {
     if constexpr (std::is_integral_v<std::decay_t<decltype(*value)>>) {
@@ -194,8 +186,11 @@ absl::Status RefurbishIterator::RestoreInternal(IteratorContext* ctx,
   const auto read = [&](const char* key, auto* value) {
     using Value = std::decay_t<decltype(*value)>;
     if constexpr (std::is_integral_v<Value>) {
-      int64_t number = 0;
-      all_read.Update(checkpoint.ReadScalar(key, &number));
+      int64_t number = *value;
+      absl::Status status = checkpoint.ReadScalar(key, &number);
+      if (!absl::IsNotFound(status) || number != kUnsaved) {
+        all_read.Update(status);
+      }
       *value = number;
     } else if constexpr (std::is_same_v<Value, double>) {
       all_read.Update(checkpoint.ReadScalar(key, value));

@@ -79,7 +79,9 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   const Tensor& reuse_factor = ctx->input(2);
   SavedEpoch saved;
   const int64_t size = NumbersOf(saved).size();
-  if (state.shape() != TensorShape({size})) {
+  // A backup of an older package ends before the two policies.
+  if (state.shape() != TensorShape({size}) &&
+      state.shape() != TensorShape({size - 2})) {
     return DamagedCheckpoint("refurbish", "its state has shape ",
                              state.shape().DebugString(), ", but must have [",
                              size, "]");
@@ -91,8 +93,9 @@ absl::Status RestoreState(OpKernelContext* ctx) {
   }
   const auto values = state.vec<int64_t>();
   int64_t next = 0;
-  ForEachNumberOfStage(
-      &saved, [&](const char*, auto* number) { *number = values(next++); });
+  ForEachNumberOfStage(&saved, [&](const char*, auto* number) {
+    if (next < values.size()) *number = values(next++);
+  });
   saved.reuse_factor = reuse_factor.scalar<double>()();
   return stage->Restore(saved).status();
 }
