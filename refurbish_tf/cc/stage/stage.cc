@@ -118,7 +118,7 @@ absl::Status Stage::Configure(const StageOptions& options,
   if (configured.has_value()) return *configured;
   options_ = options;
   store_ = std::move(store);
-  TakeSchedule(std::move(schedule));
+  AdoptSchedule(std::move(schedule));
   configured_ = true;
   return absl::OkStatus();
 }
@@ -162,7 +162,7 @@ std::optional<absl::Status> Stage::Reconfigure(const StageOptions& options) {
       "experimental_distribute.auto_shard_policy to OFF."));
 }
 
-void Stage::TakeSchedule(std::shared_ptr<const Schedule> schedule) {
+void Stage::AdoptSchedule(std::shared_ptr<const Schedule> schedule) {
   if (schedule_ != nullptr || schedule == nullptr) return;
   options_.num_samples = schedule->num_samples();
   schedule_ = std::move(schedule);
@@ -195,7 +195,7 @@ absl::Status Stage::JoinOthers() {
   return absl::OkStatus();
 }
 
-absl::Status Stage::TakeOthersSchedule() {
+absl::Status Stage::AdoptOthersSchedule() {
   std::shared_ptr<SampleStore> store;
   StageOptions options;
   std::optional<std::string> shards;
@@ -215,14 +215,14 @@ absl::Status Stage::TakeOthersSchedule() {
   if (absl::IsUnavailable(agreed.status())) return absl::OkStatus();
   if (!agreed.ok()) return agreed.status();
   absl::MutexLock lock(&mu_);
-  TakeSchedule(*std::move(agreed));
+  AdoptSchedule(*std::move(agreed));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Epoch>> Stage::StartEpoch() {
   absl::Status ready = JoinOthers();
   // Another job may have ended its first pass meanwhile.
-  if (ready.ok()) ready = TakeOthersSchedule();
+  if (ready.ok()) ready = AdoptOthersSchedule();
   if (!ready.ok()) return ready;
   EpochParts parts;
   {
@@ -335,7 +335,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     schedule = std::make_shared<Schedule>(options_.schedule, num_samples,
                                           capacity, last_begun_);
     if (store_->disk() == nullptr) {
-      TakeSchedule(std::move(schedule));
+      AdoptSchedule(std::move(schedule));
       return absl::OkStatus();
     }
     store = store_;
@@ -361,7 +361,7 @@ absl::Status Stage::EndEpoch(const Epoch& epoch) {
     }
   }
   absl::MutexLock lock(&mu_);
-  TakeSchedule(std::move(schedule));
+  AdoptSchedule(std::move(schedule));
   return schedule_ == nullptr ? absl::OkStatus() : CheckLength(num_samples);
 }
 
@@ -375,13 +375,13 @@ absl::Status Stage::CheckLength(int64_t num_samples) const {
       "that is the same in every epoch."));
 }
 
-void Stage::KeepEndError(const absl::Status& error) {
+void Stage::NoteEndError(const absl::Status& error) {
   absl::MutexLock lock(&mu_);
   end_error_ = error;
 }
 
-absl::Status Stage::Keep(const Epoch& epoch, uint32_t index,
-                         Generation generation, const Sample& sample) {
+absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
+                                Generation generation, const Sample& sample) {
   std::shared_ptr<SampleStore> sample_store;
   std::shared_ptr<const Schedule> schedule;
   uint64_t seed;

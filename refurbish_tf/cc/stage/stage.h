@@ -52,9 +52,9 @@ class Stage : public std::enable_shared_from_this<Stage> {
 
   const std::string& id() const { return id_; }
 
-  // Called before `Configure`, with the share of the source that CheckSource
-  // found. Fails if the stage was given another share before: samples are
-  // numbered from 0 in each share.
+  // Called before `Configure`, with the shard of the source that CheckSource
+  // found. Fails if the stage was given another one before: samples are
+  // numbered from 0 in each shard.
   absl::Status SetShards(const std::string& shards) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Called each time a dataset object is made for the stage. The first call
@@ -72,10 +72,10 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // An iterator has read `epoch` to its end.
   absl::Status EndEpoch(const Epoch& epoch) ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Keeps an error of an epoch's end for the next `StartEpoch` to return, once:
+  // Notes an error of an epoch's end for the next `StartEpoch` to return, once:
   // a consumer that knows the number of elements, as Keras does, never asks for
   // the end, and drops what a `prefetch` has read there.
-  void KeepEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteEndError(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mu_);
 
   // For a checkpoint of an iterator that is in no epoch.
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
@@ -91,9 +91,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
   absl::StatusOr<std::shared_ptr<Epoch>> Restore(const SavedEpoch& saved)
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Puts a sample prepared in `epoch` into the store, if it is to be kept.
-  absl::Status Keep(const Epoch& epoch, uint32_t index, Generation generation,
-                    const Sample& sample) ABSL_LOCKS_EXCLUDED(mu_);
+  // Puts a sample that was prepared in `epoch` where it is used again: into the
+  // store, the ring for other jobs, or nowhere.
+  absl::Status PutPrepared(const Epoch& epoch, uint32_t index,
+                           Generation generation, const Sample& sample)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   SourceChecks& source_checks() { return source_checks_; }
 
@@ -130,7 +132,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   // Fails unless the checkpoint's seeds are ours or may be taken.
   absl::Status CheckSeeds(const SavedEpoch& saved) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TakeSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdoptSeeds(const SavedEpoch& saved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Notes what a rewrite of the source has changed: it may have lost random
   // access. Empty if the stage is still to be configured.
   std::optional<absl::Status> Reconfigure(const StageOptions& options)
@@ -142,12 +144,12 @@ class Stage : public std::enable_shared_from_this<Stage> {
   static std::shared_ptr<const Schedule> MakeSchedule(
       const StageOptions& options, SampleStore& store);
   // Does nothing if there is one.
-  void TakeSchedule(std::shared_ptr<const Schedule> schedule)
+  void AdoptSchedule(std::shared_ptr<const Schedule> schedule)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Makes the stage a job on a store on disk, unless it is one.
   absl::Status JoinOthers() ABSL_LOCKS_EXCLUDED(mu_);
-  // Takes the schedule that another job has begun meanwhile, if any.
-  absl::Status TakeOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
+  // Adopts the schedule that another job has begun meanwhile, if any.
+  absl::Status AdoptOthersSchedule() ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status CheckLength(int64_t num_samples) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of the store, for the newest epoch.

@@ -72,7 +72,7 @@ absl::Status Stage::CheckSeeds(const SavedEpoch& saved) const {
   return absl::OkStatus();
 }
 
-void Stage::TakeSeeds(const SavedEpoch& saved) {
+void Stage::AdoptSeeds(const SavedEpoch& saved) {
   const auto seed = static_cast<uint64_t>(saved.seed);
   const auto order_seed = static_cast<uint64_t>(saved.order_seed);
   if (seed == options_.schedule.seed &&
@@ -130,7 +130,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
     // Another thread may have begun an epoch meanwhile.
     absl::Status fits = CheckFits(saved);
     if (!fits.ok()) return fits;
-    TakeSeeds(saved);
+    AdoptSeeds(saved);
     if (saved.scheduled &&
         (schedule_ == nullptr || schedule_->origin() != saved.origin)) {
       schedule_ = std::make_shared<Schedule>(

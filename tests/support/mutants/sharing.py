@@ -37,8 +37,8 @@ MUTANTS = [
            TESTS + "test_a_job_with_a_uniform_shuffle_takes_no_part"),
     Mutant("nothing is taken", DECIDE, "  if (!position.has_value()) return false;", "  return false;", CELLS),
     # What is prepared.
-    Mutant("what others prepare is not passed over", ORDER, "      if (claim(index, false)) return index;",
-           "      if (claim(index, true)) return index;", ORDER_TEST),
+    Mutant("what others prepare is not passed over", ORDER, "      if (claims(index, false)) return index;",
+           "      if (claims(index, true)) return index;", ORDER_TEST),
     Mutant("what others prepare is left out at the end", ORDER, "return free ? free : again(passed_over_.size(), true);",
            "return free;", ORDER_TEST),
     Mutant("what was gone is forgotten", ORDER, "passed_over_.push_front(index);", "(void)index;", ORDER_TEST),
@@ -77,6 +77,6 @@ MUTANTS = [
            "    used.Use(index, number_);\n", "",
            "tests/test_transit.py::test_what_a_first_pass_has_used_is_not_taken_from_the_ring"),
     Mutant("a stream passes over what is not kept", DECIDE,
-           "!schedule_.has_value() || Unkept(index)", "!schedule_.has_value()",
+           "unkept || !schedule_.has_value()", "!schedule_.has_value()",
            "tests/test_transit.py::test_a_stream_passes_over_nothing_that_is_not_kept"),
 ]

@@ -20,7 +20,7 @@ MUTANTS = [
            "tensor.dtype() != tensorflow::DT_INT32",
            "tests/test_dataset.py::test_seeds_that_functions_return_stay_as_they_are"),
     Mutant("the error of an epoch's end is dropped with its iterator", ITERATOR,
-           "    dataset()->stage_->KeepEndError(end_status_);\n", "",
+           "    dataset()->stage_->NoteEndError(end_status_);\n", "",
            "tests/test_dataset_sources.py::test_a_source_that_has_grown_under_who_never_asks_for_the_end"),
     Mutant("the error of an epoch's end comes again and again", "refurbish_tf/cc/stage/stage.cc",
            "      return std::exchange(end_error_, absl::OkStatus());", "      return end_error_;",

@@ -56,7 +56,7 @@ absl::Status RefurbishIterator::Initialize(IteratorContext* ctx) {
   return dataset()->final_->Instantiate(ctx, &functions_.final.function);
 }
 
-void RefurbishIterator::Run(IteratorContext* ctx) {
+void RefurbishIterator::StartWorkers(IteratorContext* ctx) {
   const RefurbishDataset& stage = *dataset();
   std::vector<const InlineFunction*> functions = {stage.partial_.get()};
   if (stage.final_ != nullptr) functions.push_back(stage.final_.get());
@@ -92,7 +92,7 @@ absl::Status RefurbishIterator::GetNextInternal(
     if (!epoch.ok()) return epoch.status();
     epoch_ = *std::move(epoch);
   }
-  if (workers_.get() == nullptr) Run(ctx);
+  if (workers_.get() == nullptr) StartWorkers(ctx);
   int64_t waited_nanos;
   RecordStop(ctx);
   const OrderedWorkers::Next next =
@@ -125,7 +125,7 @@ absl::Status RefurbishIterator::GetNextInternal(
   if (last) end_status_ = End();
   if (!end_status_.ok() && !told_ && !absl::IsCancelled(end_status_) &&
       !workers_.cancellation_manager()->IsCancelled()) {
-    dataset()->stage_->KeepEndError(end_status_);
+    dataset()->stage_->NoteEndError(end_status_);
   }
   return absl::OkStatus();
 }
@@ -135,7 +135,7 @@ absl::Status RefurbishIterator::End() {
   workers_.Stop();
   absl::Status status = running_.source->ReadToEnd(&running_.contexts->usual);
   running_.source.reset();
-  status.Update(running_.work->TakeLateError());
+  status.Update(running_.work->LateError());
   running_ = Running();
   const std::shared_ptr<Epoch> epoch = std::move(epoch_);
   status.Update(dataset()->stage_->EndEpoch(*epoch));

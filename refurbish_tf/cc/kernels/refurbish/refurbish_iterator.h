@@ -57,7 +57,7 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
     std::unique_ptr<SampleWork> work;
   };
 
-  void Run(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWorkers(IteratorContext* ctx) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Ends the epoch. Returns an error that was found only then.
   absl::Status End() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -43,7 +43,7 @@ OrderedWorkers::Claimed SampleWork::Claim(
   }
   sample.status = absl::OkStatus();
   sample.tensors.clear();
-  sample.keep = true;
+  sample.index_known = true;
   sample.fresh = sample.place.from == Place::From::kSource;
   if (sample.fresh) return OrderedWorkers::Claimed::kFetch;
   if (sample.place.from == Place::From::kReading) {
@@ -66,7 +66,7 @@ OrderedWorkers::Outcome SampleWork::Fetch(OrderedWorkers::Piece* piece) {
   }
   std::optional<uint32_t>& index = sample.place.index;
   sample.status = source_.Read(&contexts_.usual, &sample.tensors, &index);
-  sample.keep = source_.index_known();
+  sample.index_known = source_.index_known();
   if (!sample.status.ok()) {
     sample.status = index.has_value()
                         ? WithSample(sample.status, "Preparing", *index,
@@ -116,8 +116,8 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   }
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
-  if (!piece->keep) return absl::OkStatus();
-  return stage_.Keep(*epoch_, index, generation, piece->tensors);
+  if (!piece->index_known) return absl::OkStatus();
+  return stage_.PutPrepared(*epoch_, index, generation, piece->tensors);
 }
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
@@ -183,7 +183,7 @@ absl::Status SampleWork::WithSample(const absl::Status& status,
                    " failed: ", status.message())));
 }
 
-absl::Status SampleWork::TakeLateError() {
+absl::Status SampleWork::LateError() {
   absl::MutexLock lock(&mu_);
   return std::exchange(late_error_, absl::OkStatus());
 }

@@ -30,7 +30,8 @@ struct StageFunction {
 struct SamplePiece : OrderedWorkers::Piece {
   Place place;
   bool fresh = false;
-  bool keep = true;
+  // Else the source has lost count, and what is prepared goes nowhere.
+  bool index_known = true;
   // The sample, as far as it has been processed, or its error.
   std::vector<Tensor> tensors;
   absl::Status status;
@@ -67,7 +68,7 @@ class SampleWork : public OrderedWorkers::Work {
   int64_t Bytes(const OrderedWorkers::Piece& piece) const override;
 
   // The error found when the source was read to its end; returned once.
-  absl::Status TakeLateError() ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status LateError() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   absl::Status Prepare(SamplePiece* piece);
