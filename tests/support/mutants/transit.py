@@ -2,6 +2,7 @@
 from support.mutants import Mutant
 
 RING_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_ring_test]"
+USE_TEST = "tests/test_cc.py::test_cc[address_undefined-transit_use_test]"
 ATTACK = "tests/test_cc.py::test_cc[address_undefined-transit_attack_test]"
 STATE_TEST = "tests/test_cc.py::test_cc[address_undefined-shared_state_test]"
 RING = "refurbish_tf/cc/store/transit/transit_ring.cc"
@@ -27,7 +28,7 @@ MUTANTS = [
     Mutant("a damaged word reaches beyond the ring", RING,
            "units > geometry.MostUnits() || slot + units > geometry.slots) {", "false) {", RING_TEST),
     Mutant("what was cleared is still there", RING, "state_->ExchangeRingHead(&before, before + slots())",
-           "state_->ExchangeRingHead(&before, before)", RING_TEST),
+           "state_->ExchangeRingHead(&before, before)", USE_TEST),
     Mutant("a second plan replaces the first", RING, "  while (Geometry::Of(number).slots == 0) {", "  while (true) {",
            RING_TEST),
     Mutant("records that vary take units as large as the largest", RING, "(bytes / kUnitsOfRing + kSmallUnit)",
@@ -72,7 +73,7 @@ MUTANTS = [
     Mutant("a record in transit is not checked", AHEAD,
            "entry->buffer.Verify(records.store_id(), wanted.index, bytes)", "bytes >= 64", ATTACK),
     Mutant("what another has written is not foreign", AHEAD, "*foreign = in_transit || entry->foreign;", "*foreign = in_transit;",
-           RING_TEST),
+           USE_TEST),
     # Claims.
     Mutant("a generation is prepared twice", STATE, "? std::max<Generation>(after, least)", "? least", STATE_TEST),
     Mutant("what others prepare is prepared as well", STATE,

@@ -102,7 +102,7 @@ int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
 absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const uint32_t index = *piece->place.index;
   // After an error it may be another element of the stream.
-  if (piece->keep) TF_RETURN_IF_ERROR(CheckElement(*piece));
+  if (piece->index_known) TF_RETURN_IF_ERROR(CheckElement(*piece));
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
