@@ -23,7 +23,7 @@ MUTANTS = [
            CHECKS + "test_a_source_that_draws_is_not_checked"),
     Mutant("a seed in a variable is not seen", OPS, '"StatefulUniform", "Assign"}', '"StatefulUniform"}',
            CHECKS + "test_a_source_that_draws_is_not_checked"),
-    Mutant("what follows an error of a stream is compared", WORK, "  if (piece->keep) TF_RETURN", "  TF_RETURN",
+    Mutant("what follows an error of a stream is compared", WORK, "  if (piece->index_known) TF_RETURN", "  TF_RETURN",
            CHECKS + "test_what_follows_an_error_of_a_stream_is_no_alarm"),
     Mutant("the warning does not come to Python", WORK, "  WarnInPython(text);\n", "", CHECKS + "test_it_comes_within_fit"),
     Mutant("a damaged checksum is believed", STORE, "sum != 0 && word == WordOf(index, platform, sum) ? sum : 0", "sum",
