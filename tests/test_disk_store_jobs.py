@@ -188,8 +188,8 @@ def test_processes_share_and_one_is_killed(root):
 
 
 def test_a_place_is_decided_though_others_are_preparing_all(root):
-  """After some refused claims, each of which takes a system call, and not after a walk to the end of the order."""
-  path, n = new_path(root), 400
+  """After 1024 refused claims, each of which takes a system call, and not after a walk to the end of the order."""
+  path, n = new_path(root), 1200
   # Asks for all of its stream at once, which claims all.
   other = Pipeline("stream of known length", n, 2, seed=5, store=path, num_parallel_calls=None, shuffle_buffer_size=n)
   beside = iter(other.dataset)

@@ -212,6 +212,17 @@ def test_checkpoint_of_another_pipeline(tmp_path, change, message):
     restore(make(**change), path)
 
 
+def test_the_state_of_a_stage_from_an_older_package_is_read():
+  """It ends before the two policies, and it is not known whether they fit."""
+  saved = make(epochs=None)._input_dataset.saved_state()
+  assert saved["state"][-2:] == [0, 0]
+  other = make(epochs=None, shuffle="uniform")._input_dataset
+  with pytest.raises(tf.errors.InvalidArgumentError, match="shuffle .* uniform, .* cache_aware "):
+    other.restore_state(saved)
+  other.restore_state({**saved, "state": [*saved["state"][:2], 5, *saved["state"][3:-2]]})
+  assert other.saved_state()["state"][2] == 5
+
+
 def train_until_killed(directory, kind, stop):
   """Runs in its own process, which kills itself at the step `stop`."""
   iterator = iter(make(kind, 50, 3, parallel=3))

@@ -244,14 +244,15 @@ absl::StatusOr<size_t> Epoch::DecideRequest(size_t n) {
 }
 
 Epoch::Advance Epoch::AdvanceStream() {
-  // Bounds both how long the lock is held and an iterator's uninterrupted work.
-  constexpr int64_t kMaxPassOver = 4096;
+  // Bounds both how long the lock is held, as each may be a claim that is
+  // refused, and an iterator's uninterrupted work.
+  constexpr int64_t kMaxPassOver = 1024;
   absl::MutexLock lock(&mu_);
   NoteOthers();
   num_refused_ = 0;
   Advance advance;
   while (stream_position_ != stream_length_ &&
-         advance.pass_over < kMaxPassOver && num_refused_ < kMostRefused) {
+         advance.pass_over < kMaxPassOver) {
     const uint32_t index = static_cast<uint32_t>(stream_position_++);
     if (Decide(Occasion::kStream, index) == SampleState::kAsked) {
       advance.wanted = true;

@@ -343,7 +343,7 @@ class Epoch {
   // a place for them. The next such places are for what the stream yields.
   uint32_t num_unkept_ahead_ ABSL_GUARDED_BY(mu_) = 0;
 
-  // How many claims of kept samples were refused since the lock was taken.
+  // How many claims of samples that are kept were refused in this call.
   uint32_t num_refused_ ABSL_GUARDED_BY(mu_) = 0;
 
   // Those that `Decide` deferred, until the order is walked. Then those that

@@ -19,6 +19,11 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 // fresh now may be in the store later.
 constexpr size_t kMostDecidedToRead = 64;
 
+// How many claims of samples that are kept may be refused in one call, as each
+// takes a system call. More than sixteen jobs have decided on, so that in
+// practice nothing is prepared that another job is preparing.
+constexpr uint32_t kMostRefusedToKeep = 16 * kMostDecidedToRead;
+
 // How many places may be decided whose samples are to be prepared, while others
 // may put these samples into the ring before their turn comes.
 constexpr size_t kMostToPrepare = 4;
@@ -152,7 +157,7 @@ void Epoch::AddPlace(Place place) {
 // kPlace     kOpen      the store has it                           kFound
 //                       the stream has passed it                   kDeferred
 //                       another job is preparing it (but see
-//                       kMostRefused)                              kDeferred
+//                       kMostRefusedToKeep)                        kDeferred
 //                       else                                       kAsked
 // kStream    kOpen      the number of samples is unknown           kAsked
 //                       it is not kept, and there is a ring        kAsked
@@ -283,7 +288,8 @@ bool Epoch::Ask(uint32_t index, bool also_claimed) {
     return true;
   }
   // Of what is not kept others have other generations.
-  if (!also_claimed && schedule_->Kept(index) && num_refused_ < kMostRefused &&
+  if (!also_claimed && schedule_->Kept(index) &&
+      num_refused_ < kMostRefusedToKeep &&
       !shared_->job->Claim(index, Wanted(index).least)) {
     ++num_refused_;
     return false;

@@ -10,7 +10,7 @@ MUTANTS = [
     Mutant("claims of other jobs ignored", DECIDE,
            "  if (!also_claimed && schedule_->Kept(index) &&", "  if (also_claimed && schedule_->Kept(index) &&",
            "tests/test_disk_store_jobs.py::test_jobs_prepare_together_what_one_prepares_alone"),
-    Mutant("any number of claims is refused in one walk", DECIDE, "num_refused_ < kMostRefused &&", "num_refused_ + 1 > 0 &&",
+    Mutant("any number of claims is refused in one walk", DECIDE, "num_refused_ < kMostRefusedToKeep &&", "num_refused_ + 1 > 0 &&",
            "tests/test_disk_store_jobs.py::test_a_place_is_decided_though_others_are_preparing_all"),
     Mutant("one use too many of what jobs share", "refurbish_tf/cc/stage/shared_use.h",
            ": most_uses_(std::min(std::ceil(reuse_factor), 4e9)) {}", ": most_uses_(std::min(std::ceil(reuse_factor) + 1, 4e9)) {}",
