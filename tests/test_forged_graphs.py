@@ -111,6 +111,7 @@ REFURBISH = {
     "two final functions": {"final": lambda image, label: (image, label), "times": 2},
     "r below 1": {"reuse_factor": 0.5},
     "r is no number": {"reuse_factor": float("nan")},
+    "r is infinite": {"reuse_factor": float("inf")},
     "a buffer below 0": {"shuffle_buffer_size": -1},
     "too many calls": {"num_parallel_calls": 10**6},
     "two names": {"stage": NAMES},
@@ -237,3 +238,20 @@ def test_seeds_of_another_shape_than_the_input_says_are_refused():
   made = tf.data.experimental.from_variant(fuse(unknown, seeded=True), specs)
   with pytest.raises(tf.errors.InvalidArgumentError, match="takes seeds of shape"):
     list(made)
+
+
+def read_another_type(image, label):
+  """The graph of a `map` says uint8 and int64, but its function returns what it likes."""
+  given = source()
+  function = concrete(lambda image_, label_: (tf.cast(image_, image), tf.cast(label_, label) if label != tf.string else "a"), given)
+  mapped = tf.raw_ops.MapDataset(
+      input_dataset=given._variant_tensor, other_arguments=[], f=function, **types_of(*given.element_spec))
+  forged = fuse(tf.data.experimental.from_variant(mapped, given.element_spec))
+  specs = tuple(map(tf.TensorSpec, *reversed(outputs(0).values())))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="other types than its input says"):
+    list(tf.data.experimental.from_variant(forged, specs))
+
+
+@pytest.mark.parametrize("image, label", [(tf.uint8, tf.string), (tf.float32, tf.int64), (tf.uint8, tf.float64)])
+def test_elements_of_other_types_than_the_input_says_are_refused(image, label):
+  assert processes.run_forked(read_another_type, image, label) == 0

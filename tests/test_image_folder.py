@@ -168,12 +168,20 @@ def test_a_directory_that_cannot_be_listed_is_not_passed_over(tmp_path, monkeypa
 def test_a_link_to_nowhere_is_an_error_of_its_photograph(tmp_path):
   _write(tmp_path, ["a/1.png", "a/3.png"])
   (tmp_path / "a/2.png").symlink_to("gone")
-  (tmp_path / "b").symlink_to("gone")  # No class.
   source = image_folder(tmp_path)
-  assert source.class_names == ["a"]
   with pytest.raises(tf.errors.NotFoundError, match="a/2.png"):
     list(source)
   assert len(list(source.ignore_errors())) == 2
+
+
+def test_a_class_that_is_a_link_to_nowhere_is_an_error(tmp_path):
+  """Without it the labels of those behind it would be others."""
+  _write(tmp_path, ["a/1.png", "c/1.png"])
+  (tmp_path / ".hidden").symlink_to("gone")
+  assert image_folder(tmp_path).class_names == ["a", "c"]
+  (tmp_path / "b").symlink_to("gone")
+  with pytest.raises(ValueError, match="/b is a link to what does not exist. Remove it"):
+    image_folder(tmp_path)
 
 
 @pytest.mark.parametrize("error", [tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError])

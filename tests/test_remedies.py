@@ -47,7 +47,7 @@ CAST = "tf.cast(image, tf.uint8)"
     (np.arange(0, 65536, 256, dtype=np.uint16), "65,535", "tf.image.convert_image_dtype(image, tf.uint8)", np.arange(256)),
     (np.arange(256, dtype=np.uint16), "from 0 to 255", CAST, np.arange(256)),
     (np.arange(256), "from 0 to 255", CAST, np.arange(256)),
-    (np.arange(256) % 2 > 0, "from 0 to 255", CAST, np.arange(2))])
+    (np.arange(256) % 2 > 0, "* 255", f"{CAST} * 255", np.array([0, 255]))])
 def test_of_dtypes_of_images(call, image, condition, remedy, expected):
   image = of_values(image)
   with pytest.raises(TypeError, match="uint8, got") as raised:
@@ -71,7 +71,7 @@ POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
     (CALLS["batch"], GREY, ["images[..., tf.newaxis]"]),
     (CALLS["layer"], WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
     (CALLS["layer"], WIDE.transpose(2, 0, 1)[None], ["tf.transpose(image, [0, 2, 3, 1])"]),
-    (CALLS["layer"], np.stack([COLORED[None]] * 2), ["tf.reshape(image, [-1, *image.shape[-3:]])"]),
+    (CALLS["layer"], np.stack([COLORED[None]] * 2), ["tf.reshape(image, tf.concat([[-1], tf.shape(image)[-3:]], 0))"]),
     (POLICY, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
     (POLICY, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
     (fused, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
@@ -114,11 +114,12 @@ def test_of_dtypes_of_masks(mask, remedy):
   assert len(np.unique(values)) == 16
 
 
-def test_of_sizes_of_masks():
-  fn, mask = augment.compose(LAYERS, masks=(1,)), GREY.astype(np.int32)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool])
+def test_of_sizes_of_masks(dtype):
+  fn, mask = augment.compose(LAYERS, masks=(1,)), GREY.astype(dtype)
   with pytest.raises(ValueError, match="height and width of the image") as raised:
     fn(COLORED, mask, seed=SEED)
-  remedy = 'tf.image.resize(mask[..., tf.newaxis], size, "nearest")'
+  remedy = 'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest")'
   assert remedy in str(raised.value)
   made = fn(COLORED, eval(remedy, {"mask": mask, "tf": tf, "size": (4, 4)}), seed=SEED)[1]
   assert set(np.unique(made)) <= set(np.unique(mask))

@@ -76,15 +76,19 @@ def way_to_uint8(dtype):
         "saturate=True), values from 0 to 255 with tf.saturate_cast(tf.round(image), tf.uint8), and scale others first.")
   if dtype == tf.string:
     return "Decode it first, as with rtf.augment.decode()."
-  of_16_bits = ", values up to 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
-  return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others first."
+  of_16_bits = ", values that reach 65,535 with tf.image.convert_image_dtype(image, tf.uint8)" if dtype == tf.uint16 else ""
+  if dtype == tf.bool:
+    return "Make it tf.cast(image, tf.uint8) * 255."
+  return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others to 0 to 255 first."
 
 
 def way_to_channels(shape, colors_only):
   """How images of this shape become those with 1, 3 or 4 channels, or with three, for errors."""
   shape = shape.as_list()
   if len(shape) > 4:
-    return "Make one batch of it: tf.reshape(image, [-1, *image.shape[-3:]])."
+    return (
+        "If each image may be augmented by itself, make one batch of them: tf.reshape(image, tf.concat([[-1], "
+        "tf.shape(image)[-3:]], 0)). The frames of a clip would no longer match.")
   if len(shape) < 2:
     return "Give it its sides by tf.reshape."
   if len(shape) == 2:

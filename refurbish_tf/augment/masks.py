@@ -205,7 +205,7 @@ def _check_size(name, mask, image):
     raise ValueError(
         f"masks: the component {name!r} must have the height and width of the image, {sides}, got shape {mask.shape}. "
         "Resize one of them in Dataset.map before, a mask [height, width] with "
-        'tf.image.resize(mask[..., tf.newaxis], size, "nearest").')
+        'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
 
 
 def _checked_to_be_no_masks(image, components):

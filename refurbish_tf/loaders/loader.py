@@ -51,8 +51,9 @@ class Loader:
         "needed. What belongs into a checkpoint is its state_dict().")
 
   def __iter__(self) -> Iterator[Any]:
-    self._epoch = _Epoch(self)
-    return self._epoch
+    with self._lock:
+      self._epoch = _Epoch(self)
+      return self._epoch
 
   def state_dict(self) -> dict[str, Any]:
     """The position behind the last batch that was handed out, whatever is read ahead.
@@ -88,7 +89,7 @@ class Loader:
       tf.errors.OpError: the pipeline does not fit. The next epoch follows.
     """
     with self._lock:
-      self._load(*states.read(self._function, self._as_array(state_dict), self._described))
+      self._load(*states.read(self._function, self._as_array(state_dict), self._described, self._stages))
 
   def _load(self, stages, parts, number):
     if self._epoch is not None:

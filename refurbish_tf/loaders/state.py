@@ -24,7 +24,7 @@ def of(stages, iterator, described, number):
     parts = [] if iterator is None else _saved(iterator)
     before, saved = saved, [stage.saved_state() for stage in stages]
   header = json.dumps({
-      "format": _FORMAT, "described": described, "number": number, "stages": saved,
+      "format": _FORMAT, "described": described, "number": number, "kinds": _kinds(stages), "stages": saved,
       "iterator": None if iterator is None else list(map(len, parts))})
   body = b"".join([len(header.encode()).to_bytes(8, "little"), header.encode(), *parts])
   content = b"".join([_MAGIC, len(body).to_bytes(8, "little"), zlib.crc32(body).to_bytes(4, "little"), body])
@@ -35,7 +35,7 @@ def of(stages, iterator, described, number):
   return state
 
 
-def read(function, state, described):
+def read(function, state, described, stages):
   """The state of the stages, that of the iterator or None, and the number of the epoch or None; ValueError if it is unfit."""
   content = state.tobytes()
   size = len(_MAGIC) + 12
@@ -50,10 +50,11 @@ def read(function, state, described):
     raise ValueError(
         f"{function}: the state has format {header['format']}, but this refurbish_tf reads formats up to {_FORMAT}. Use the "
         "one that saved it.")
-  if header["described"] != described:
+  kinds = header.get("kinds", _kinds(stages))  # Not in what an older package has saved.
+  if (header["described"], kinds) != (described, _kinds(stages)):
     raise ValueError(
-        f"{function}: the state is of another pipeline, with {header['described']}, but this one has {described}. Build the "
-        "same pipeline.")
+        f"{function}: the state is of another pipeline, with {header['described']} and the stages {kinds}, but this one has "
+        f"{described} and {_kinds(stages)}. Build the same pipeline.")
   if header["iterator"] is None:
     return header["stages"], None, header["number"]
   parts = []
@@ -61,6 +62,10 @@ def read(function, state, described):
     parts.append(body[begin:begin + length])
     begin += length
   return header["stages"], parts, header["number"]
+
+
+def _kinds(stages):
+  return [type(stage).__name__ for stage in stages]
 
 
 def restore(iterator, parts):

@@ -123,6 +123,12 @@ class _Files:
   def directories(self, directory):
     """The sorted names of the directories in it, without hidden ones."""
     names = sorted(name.rstrip("/") for name in self._os.listdir(directory))
+    for name in names:
+      path = self.join(directory, name)
+      # A class would be missing, and the others' labels would move.
+      if self._os is os and not name.startswith(".") and os.path.islink(path) and not os.path.exists(path):
+        raise ValueError(
+            f"{checks.printable_path(path)} is a link to what does not exist. Remove it, or mount what it points to.")
     return [name for name in names if not name.startswith(".") and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):

@@ -23,16 +23,16 @@ class SourceSumsTest : public StoreDirectoryTest {
   std::string File() const { return directory_ + "/sources"; }
 };
 
-TEST_F(SourceSumsTest, TheFirstOneStays) {
+TEST_F(SourceSumsTest, TheLastOneStays) {
   {
     auto store = Open();
     SourceSums& sums = store->source_sums();
     EXPECT_EQ(sums.Find(3, kPlatform), 0u);
     EXPECT_FALSE(std::filesystem::exists(File()));
-    EXPECT_EQ(sums.Note(3, kPlatform, 10), 10u);
-    EXPECT_EQ(sums.Note(3, kPlatform, 11), 10u);
+    EXPECT_TRUE(sums.Set(3, kPlatform, 11));
+    EXPECT_TRUE(sums.Set(3, kPlatform, 10));
     // Far beyond the first part of the file.
-    EXPECT_EQ(sums.Note(200'000, kPlatform, 12), 12u);
+    EXPECT_TRUE(sums.Set(200'000, kPlatform, 12));
   }
   auto store = Open();
   SourceSums& sums = store->source_sums();
@@ -40,13 +40,14 @@ TEST_F(SourceSumsTest, TheFirstOneStays) {
   EXPECT_EQ(sums.Find(200'000, kPlatform), 12u);
   // What was computed on another machine cannot be compared.
   EXPECT_EQ(sums.Find(3, kPlatform + 1), 0u);
-  EXPECT_EQ(sums.Note(3, kPlatform + 1, 11), 11u);
+  EXPECT_TRUE(sums.Set(3, kPlatform + 1, 11));
+  EXPECT_EQ(sums.Find(3, kPlatform + 1), 11u);
 }
 
 TEST_F(SourceSumsTest, EveryDamagedBitMakesItUnknown) {
   {
     auto store = Open();
-    store->source_sums().Note(0, kPlatform, 0x12345678);
+    store->source_sums().Set(0, kPlatform, 0x12345678);
   }
   const std::string file = ReadFile(File());
   for (int bit = 0; bit < 64; ++bit) {
@@ -55,14 +56,15 @@ TEST_F(SourceSumsTest, EveryDamagedBitMakesItUnknown) {
     WriteFile(File(), damaged);
     auto store = Open();
     EXPECT_EQ(store->source_sums().Find(0, kPlatform), 0u) << bit;
-    EXPECT_EQ(store->source_sums().Note(0, kPlatform, 5), 5u) << bit;
+    EXPECT_TRUE(store->source_sums().Set(0, kPlatform, 5)) << bit;
+    EXPECT_EQ(store->source_sums().Find(0, kPlatform), 5u) << bit;
   }
 }
 
 TEST_F(SourceSumsTest, AnotherSampleAndAnotherStore) {
   {
     auto store = Open();
-    store->source_sums().Note(0, kPlatform, 10);
+    store->source_sums().Set(0, kPlatform, 10);
   }
   std::string file = ReadFile(File());
   file.replace(8, 8, file.substr(0, 8));
@@ -80,7 +82,7 @@ TEST_F(SourceSumsTest, RemovedSamplesAreForgottenAndEvictedOnesAreNot) {
   SourceSums& sums = store->source_sums();
   for (uint64_t i = 0; i < 3; ++i) {
     Put(*store, i, 0, "sample");
-    sums.Note(i, kPlatform, 10);
+    sums.Set(i, kPlatform, 10);
   }
   store->Remove(0, /*evict=*/true);
   store->Remove(1, /*evict=*/false);
@@ -106,36 +108,54 @@ TEST_F(SourceSumsTest, WithoutRoomTheyAreInMemory) {
   options.env = &env;
   auto store = Open(std::move(options));
   env.full = true;
-  EXPECT_EQ(store->source_sums().Note(0, kPlatform, 10), 0u);
+  EXPECT_FALSE(store->source_sums().Set(0, kPlatform, 10));
   SourceChecks checks;
   EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform));
-  EXPECT_TRUE(checks.IsSame(0, 10));
-  EXPECT_TRUE(checks.IsSame(0, 10));
-  EXPECT_FALSE(checks.IsSame(0, 11));
+  checks.Note(0, 10, /*in_store=*/true);
+  EXPECT_EQ(checks.Compare(0, 10), Compared::kSame);
+  EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
+}
+
+TEST_F(SourceSumsTest, OnlyWhatTheStoreHoldsIsRefused) {
+  auto store = Open();
+  SourceChecks checks;
+  EXPECT_FALSE(checks.checks());
+  EXPECT_TRUE(checks.Begin(SourceKind::kRepeats, &store->source_sums(), kPlatform));
+  EXPECT_FALSE(checks.Begin(SourceKind::kDraws, nullptr, kPlatform));
+  EXPECT_EQ(checks.Compare(0, 10), Compared::kSame);
+  checks.Note(0, 10, /*in_store=*/false);
+  EXPECT_EQ(checks.Compare(0, 11), Compared::kOther);
+  checks.Note(0, 11, /*in_store=*/true);
+  EXPECT_EQ(checks.Compare(0, 11), Compared::kSame);
+  EXPECT_EQ(checks.Compare(0, 10), Compared::kRefused);
+  SourceChecks of_python;
+  EXPECT_TRUE(of_python.Begin(SourceKind::kMayChange, &store->source_sums(), kPlatform));
+  EXPECT_EQ(of_python.Compare(0, 10), Compared::kOther);
 }
 
 TEST(SumsInMemoryTest, AnyIndex) {
   SumsInMemory sums;
-  for (const uint32_t index : {0u, 1u, 1023u, 1024u, 3071u, 3072u, 5'000'000u}) {
-    EXPECT_EQ(sums.Note(index, index + 1), index + 1);
+  const uint32_t indices[] = {0, 1, 1023, 1024, 3071, 3072, 5'000'000};
+  for (const uint32_t index : indices) {
+    EXPECT_EQ(sums.Find(index), 0u);
+    sums.Set(index, index + 1);
   }
-  for (const uint32_t index : {0u, 1u, 1023u, 1024u, 3071u, 3072u, 5'000'000u}) {
-    EXPECT_EQ(sums.Note(index, 77), index + 1);
-  }
+  for (const uint32_t index : indices) EXPECT_EQ(sums.Find(index), index + 1);
 }
 
-TEST(SumsInMemoryTest, ThreadsAgreeOnOne) {
+TEST(SumsInMemoryTest, ManyThreads) {
   constexpr uint32_t kSamples = 20'000;
   SumsInMemory sums;
-  std::vector<std::vector<uint32_t>> found(4, std::vector<uint32_t>(kSamples));
   std::vector<std::thread> threads;
-  for (uint32_t i = 0; i < found.size(); ++i) {
-    threads.emplace_back([&, i] {
-      for (uint32_t index = 0; index < kSamples; ++index) found[i][index] = sums.Note(index, i + 1);
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&sums] {
+      for (uint32_t index = 0; index < kSamples; ++index) {
+        sums.Set(index, index + 1);
+        EXPECT_EQ(sums.Find(index), index + 1);
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& each : found) EXPECT_EQ(each, found[0]);
 }
 
 }  // namespace

@@ -19,23 +19,32 @@ enum class SourceKind {
   kDraws,      // It draws random numbers anew each time, so it is not checked.
 };
 
+// What an element is, beside the one that its sample was last prepared from.
+enum class Compared {
+  kSame,   // Or nothing is known of that one.
+  kOther,  // The source may change by itself, or the store has no such sample.
+  kRefused,  // What the store holds is of another source.
+};
+
 // A checksum for each sample. Only the parts that are touched take memory.
 // Thread-safe.
 class SumsInMemory {
  public:
-  // Notes a checksum, not 0, unless one is known. Returns the one that is known
-  // then.
-  uint32_t Note(uint32_t index, uint32_t sum) {
+  void Set(uint32_t index, uint32_t sum) {
     std::lock_guard<std::mutex> lock(mu_);
-    uint32_t& known = parts_[index / kPart][index % kPart];
-    if (known == 0) known = sum;
-    return known;
+    parts_[index / kPart][index % kPart] = sum;
+  }
+  // 0 if none is known.
+  uint32_t Find(uint32_t index) const {
+    std::lock_guard<std::mutex> lock(mu_);
+    const auto part = parts_.find(index / kPart);
+    return part == parts_.end() ? 0 : part->second[index % kPart];
   }
 
  private:
   static constexpr uint32_t kPart = 1024;
 
-  std::mutex mu_;
+  mutable std::mutex mu_;
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
@@ -53,36 +62,49 @@ class SourceChecks {
     return true;
   }
 
-  // kDraws before `Begin`, so that nothing is checked.
-  SourceKind kind() const { return kind_.load(std::memory_order_acquire); }
-  bool draws() const { return begun_ && kind() == SourceKind::kDraws; }
-  // Whether an element that differs is an error: what the store holds is of
-  // another source.
+  // False before `Begin`.
+  bool checks() const { return kind() != SourceKind::kDraws; }
+  bool draws() const { return begun_ && !checks(); }
+  // Whether an element that differs from one in the store is an error.
   bool refuses() const {
     return kind() == SourceKind::kRepeats && on_disk_ != nullptr;
   }
 
   // Of the store on disk.
   const std::string& path() const { return on_disk_->path(); }
-
+  bool knows_any() const { return on_disk_ != nullptr && on_disk_->is_there(); }
   // Whether the store knows the sample's checksum.
   bool IsKnown(uint32_t index) const {
     return on_disk_ != nullptr && on_disk_->Find(index, platform_) != 0;
   }
 
-  // Notes the checksum of an element that the source has yielded, not 0. False
-  // if an earlier one at this index was another.
-  bool IsSame(uint32_t index, uint32_t sum) {
-    uint32_t known = 0;
-    if (on_disk_ != nullptr) known = on_disk_->Note(index, platform_, sum);
-    if (known == 0) known = in_memory_.Note(index, sum);
-    return known == sum;
+  // `sum`: the checksum, not 0, of an element that the source has yielded.
+  Compared Compare(uint32_t index, uint32_t sum) const {
+    if (const uint32_t known =
+            on_disk_ == nullptr ? 0 : on_disk_->Find(index, platform_);
+        known != 0) {
+      return known == sum ? Compared::kSame
+             : refuses()  ? Compared::kRefused
+                          : Compared::kOther;
+    }
+    const uint32_t known = in_memory_.Find(index);
+    return known == 0 || known == sum ? Compared::kSame : Compared::kOther;
+  }
+  // The same of one that a sample was prepared from. `in_store`: the sample was
+  // put there, or into the ring.
+  void Note(uint32_t index, uint32_t sum, bool in_store) {
+    if (!in_store || on_disk_ == nullptr ||
+        !on_disk_->Set(index, platform_, sum)) {
+      in_memory_.Set(index, sum);
+    }
   }
 
   // True once: one warning of a stage is enough.
   bool IsFirstWarning() { return !warned_.exchange(true); }
 
  private:
+  SourceKind kind() const { return kind_.load(std::memory_order_acquire); }
+
   std::atomic<bool> begun_{false};
   std::atomic<bool> warned_{false};
   std::atomic<SourceKind> kind_{SourceKind::kDraws};

@@ -381,7 +381,8 @@ void Stage::NoteEndError(const absl::Status& error) {
 }
 
 absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
-                                Generation generation, const Sample& sample) {
+                                Generation generation, const Sample& sample,
+                                uint32_t source_sum) {
   std::shared_ptr<SampleStore> sample_store;
   std::shared_ptr<const Schedule> schedule;
   uint64_t seed;
@@ -405,6 +406,7 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
         " of the CacheStore. Raise max_bytes to hold many samples, or use r=1 "
         "without a store, which keeps none."));
   }
+  bool put = true;
   if (epoch.scheduled()) {
     if (epoch.ToKeep(index)) {
       if (store.Put(index, generation, sample) == PutResult::kNewerKept &&
@@ -416,17 +418,21 @@ absl::Status Stage::PutPrepared(const Epoch& epoch, uint32_t index,
       }
     } else if (epoch.ToShare(index)) {
       sample_store->PutInTransit(index, generation, sample);
+    } else {
+      put = false;
     }
   } else if (schedule != nullptr) {
     // Another iterator has come to the end of its first pass meanwhile.
-    if (epoch.number() == schedule->origin() && schedule->Kept(index)) {
-      store.Put(index, generation, sample);
-    }
+    put = epoch.number() == schedule->origin() && schedule->Kept(index);
+    if (put) store.Put(index, generation, sample);
   } else if (reused && store.max_bytes() == kUnlimited) {
     store.Put(index, generation, sample);
   } else if (reused) {
     fitting_.Put(seed, generation, index, sample, store);
+  } else {
+    put = false;
   }
+  if (source_sum != 0) source_checks_.Note(index, source_sum, put);
   return absl::OkStatus();
 }
 

@@ -92,10 +92,11 @@ class Stage : public std::enable_shared_from_this<Stage> {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Puts a sample that was prepared in `epoch` where it is used again: into the
-  // store, the ring for other jobs, or nowhere.
+  // store, the ring for other jobs, or nowhere. `source_sum` is the checksum of
+  // the element that it was prepared from, or 0.
   absl::Status PutPrepared(const Epoch& epoch, uint32_t index,
-                           Generation generation, const Sample& sample)
-      ABSL_LOCKS_EXCLUDED(mu_);
+                           Generation generation, const Sample& sample,
+                           uint32_t source_sum) ABSL_LOCKS_EXCLUDED(mu_);
 
   SourceChecks& source_checks() { return source_checks_; }
 

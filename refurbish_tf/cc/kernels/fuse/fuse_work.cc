@@ -142,6 +142,20 @@ absl::Status FuseWork::BeginBatch(const std::vector<Tensor>& element) {
 }
 
 absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
+  const auto is = [&](size_t i, tensorflow::DataType type) {
+    return i < element.size() && element[i].dtype() == type;
+  };
+  bool same =
+      is(options_.image, tensorflow::DT_UINT8) &&
+      (!options_.seeded || is(element.size() - 1, tensorflow::DT_INT32));
+  for (size_t i = 0; i < options_.components.size(); ++i) {
+    const int64_t from = options_.components[i];
+    same = same && (from < 0 || is(from, options_.types[i]));
+  }
+  if (!same) {
+    return absl::InvalidArgumentError(
+        "fuse got an element of other types than its input says.");
+  }
   const Tensor& image = element[options_.image];
   if (options_.seeded && element.back().shape() != TensorShape({2})) {
     return absl::InvalidArgumentError(

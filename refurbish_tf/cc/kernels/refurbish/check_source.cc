@@ -160,7 +160,26 @@ SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
   return kind;
 }
 
-Shards FindShards(const GraphDef& graph) {
+// Whether it may compute other floating-point numbers on another machine.
+bool ComputesFloats(const NodeDef& node) {
+  if (absl::StrContains(node.op(), "Dataset") || node.op() == "Const" ||
+      node.op() == "Identity") {
+    return false;
+  }
+  const auto is_float = [](int type) {
+    const auto dtype = static_cast<tensorflow::DataType>(type);
+    return tensorflow::DataTypeIsFloating(dtype) ||
+           tensorflow::DataTypeIsComplex(dtype);
+  };
+  return std::any_of(node.attr().begin(), node.attr().end(),
+                     [&](const auto& attr) {
+                       const auto& types = attr.second.list().type();
+                       return is_float(attr.second.type()) ||
+                              std::any_of(types.begin(), types.end(), is_float);
+                     });
+}
+
+void FindShards(const GraphDef& graph, SourceFacts* facts) {
   std::unordered_map<std::string, const NodeDef*> nodes;
   for (const NodeDef& node : graph.node()) nodes[node.name()] = &node;
   const auto value = [&nodes](const NodeDef& node, int input) -> int64_t {
@@ -172,18 +191,16 @@ Shards FindShards(const GraphDef& graph) {
     }
     return tensor.scalar<int64_t>()();
   };
-  Shards shards;
   std::multiset<std::string> names;
   for (const NodeDef& node : graph.node()) {
     if (node.op() != "ShardDataset") continue;
     const int64_t num_shards = value(node, 1);
-    shards.hinted |= num_shards == tensorflow::data::kShardHint;
+    facts->hinted |= num_shards == tensorflow::data::kShardHint;
     // `shard(1, 0)` is the whole source, and tf.data removes it.
     if (num_shards == 1) continue;
     names.insert(absl::StrCat(value(node, 2), " of ", num_shards));
   }
-  if (!shards.hinted) shards.names = absl::StrJoin(names, ", ");
-  return shards;
+  if (!facts->hinted) facts->shards = absl::StrJoin(names, ", ");
 }
 
 absl::Status CheckLength(const DatasetBase* source) {
@@ -206,20 +223,18 @@ absl::Status CheckLength(const DatasetBase* source) {
 }  // namespace
 
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         Shards* shards, SourceKind* kind) {
+                         SourceFacts* facts) {
   // As for a rewrite, so that no data is copied into the graph.
   std::vector<std::pair<std::string, Tensor>> tensors;
   GraphDef graph;
   std::string output_node;
-  // A source that has no graph cannot be examined.
-  *kind = SourceKind::kMayChange;
   if (!tensorflow::data::AsGraphDefForRewrite(ctx, source, &tensors, &graph,
                                               &output_node)
            .ok()) {
     return CheckLength(source);
   }
-  *shards = FindShards(graph);
-  if (!shards->hinted) {
+  FindShards(graph, facts);
+  if (!facts->hinted) {
     absl::Status length = CheckLength(source);
     if (!length.ok()) return length;
   }
@@ -237,7 +252,10 @@ absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
         "), but refurbish knows a sample by its position. To fix it, ", way_out,
         "."));
   }
-  *kind = FindKind(nodes);
+  facts->kind = FindKind(nodes);
+  facts->computes_floats =
+      std::any_of(nodes.begin(), nodes.end(),
+                  [](const NodeDef* node) { return ComputesFloats(*node); });
   return absl::OkStatus();
 }
 

@@ -9,11 +9,14 @@
 
 namespace refurbish_tf {
 
-// Which share a source is, by the `shard`s in it. tf.data itself fills in those
-// that were written with SHARD_HINT, with another share in each worker.
-struct Shards {
+// What the graph of a source tells. tf.data itself fills in `shard`s that were
+// written with SHARD_HINT, with another one in each worker.
+struct SourceFacts {
   bool hinted = false;  // Not filled in yet, so there is no length either.
-  std::string names;    // "0 of 2", by commas if several; empty for the whole.
+  std::string shards;   // "0 of 2", by commas if several; empty for the whole.
+  // A source that has no graph cannot be examined.
+  SourceKind kind = SourceKind::kMayChange;
+  bool computes_floats = true;
 };
 
 // Fails if `source` is known to have no elements or no end, or if its order is
@@ -23,6 +26,6 @@ struct Shards {
 // arguments of some stages, the stages within the functions of `interleave` and
 // `flat_map`, and what an option of the whole pipeline has made of them.
 absl::Status CheckSource(OpKernelContext* ctx, const DatasetBase* source,
-                         Shards* shards, SourceKind* kind);
+                         SourceFacts* facts);
 
 }  // namespace refurbish_tf

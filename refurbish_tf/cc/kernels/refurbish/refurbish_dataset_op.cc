@@ -1,4 +1,5 @@
 // The op of a refurbish stage: checks the source, makes or finds the stage.
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -187,9 +188,8 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                    DatasetBase** output) override {
     RefurbishArguments arguments = attrs_;
     OP_REQUIRES_OK(ctx, ReadScalars(ctx, &arguments));
-    Shards shards;
-    SourceKind kind;
-    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &shards, &kind));
+    SourceFacts facts;
+    OP_REQUIRES_OK(ctx, CheckSource(ctx, input, &facts));
     std::unique_ptr<InlineFunction> partial, final;
     OP_REQUIRES_OK(ctx, InlineFunction::Create(ctx, partial_, kPartialArguments,
                                                &partial));
@@ -208,7 +208,7 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                                    ? Shuffle::kCacheAware
                                    : Shuffle::kUniform;
     const int64_t cardinality = input->Cardinality(CardinalityOptions());
-    if (cardinality > 0 && !shards.hinted) options.num_samples = cardinality;
+    if (cardinality > 0 && !facts.hinted) options.num_samples = cardinality;
     options.random_access = FirstStream(input) == nullptr;
     options.any_seed = arguments.any_seed;
     options.partial_inline = partial_->is_inline();
@@ -219,19 +219,20 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
     const SampleTypes types{arguments.sample_types, arguments.sample_shapes};
     options.sample_bytes = (*store)->FixedBytes(types);
     std::shared_ptr<Stage> stage = Stage::GetOrCreate(arguments.stage);
-    if (!shards.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(shards.names));
+    if (!facts.hinted) OP_REQUIRES_OK(ctx, stage->SetShards(facts.shards));
     OP_REQUIRES_OK(ctx, stage->Configure(options, *store, types));
     DiskStore* const disk = (*store)->disk();
     SourceChecks& checks = stage->source_checks();
-    if (!shards.hinted &&
-        checks.Begin(kind, disk == nullptr ? nullptr : &disk->source_sums(),
-                     Platform()) &&
+    if (!facts.hinted &&
+        checks.Begin(facts.kind,
+                     disk == nullptr ? nullptr : &disk->source_sums(),
+                     Platform(facts.computes_floats)) &&
         checks.refuses() && options.random_access) {
-      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, &checks, *disk));
+      OP_REQUIRES_OK(ctx, ProbeSource(ctx, input, checks, *disk));
     }
     *output = new IteratedBy<RefurbishDataset, RefurbishIterator>(
         ctx, input, std::move(arguments), std::move(stage), std::move(partial),
-        std::move(final), shards.hinted);
+        std::move(final), facts.hinted);
   }
 
  private:
@@ -244,9 +245,10 @@ class RefurbishDatasetOp : public UnaryDatasetOpKernel {
                    "shuffle_buffer_size", &arguments->shuffle_buffer_size,
                    "num_parallel_calls", &arguments->num_parallel_calls,
                    "reuse_factor", &arguments->reuse_factor));
-    if (!(arguments->reuse_factor >= 1)) {
+    if (!(arguments->reuse_factor >= 1 &&
+          std::isfinite(arguments->reuse_factor))) {
       return absl::InvalidArgumentError(
-          absl::StrCat("r must be a number of at least 1, got ",
+          absl::StrCat("r must be a finite number of at least 1, got ",
                        arguments->reuse_factor, "."));
     }
     if (arguments->shuffle_buffer_size < 0) {

@@ -101,8 +101,12 @@ int64_t SampleWork::Bytes(const OrderedWorkers::Piece& piece) const {
 
 absl::Status SampleWork::Prepare(SamplePiece* piece) {
   const uint32_t index = *piece->place.index;
-  // After an error it may be another element of the stream.
-  if (piece->index_known) TF_RETURN_IF_ERROR(CheckElement(*piece));
+  uint32_t sum = 0;
+  // After an error of a stream it is unknown which element this is.
+  if (piece->index_known && stage_.source_checks().checks()) {
+    sum = ElementSum(piece->tensors);
+    TF_RETURN_IF_ERROR(CheckElement(*piece, sum));
+  }
   const Generation generation = epoch_->PreparedGeneration(index);
   std::vector<Tensor> arguments = std::move(piece->tensors);
   if (functions_.partial.with_seed) {
@@ -117,7 +121,7 @@ absl::Status SampleWork::Prepare(SamplePiece* piece) {
   TF_RETURN_IF_ERROR(CheckShapes(*piece));
   OwnBuffers(&piece->tensors);
   if (!piece->index_known) return absl::OkStatus();
-  return stage_.PutPrepared(*epoch_, index, generation, piece->tensors);
+  return stage_.PutPrepared(*epoch_, index, generation, piece->tensors, sum);
 }
 
 void SampleWork::AppendFinalSeed(SamplePiece* piece) const {
@@ -137,20 +141,22 @@ absl::Status SampleWork::Finish(SamplePiece* piece) {
   return WithSample(status, "The final augmentation of", index, "refurbish");
 }
 
-absl::Status SampleWork::CheckElement(const SamplePiece& piece) {
+absl::Status SampleWork::CheckElement(const SamplePiece& piece, uint32_t sum) {
   SourceChecks& checks = stage_.source_checks();
   const uint32_t index = *piece.place.index;
-  if (checks.kind() == SourceKind::kDraws ||
-      checks.IsSame(index, ElementSum(piece.tensors))) {
-    return absl::OkStatus();
-  }
+  const Compared compared = checks.Compare(index, sum);
+  if (compared == Compared::kSame) return absl::OkStatus();
   const std::string file = FileOf(source_.source(), &contexts_.usual, index);
-  if (checks.refuses()) return OtherSource(checks, index, file);
-  if (!checks.IsFirstWarning()) return absl::OkStatus();
-  const std::string text = SourceChanges(index, file);
-  LOG(WARNING) << Printable(text);
-  WarnInPython(text);
-  return absl::OkStatus();
+  absl::Status status;
+  if (compared == Compared::kRefused) status = OtherSource(checks, index, file);
+  // Also of an error, as `ignore_errors` hides it.
+  if (checks.IsFirstWarning()) {
+    const std::string text = status.ok() ? SourceChanges(index, file)
+                                         : std::string(status.message());
+    LOG(WARNING) << Printable(text);
+    WarnInPython(text);
+  }
+  return status;
 }
 
 absl::Status SampleWork::CheckShapes(const SamplePiece& piece) const {

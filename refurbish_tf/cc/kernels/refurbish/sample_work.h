@@ -76,7 +76,7 @@ class SampleWork : public OrderedWorkers::Work {
   absl::Status Finish(SamplePiece* piece);
   // Fails if the source is not the one that the store was filled from, and
   // warns if it changes by itself.
-  absl::Status CheckElement(const SamplePiece& piece);
+  absl::Status CheckElement(const SamplePiece& piece, uint32_t sum);
   absl::Status CheckShapes(const SamplePiece& piece) const;
   // Puts the sample, and its file if that is known, before the message.
   absl::Status WithSample(const absl::Status& status, const char* what,

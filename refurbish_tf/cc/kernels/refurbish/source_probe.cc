@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/kernels/refurbish/source_probe.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -30,6 +31,7 @@ std::string Element(uint32_t index, const std::string& file) {
 std::vector<uint32_t> ToProbe(const SourceChecks& checks,
                               const DiskStore& store, uint64_t num_samples) {
   std::vector<uint32_t> known;
+  if (!checks.knows_any()) return known;
   for (const uint64_t index : store.Indices()) {
     if (index < num_samples && checks.IsKnown(index)) known.push_back(index);
   }
@@ -67,15 +69,17 @@ uint32_t ElementSum(const std::vector<Tensor>& element) {
   return sum != 0 ? sum : 1;
 }
 
-uint64_t Platform() {
-  static const uint64_t platform = [] {
-    const std::string name = absl::StrCat(
-        TF_GRAPH_DEF_VERSION, " ", tensorflow::port::CPUVendorIDString(), " ",
-        tensorflow::port::CPUFamily(), " ", tensorflow::port::CPUModelNum(),
-        " ", tensorflow::port::NumSchedulableCPUs());
-    return Crc32c(name.data(), name.size());
-  }();
-  return platform;
+uint64_t Platform(bool computes_floats) {
+  std::string name = absl::StrCat(TF_GRAPH_DEF_VERSION);
+  if (computes_floats) {
+    const char* const one_dnn = std::getenv("TF_ENABLE_ONEDNN_OPTS");
+    absl::StrAppend(&name, " ", tensorflow::port::CPUVendorIDString(), " ",
+                    tensorflow::port::CPUFamily(), " ",
+                    tensorflow::port::CPUModelNum(), " ",
+                    tensorflow::port::NumSchedulableCPUs(), " ",
+                    one_dnn == nullptr ? "" : one_dnn);
+  }
+  return Crc32c(name.data(), name.size());
 }
 
 absl::Status OtherSource(const SourceChecks& checks, uint32_t index,
@@ -99,17 +103,18 @@ std::string SourceChanges(uint32_t index, const std::string& file) {
       "in an epoch and others not at all. Look for a shuffle in the source, as in "
       "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
       "shuffles. Look for random numbers that it draws, and draw them in "
-      "partial_fn. If the data of a store on disk were changed, start with an "
+      "partial_fn. Look for a numpy_function in partial_fn that writes into its "
+      "argument, and copy it there. If the data of a store on disk were changed, start with an "
       "empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
       "silence this: warnings.filterwarnings(\"ignore\", "
       "category=rtf.PipelineWarning).");
 }
 
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
-                         SourceChecks* checks, const DiskStore& store) {
+                         const SourceChecks& checks, const DiskStore& store) {
   const int64_t num_samples = source->Cardinality(CardinalityOptions());
   if (num_samples <= 0) return absl::OkStatus();
-  const std::vector<uint32_t> indices = ToProbe(*checks, store, num_samples);
+  const std::vector<uint32_t> indices = ToProbe(checks, store, num_samples);
   if (indices.empty()) return absl::OkStatus();
   IteratorContext::Params params(ctx);
   tensorflow::FunctionHandleCache functions(params.flr);
@@ -133,8 +138,8 @@ absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
     // An element that cannot be read is an error when it is prepared again.
     if (!input->GetNext(&mapped, &element, &end).ok()) continue;
     if (end) break;
-    if (!checks->IsSame(index, ElementSum(element))) {
-      return OtherSource(*checks, index, FileOf(source, &unmapped, index));
+    if (checks.Compare(index, ElementSum(element)) != Compared::kSame) {
+      return OtherSource(checks, index, FileOf(source, &unmapped, index));
     }
   }
   return absl::OkStatus();

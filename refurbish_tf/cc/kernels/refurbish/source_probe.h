@@ -16,10 +16,10 @@ namespace refurbish_tf {
 // none, such as ragged ones, are left out.
 uint32_t ElementSum(const std::vector<Tensor>& element);
 
-// What elements may depend on, besides the source: what is computed on another
-// processor, by another number of them or by another TensorFlow may differ in
-// its last bits.
-uint64_t Platform();
+// What elements may depend on, besides the source: the version of TensorFlow
+// and, if floating-point numbers are computed, the processor and how many there
+// are, as the last bits may differ.
+uint64_t Platform(bool computes_floats);
 
 // The error of an element that differs from the one that a store on disk was
 // filled from. `file` may be empty.
@@ -32,6 +32,6 @@ std::string SourceChanges(uint32_t index, const std::string& file);
 // Reads some elements that the store has samples of, spread over all, from a
 // source by index. Fails if one differs.
 absl::Status ProbeSource(OpKernelContext* ctx, const DatasetBase* source,
-                         SourceChecks* checks, const DiskStore& store);
+                         const SourceChecks& checks, const DiskStore& store);
 
 }  // namespace refurbish_tf

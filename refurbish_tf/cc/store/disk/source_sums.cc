@@ -8,19 +8,18 @@
 
 namespace refurbish_tf {
 
-uint32_t SourceSums::Note(uint64_t index, uint64_t platform, uint32_t sum) {
-  if (no_room_.load(std::memory_order_relaxed)) return 0;
+bool SourceSums::Set(uint64_t index, uint64_t platform, uint32_t sum) {
+  if (no_room_.load(std::memory_order_relaxed)) return false;
   Index* const words = Words(/*make=*/true);
   if (words == nullptr || !words->Reserve(index).ok()) {
     no_room_ = true;
-    return 0;
+    return false;
   }
+  const uint64_t noted = WordOf(index, platform, sum);
   uint64_t word = words->Load(index);
-  do {
-    const uint32_t known = SumOf(index, platform, word);
-    if (known != 0) return known;
-  } while (!words->CompareExchange(index, &word, WordOf(index, platform, sum)));
-  return sum;
+  while (word != noted && !words->CompareExchange(index, &word, noted)) {
+  }
+  return true;
 }
 
 uint32_t SourceSums::Find(uint64_t index, uint64_t platform) {

@@ -29,9 +29,10 @@ class SourceSums {
   // Of the store.
   const std::string& path() const { return directory_.path(); }
 
-  // Notes a checksum, not 0, unless one is known. Returns the one that is known
-  // then, or 0 if there is no room.
-  uint32_t Note(uint64_t index, uint64_t platform, uint32_t sum);
+  // Whether there may be any.
+  bool is_there() { return Words(/*make=*/false) != nullptr; }
+  // Notes a checksum, not 0. False if there is no room.
+  bool Set(uint64_t index, uint64_t platform, uint32_t sum);
   // 0 if none is known.
   uint32_t Find(uint64_t index, uint64_t platform);
   void Forget(uint64_t index);
