@@ -188,7 +188,7 @@ class _FuseDataset(dataset_ops.UnaryDataset):
       source = dataset_graph.without_autotuner(source)
       stage_seed = checks.stage_seed(seed)
       self.saved_state, self.restore_state = self._saved_state, self._restore_state
-    run = on_device_layers.run_of(layers, first_position)
+    chain = on_device_layers.chain_of(layers, first_position)
     num_divided = self._layers.num_divided
     # Without policies there is nothing to divide.
     self._eighths = eighths if num_divided else 8
@@ -203,9 +203,9 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     self.fuse_stage = native.ops().refurbish_tf_stage_name()
     with checks.build_errors():
       variant = native.ops().refurbish_tf_fuse_dataset(
-          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=run.texts,
+          source._variant_tensor, stage=self.fuse_stage, seed=0 if seeded else stage_seed, layers=chain.texts,
           batch_size=batch_size, num_parts=num_replicas, eighths=self._eighths, group=on_device_layers.GROUP,
-          tables=self._layers.slots, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
+          tables=self._layers.num_tables, drop_remainder=drop_remainder, image=_at(numbered, path), image_height=height,
           image_width=width, seeded=seeded, any_seed=seed is None,
           components=nest.flatten(_replaced(numbered, path, _ENTRIES)), **self._common_args)
     super().__init__(source, variant)

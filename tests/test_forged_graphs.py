@@ -16,7 +16,7 @@ from refurbish_tf.augment import on_device
 from support import processes
 
 POLICY = "policy position=1 end=20 group=10 goes_on=1 fill=128 exact_turns=0 operations=invert parameters=0 edges=20"
-LAYERS = on_device.run_of([*augment.rand_augment(1), augment.random_flip()], 0).texts
+LAYERS = on_device.chain_of([*augment.rand_augment(1), augment.random_flip()], 0).texts
 NAMES = ["a", "b"]
 
 

@@ -91,16 +91,16 @@ def test_replicas_are_those_of_the_strategy(monkeypatch):
 
 
 @pytest.mark.parametrize("batch, replicas", [(24, 1), (24, 2), (20, 1), (36, 3)])
-def test_no_group_needs_more_tables_than_it_has_slots(batch, replicas):
+def test_no_group_needs_more_tables_than_it_has(batch, replicas):
   """Wherever the batch is divided and groups begin; what comes too late is done by the host."""
   made_of = augment.rand_augment(2, 9)
-  slots = on_device.DeviceLayers.of(made_of, "fuse").slots
-  assert slots == 3
+  num_tables = on_device.DeviceLayers.of(made_of, "fuse").num_tables
+  assert num_tables == 3
   late = 0
   for each, labels in source(40 * batch).fuse(made_of, batch, on_device=1, num_replicas=replicas, seed=1):
     drawn = each["draws"].numpy()
     needs = [(drawn[:, 0] == 1) & (drawn[:, 1 + k] < 18) & np.isin(drawn[:, 1 + k] % 9, (1, 2)) for k in range(2)]
-    assert all(needs[k][first:first + 8].sum() <= slots for k in range(2) for first in range(batch))
+    assert all(needs[k][first:first + 8].sum() <= num_tables for k in range(2) for first in range(batch))
     late += (drawn[:, 0] == 0).sum()
     assert len(labels) == batch
   assert 0 < late < 0.03 * 40 * batch

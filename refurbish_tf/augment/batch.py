@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from . import final_layers, layers
 from .composition import image_of, with_image
-from .native_layers import Run
+from .native_layers import LayerChain
 
 
 def random_crop_and_flip_batch(
@@ -60,15 +60,15 @@ def random_crop_and_flip_batch(
   normalization = _checked_normalization(mean, std, whose)
   if normalization is not None:
     drawn.append(final_layers.normalize(*normalization))
-  return _BatchFunction(Run([(layer, position) for position, layer in enumerate(drawn)], whose), whose)
+  return _BatchFunction(LayerChain([(layer, position) for position, layer in enumerate(drawn)], whose), whose)
 
 
 class _BatchFunction:
   """Layers as a function of a batch, with or without a seed. A class, so that it can be pickled."""
 
-  def __init__(self, run, whose):
+  def __init__(self, chain, whose):
     self.__name__ = whose
-    self._run, self.draws, self.pixels = run, run.draws, run.pixels
+    self._chain, self.draws, self.pixels = chain, chain.draws, chain.pixels
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, images, *rest, seed=None):
@@ -77,7 +77,7 @@ class _BatchFunction:
     if seed is None:
       # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
       seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
-    element = with_image(element, self._run(images, seed))
+    element = with_image(element, self._chain(images, seed))
     return (element, *rest) if rest else element
 
 

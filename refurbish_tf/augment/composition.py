@@ -9,7 +9,7 @@ import tensorflow as tf
 from refurbish_tf._internal import tracing
 from . import masks as masking
 from .layers import checked_seed, checked_whole, seed_at
-from .native_layers import MOST_LAYERS, NativeLayer, Run
+from .native_layers import MOST_LAYERS, NativeLayer, LayerChain
 
 
 def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
@@ -154,13 +154,13 @@ class _Part:
 
   def __init__(self, steps, taking_seed, masks):
     self._steps = steps
-    # Layers that are given a seed; a run makes its own seeds.
-    self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, Run)]
+    # Layers that are given a seed; a chain makes its own.
+    self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
     self._masks = masks
     for position, layer in steps if masks else ():
-      if not isinstance(layer, Run):
+      if not isinstance(layer, LayerChain):
         masking.check_layer(layer, position)
-    if len(steps) == 1 and isinstance(steps[0][1], Run) and steps[0][1].is_whole:
+    if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels
 
   def __call__(self, image, *rest):
@@ -172,8 +172,8 @@ class _Part:
     # Made by two operations.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
-      if isinstance(layer, Run):
-        image = following.through_run(layer, image, seed)
+      if isinstance(layer, LayerChain):
+        image = following.through_chain(layer, image, seed)
       else:
         given, image = image, layer(image, seed=seeds[position]) if position in seeds else layer(image)
         following.through_function(layer, position, given, image)
@@ -188,18 +188,18 @@ class _SeededPart(_Part):
 
 
 def _steps(layers, start, stop):
-  """Returns pairs of a position and the layer there, with a `Run` in place of adjacent native layers."""
-  steps, run = [], []
+  """Returns pairs of a position and the layer there, with a `LayerChain` in place of adjacent native layers."""
+  steps, chain = [], []
   for position in range(start, stop):
     layer = layers[position]
-    if run and (not isinstance(layer, NativeLayer) or run[-1][0].dtype != "uint8" or len(run) == MOST_LAYERS):
-      steps.append((run[0][1], Run(run)))
-      run = []
+    if chain and (not isinstance(layer, NativeLayer) or chain[-1][0].dtype != "uint8" or len(chain) == MOST_LAYERS):
+      steps.append((chain[0][1], LayerChain(chain)))
+      chain = []
     if isinstance(layer, NativeLayer):
-      run.append((layer, position))
+      chain.append((layer, position))
     else:
       steps.append((position, layer))
-  return steps + [(run[0][1], Run(run))] if run else steps
+  return steps + [(chain[0][1], LayerChain(chain))] if chain else steps
 
 
 def image_of(element):

@@ -80,13 +80,13 @@ class Following:
       self._check_sizes(image)
 
   @_as_it_is
-  def through_run(self, run, image, seed):
+  def through_chain(self, chain, image, seed):
     """Returns the image behind layers that draw once for the image and its masks."""
     if self._maybe_masks:
       image, self._maybe_masks = _checked_to_be_no_masks(image, self._maybe_masks), []
     if not self._masks:
-      return run(image, seed)
-    image, self._masks = run.with_masks(image, self._masks, seed)
+      return chain(image, seed)
+    image, self._masks = chain.with_masks(image, self._masks, seed)
     return image
 
   @_as_it_is

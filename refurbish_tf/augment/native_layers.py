@@ -50,13 +50,13 @@ class NativeLayer:
     self.channels = channels
     self.colors_only = colors_only
     self.dtype = dtype
-    self._run = Run([(self, -1)])
-    self.draws = self._run.draws
-    self.pixels = self._run.pixels
+    self._chain = LayerChain([(self, -1)])
+    self.draws = self._chain.draws
+    self.pixels = self._chain.pixels
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any) -> tf.Tensor:
-    return self._run(image)
+    return self._chain(image)
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
@@ -84,10 +84,10 @@ class DrawingLayer(NativeLayer):
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, image: Any, seed: Any) -> tf.Tensor:
-    return self._run(image, seed)
+    return self._chain(image, seed)
 
 
-class Run:
+class LayerChain:
   """Layers in a row, as one op, or as two: draws and pixels."""
 
   def __init__(self, layers, whose=None):
@@ -97,7 +97,7 @@ class Run:
     self._whose = whose or self._layers[0].__name__
     self._dtype = tf.as_dtype(self._layers[-1].dtype)
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
-    # Whether the sub-policy comes from, or goes to, another run.
+    # Whether the sub-policy comes from, or goes to, another chain.
     self._takes_over, self._hands_on = self._layers[0].takes_over, self._layers[-1].hands_on
 
   @tf.autograph.experimental.do_not_convert

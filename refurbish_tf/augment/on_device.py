@@ -7,9 +7,9 @@ import math
 from typing import Any, Sequence
 
 from . import composition
-from .native_layers import NativeLayer, Run
+from .native_layers import NativeLayer, LayerChain
 
-# Images in a row that share the accelerator's tables: see `DeviceLayers.slots`.
+# Images in a row that share the accelerator's num_tables: see `DeviceLayers.num_tables`.
 GROUP = 8
 # What sums over an image's pixels and places in it fit into 32 bits for.
 LARGEST_SIDE = 2048
@@ -59,7 +59,7 @@ class DeviceLayers:
     num_divided: how many layers there are up to the last policy. Either side does these; those behind are always the
       accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
-    slots: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
+    num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
       that comes too late for one, so that it happens to few.
     fingerprint: a number from 1 to 2**24 - 1 that other layers hardly have.
   """
@@ -69,7 +69,7 @@ class DeviceLayers:
     self.layers = [_parsed(text) for text in self.texts]
     self.num_divided = max((i + 1 for i, layer in enumerate(self.layers) if layer.kind == "policy"), default=0)
     self.num_draws = sum(layer.num_draws for layer in self.layers)
-    self.slots = max(_slots(layer.table_probability) for layer in self.layers)
+    self.num_tables = max(_num_tables(layer.table_probability) for layer in self.layers)
     digest = hashlib.sha256("\n".join(self.texts).encode()).digest()
     self.fingerprint = 1 + int.from_bytes(digest[:8], "little") % (2**24 - 1)
     _shown.setdefault(self.fingerprint, f"[{', '.join(self.texts)}]")
@@ -108,9 +108,9 @@ def checked_layers(layers: Sequence[Any], whose: str) -> tuple[NativeLayer, ...]
   return layers
 
 
-def run_of(layers: Sequence[NativeLayer], first_position: int) -> Run:
-  """The layers as one run, whose seeds are those that `compose` gives to layers behind `first_position` others."""
-  return Run([(layer, first_position + i) for i, layer in enumerate(layers)])
+def chain_of(layers: Sequence[NativeLayer], first_position: int) -> LayerChain:
+  """The layers as one chain, whose seeds are those that `compose` gives to layers behind `first_position` others."""
+  return LayerChain([(layer, first_position + i) for i, layer in enumerate(layers)])
 
 
 def _reason_against(layer, last):
@@ -140,12 +140,12 @@ def _parsed(text, known=True):
   return layer
 
 
-def _slots(probability):
+def _num_tables(probability):
   """The least number of tables for a group with which few images come too late for one."""
-  for slots in range(GROUP):
+  for num_tables in range(GROUP):
     overflow = sum(
-        (number - slots) * math.comb(GROUP, number) * probability**number * (1 - probability)**(GROUP - number)
-        for number in range(slots + 1, GROUP + 1))
+        (number - num_tables) * math.comb(GROUP, number) * probability**number * (1 - probability)**(GROUP - number)
+        for number in range(num_tables + 1, GROUP + 1))
     if overflow <= _MOST_OVERFLOW * GROUP:
-      return slots
+      return num_tables
   return GROUP

@@ -117,7 +117,7 @@ class Table:
       try:
         while left:
           left = left[file.write(left):]
-      except OSError:
+      except BaseException:
         file.truncate(end)
         raise
     return len(rows)
@@ -125,8 +125,8 @@ class Table:
   def complete(self, rows, run, name, result):
     """Adds the missing ones of `rows`, each with the columns that `run(row)` returns, and prints the progress.
 
-    Ctrl-C ends the program with exit status 130; the same call goes on. So it does behind a row that could not be
-    written. Two processes that complete one table do so no faster than one: both begin with the first missing row.
+    Ctrl-C, or a row that cannot be written, ends it; the same call later continues with the first missing row. Ctrl-C
+    gives exit status 130. Two processes that complete one table are no faster than one: both begin with the same row.
 
     Args:
       rows: dicts with the columns of the key.

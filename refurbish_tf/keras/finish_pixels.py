@@ -53,7 +53,7 @@ def _branches(device_layers):
       _, height, width = x.shape
       x, draws = ops.reshape(x, (-1, stride, height, width)), ops.reshape(draws, (-1, stride, draws.shape[1]))
       todo = draws[:, -1, 0]
-      done = _after(x[:, -1], layers, draws[:, -1, 1:], todo, GROUP // stride, device_layers.slots)
+      done = _after(x[:, -1], layers, draws[:, -1, 1:], todo, GROUP // stride, device_layers.num_tables)
       return ops.reshape(ops.concatenate([x[:, :-1], ops.expand_dims(done, 1)], axis=1), (-1, height, width))
 
     return run
@@ -61,10 +61,10 @@ def _branches(device_layers):
   return [lambda x, draws: x, *map(branch, _STRIDES)]
 
 
-def _after(x, layers, draws, todo=None, group=0, slots=0):
+def _after(x, layers, draws, todo=None, group=0, num_tables=0):
   """int32 `[n, H, W]` after layers in a row, which leave an image as it is where `todo` is 0.
 
-  `group` images in a row have `slots` tables.
+  `group` images in a row have `num_tables` tables.
   """
   placed, column = [], 0
   for layer in layers:
@@ -72,7 +72,7 @@ def _after(x, layers, draws, todo=None, group=0, slots=0):
       placed.append((layer, draws[:, column:column + layer.num_draws], todo))
     column += layer.num_draws
   for are_policies, run in itertools.groupby(placed, lambda each: each[0].kind == "policy"):
-    x = _after_policies(x, list(run), group, min(group, slots)) if are_policies else _rearranged(x, list(run))  # noqa: B031
+    x = _after_policies(x, list(run), group, min(group, num_tables)) if are_policies else _rearranged(x, list(run))  # noqa: B031
   return x
 
 
@@ -189,7 +189,7 @@ def _scaled(fraction, size):
   return ops.right_shift(high * size + ops.right_shift(low * size, 16), 15)
 
 
-def _after_policies(x, run, group, slots):
+def _after_policies(x, run, group, num_tables):
   """Policy layers in a row, each with its draws and with where it is still to be done, which is the same for all."""
   _, height, width = x.shape
   policies, drawn, (todo, *_) = zip(*run)
@@ -199,7 +199,7 @@ def _after_policies(x, run, group, slots):
 
   def distorted(layer, x):
     row = ops.take(rows, layer, axis=0)
-    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(factors, row, axis=0), group, slots)
+    return layer + 1, _distorted(x, ops.take(ints, row, axis=0), ops.take(factors, row, axis=0), group, num_tables)
 
   # One program for all layers, and nothing is fused across them: on the CPU XLA would compute the first anew for each
   # pixel that the second reads, which is ten to twenty times as slow.
@@ -207,8 +207,8 @@ def _after_policies(x, run, group, slots):
   return ops.while_loop(lambda layer, x: layer < len(policies), distorted, (start, x))[1]
 
 
-def _distorted(x, ints, factors, group, slots):
-  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `slots` of `group` in a row need a
+def _distorted(x, ints, factors, group, num_tables):
+  """One distortion an image: int32 `[n, H, W]`, and the images' rows, of which at most `num_tables` of `group` in a row need a
   table."""
   _, height, width = x.shape
   whole = lambda k: _each(ints[:, k])
@@ -218,8 +218,8 @@ def _distorted(x, ints, factors, group, slots):
       ops.right_shift(whole(0) * column + whole(1) * row + whole(2), 16), whole(FILL))
   # Joined between the steps, so that one array of each is kept, if any, and not three.
   pixels = _joined([ops.where(v >= whole(THRESHOLD), v ^ 255, v) & whole(MASK) for v in _planes(pixels)])
-  if slots:
-    tables = _image_tables(x, ints[:, TABLE], group, slots)
+  if num_tables:
+    tables = _image_tables(x, ints[:, TABLE], group, num_tables)
     places = [value + 256 * channel for channel, value in enumerate(_planes(ops.reshape(pixels, (-1, height * width))))]
     pixels = ops.reshape(_joined([_look_up(tables, place) for place in places]), (-1, height, width))
   values = _planes(pixels)
@@ -255,10 +255,10 @@ def _smoothed(x):
           for total in (sums[0] & 0xffff, sums[1], ops.right_shift(sums[0], 16))]
 
 
-def _image_tables(x, kinds, group, slots):
+def _image_tables(x, kinds, group, num_tables):
   """int32 `[n, H, W]`, `[n]` kinds -> `[n, 768]`: a table for each channel, the identity for images that need none.
 
-  Tables are made for the first `slots` of each `group` images that need one.
+  Tables are made for the first `num_tables` of each `group` images that need one.
   """
   _, height, width = x.shape
   size = height * width
@@ -267,19 +267,19 @@ def _image_tables(x, kinds, group, slots):
   needed = ops.cast(kinds > 0, "int32")
   before = ops.cast(ops.reshape(place, (1, -1, 1)) < ops.reshape(place, (1, 1, -1)), "int32")
   slot = ops.expand_dims(ops.sum(before * needed, axis=1), -1)
-  chosen = needed * ops.cast(slot == ops.arange(slots, dtype="int32"), "int32")
+  chosen = needed * ops.cast(slot == ops.arange(num_tables, dtype="int32"), "int32")
   image = ops.sum(chosen * ops.reshape(place, (1, -1, 1)), axis=1)
   index = ops.expand_dims(image * size, -1) + ops.arange(size, dtype="int32")
-  some = _look_up(ops.reshape(x, (-1, group * size)), ops.reshape(index, (-1, slots * size)))
-  tables = _tables(ops.reshape(some, (-1, slots, size)), ops.sum(chosen * kinds, axis=1))
-  tables = ops.reshape(tables, (-1, 1, slots, 768))
+  some = _look_up(ops.reshape(x, (-1, group * size)), ops.reshape(index, (-1, num_tables * size)))
+  tables = _tables(ops.reshape(some, (-1, num_tables, size)), ops.sum(chosen * kinds, axis=1))
+  tables = ops.reshape(tables, (-1, 1, num_tables, 768))
   made = ops.sum(ops.expand_dims(chosen, -1) * tables, axis=2)
   return ops.reshape(ops.where(needed > 0, made, ops.arange(768, dtype="int32") & 255), (-1, 768))
 
 
 def _tables(x, kinds):
-  """int32 `[groups, slots, pixels]`, `[groups, slots]` kinds -> int32 `[groups, slots, 3, 256]`: what values become."""
-  _, slots, size = x.shape
+  """int32 `[groups, num_tables, pixels]`, `[groups, num_tables]` kinds -> int32 `[groups, num_tables, 3, 256]`: what values become."""
+  _, num_tables, size = x.shape
   every = ops.arange(256, dtype="int32")
   below = _counts_below(ops.stack(_planes(x), axis=2))
   # Equalize.
@@ -299,16 +299,16 @@ def _tables(x, kinds):
       stretched * some == scaled,
       2 * (error(every) - error(darkest)) < -ops.cast(ops.take(nearest, stretched, axis=0), "int32"))
   stretched = ops.where(span > 0, stretched - ops.cast(low, "int32"), every)
-  return ops.where(ops.reshape(kinds, (-1, slots, 1, 1)) == AUTO_CONTRAST, stretched, spread)
+  return ops.where(ops.reshape(kinds, (-1, num_tables, 1, 1)) == AUTO_CONTRAST, stretched, spread)
 
 
 def _counts_below(values):
-  """int32 `[groups, slots, 3, pixels]` -> int32 `[groups, slots, 3, 256]`: how many are below 0, 1, ... 255."""
-  _, slots, channels, size = values.shape
-  place = values + ops.reshape(ops.arange(slots * channels, dtype="int32") * 256, (1, slots, channels, 1))
-  place = ops.reshape(place, (-1, slots * channels * size))
+  """int32 `[groups, num_tables, 3, pixels]` -> int32 `[groups, num_tables, 3, 256]`: how many are below 0, 1, ... 255."""
+  _, num_tables, channels, size = values.shape
+  place = values + ops.reshape(ops.arange(num_tables * channels, dtype="int32") * 256, (1, num_tables, channels, 1))
+  place = ops.reshape(place, (-1, num_tables * channels * size))
   # One group at a time, and all together: with an index over all of them devices would have to tell each other.
   counts = ops.vectorized_map(
-      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=slots * channels * 256), place)
-  counts = ops.reshape(counts, (-1, slots, channels, 256))
+      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)
+  counts = ops.reshape(counts, (-1, num_tables, channels, 256))
   return ops.cumsum(counts, axis=-1) - counts

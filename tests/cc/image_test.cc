@@ -348,7 +348,7 @@ TEST(ResizeTest, FlatImagesStayFlat) {
   }
 }
 
-TEST(LayerRunTest, RefusesWhatIsNone) {
+TEST(LayerChainTest, RefusesWhatIsNone) {
   for (const char* text : {"",
                            "random_crop",
                            "blur position=-1",
@@ -381,7 +381,7 @@ TEST(LayerRunTest, RefusesWhatIsNone) {
   EXPECT_FALSE(LayerChain::Parse({"normalize position=-1 dtype=float32 mean=0 std=1", "random_flip position=-1"}).ok());
 }
 
-TEST(LayerRunTest, RefusesImagesAndDraws) {
+TEST(LayerChainTest, RefusesImagesAndDraws) {
   const LayerChain chain = Parsed(
       {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
   EXPECT_TRUE(chain.SizeBehind({4, 4}).ok());

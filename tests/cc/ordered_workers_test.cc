@@ -132,10 +132,10 @@ TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   Workers workers(options());
   workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kDone; };
   for (int i = 0; i < kPieces; ++i) {
-    ASSERT_EQ(workers.Take(), i);
+    ASSERT_EQ(workers.Next(), i);
     ASSERT_EQ(workers.num_claims(), i + 1);
   }
-  EXPECT_EQ(workers.Take(), kEnd);
+  EXPECT_EQ(workers.Next(), kEnd);
   EXPECT_EQ(workers.threads_started(), 0);
 }
 
@@ -236,7 +236,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         return outcome(random);
       };
       int results = 0;
-      while (workers.Take() >= 0) {
+      while (workers.Next() >= 0) {
         if (++results / 100 % 2 == 0) Dawdle(Draw(seed + 3, results));
       }
       EXPECT_EQ(workers.num_claims(), kPieces);
@@ -262,7 +262,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
   std::vector<int> results;
   int number = 0;
   while (number >= 0) {
-    for (int i = 0; i < 5 && (number = workers.Take()) >= 0; ++i) {
+    for (int i = 0; i < 5 && (number = workers.Next()) >= 0; ++i) {
       results.push_back(number);
     }
     const std::vector<int> ready = workers.Settle();
@@ -273,7 +273,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
     workers.Resume();
     // As they come, those that are made from now on may come first.
     for (const int next : options().in_order ? ready : std::vector<int>()) {
-      EXPECT_EQ(number = workers.Take(), next);
+      EXPECT_EQ(number = workers.Next(), next);
       results.push_back(number);
     }
   }

@@ -30,7 +30,7 @@ using Outcome = OrderedWorkers::Outcome;
 
 inline constexpr std::chrono::seconds kLimit(60);
 
-// What Take() returns instead of a number.
+// What Next() returns instead of a number.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
@@ -146,10 +146,10 @@ class Workers : public OrderedWorkers::Work {
   std::vector<int> TakeAll() {
     std::vector<int> numbers;
     int number;
-    while ((number = Take()) >= 0) numbers.push_back(number);
+    while ((number = Next()) >= 0) numbers.push_back(number);
     EXPECT_EQ(number, kEnd);
-    EXPECT_EQ(Take(), kEnd);
-    EXPECT_EQ(Take(), kEnd);
+    EXPECT_EQ(Next(), kEnd);
+    EXPECT_EQ(Next(), kEnd);
     return numbers;
   }
 

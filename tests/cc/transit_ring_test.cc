@@ -160,13 +160,13 @@ TEST_F(TransitRingTest, ADamagedWordHidesNoOthers) {
   for (uint64_t i = 0; i < 32; ++i) PutInTransit(*store, i, 1, Content(i, 1, 3'000));
   store->Flush();
   const int fd = open((directory_ + "/ring").c_str(), O_RDWR | O_CLOEXEC);
-  for (const auto& [slot, units] : {std::pair<uint64_t, uint64_t>(3, 5), {10, 0}, {30, 3}}) {
+  for (const auto& [first, units] : {std::pair<uint64_t, uint64_t>(3, 5), {10, 0}, {30, 3}}) {
     uint64_t word = 0;
-    ASSERT_EQ(pread(fd, &word, sizeof(word), slot * sizeof(word)), sizeof(word));
+    ASSERT_EQ(pread(fd, &word, sizeof(word), first * sizeof(word)), sizeof(word));
     word ^= (units ^ 1) << 6;
-    ASSERT_EQ(pwrite(fd, &word, sizeof(word), slot * sizeof(word)), sizeof(word));
-    EXPECT_EQ(store->transit()->At(slot).state, State::kGone);
-    EXPECT_EQ(store->transit()->At(slot).next, slot + 1);
+    ASSERT_EQ(pwrite(fd, &word, sizeof(word), first * sizeof(word)), sizeof(word));
+    EXPECT_EQ(store->transit()->At(first).state, State::kGone);
+    EXPECT_EQ(store->transit()->At(first).next, first + 1);
   }
   close(fd);
   EXPECT_EQ(Walk(*store).size(), 29);
@@ -193,7 +193,7 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
   auto two = Open();
   EXPECT_TRUE(one->PlanTransit(64'000, -1).ok());
   EXPECT_TRUE(two->PlanTransit(32'000, -1).ok());
-  EXPECT_EQ(one->transit()->slots(), 64'000 / 64);
+  EXPECT_EQ(one->transit()->num_units(), 64'000 / 64);
   EXPECT_TRUE(Walk(*two).empty());
   const auto size = [](uint64_t i) { return 100 + i * 37 % 6'000; };
   uint64_t wrapped = 0;
@@ -216,7 +216,7 @@ TEST_F(TransitRingTest, RecordsOfManySizesAndTheEndOfTheRing) {
     for (size_t j = 1; j < found.size(); ++j) EXPECT_EQ(found[j].index, found[j - 1].index + 1);
   }
   EXPECT_GT(wrapped, 0);
-  EXPECT_EQ(one->transit()->slots(), two->transit()->slots());
+  EXPECT_EQ(one->transit()->num_units(), two->transit()->num_units());
   EXPECT_LE(std::filesystem::file_size(directory_ + "/transit"), 64'000);
   // An eighth is the most.
   const uint64_t head = one->transit()->head();
@@ -260,7 +260,7 @@ TEST_F(TransitRingTest, ARingOfManySizesTakesWhatIsAnEighthOfIt) {
 TEST_F(TransitRingTest, ALargeRingOfManySizesHasNotTooManySlots) {
   auto store = Open();
   EXPECT_TRUE(store->PlanTransit(int64_t{1} << 36, -1).ok());  // No space is taken yet.
-  EXPECT_LE(store->transit()->slots(), 1 << 18);
+  EXPECT_LE(store->transit()->num_units(), 1 << 18);
   EXPECT_EQ(PutInTransit(*store, 1, 0, Content(1, 0, 50 << 20)), PutResult::kStored);
   store->Flush();
   EXPECT_EQ(Get(*store, 0, 1), Content(1, 0, 50 << 20));
@@ -299,13 +299,13 @@ TEST_F(TransitRingTest, NoKeptSampleIsDisplacedAndNoneTakesTheRoomOfTheRing) {
   // What was said first stays while others use it, ...
   EXPECT_TRUE(other->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
   ASSERT_NE(other->transit(), nullptr);
-  EXPECT_EQ(other->transit()->slots(), 10);
+  EXPECT_EQ(other->transit()->num_units(), 10);
   // ... but a run with other room than an earlier one has its own.
   for (const int64_t records : {5, 8}) {
     other = nullptr;
     store = nullptr;
     store = OpenRing(records, 3'000);
-    EXPECT_EQ(store->transit()->slots(), records);
+    EXPECT_EQ(store->transit()->num_units(), records);
     EXPECT_EQ(store->Stats().ring_bytes, 0);
     for (int64_t i = 0; i < 20; ++i) PutInTransit(*store, i, records, Content(i, records, 3'000));
     store->Flush();
@@ -321,7 +321,7 @@ TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
   for (uint64_t i = 0; i < 10; ++i) PutInTransit(*other, i, 1, Content(i, 1, 3'000));
   other->Flush();
   EXPECT_TRUE(first->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
-  EXPECT_EQ(first->transit()->slots(), 10);
+  EXPECT_EQ(first->transit()->num_units(), 10);
   for (uint64_t i = 0; i < 10; ++i) EXPECT_EQ(Get(*first, i, i), Content(i, 1, 3'000));
   // Who asked whether he was alone is seen by those who come after him.
   other.reset();
@@ -341,7 +341,7 @@ TEST_F(TransitRingTest, WhoWasAloneOnceLeavesTheRingThatOthersUse) {
     auto gone = Open();
   }
   EXPECT_TRUE(later->PlanTransit(5 * Space(3'000), Space(3'000)).ok());
-  EXPECT_EQ(later->transit()->slots(), 5);
+  EXPECT_EQ(later->transit()->num_units(), 5);
 }
 
 TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {
@@ -353,7 +353,7 @@ TEST_F(TransitRingTest, WhatIsKeptAlreadyLeavesTheRingTheRest) {
     for (int64_t i = 0; i < 20 - left; ++i) Put(*store, i, 0, Content(i, 0, 3'000));
     store->Flush();
     EXPECT_TRUE(store->PlanTransit(10 * Space(3'000), Space(3'000)).ok());
-    EXPECT_EQ(store->transit() == nullptr ? 0 : store->transit()->slots(), left);
+    EXPECT_EQ(store->transit() == nullptr ? 0 : store->transit()->num_units(), left);
     for (int64_t i = 0; i < 20 - left; ++i) EXPECT_EQ(Put(*store, i, 1, Content(i, 1, 3'000)), PutResult::kStored);
     EXPECT_EQ(Put(*store, 20, 1, Content(20, 1, 3'000)), PutResult::kNoRoom);
   }

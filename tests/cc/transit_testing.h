@@ -92,7 +92,7 @@ class TransitTest : public StoreDirectoryTest {
     std::vector<Found> found;
     const TransitRing& ring = *store.transit();
     const uint64_t head = ring.head();
-    uint64_t position = head - std::min(head, ring.slots());
+    uint64_t position = head - std::min(head, ring.num_units());
     while (position < head) {
       const TransitRing::Entry entry = ring.At(position);
       EXPECT_GT(entry.next, position);

@@ -42,7 +42,7 @@ TEST_F(TransitUseTest, ClearTakesAllAndVerifyAndOthersNothing) {
   anew.overwrite = true;
   one = OpenRing(4, 3'000, std::move(anew));
   EXPECT_EQ(one->transit()->head(), 0);
-  EXPECT_EQ(one->transit()->slots(), 4);
+  EXPECT_EQ(one->transit()->num_units(), 4);
 }
 
 TEST_F(TransitUseTest, AChildPutsNothingAndGetsWhatIsThere) {

@@ -39,7 +39,7 @@ def without_table(layers, draws, todo):
       outcomes = np.searchsorted(layer.numbers("edges"), draws[:, column], side="right")
       needed = np.isin(np.array(layer.arguments["operations"])[outcomes], list(on_device.TABLE_DISTORTIONS)) & (todo > 0)
       for start in range(0, len(draws), on_device.GROUP):
-        late[start + np.flatnonzero((needed & ~late)[start:start + on_device.GROUP])[device_layers.slots:]] = True
+        late[start + np.flatnonzero((needed & ~late)[start:start + on_device.GROUP])[device_layers.num_tables:]] = True
     column += layer.num_draws
   return late
 

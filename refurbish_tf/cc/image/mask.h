@@ -46,9 +46,9 @@ class MaskPoints {
   int32_t At(int64_t y, int64_t x) const;
 
   const PixelKernels& kernels_;
-  // For each pixel of an image of this size: 1 + the number of the pixel of the
-  // mask that it comes from, or 0 if it is empty. While there are none this is
-  // the mask itself. Each distortion makes both anew.
+  // For each pixel of an image of size `size_`: 1 + the number of the mask's
+  // pixel that it comes from, or 0 if it is empty. No points: it is the mask
+  // itself. Each distortion makes both anew.
   ImageSize size_;
   std::vector<int32_t> points_;
   // Which rows and columns of that image there are now, after what has been

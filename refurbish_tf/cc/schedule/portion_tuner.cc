@@ -35,14 +35,14 @@ constexpr double kHalfBusy = 0.65;
 // may as well work.
 constexpr double kWorthIt = 0.02;
 
-// Something has changed if a measurement differs by this part in the time, or
-// is so many times in the CPU's work, and the next one is as new.
+// Something has changed if two measurements in turn differ from what is known:
+// in the time by this part of it, or in the CPU's work by this factor.
 constexpr double kOtherTime = 0.15;
 constexpr double kOtherWork = 1.3;
 
-// A neighbour that was worse is measured again behind so many times the batches
-// that this took the last time, which keeps it to 2 % of them. If it took more
-// than kFarWorse times as long, it waits as many times longer.
+// A neighbour that was worse is measured again after kPatience times as many
+// batches as that took the last time: so this takes 2 % of them. If it was more
+// than kFarWorse times as slow, it waits longer, by as much as it was slower.
 constexpr double kPatience = 50;
 constexpr double kFarWorse = 2;
 // Within the first batches, which may have been slow, it is measured again once
@@ -50,10 +50,10 @@ constexpr double kFarWorse = 2;
 constexpr int64_t kEarly = 200;
 constexpr double kEarlyPatience = 40;
 constexpr double kNotNear = 1.15;
-// Behind at least so many batches one is a probe. It may take longer than the
-// others by so much that kPatience keeps what is lost to 2 % of the time. One
-// that is fast, by kOtherProbe, tells little, as a load holds up some batches
-// and not others: more follow it, and kFastProbes in turn are believed.
+// Of at least kProbing batches one is a probe. The slower probes are, the rarer:
+// by kPatience they lose 2 % of the time at most. One that is faster, by
+// kOtherProbe, tells little, as a load holds up some batches and not others:
+// more follow it, and kFastProbes in turn are believed.
 constexpr double kProbing = 16;
 constexpr double kOtherProbe = 1.5;
 constexpr int kFastProbes = 5;

@@ -67,8 +67,8 @@ class PortionTuner {
 
   // What was measured, if that is enough.
   std::optional<Mean> EndWindow();
-  // Takes it into what is known of the portion. False for something new, which
-  // is believed when the next one is new, too.
+  // Adds it to what is known of the portion. False if it differs from that, and
+  // the one before did not: only two in turn are believed.
   bool Update(const Mean& window);
   // After a change.
   void UpdateOthers(const Mean& before, const Mean& now);

@@ -80,7 +80,7 @@ absl::StatusOr<std::shared_ptr<const Schedule>> AgreeWithStore(
   RTF_RETURN_IF_ERROR(store.Agree(
       StageSettings(options, num_samples, shard.value_or(""), schedule.get()),
       /*replace=*/false, patience));
-  // While the share of the source is unknown, so is its schedule.
+  // While the shard of the source is unknown, so is its schedule.
   if (schedule != nullptr || !shard.has_value()) return schedule;
   Settings settings = store.disk()->settings();
   schedule = AgreedSchedule(settings, options, num_samples);

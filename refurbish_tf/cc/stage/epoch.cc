@@ -51,7 +51,7 @@ Epoch::Epoch(uint64_t number, uint64_t seed,
     yielded_.Resize(num_places_);
   }
   if (ring_ != nullptr) {
-    transit_.emplace(ring_, shared_->take_from, 0, num_places_);
+    transit_.emplace(ring_, shared_->ring_from, 0, num_places_);
   }
 }
 
@@ -70,7 +70,7 @@ void Epoch::Resume(const SavedEpoch& saved) {
   yielded_.Resize(num_places_);
   first_position_ = next_position_ = num_yielded;
   if (ring_ != nullptr) {
-    transit_.emplace(ring_, shared_->take_from, num_yielded, num_places_);
+    transit_.emplace(ring_, shared_->ring_from, num_yielded, num_places_);
   }
   rest_.reserve(num_places_ - num_yielded);
   uint32_t passed = 0;

@@ -1,5 +1,5 @@
 // An epoch under way. It alone decides whether a sample is fresh (prepared) or
-// cached (taken from the store), and knows what has been yielded.
+// cached (found in the store), and knows what has been yielded.
 //
 // Identity: in epoch t, sample i is at generation g(i, t), which rises each
 // time that the schedule evicts it (schedule.h). The seeds that `partial_fn`
@@ -8,8 +8,7 @@
 // time and never content. A sample in memory is used only if it has exactly the
 // generation wanted, so iterators at different epochs do not disturb each
 // other. Beginning an epoch removes nothing from the store.
-#ifndef REFURBISH_TF_CC_STAGE_EPOCH_H_
-#define REFURBISH_TF_CC_STAGE_EPOCH_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -234,13 +233,14 @@ class Epoch {
     kInRing,    // A place of samples that are not kept has come, and the ring
                 // has it, in the generation of `place->wanted`.
     kNextOwn,   // Such a place has come, and it is the next of the own order.
-    kLastOwn,   // The same, and others prepare all that are left.
+    kLastOwn,   // The same, and others prepare all that are left, or too many
+                // claims were refused (transit_order.h).
     kStream,    // The stream has come to it.
     kGone,      // It was found, and is gone now that it is to be read.
     kEnd,       // The order is walked, and it was deferred.
     kReadAnew,  // The source is read again for all that are still deferred.
   };
-  // The only one that decides where a sample comes from. Returns its new state.
+  // Where a sample comes from is decided here alone. Returns its new state.
   // `place` is filled in if the store has the sample.
   SampleState Decide(Occasion occasion, uint32_t index, Place* place = nullptr)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -310,7 +310,7 @@ class Epoch {
   uint32_t first_position_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Slot> rest_ ABSL_GUARDED_BY(mu_);
 
-  // Written by `Decide`.
+  // Written by `Decide`, and by `Resume` for what was yielded before.
   SampleStates states_ ABSL_GUARDED_BY(mu_);
   // Which samples are prepared with another generation than the schedule's.
   std::unordered_map<uint32_t, Generation> other_generations_
@@ -362,5 +362,3 @@ class Epoch {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_EPOCH_H_

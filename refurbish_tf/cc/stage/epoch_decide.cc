@@ -20,8 +20,9 @@ constexpr int64_t kMostDecidedBytes = 1 << 20;
 constexpr size_t kMostDecidedToRead = 64;
 
 // How many claims of samples that are kept may be refused in one call, as each
-// takes a system call. More than sixteen jobs have decided on, so that in
-// practice nothing is prepared that another job is preparing.
+// takes a system call. Beyond it a sample is prepared although another job is
+// preparing it. Sixteen jobs together have no more decided places than this, so
+// it does not happen to them.
 constexpr uint32_t kMostRefusedToKeep = 16 * kMostDecidedToRead;
 
 // How many places may be decided whose samples are to be prepared, while others
@@ -182,8 +183,8 @@ SampleState Epoch::Decide(Occasion occasion, uint32_t index, Place* place) {
   using State = SampleState;
   const State before = states_[index];
   const bool open = before == State::kOpen;
-  // It comes from the source, whatever the store holds: an earlier first pass
-  // may have left it there.
+  // A sample that is not kept comes from the source, even if an earlier first
+  // pass has left it in the store.
   const bool unkept = Unkept(index);
   State state = before;
   switch (occasion) {

@@ -8,8 +8,7 @@
 // it was (`SharedUse::exact_before`), so that it yields what it had yielded
 // before. Of what is in transit there it takes nothing that was put before
 // `ring_head`, as it may have used that.
-#ifndef REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
-#define REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -118,5 +117,3 @@ void ForEachField(SavedEpoch* saved, const Field& field) {
 absl::Status CheckSaved(const SavedEpoch& saved, int64_t num_samples);
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_SAVED_EPOCH_H_

@@ -63,7 +63,7 @@ struct SharedUse {
   std::atomic<uint64_t> exact_before{0};
   // Likewise nothing in transit is taken from before this position: the job may
   // have used it.
-  std::atomic<uint64_t> take_from{0};
+  std::atomic<uint64_t> ring_from{0};
   // How many epochs were begun. Only the last one takes what is in transit: the
   // generations of two at once would overtake each other.
   std::atomic<uint64_t> num_begun{0};

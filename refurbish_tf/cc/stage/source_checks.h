@@ -19,7 +19,7 @@ enum class SourceKind {
   kDraws,      // It draws random numbers anew each time, so it is not checked.
 };
 
-// What an element is, beside the one that its sample was last prepared from.
+// An element, compared with the one that its sample was last prepared from.
 enum class Compared {
   kSame,   // Or nothing is known of that one.
   kOther,  // The source may change by itself, or the store has no such sample.
@@ -48,26 +48,31 @@ class SumsInMemory {
   std::unordered_map<uint32_t, std::array<uint32_t, kPart>> parts_;
 };
 
-// Of one stage. Thread-safe.
+// What one stage knows of its source's elements: in memory, and in its store on
+// disk of those whose samples were put there. Thread-safe.
 class SourceChecks {
  public:
   // To be called before the others, once the stage is configured. False if it
   // was called before; then nothing changes. `on_disk`, the store's checksums,
   // may be null, and must outlive this.
   bool Begin(SourceKind kind, SourceSums* on_disk, uint64_t platform) {
-    if (begun_.exchange(true)) return false;
-    on_disk_ = on_disk;
-    platform_ = platform;
-    kind_.store(kind, std::memory_order_release);
-    return true;
+    bool first = false;
+    std::call_once(once_, [&] {
+      on_disk_ = on_disk;
+      platform_ = platform;
+      kind_.store(kind, std::memory_order_relaxed);
+      begun_.store(true, std::memory_order_release);
+      first = true;
+    });
+    return first;
   }
 
   // False before `Begin`.
-  bool checks() const { return kind() != SourceKind::kDraws; }
-  bool draws() const { return begun_ && !checks(); }
+  bool checks() const { return begun() && kind() != SourceKind::kDraws; }
+  bool draws() const { return begun() && kind() == SourceKind::kDraws; }
   // Whether an element that differs from one in the store is an error.
   bool refuses() const {
-    return kind() == SourceKind::kRepeats && on_disk_ != nullptr;
+    return checks() && kind() == SourceKind::kRepeats && on_disk_ != nullptr;
   }
 
   // Of the store on disk.
@@ -103,9 +108,11 @@ class SourceChecks {
   bool IsFirstWarning() { return !warned_.exchange(true); }
 
  private:
-  SourceKind kind() const { return kind_.load(std::memory_order_acquire); }
+  bool begun() const { return begun_.load(std::memory_order_acquire); }
+  SourceKind kind() const { return kind_.load(std::memory_order_relaxed); }
 
-  std::atomic<bool> begun_{false};
+  std::once_flag once_;
+  std::atomic<bool> begun_{false};  // Set last: what is below is known.
   std::atomic<bool> warned_{false};
   std::atomic<SourceKind> kind_{SourceKind::kDraws};
   SourceSums* on_disk_ = nullptr;

@@ -468,7 +468,7 @@ NamedNumbers Stage::Describe() const {
   if (store_->disk() != nullptr && store_->disk()->transit() != nullptr) {
     num_in_transit = options_.sample_bytes < 0
                          ? kUnknownSamples
-                         : store_->disk()->transit()->slots();
+                         : store_->disk()->transit()->num_units();
   }
   return {{"num_samples", options_.num_samples},
           {"num_kept", num_kept},

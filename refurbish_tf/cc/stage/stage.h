@@ -1,8 +1,7 @@
 // The state of a refurbish stage, shared by the copies of its dataset op and by
 // all their iterators: what is the same for all epochs. That is the settings,
 // the seeds, the schedule, the store, and the number of the next epoch.
-#ifndef REFURBISH_TF_CC_STAGE_STAGE_H_
-#define REFURBISH_TF_CC_STAGE_STAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -81,7 +80,7 @@ class Stage : public std::enable_shared_from_this<Stage> {
   SavedEpoch Save() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Sets the stage to where it was when the checkpoint was saved, and resumes
-  // its epoch; returns null if it had begun none. Iterators under way finish
+  // its epoch; returns null if it had begun none. Iterators under way end
   // their epochs undisturbed. Fails, and changes nothing, if the checkpoint is
   // damaged or of another pipeline.
   //
@@ -187,5 +186,3 @@ class Stage : public std::enable_shared_from_this<Stage> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_STAGE_STAGE_H_

@@ -144,7 +144,7 @@ absl::StatusOr<std::shared_ptr<Epoch>> Stage::Restore(const SavedEpoch& saved) {
       // In another store there is nothing that the job has used.
       const auto id =
           static_cast<int64_t>(store_->disk()->records().store_id());
-      shared_->take_from = saved.store_id == id ? saved.ring_head : 0;
+      shared_->ring_from = saved.store_id == id ? saved.ring_head : 0;
     }
     next_epoch_ = saved.next_epoch;
     end_error_ = absl::OkStatus();

@@ -48,8 +48,8 @@ class TransitOrder {
     // If the file was cut the head starts over.
     if (cursor_ > head) cursor_ = std::max(head, from_);
     // The oldest eighth may be replaced before it is read.
-    const uint64_t kept = ring_.slots() - ring_.slots() / 8;
-    const uint64_t first = head > kept ? head - kept : 0;
+    const uint64_t readable = ring_.num_units() - ring_.num_units() / 8;
+    const uint64_t first = head > readable ? head - readable : 0;
     for (size_t n = pending_.size(); n > 0; --n) {
       const uint64_t position = pending_.front();
       pending_.pop_front();

@@ -1,4 +1,4 @@
-// Threads that each take a piece of work and do it. The consumer gets the
+// Threads that each claim a piece of work and do it. The consumer gets the
 // results in order, or as they come. Knows nothing of what the work is.
 #pragma once
 
@@ -52,13 +52,13 @@ class OrderedWorkers {
   class Work {
    public:
     virtual ~Work() = default;
-    // Takes the next piece, without waiting. `*piece` may hold an earlier
+    // Claims the next piece, without waiting. `*piece` may hold an earlier
     // piece, to be used again. Never called by two threads at once.
     virtual Claimed Claim(std::unique_ptr<Piece>* piece) = 0;
     // May wait. Never called by two threads at once.
     virtual Outcome Fetch(Piece* piece) = 0;
     virtual Outcome Run(Piece* piece) = 0;
-    // The bytes that a finished piece holds.
+    // The bytes that a piece holds once it has run.
     virtual int64_t Bytes(const Piece& piece) const = 0;
     // A thread, or the consumer, is about to sleep (`begins`), or has woken.
     virtual void Sleeps(bool /*begins*/) {}

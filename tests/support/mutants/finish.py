@@ -26,9 +26,9 @@ MUTANTS = [
            "ops.shape(array)[0] // GROUP", "tests/test_finish.py::test_batches_of_any_size_in_one_trace"),
     Mutant("devices exchange counts", PIXELS,
            "  counts = ops.vectorized_map(\n"
-           "      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=slots * channels * 256), place)\n",
-           "  number = place.shape[0] * slots * channels * 256\n"
-           "  flat = place + ops.expand_dims(ops.arange(place.shape[0], dtype=\"int32\"), 1) * (slots * channels * 256)\n"
+           "      lambda group: ops.segment_sum(ops.ones_like(group), group, num_segments=num_tables * channels * 256), place)\n",
+           "  number = place.shape[0] * num_tables * channels * 256\n"
+           "  flat = place + ops.expand_dims(ops.arange(place.shape[0], dtype=\"int32\"), 1) * (num_tables * channels * 256)\n"
            "  flat = ops.reshape(flat, (-1,))\n"
            "  counts = ops.segment_sum(ops.ones_like(flat), flat, num_segments=number)\n", JAX),
     Mutant("batches for other layers are taken", LAYER, "fingerprint != self._device_layers.fingerprint", "fingerprint < 0",

@@ -57,6 +57,6 @@ MUTANTS = [
            "shared_->job->NoteHandedOut(num_handed_out_)", "shared_->job->NoteHandedOut(0)",
            "tests/test_cli.py::test_says_which_jobs_are_alive_and_where"),
     Mutant("a job does not name its process", "refurbish_tf/cc/store/disk/shared_state.cc",
-           "    state_->contents_->processes[slot_] = getpid();\n", "",
+           "    state_->contents_->processes[seat_] = getpid();\n", "",
            "tests/test_cli.py::test_says_which_jobs_are_alive_and_where"),
 ]

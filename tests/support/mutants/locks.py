@@ -10,8 +10,8 @@ MUTANTS = [
            "    lock.lock();\n    for (Entry* const entry : batch) {\n      if (Open(entry)) reads.push_back(&entry->read);\n    }\n"
            "    lock.unlock();\n",
            "tests/test_cc.py::test_cc[address_undefined-disk_store_races_test]"),
-    Mutant("a claim makes a file longer", DISK + "shared_state.cc", "slot_ < 0 || !claims_->Has(sample)",
-           "slot_ < 0 || !claims_->Reserve(sample).ok()",
+    Mutant("a claim makes a file longer", DISK + "shared_state.cc", "seat_ < 0 || !claims_->Has(sample)",
+           "seat_ < 0 || !claims_->Reserve(sample).ok()",
            "tests/test_cc.py::test_cc[address_undefined-shared_state_test]"),
     Mutant("settings that are known are locked", DISK + "settings_file.cc",
            "    if (!changed || locked) return", "    if (locked) return", HELD_UP),

@@ -14,7 +14,7 @@ ROOM = "refurbish_tf/cc/stage/store_room.cc"
 
 MUTANTS = [
     # What is taken.
-    Mutant("what is about to be replaced is taken", ORDER, "ring_.slots() - ring_.slots() / 8;", "ring_.slots();", ORDER_TEST),
+    Mutant("what is about to be replaced is taken", ORDER, "ring_.num_units() - ring_.num_units() / 8;", "ring_.num_units();", ORDER_TEST),
     Mutant("what is being written is passed over for good", ORDER, "      pending_.push_back(position);\n", "", ORDER_TEST),
     Mutant("what was used before a checkpoint is taken", ORDER, "        cursor_(from),", "        cursor_(0),", ORDER_TEST),
     Mutant("a ring that is behind a checkpoint is taken from", ORDER, "cursor_ = std::max(head, from_);", "cursor_ = head;",

@@ -42,6 +42,6 @@ MUTANTS = [
     Mutant("stored bytes are of a number of processors", PROBE, "  if (computes_floats) {", "  if (true) {",
            CHECKS + "test_another_number_of_processors_changes_only_what_is_computed"),
     Mutant("what computes floats is compared anywhere", "refurbish_tf/cc/kernels/refurbish/check_source.cc",
-           "  facts->computes_floats = std::any_of(", "  facts->computes_floats = false && std::any_of(",
+           "  facts->computes_floats =\n      std::any_of(", "  facts->computes_floats =\n      false && std::any_of(",
            CHECKS + "test_another_number_of_processors_changes_only_what_is_computed"),
 ]

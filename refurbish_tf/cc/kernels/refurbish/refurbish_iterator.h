@@ -1,6 +1,5 @@
 // The iterator of a refurbish stage: runs an epoch of the stage on workers.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -83,5 +82,3 @@ class RefurbishIterator : public DatasetIterator<RefurbishDataset> {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_REFURBISH_ITERATOR_H_

@@ -1,6 +1,5 @@
 // What a worker of a refurbish stage does for one place of the order.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -92,5 +91,3 @@ class SampleWork : public OrderedWorkers::Work {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_SAMPLE_WORK_H_

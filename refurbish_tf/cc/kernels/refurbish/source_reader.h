@@ -4,8 +4,7 @@
 // A stream is shuffled by a buffer (`ShuffleBufferSize`), with random numbers
 // from the order's seed and the epoch. A resumed epoch reads the stream from
 // its start and fills another buffer: the same samples come, in another order.
-#ifndef REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
-#define REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <limits>
@@ -104,5 +103,3 @@ class SourceReader {
 };
 
 }  // namespace refurbish_tf
-
-#endif  // REFURBISH_TF_CC_KERNELS_REFURBISH_SOURCE_READER_H_

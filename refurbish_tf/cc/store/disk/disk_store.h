@@ -142,11 +142,11 @@ class DiskStore {
   // is room, so that no claim or put need do it.
   void MakeRoomFor(uint64_t num_samples);
 
-  // The room of the samples in transit, of `max_bytes()`: so many bytes, and so
-  // many for each record, or -1 if they vary. The rest is for what is kept. 0
-  // bytes: nothing is in transit. To be called by every stage that uses the
-  // store, once it knows; what another one has said before stays, but not what
-  // an earlier run has, if nobody else has the store open. Does I/O.
+  // Sets the room of the samples in transit: `bytes`, of `max_bytes()`, in
+  // records of `record_bytes`, or -1 if they vary. The rest is for what is kept.
+  // With 0 bytes nothing is in transit. Every stage that uses the store calls
+  // this, once it knows. If others have the store open, the room that they have
+  // agreed on stays; what an earlier run has left does not. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
       ABSL_LOCKS_EXCLUDED(plan_mu_);
   // Null if nothing is in transit.
@@ -228,7 +228,7 @@ class DiskStore {
   Warning refused_warning_;
   Warning no_ring_warning_;
 
-  // Held over I/O, by who plans the ring: two at once would both be alone.
+  // Held over I/O while the ring is planned: two at once would both be alone.
   std::mutex plan_mu_;
   mutable std::mutex settings_mu_;
   Settings settings_ ABSL_GUARDED_BY(settings_mu_);

@@ -85,7 +85,7 @@ class Segments {
       ABSL_LOCKS_EXCLUDED(mu_);
 
   // Takes over the segments of dead processes, and goes on with one that they
-  // left unfinished.
+  // left unsealed.
   void Adopt() ABSL_LOCKS_EXCLUDED(mu_);
 
   // Our own segments.

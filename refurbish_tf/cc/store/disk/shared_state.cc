@@ -22,7 +22,7 @@ constexpr uint64_t kValueBits = 48;
 constexpr uint64_t kClaimSeconds = 10;
 
 // A claim, from the highest bit on: generation + 1 (32 bits), whether it was
-// released (1), second (15), turn (8), slot (8).
+// released (1), second (15), turn (8), seat (8).
 constexpr uint64_t kReleased = uint64_t{1} << 31;
 constexpr uint64_t kSeconds = (1 << 15) - 1;
 
@@ -109,28 +109,28 @@ absl::StatusOr<std::unique_ptr<SharedState::Job>> SharedState::Join(
 SharedState::Job::Job(SharedState* state, Index* claims,
                       std::shared_ptr<File> file)
     : state_(state), claims_(claims), file_(std::move(file)) {
-  for (int slot = 0; slot < kSlots; ++slot) {
-    if (!state_->directory_->env().TryLock(file_->fd(), kJobLocks + slot)) {
+  for (int seat = 0; seat < kSeats; ++seat) {
+    if (!state_->directory_->env().TryLock(file_->fd(), kJobLocks + seat)) {
       continue;
     }
-    // The epoch of the slot's last job is in `next_epoch`.
-    state_->contents_->jobs[slot] = WithChecksum(0);
-    slot_ = slot;
-    turn_ = ++state_->contents_->turns[slot] & 0xff;
+    // The epoch of the seat's last job is in `next_epoch`.
+    state_->contents_->jobs[seat] = WithChecksum(0);
+    seat_ = seat;
+    turn_ = ++state_->contents_->turns[seat] & 0xff;
     return;
   }
 }
 
 uint64_t SharedState::Job::BeginFirstEpoch() {
   // Without a lock: a suspended process that held it would block the others. Of
-  // two jobs that begin at once both may take slots, but only one advances
+  // two jobs that begin at once both may take seats, but only one advances
   // `next_epoch`; the other then sees it.
   while (true) {
     uint64_t next = state_->contents_->next_epoch.load();
     uint64_t furthest = 0;
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const uint64_t begun = CheckedValue(state_->contents_->jobs[slot]);
-      if (slot != slot_ && begun > furthest && IsAlive(slot)) furthest = begun;
+    for (int seat = 0; seat < kSeats; ++seat) {
+      const uint64_t begun = CheckedValue(state_->contents_->jobs[seat]);
+      if (seat != seat_ && begun > furthest && IsAlive(seat)) furthest = begun;
     }
     const uint64_t epoch = furthest > 0 ? furthest - 1 : CheckedValue(next);
     PublishInSlot(epoch + 1);
@@ -147,22 +147,22 @@ void SharedState::Job::BeginEpoch(uint64_t epoch) {
   Publish(epoch + 1);
 }
 
-bool SharedState::IsAlive(const File& file, int slot) const {
+bool SharedState::IsAlive(const File& file, int seat) const {
   struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  lock.l_start = kJobLocks + slot;
+  lock.l_start = kJobLocks + seat;
   lock.l_len = 1;
   return fcntl(file.fd(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool SharedState::Job::OthersAreAlive() const {
-  for (int slot = 0; slot < kSlots; ++slot) {
-    std::atomic<uint64_t>& job = state_->contents_->jobs[slot];
+  for (int seat = 0; seat < kSeats; ++seat) {
+    std::atomic<uint64_t>& job = state_->contents_->jobs[seat];
     uint64_t begun = job.load();
-    if (slot == slot_ || CheckedValue(begun) == 0) continue;
-    if (IsAlive(slot)) return true;
-    // It is dead: its slot need not be checked again.
+    if (seat == seat_ || CheckedValue(begun) == 0) continue;
+    if (IsAlive(seat)) return true;
+    // It is dead: its seat need not be checked again.
     job.compare_exchange_strong(begun, WithChecksum(0));
   }
   return false;
@@ -170,25 +170,25 @@ bool SharedState::Job::OthersAreAlive() const {
 
 uint64_t SharedState::Job::OwnClaim(Generation generation) const {
   const uint64_t second = state_->directory_->env().Seconds() & kSeconds;
-  static_assert(kSlots == 1 << 8, "");
+  static_assert(kSeats == 1 << 8, "");
   return (uint64_t{generation} + 1) << 32 | second << 16 | turn_ << 8 |
-         (slot_ < 0 ? kReleased : slot_);
+         (seat_ < 0 ? kReleased : seat_);
 }
 
 bool SharedState::Job::IsOthers(uint64_t word) const {
-  const int slot = word & 0xff;
+  const int seat = word & 0xff;
   const uint64_t turn = word >> 8 & 0xff;
   const uint64_t second = state_->directory_->env().Seconds();
   const uint64_t age = (second - (word >> 16)) & kSeconds;
-  return (word & kReleased) == 0 && word != 0 && slot != slot_ &&
-         turn == (state_->contents_->turns[slot] & 0xff) &&
-         age < kClaimSeconds && IsAlive(slot);
+  return (word & kReleased) == 0 && word != 0 && seat != seat_ &&
+         turn == (state_->contents_->turns[seat] & 0xff) &&
+         age < kClaimSeconds && IsAlive(seat);
 }
 
 bool SharedState::Job::Claim(uint64_t sample, Generation generation) {
-  if (slot_ < 0 || !claims_->Has(sample)) return true;
+  if (seat_ < 0 || !claims_->Has(sample)) return true;
   // If the file was cut, the others no longer see the job.
-  if (state_->contents_->jobs[slot_].load(std::memory_order_relaxed) == 0) {
+  if (state_->contents_->jobs[seat_].load(std::memory_order_relaxed) == 0) {
     Publish(begun_);
   }
   const uint64_t own = OwnClaim(generation);
@@ -228,7 +228,7 @@ void SharedState::Job::NoteBegun(uint64_t sample, Generation generation) {
 }
 
 void SharedState::Job::NoteHandedOut(uint64_t count) {
-  if (slot_ >= 0) state_->contents_->handed_out[slot_] = count;
+  if (seat_ >= 0) state_->contents_->handed_out[seat_] = count;
 }
 
 void SharedState::Release(Index* claims, uint64_t sample,
@@ -244,11 +244,11 @@ absl::StatusOr<std::vector<SharedState::LivingJob>> SharedState::LivingJobs()
     const {
   RTF_ASSIGN_OR_RETURN(std::shared_ptr<File> file, directory_->OpenFile(name_));
   std::vector<LivingJob> jobs;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const uint64_t begun = CheckedValue(contents_->jobs[slot]);
-    if (begun == 0 || !IsAlive(*file, slot)) continue;
+  for (int seat = 0; seat < kSeats; ++seat) {
+    const uint64_t begun = CheckedValue(contents_->jobs[seat]);
+    if (begun == 0 || !IsAlive(*file, seat)) continue;
     jobs.push_back(
-        {contents_->processes[slot], begun - 1, contents_->handed_out[slot]});
+        {contents_->processes[seat], begun - 1, contents_->handed_out[seat]});
   }
   return jobs;
 }
@@ -260,10 +260,10 @@ void SharedState::Job::Publish(uint64_t begun) {
 
 void SharedState::Job::PublishInSlot(uint64_t begun) {
   begun_ = begun;
-  if (slot_ >= 0) {
-    state_->contents_->turns[slot_] = turn_;
-    state_->contents_->processes[slot_] = getpid();
-    state_->contents_->jobs[slot_] = WithChecksum(begun);
+  if (seat_ >= 0) {
+    state_->contents_->turns[seat_] = turn_;
+    state_->contents_->processes[seat_] = getpid();
+    state_->contents_->jobs[seat_] = WithChecksum(begun);
   }
 }
 

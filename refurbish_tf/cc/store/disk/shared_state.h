@@ -103,7 +103,7 @@ class SharedState {
     // also to later ones.
     void PublishInSlot(uint64_t begun);
     void Publish(uint64_t begun);
-    bool IsAlive(int slot) const { return state_->IsAlive(*file_, slot); }
+    bool IsAlive(int seat) const { return state_->IsAlive(*file_, seat); }
     // What the job writes into the claims.
     uint64_t OwnClaim(Generation generation) const;
     // Whether a word says that another living job prepares the sample.
@@ -111,9 +111,9 @@ class SharedState {
 
     SharedState* const state_;
     Index* const claims_;
-    // A descriptor of its own, which the lock on the job's slot belongs to.
+    // A descriptor of its own, which the lock on the job's seat belongs to.
     const std::shared_ptr<File> file_;
-    int slot_ = -1;  // -1 if all are taken: others do not see it.
+    int seat_ = -1;  // -1 if all are taken: others do not see it.
     uint64_t turn_ = 0;
     // One after the last epoch that was begun.
     std::atomic<uint64_t> begun_{0};
@@ -149,7 +149,7 @@ class SharedState {
   absl::Status Mend() { return file_->Mend(); }
 
  private:
-  static constexpr int kSlots = 256;
+  static constexpr int kSeats = 256;
 
   struct Contents {
     std::atomic<int64_t> entries;
@@ -159,13 +159,13 @@ class SharedState {
     // begun, by any job ever ...
     std::atomic<uint64_t> next_epoch;
     // ... and by each living job.
-    std::atomic<uint64_t> jobs[kSlots];
-    // How many jobs have had each slot, which tells the claims of a job from
-    // those of the one that had its slot before.
-    std::atomic<uint64_t> turns[kSlots];
+    std::atomic<uint64_t> jobs[kSeats];
+    // How many jobs have had each seat, which tells the claims of a job from
+    // those of the one that had its seat before.
+    std::atomic<uint64_t> turns[kSeats];
     // For people to see: of each job its process, and what it has handed out.
-    std::atomic<int64_t> processes[kSlots];
-    std::atomic<uint64_t> handed_out[kSlots];
+    std::atomic<int64_t> processes[kSeats];
+    std::atomic<uint64_t> handed_out[kSeats];
     // Each with a checksum.
     std::atomic<uint64_t> ring_head;
     std::atomic<uint64_t> ring_geometry;
@@ -183,8 +183,8 @@ class SharedState {
   bool Exchange(std::atomic<uint64_t>* word, uint64_t* expected,
                 uint64_t desired);
 
-  // Whether a job has the slot. `file` is this file, opened once more.
-  bool IsAlive(const File& file, int slot) const;
+  // Whether a job has the seat. `file` is this file, opened once more.
+  bool IsAlive(const File& file, int seat) const;
 
   const Directory* const directory_;
   const std::string name_;

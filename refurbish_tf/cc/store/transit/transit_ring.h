@@ -17,8 +17,8 @@ namespace refurbish_tf {
 // processes that have the store open hand each other.
 //
 // A position is a number that only grows; the head is one after the last that
-// was taken. The entry of a position lies in slot `position % slots()`, where
-// that of `position + slots()` replaces it. Each slot has a word, in a file
+// was taken. The entry of a position lies in unit `position % num_units()`, where
+// that of `position + num_units()` replaces it. Each unit has a word, in a file
 // that all map, and a unit of the file of records. A record takes one or more
 // units side by side, and with them as many positions; its word is in the
 // first. One that would cross the end of the ring begins at the next round.
@@ -29,7 +29,7 @@ namespace refurbish_tf {
 // record believes it only if its checksum, its index and its generation are
 // right. That alone makes it safe to write in place. (A process may be
 // stopped just before it writes a record, and go on when others have used the
-// same slots. It then writes over a record of theirs: whoever reads that one
+// same units. It then writes over a record of theirs: whoever reads that one
 // prepares its sample again.)
 //
 // If the state is damaged or cut the head may begin again at 0: whoever has
@@ -43,21 +43,21 @@ class TransitRing {
       : directory_(directory), state_(state) {}
   ~TransitRing() { delete files_.load(); }
 
-  // Opens the files of a ring of so many bytes, and of so many for each record,
-  // or -1 if they vary. It has a geometry from then on: that of the process
-  // which was first. But if this process is `alone` with the store, so that
-  // only an earlier run can have been, it is its own. For one thread at a time.
+  // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1 if
+  // they vary. From then on its geometry is that of the process which planned it
+  // first; but what an earlier run has left does not count, so if this process
+  // is `alone` with the store it is this one's. For one thread at a time.
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
   // Those of all records, as agreed.
-  int64_t bytes() const { return geometry().unit * geometry().slots; }
+  int64_t bytes() const { return geometry().unit * geometry().num_units; }
   // Of the file of records, whether it is open here or not.
   int64_t DiskBytes() const;
 
   // One after the last position that was taken.
   uint64_t head() const { return state_->ring_head(); }
   // How many positions it has room for, as agreed.
-  uint64_t slots() const { return geometry().slots; }
+  uint64_t num_units() const { return geometry().num_units; }
 
   // What is at a position.
   struct Entry {
@@ -87,7 +87,7 @@ class TransitRing {
     uint64_t position;
     uint64_t geometry;
     uint64_t offset;
-    uint64_t slot;
+    uint64_t first_unit;
     uint64_t word;  // Of the pending record.
   };
   // Advances the head by a record of `space` bytes, and marks it as pending.
@@ -116,10 +116,10 @@ class TransitRing {
   static constexpr uint64_t kPublished = 1;
 
   // How the file of records is divided, and as a number: bytes / 64 of a unit
-  // (21 bits), slots (27).
+  // (21 bits), their number (27).
   struct Geometry {
     uint64_t unit;
-    uint64_t slots;
+    uint64_t num_units;
     // A unit is a record, or, where these vary, a small part of the ring: it
     // does not depend on the records that come.
     static Geometry For(int64_t bytes, int64_t record_bytes);
