@@ -28,7 +28,7 @@ def main():
   parser.add_argument(
       "--quick", action="store_true", help="run everything once on little data, as a test; the figures mean nothing")
   parser.add_argument(
-      "--only", default="", metavar="WORDS", help="with sharing, which takes long: the sections with these words in their title")
+      "--only", default="", metavar="WORDS", help="with sharing, which takes long: only the sections whose titles have these words")
   parser.add_argument(
       "--device", choices=["cpu", "gpu"], default="cpu", help="with fuse: whether to measure on a GPU, and simulate none")
   parser.add_argument(

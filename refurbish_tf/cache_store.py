@@ -31,7 +31,7 @@ class CacheStoreStats:
     segments: the number of log files on disk.
     compactions: log files that this process has emptied because most of their samples had been replaced.
     moved_bytes: bytes that these compactions have moved.
-    corrupt: samples on disk that could not be read or whose checksum was wrong. They count as absent.
+    corrupt: samples on disk that could not be read, or whose checksum or types were wrong. They count as absent.
     foreign_hits: hits on samples that another process, running or earlier, has prepared.
     failed_writes: how often the disk was full or could not be written.
     epochs: how many epochs of `refurbish` have begun on a store on disk since it was made.

@@ -153,5 +153,5 @@ def test_the_state_is_of_one_moment(monkeypatch):
 
   times = iter(range(1, 9))
   monkeypatch.setattr(states, "_saved", lambda iterator: [bytes([next(times)])])
-  stages, parts, _ = states.read("loader", states.of([Stage()], object(), {}, None), {})
+  stages, parts, _ = states.read("loader", states.of([Stage()], object(), {}, None), {}, [Stage()])
   assert (stages, parts) == ([{"state": 2}], [b"\2"])

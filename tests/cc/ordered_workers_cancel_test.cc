@@ -14,7 +14,7 @@ namespace refurbish_tf {
 namespace {
 
 void ExpectStaysCancelled(Workers* workers) {
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(workers->Next(), kCancelled);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(workers->NextNumber(), kCancelled);
 }
 
 TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
@@ -46,7 +46,7 @@ TEST_F(OrderedWorkersTest, CancelledAtAnyMoment) {
     });
     int last = -1;
     int number;
-    while ((number = workers.Next()) >= 0) {
+    while ((number = workers.NextNumber()) >= 0) {
       if (options.in_order) {
         EXPECT_GT(number, last);
       }
@@ -73,7 +73,7 @@ TEST_F(OrderedWorkersTest, WhatIsReadyIsNotHandedOutOnceCancelled) {
   for (const bool in_order : {false, true}) {
     Workers workers(MakeOptions(/*max_calls=*/2, /*helps=*/false, in_order));
     workers.claim = [](int) { return Claimed::kRun; };
-    EXPECT_GE(workers.Next(), 0);
+    EXPECT_GE(workers.NextNumber(), 0);
     Await([&] { return workers.all_threads_asleep(); });
     EXPECT_GT(workers.alive(), 0);
     const int claims = workers.num_claims();
@@ -104,7 +104,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerSleeps) {
           workers.Cancel();
         });
         // While all calls still wait at the gate.
-        EXPECT_EQ(workers.Next(), kCancelled);
+        EXPECT_EQ(workers.NextNumber(), kCancelled);
         canceller.join();
         ExpectStaysCancelled(&workers);
         EXPECT_EQ(workers.calls(), calls);
@@ -129,7 +129,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileSettling) {
     if (number > 0) Await([&] { return gate > 0; });
     return Outcome::kDone;
   };
-  EXPECT_EQ(workers.Next(), 0);
+  EXPECT_EQ(workers.NextNumber(), 0);
   Await([&] { return workers.calls() == 2; });
   std::thread canceller([&] {
     Await([&] { return workers.consumer_asleep(); });
@@ -165,7 +165,7 @@ TEST_F(OrderedWorkersTest, CancelledWhileTheConsumerHelps) {
           gate.Set(1);
         });
         // Not the piece that it has just done.
-        EXPECT_EQ(workers.Next(), kCancelled);
+        EXPECT_EQ(workers.NextNumber(), kCancelled);
         canceller.join();
         ExpectStaysCancelled(&workers);
         workers.Stop();
@@ -187,7 +187,7 @@ TEST_F(OrderedWorkersTest, CancelledByACall) {
       return Outcome::kDone;
     };
     int number;
-    while ((number = workers.Next()) >= 0) EXPECT_LT(number, 30);
+    while ((number = workers.NextNumber()) >= 0) EXPECT_LT(number, 30);
     EXPECT_EQ(number, kCancelled);
     ExpectStaysCancelled(&workers);
   }
@@ -210,7 +210,7 @@ TEST_F(OrderedWorkersTest, TheDestructorWaitsForTheCalls) {
       return Outcome::kDone;
     };
     workers.fetch = workers.run = call;
-    EXPECT_EQ(workers.Next(), 0);
+    EXPECT_EQ(workers.NextNumber(), 0);
     const int calls = in_fetch ? 1 : 2;
     Await([&] { return workers.calls() == calls; });
     destroying.Set(1);

@@ -22,7 +22,7 @@ TEST_P(AllWorkersTest, NoMorePiecesThanThereIsRoomFor) {
     for (int round = 0; round < 10; ++round) {
       // Enough to wake the threads, which then must use the room, and no more.
       do {
-        ASSERT_GE(workers.Next(), 0);
+        ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
         ASSERT_LE(workers.num_claims() - taken, room);
       } while (round > 0 && workers.num_claims() - taken >= std::max(1, room / 2));
@@ -48,11 +48,11 @@ TEST_F(OrderedWorkersTest, PiecesOfOneSizeFillTheBytes) {
       workers.bytes = [](int) { return kBytes; };
       int taken = 0;
       for (int round = 0; round < 20; ++round) {
-        ASSERT_EQ(workers.Next(), taken++);
+        ASSERT_EQ(workers.NextNumber(), taken++);
         ASSERT_LE(workers.num_claims() - taken, room);
         Await([&] { return workers.all_threads_asleep(); });
         while (workers.num_claims() - taken >= room / 2) {
-          ASSERT_EQ(workers.Next(), taken++);
+          ASSERT_EQ(workers.NextNumber(), taken++);
         }
         Await([&] { return workers.num_claims() - taken >= room; });
         Await([&] { return workers.all_threads_asleep(); });
@@ -74,7 +74,7 @@ TEST_F(OrderedWorkersTest, ThereIsMoreRoomForSmallPieces) {
     workers.claim = [](int) { return Claimed::kRun; };
     workers.bytes = [small](int) { return small ? 10'000 : 150'000; };
     for (int taken = 0; taken < 200;) {
-      ASSERT_EQ(workers.Next(), taken++);
+      ASSERT_EQ(workers.NextNumber(), taken++);
       ASSERT_LE(workers.num_claims() - taken, room);
       if (taken % 20 != 1) continue;
       Await([&] { return workers.num_claims() - taken >= room / 2; });
@@ -99,7 +99,7 @@ TEST_F(OrderedWorkersTest, PiecesOfAllSizesStayWithinTheBytes) {
         return Outcome::kDone;
       };
       int number;
-      while ((number = workers.Next()) >= 0) {
+      while ((number = workers.NextNumber()) >= 0) {
         ASSERT_LE(done.Add(-size(number)), options.max_bytes + max_calls * kLargest);
         Dawdle(Draw(18, number));
       }
@@ -115,11 +115,11 @@ TEST_F(OrderedWorkersTest, OneLargePieceIsMadeInAdvance) {
   Workers workers(options);
   workers.claim = [](int) { return Claimed::kRun; };
   workers.bytes = [](int) { return 6; };
-  EXPECT_EQ(workers.Next(), 0);
+  EXPECT_EQ(workers.NextNumber(), 0);
   for (int i = 1; i < 10; ++i) {
     Await([&] { return workers.num_runs() == i + 1; });
     Await([&] { return workers.all_threads_asleep(); });
-    EXPECT_EQ(workers.Next(), i);
+    EXPECT_EQ(workers.NextNumber(), i);
   }
 }
 
@@ -131,7 +131,7 @@ TEST_F(OrderedWorkersTest, WhatIsDroppedTakesNoRoom) {
     if (number == 1) Await([&] { return gate > 0; });
     return number > 0 && number < 16 ? Outcome::kDropped : Outcome::kDone;
   };
-  EXPECT_EQ(workers.Next(), 0);
+  EXPECT_EQ(workers.NextNumber(), 0);
   Await([&] { return workers.threads_asleep() == 1; });
   gate.Set(1);
   // Nothing lies ready now, but for those that come after.
@@ -149,7 +149,7 @@ TEST_F(OrderedWorkersTest, BytesBoundWhatIsFetched) {
     if (number == 0) Await([&] { return workers.threads_asleep() == 1; });
     return Outcome::kRun;
   };
-  EXPECT_EQ(workers.Next(), 0);
+  EXPECT_EQ(workers.NextNumber(), 0);
   Await([&] { return workers.all_threads_asleep(); });
   EXPECT_LE(workers.num_runs() - 1, 3) << "of 100 bytes each";
 }
@@ -169,7 +169,7 @@ TEST_F(OrderedWorkersTest, AllCallsAreUnderWayWhileNothingIsReady) {
     }
     return Outcome::kDone;
   };
-  for (int i = 0; i < 20 * kCalls; ++i) ASSERT_EQ(workers.Next(), i);
+  for (int i = 0; i < 20 * kCalls; ++i) ASSERT_EQ(workers.NextNumber(), i);
 }
 
 }  // namespace

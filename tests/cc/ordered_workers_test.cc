@@ -29,7 +29,7 @@ TEST_P(AllWorkersTest, EachPieceComesOnce) {
     Dawdle(Draw(4, number));
     return Outcome::kDone;
   };
-  ExpectResults(workers.TakeAll(), UpTo(kPieces));
+  ExpectResults(workers.AllNumbers(), UpTo(kPieces));
 }
 
 TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
@@ -56,7 +56,7 @@ TEST_P(AllWorkersTest, WhatIsDroppedIsSkipped) {
     Dawdle(Draw(10, number));
     return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
   };
-  ExpectResults(workers.TakeAll(), expected);
+  ExpectResults(workers.AllNumbers(), expected);
 }
 
 TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
@@ -69,7 +69,7 @@ TEST_P(AllWorkersTest, NothingIsLeftWhenAllIsDropped) {
       };
       workers.fetch = [](int) { return Outcome::kDropped; };
       workers.run = [](int) { return Outcome::kDropped; };
-      EXPECT_TRUE(workers.TakeAll().empty());
+      EXPECT_TRUE(workers.AllNumbers().empty());
       EXPECT_EQ(by_fetch ? workers.num_fetches() : workers.num_runs(), pieces);
     }
   }
@@ -93,7 +93,7 @@ TEST_P(AllWorkersTest, AFetchFindsTheEnd) {
       Dawdle(Draw(12, number));
       return Outcome::kDone;
     };
-    ExpectResults(workers.TakeAll(), UpTo(pieces));
+    ExpectResults(workers.AllNumbers(), UpTo(pieces));
   }
 }
 
@@ -121,7 +121,7 @@ TEST_P(AllWorkersTest, NotNowIsAskedAgainWhenAPieceEnds) {
     ended.Add(1);
     return is_dropped(number) ? Outcome::kDropped : Outcome::kDone;
   };
-  ExpectResults(workers.TakeAll(), expected);
+  ExpectResults(workers.AllNumbers(), expected);
   // Not again and again: once for each that ended.
   EXPECT_LE(workers.num_not_now(), kPieces);
 }
@@ -132,10 +132,10 @@ TEST_P(AllWorkersTest, NoThreadStartsForPiecesThatNeedNoWork) {
   Workers workers(options());
   workers.claim = [](int number) { return number == kPieces ? Claimed::kEnd : Claimed::kDone; };
   for (int i = 0; i < kPieces; ++i) {
-    ASSERT_EQ(workers.Next(), i);
+    ASSERT_EQ(workers.NextNumber(), i);
     ASSERT_EQ(workers.num_claims(), i + 1);
   }
-  EXPECT_EQ(workers.Next(), kEnd);
+  EXPECT_EQ(workers.NextNumber(), kEnd);
   EXPECT_EQ(workers.threads_started(), 0);
 }
 
@@ -154,7 +154,7 @@ TEST_P(AllWorkersTest, ASlowFetchHoldsUpOnlyWhatIsFetched) {
     Await([&] { return workers.num_runs() >= others; });
     return Outcome::kRun;
   };
-  ExpectResults(workers.TakeAll(), UpTo(kPieces));
+  ExpectResults(workers.AllNumbers(), UpTo(kPieces));
 }
 
 TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
@@ -168,7 +168,7 @@ TEST_P(AllWorkersTest, AsManyCallsRunAtOnceAsMay) {
     if (number < calls) Await([&] { return begun >= calls; });
     return Outcome::kDone;
   };
-  ExpectResults(workers.TakeAll(), UpTo(3 * calls));
+  ExpectResults(workers.AllNumbers(), UpTo(3 * calls));
   const bool helped = options().consumer_helps && options().max_calls > 1;
   EXPECT_EQ(workers.threads_started(), options().max_calls - helped);
 }
@@ -191,7 +191,7 @@ TEST_F(OrderedWorkersTest, AThreadStartsWhenAllOthersAreAtWork) {
         ended.Add(1);
         return Outcome::kDone;
       };
-      EXPECT_EQ(workers.TakeAll(), UpTo(60));
+      EXPECT_EQ(workers.AllNumbers(), UpTo(60));
       EXPECT_GE(workers.threads_started(), 2);
       EXPECT_LE(workers.threads_started(), 10);
     }
@@ -236,7 +236,7 @@ TEST_P(AllWorkersTest, NoWakeUpIsLost) {
         return outcome(random);
       };
       int results = 0;
-      while (workers.Next() >= 0) {
+      while (workers.NextNumber() >= 0) {
         if (++results / 100 % 2 == 0) Dawdle(Draw(seed + 3, results));
       }
       EXPECT_EQ(workers.num_claims(), kPieces);
@@ -262,7 +262,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
   std::vector<int> results;
   int number = 0;
   while (number >= 0) {
-    for (int i = 0; i < 5 && (number = workers.Next()) >= 0; ++i) {
+    for (int i = 0; i < 5 && (number = workers.NextNumber()) >= 0; ++i) {
       results.push_back(number);
     }
     const std::vector<int> ready = workers.Settle();
@@ -273,7 +273,7 @@ TEST_P(AllWorkersTest, SettledAtAnyMoment) {
     workers.Resume();
     // As they come, those that are made from now on may come first.
     for (const int next : options().in_order ? ready : std::vector<int>()) {
-      EXPECT_EQ(number = workers.Next(), next);
+      EXPECT_EQ(number = workers.NextNumber(), next);
       results.push_back(number);
     }
   }

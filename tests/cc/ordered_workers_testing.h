@@ -30,7 +30,7 @@ using Outcome = OrderedWorkers::Outcome;
 
 inline constexpr std::chrono::seconds kLimit(60);
 
-// What Next() returns instead of a number.
+// What NextNumber() returns instead of a number.
 inline constexpr int kEnd = -1;
 inline constexpr int kCancelled = -2;
 inline constexpr int kStuck = -3;
@@ -121,7 +121,7 @@ class Workers : public OrderedWorkers::Work {
   std::function<int64_t(int)> bytes = [](int) { return 1; };
 
   // The number of the next result, or why there is none.
-  int Take(int64_t* waited_nanos = nullptr) {
+  int NextNumber(int64_t* waited_nanos = nullptr) {
     std::unique_ptr<OrderedWorkers::Piece> piece;
     int64_t nanos = -1;
     const bool was_cancelled = is_cancelled_;
@@ -143,13 +143,13 @@ class Workers : public OrderedWorkers::Work {
   }
 
   // What is left. The end must stay the end.
-  std::vector<int> TakeAll() {
+  std::vector<int> AllNumbers() {
     std::vector<int> numbers;
     int number;
-    while ((number = Next()) >= 0) numbers.push_back(number);
+    while ((number = NextNumber()) >= 0) numbers.push_back(number);
     EXPECT_EQ(number, kEnd);
-    EXPECT_EQ(Next(), kEnd);
-    EXPECT_EQ(Next(), kEnd);
+    EXPECT_EQ(NextNumber(), kEnd);
+    EXPECT_EQ(NextNumber(), kEnd);
     return numbers;
   }
 

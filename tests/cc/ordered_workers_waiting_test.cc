@@ -30,11 +30,11 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNoOther) {
       return Outcome::kDone;
     };
     std::vector<int> results;
-    for (int i = 1; i < kPieces; ++i) results.push_back(workers.Next());
+    for (int i = 1; i < kPieces; ++i) results.push_back(workers.NextNumber());
     EXPECT_EQ(std::count(results.begin(), results.end(), blocked - 1), 0);
     gate.Set(1);
-    EXPECT_EQ(workers.Next(), blocked - 1);
-    EXPECT_EQ(workers.Next(), kEnd);
+    EXPECT_EQ(workers.NextNumber(), blocked - 1);
+    EXPECT_EQ(workers.NextNumber(), kEnd);
     results.push_back(blocked - 1);
     std::sort(results.begin(), results.end());
     EXPECT_EQ(results, UpTo(kPieces));
@@ -56,7 +56,7 @@ TEST_F(OrderedWorkersTest, TheInputDoesNotLieIdleWhileAPieceIsRun) {
       if (number == 0) Await([&] { return workers.num_fetches() > 1; });
       return Outcome::kDone;
     };
-    EXPECT_EQ(workers.TakeAll(), UpTo(50));
+    EXPECT_EQ(workers.AllNumbers(), UpTo(50));
   }
 }
 
@@ -70,7 +70,7 @@ TEST_F(OrderedWorkersTest, ABlockedPieceIsWaitedForInOrder) {
       if (number == 0) Await([&] { return workers.num_runs() == kPieces; });
       return Outcome::kDone;
     };
-    EXPECT_EQ(workers.TakeAll(), UpTo(kPieces));
+    EXPECT_EQ(workers.AllNumbers(), UpTo(kPieces));
   }
 }
 
@@ -94,7 +94,7 @@ TEST_F(OrderedWorkersTest, WithoutCallsTheConsumerDoesEverything) {
         return Outcome::kDone;
       };
       int number;
-      while ((number = workers.Next()) >= 0) {
+      while ((number = workers.NextNumber()) >= 0) {
         trace += " " + std::to_string(number);
       }
       EXPECT_EQ(trace, " C0 F0 R0 0 C1 R1 1 C2 F2 C3 R3 3 C4 F4 R4 4 C5");
@@ -116,7 +116,7 @@ TEST_F(OrderedWorkersTest, TheConsumerHelpsWhileItWaits) {
       }
       return Outcome::kDone;
     };
-    std::vector<int> results = workers.TakeAll();
+    std::vector<int> results = workers.AllNumbers();
     std::sort(results.begin(), results.end());
     EXPECT_EQ(results, UpTo(8));
   }
@@ -141,17 +141,17 @@ TEST_F(OrderedWorkersTest, ThreadsSleepOnWhileNothingNeedsWork) {
       }
       return Outcome::kDone;
     };
-    for (int i = 0; i < 100; ++i) ASSERT_EQ(workers.Next(), i);
+    for (int i = 0; i < 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
     Await([&] { return workers.all_threads_asleep(); });
     const int wakes = workers.wakes();
     for (int i = 100; i < kPieces; ++i) {
-      ASSERT_EQ(workers.Next(), i);
+      ASSERT_EQ(workers.NextNumber(), i);
       ASSERT_EQ(workers.num_claims(), i + 1);
     }
     // Each may have been woken before and not have got to it.
     EXPECT_LE(workers.wakes(), wakes + workers.threads_started());
-    for (int i = kPieces; i < kPieces + 100; ++i) ASSERT_EQ(workers.Next(), i);
-    EXPECT_EQ(workers.Next(), kEnd);
+    for (int i = kPieces; i < kPieces + 100; ++i) ASSERT_EQ(workers.NextNumber(), i);
+    EXPECT_EQ(workers.NextNumber(), kEnd);
   }
 }
 
@@ -174,7 +174,7 @@ TEST_F(OrderedWorkersTest, ThreadsAreWokenWhenHalfIsGone) {
       };
       int taken = 0;
       const auto take = [&] {
-        ASSERT_GE(workers.Next(), 0);
+        ASSERT_GE(workers.NextNumber(), 0);
         ++taken;
         // One that is woken needs time to show itself.
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -221,7 +221,7 @@ TEST_F(OrderedWorkersTest, NotNowIsAskedAgainWhileTheConsumerSleeps) {
         gate.Set(1);
         return outcome;
       };
-      std::vector<int> results = workers.TakeAll();
+      std::vector<int> results = workers.AllNumbers();
       std::sort(results.begin(), results.end());
       EXPECT_EQ(results, outcome == Outcome::kDone ? std::vector<int>({0, 1, 2}) : std::vector<int>({1, 2}));
     }
@@ -236,9 +236,9 @@ TEST_F(OrderedWorkersTest, NotNowWithNothingUnderWayIsAnError) {
       for (const int before : {0, 1, 2}) {
         Workers workers(MakeOptions(max_calls, /*helps=*/false, /*in_order=*/true));
         workers.claim = [&](int number) { return number < before ? claimed : Claimed::kNotNow; };
-        for (int i = 0; i < before; ++i) EXPECT_EQ(workers.Next(), i);
-        EXPECT_EQ(workers.Next(), kStuck);
-        EXPECT_EQ(workers.Next(), kStuck);
+        for (int i = 0; i < before; ++i) EXPECT_EQ(workers.NextNumber(), i);
+        EXPECT_EQ(workers.NextNumber(), kStuck);
+        EXPECT_EQ(workers.NextNumber(), kStuck);
       }
     }
   }
@@ -258,7 +258,7 @@ TEST_F(OrderedWorkersTest, TheEndWakesTheConsumer) {
       Await([&] { return workers.consumer_asleep() && (number == 1 || ended); });
       return Outcome::kDropped;
     };
-    EXPECT_TRUE(workers.TakeAll().empty());
+    EXPECT_TRUE(workers.AllNumbers().empty());
   }
 }
 
@@ -277,10 +277,10 @@ TEST_F(OrderedWorkersTest, MeasuresHowLongAResultWasNotReady) {
     return Outcome::kDone;
   };
   int64_t waited;
-  EXPECT_EQ(workers.Take(&waited), 0);
+  EXPECT_EQ(workers.NextNumber(&waited), 0);
   EXPECT_GE(waited, nanos);
   Await([&] { return workers.all_threads_asleep(); });
-  EXPECT_EQ(workers.Take(&waited), 1);
+  EXPECT_EQ(workers.NextNumber(&waited), 1);
   EXPECT_EQ(waited, 0);
 }
 
@@ -299,7 +299,7 @@ TEST_F(OrderedWorkersTest, WhatTheConsumerDoesItselfWasNotReady) {
       return Outcome::kDone;
     };
     int64_t waited;
-    EXPECT_EQ(workers.Take(&waited), 0);
+    EXPECT_EQ(workers.NextNumber(&waited), 0);
     EXPECT_GE(waited, nanos);
   }
 }
@@ -329,7 +329,7 @@ TEST_F(OrderedWorkersTest, TheConsumerIsWokenToFetch) {
     }
     return Outcome::kDone;
   };
-  for (int i = 0; i < 20; ++i) ASSERT_EQ(workers.Next(), i);
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(workers.NextNumber(), i);
 }
 
 TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNothingThatNeedsNoWork) {
@@ -343,9 +343,9 @@ TEST_F(OrderedWorkersTest, ABlockedPieceHoldsUpNothingThatNeedsNoWork) {
     Await([&] { return gate > 0; });
     return Outcome::kDone;
   };
-  for (int i = 1; i < 500; ++i) ASSERT_EQ(workers.Next(), i);
+  for (int i = 1; i < 500; ++i) ASSERT_EQ(workers.NextNumber(), i);
   gate.Set(1);
-  EXPECT_EQ(workers.Next(), 0);
+  EXPECT_EQ(workers.NextNumber(), 0);
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ constexpr double kFarWorse = 2;
 constexpr int64_t kEarly = 200;
 constexpr double kEarlyPatience = 40;
 constexpr double kNotNear = 1.15;
-// Of at least kProbing batches one is a probe. The slower probes are, the rarer:
-// by kPatience they lose 2 % of the time at most. One that is faster, by
+// Of at least kProbing batches one is a probe. The slower probes are, the
+// rarer: by kPatience they lose 2 % of the time at most. One that is faster, by
 // kOtherProbe, tells little, as a load holds up some batches and not others:
 // more follow it, and kFastProbes in turn are believed.
 constexpr double kProbing = 16;

@@ -2,7 +2,8 @@
 
     refurbish-tf demo
     refurbish-tf demo --dataset mnist --epochs 10 --reuse 2 4 --output figures/
-    refurbish-tf demo --photos ~/Pictures
+    refurbish-tf demo --photos               # generated ones
+    refurbish-tf demo --photos DIRECTORY     # yours
 """
 import importlib.util
 import sys

@@ -143,10 +143,10 @@ class DiskStore {
   void MakeRoomFor(uint64_t num_samples);
 
   // Sets the room of the samples in transit: `bytes`, of `max_bytes()`, in
-  // records of `record_bytes`, or -1 if they vary. The rest is for what is kept.
-  // With 0 bytes nothing is in transit. Every stage that uses the store calls
-  // this, once it knows. If others have the store open, the room that they have
-  // agreed on stays; what an earlier run has left does not. Does I/O.
+  // records of `record_bytes`, or -1 if they vary. The rest is for what is
+  // kept. With 0 bytes nothing is in transit. Every stage that uses the store
+  // calls this, once it knows. If others have the store open, the room that
+  // they have agreed on stays; what an earlier run has left does not. Does I/O.
   absl::Status PlanTransit(int64_t bytes, int64_t record_bytes)
       ABSL_LOCKS_EXCLUDED(plan_mu_);
   // Null if nothing is in transit.

@@ -58,7 +58,8 @@ TransitRing::Geometry TransitRing::Geometry::For(int64_t bytes,
 TransitRing::Geometry TransitRing::Geometry::Of(uint64_t number) {
   const Geometry geometry = {(number >> kNumUnitsBits) * kSmallUnit,
                              Low(number, kNumUnitsBits)};
-  return geometry.unit == 0 || geometry.num_units == 0 ? Geometry{0, 0} : geometry;
+  return geometry.unit == 0 || geometry.num_units == 0 ? Geometry{0, 0}
+                                                       : geometry;
 }
 
 uint64_t TransitRing::Geometry::number() const {

@@ -17,10 +17,10 @@ namespace refurbish_tf {
 // processes that have the store open hand each other.
 //
 // A position is a number that only grows; the head is one after the last that
-// was taken. The entry of a position lies in unit `position % num_units()`, where
-// that of `position + num_units()` replaces it. Each unit has a word, in a file
-// that all map, and a unit of the file of records. A record takes one or more
-// units side by side, and with them as many positions; its word is in the
+// was taken. The entry of a position lies in unit `position % num_units()`,
+// where that of `position + num_units()` replaces it. Each unit has a word, in
+// a file that all map, and a unit of the file of records. A record takes one or
+// more units side by side, and with them as many positions; its word is in the
 // first. One that would cross the end of the ring begins at the next round.
 //
 // Who puts a record advances the head, marks its word as pending, which clears
@@ -43,10 +43,11 @@ class TransitRing {
       : directory_(directory), state_(state) {}
   ~TransitRing() { delete files_.load(); }
 
-  // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1 if
-  // they vary. From then on its geometry is that of the process which planned it
-  // first; but what an earlier run has left does not count, so if this process
-  // is `alone` with the store it is this one's. For one thread at a time.
+  // Opens the files of a ring of `bytes`, in records of `record_bytes`, or -1
+  // if they vary. From then on its geometry is that of the process which
+  // planned it first; but what an earlier run has left does not count, so if
+  // this process is `alone` with the store it is this one's. For one thread at
+  // a time.
   absl::Status Plan(int64_t bytes, int64_t record_bytes, bool alone);
   bool IsOpen() const { return files() != nullptr; }
   // Those of all records, as agreed.
