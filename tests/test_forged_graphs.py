@@ -177,6 +177,8 @@ NAMED = {
     "two names for a store": {"op": "cache_store_handle", "store": NAMES, "max_bytes": 1, "mode": "open"},
     "two limits": {"op": "cache_store_handle", "store": "", "max_bytes": [1, 2], "mode": "open"},
     "two modes": {"op": "cache_store_handle", "store": "", "max_bytes": 1, "mode": NAMES},
+    "a mode that is none": {"op": "cache_store_handle", "store": "", "max_bytes": 1, "mode": "write"},
+    "a negative limit of a store": {"op": "cache_store_handle", "store": "", "max_bytes": -1, "mode": "open"},
     "two names to get from": {"op": "cache_store_get", "store": NAMES, "index": 1, **types_of(*LABEL)},
     "two names to remove from": {"op": "cache_store_remove", "store": NAMES, "index": 1},
 }

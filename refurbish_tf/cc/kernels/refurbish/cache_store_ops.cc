@@ -51,6 +51,13 @@ absl::Status MakeHandle(OpKernelContext* ctx) {
   int64_t max_bytes;
   TF_RETURN_IF_ERROR(
       GetScalars(ctx, "store", &name, "max_bytes", &max_bytes, "mode", &mode));
+  if (max_bytes < 0 ||
+      (mode != "open" && mode != "overwrite" && mode != "inspect")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_bytes must not be negative, and mode \"open\", \"overwrite\" or "
+        "\"inspect\", got ",
+        max_bytes, " and \"", mode, "\"."));
+  }
   TF_ASSIGN_OR_RETURN(std::shared_ptr<SampleStore> store,
                       SampleStore::GetOrCreate(name, max_bytes, mode));
   TF_RETURN_IF_ERROR(store->CheckDirectory());
