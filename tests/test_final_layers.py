@@ -243,6 +243,18 @@ class TestPixels:
       parts = called(final_fn, layers[at:], parts, seed)
     assert_same(whole, parts.numpy())
 
+  @pytest.mark.parametrize("first", [reference.Crop(2), reference.Flip(), reference.Cutout(9)])
+  def test_of_a_box_of_what_layers_have_made(self, first):
+    """Only the rows and columns in the box are made."""
+    layers = [first, reference.ResizedCrop(5, 4, scale=(0.05, 0.2))]
+    image = noise(23, 20, 3)
+    made = [built(layer) for layer in layers]
+    for seed in make_seeds(10):
+      by_hand = image
+      for position, layer in enumerate(made):
+        by_hand = layer(by_hand, seed=augment.seed_at(seed, position))
+      assert_same(augment.compose(made)(image, seed=seed), by_hand.numpy())
+
   @pytest.mark.parametrize("channels", [1, 3, 4])
   @pytest.mark.parametrize("dtype", DTYPES)
   def test_every_value_is_normalized_alike_wherever_it_stands(self, channels, dtype):

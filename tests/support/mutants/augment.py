@@ -8,10 +8,10 @@ JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
-           "Unit(point[0]) * (image.height - box.height + 1)", "Unit(place[0]) * (image.height - box.height)",
+           "Unit(point[0]) * (image.height - box.height + 1)", "Unit(point[0]) * (image.height - box.height)",
            "tests/test_decoding.py::test_windows_are_those_of_the_reference"),
     Mutant("the part of a planned image is the first one", "refurbish_tf/cc/image/plan.cc", "  rows.Cut(y, height);",
-           "  rows.Cut(0, height);", "tests/test_final_layers.py::TestPixels::test_of_a_row_are_those_of_its_parts"),
+           "  rows.Cut(0, height);", "tests/test_final_layers.py::TestPixels::test_of_a_box_of_what_layers_have_made"),
     Mutant("all layers have the same seed", "refurbish_tf/augment/composition.py",
            "layer(image, seed=seeds[position])", "layer(image, seed=seeds[self._positions[0]])",
            "tests/test_augment_compose.py::TestCompose::test_every_layer_has_a_seed_of_its_own"),
@@ -54,7 +54,7 @@ MUTANTS = [
            "            masks=mask, draws=draws, image_shape", "            masks=mask, draws=draws // 2, image_shape",
            "tests/test_masks.py::TestAligned::test_to_the_pixel"),
     Mutant("weights of a resize do not add up to one", "refurbish_tf/cc/image/resize.cc",
-           "static_cast<int16_t>(until - given);", "static_cast<int16_t>(weight(place) / total * (1 << kWeightBits));", IMAGE),
+           "static_cast<int16_t>(until - given);", "static_cast<int16_t>(weight(point) / total * (1 << kWeightBits));", IMAGE),
     Mutant("auto-contrast takes whole quotients for right that doubles make one less",
            "refurbish_tf/cc/image/distortions.cc",
            "    if (below == 0) return (Fraction() + span - 1) / span;",
