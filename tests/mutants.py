@@ -1,6 +1,6 @@
 """Breaks the package in named ways, one at a time, and checks that the test that each names fails.
 
-    python tests/mutants.py                 all of them: about half an hour on two processors
+    python tests/mutants.py                 all of them: about an hour and a half on two processors
     python tests/mutants.py "eviction"      those whose names contain this
     python tests/mutants.py --jobs 4        four at once; default: half of the processors
 
