@@ -99,8 +99,7 @@ def refurbish(
       float32.
     final_fn: the cheap last part, a list of layers if `partial_fn` is one, else a function of what `partial_fn`
       returns. None or an empty list yields the samples as they are cached, which is echoing across epochs. Two lists
-      are the two functions that `rtf.augment.split` makes of all their layers, behind those of the first list. A
-      `tf.numpy_function` in it must not write into its argument, which is the cached sample itself.
+      are the two functions that `rtf.augment.split` makes of all their layers, behind those of the first list.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training; 2 and 3 kept its accuracy in the paper. On a few thousand images begin with 2.
     masks: with lists of layers, the components that follow the image, such as `("mask",)` for an entry of a dict or

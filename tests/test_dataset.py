@@ -235,6 +235,24 @@ def test_functions_are_called_as_by_map():
   assert sorted(dataset.as_numpy_iterator()) == [0, 0, 0, 21]
 
 
+@pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "echo"])
+def test_python_may_write_into_its_argument(kind):
+  """It gets a copy, and not the memory of the source, or of the store. tf.data itself does not copy an aligned element."""
+  def write(x):
+    x += 1
+    return x
+
+  zeros = tf.data.Dataset.from_tensor_slices(np.zeros([10, 64], np.int64))
+  in_python = functools.partial(tf.numpy_function, write, Tout=tf.int64)
+  functions = [tf.identity, lambda x: tf.ensure_shape(in_python([x]), [64])]
+  if kind == "echo":
+    dataset = zeros.echo(2, "before_augment", augment_fn=functions[1], batch_size=4, shuffle_buffer_size=8)
+  else:
+    dataset = zeros.refurbish(*functions[:: -1 if kind == "partial_fn" else 1], r=3)
+  for _ in range(4):
+    assert all(np.all(value == 1) for value in dataset.as_numpy_iterator())
+
+
 class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):
   """The basic tests of tf.data's own transformations."""
 

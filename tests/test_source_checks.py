@@ -262,6 +262,15 @@ def test_it_comes_within_fit():
   assert warned.filename == __file__
 
 
+def test_a_file_that_changes_is_warned_of(tmp_path):
+  for i in range(N):
+    (tmp_path / f"{i}").write_text(f"{i}")
+  dataset = stage(by_index([str(tmp_path / f"{i}") for i in range(N)]).map(tf.io.read_file), r=1)
+  epochs(dataset, 1)
+  (tmp_path / "3").write_text("4")
+  assert "element 3" in told(lambda: epochs(dataset, 1))[0]
+
+
 def test_it_can_be_made_an_error():
   dataset = stage(generator(range(50), shuffled))
   with warnings.catch_warnings():

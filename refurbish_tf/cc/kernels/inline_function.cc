@@ -11,6 +11,7 @@
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/tensor_util.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -157,6 +158,7 @@ absl::Status InlineFunction::Instantiate(
     std::unique_ptr<InstantiatedInlineFunction>* function) const {
   auto created = std::make_unique<InstantiatedInlineFunction>();
   created->as_traced_ = as_traced_.get();
+  created->calls_python_ = metadata_->calls_python();
   if (metadata_->is_inline() &&
       !for_inline_->Instantiate(ctx, &created->inline_).ok()) {
     created->inline_ = nullptr;
@@ -181,6 +183,12 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
                                              std::vector<Tensor>* results) {
   std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
+  for (Tensor& argument : arguments) {
+    if (calls_python_ && !argument.RefCountIsOne() &&
+        tensorflow::DataTypeCanUseMemcpy(argument.dtype())) {
+      argument = tensorflow::tensor::DeepCopy(argument);
+    }
+  }
   absl::Status status;
   results->clear();
   if (!fell_back_ && accepted_) {

@@ -101,8 +101,10 @@ class InlineFunction {
 // Thread-safe.
 class InstantiatedInlineFunction {
  public:
-  // An OutOfRange error of the function becomes InvalidArgument, as in `map`,
-  // so that it is not taken for the end of the sequence.
+  // A function that calls Python may write into its arguments, so it gets
+  // copies of those that others hold, such as the store or the source. An
+  // OutOfRange error of the function becomes InvalidArgument, as in `map`, so
+  // that it is not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
 
@@ -115,6 +117,7 @@ class InstantiatedInlineFunction {
   absl::Status FallBack(IteratorContext* ctx) ABSL_LOCKS_EXCLUDED(mu_);
 
   CapturedFunction* as_traced_ = nullptr;
+  bool calls_python_ = false;
   absl::Mutex mu_;
   // Set once, before `fell_back_`.
   std::unique_ptr<Function> usual_;

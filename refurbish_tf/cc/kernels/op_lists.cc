@@ -106,4 +106,12 @@ bool AlwaysDoesTheSame(const std::string& op) {
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }
 
+bool ReadsFiles(const std::string& op) {
+  for (const char* part : {"Cache", "File", "Load", "Record", "Restore",
+                           "Snapshot", "TextLine", "Tfrecord"}) {
+    if (absl::StrContains(op, part)) return true;
+  }
+  return false;
+}
+
 }  // namespace refurbish_tf

@@ -150,11 +150,13 @@ bool IsInfinite(const DatasetBase* dataset) {
 }
 
 SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
-  SourceKind kind = SourceKind::kRepeats;
+  SourceKind kind = SourceKind::kInGraph;
   for (const NodeDef* node : nodes) {
     if (DrawsAnew(node->op())) return SourceKind::kDraws;
     if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
       kind = SourceKind::kMayChange;
+    } else if (kind == SourceKind::kInGraph && ReadsFiles(node->op())) {
+      kind = SourceKind::kRepeats;
     }
   }
   return kind;
