@@ -1,7 +1,7 @@
 """What training jobs save by sharing a cache store on disk (OneAccess: Kakaraparthi et al., HotCloud 2019).
 
 Each job is a process of its own, with the same functions, `r` and `seed`, and another `order_seed`. They run side by side
-on the cores of this machine, without a model. All sections together take half an hour: `--only` chooses some.
+on the cores of this machine, without a model. All sections together take a quarter of an hour: `--only` chooses some.
 """
 import dataclasses
 import json

@@ -8,6 +8,7 @@ import random
 import signal
 import tempfile
 import time
+import warnings
 
 import numpy as np
 import sharing_simulation as simulation
@@ -160,6 +161,7 @@ def record_bytes(sample, path):
 
 
 def _job(k, barrier, cell, path):
+  warnings.filterwarnings("ignore", "The source of refurbish yields other elements")  # Each says who has read it.
   case, n = cell.case, cell.n
   log = np.lib.format.open_memmap(path / f"job-{k}.npy", "r+")
   progress = np.lib.format.open_memmap(path / "progress.npy", "r+")

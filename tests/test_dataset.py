@@ -235,7 +235,7 @@ def test_functions_are_called_as_by_map():
   assert sorted(dataset.as_numpy_iterator()) == [0, 0, 0, 21]
 
 
-@pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "echo"])
+@pytest.mark.parametrize("kind", ["partial_fn", "final_fn", "ragged final_fn", "echo", "echo by index"])
 def test_python_may_write_into_its_argument(kind):
   """It gets a copy, and not the memory of the source, or of the store. tf.data itself does not copy an aligned element."""
   def write(x):
@@ -245,12 +245,19 @@ def test_python_may_write_into_its_argument(kind):
   zeros = tf.data.Dataset.from_tensor_slices(np.zeros([10, 64], np.int64))
   in_python = functools.partial(tf.numpy_function, write, Tout=tf.int64)
   functions = [tf.identity, lambda x: tf.ensure_shape(in_python([x]), [64])]
-  if kind == "echo":
+  if kind == "ragged final_fn":
+    functions = [lambda x: tf.RaggedTensor.from_row_lengths(x, [60, 4]),
+                 lambda x: tf.ensure_shape(in_python([x.flat_values]), [64])]
+  if kind.startswith("echo"):
     dataset = zeros.echo(2, "before_augment", augment_fn=functions[1], batch_size=4, shuffle_buffer_size=8)
   else:
     dataset = zeros.refurbish(*functions[:: -1 if kind == "partial_fn" else 1], r=3)
   for _ in range(4):
-    assert all(np.all(value == 1) for value in dataset.as_numpy_iterator())
+    if kind == "echo by index":
+      dataset = zeros.echo(2, "before_augment", augment_fn=functions[1], batch_size=2)
+      assert all(np.all(tf.data.experimental.at(dataset, i) == 1) for i in range(10))
+    else:
+      assert all(np.all(value == 1) for value in dataset.as_numpy_iterator())
 
 
 class RefurbishTest(test_base.DatasetTestBase, parameterized.TestCase):

@@ -8,10 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/kernels/op_lists.h"
+#include "refurbish_tf/cc/store/samples/sample_store.h"
 #include "tensorflow/core/framework/dataset_options.pb.h"
 #include "tensorflow/core/framework/function.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/tensor_util.h"
 #include "tensorflow/core/platform/cpu_info.h"
 #include "tensorflow/core/util/work_sharder.h"
 
@@ -183,12 +183,7 @@ absl::Status InstantiatedInlineFunction::Run(FunctionContexts* contexts,
                                              std::vector<Tensor>* results) {
   std::optional<tensorflow::ScopedPerThreadMaxParallelism> limit;
   if (contexts->max_parallelism > 0) limit.emplace(contexts->max_parallelism);
-  for (Tensor& argument : arguments) {
-    if (calls_python_ && !argument.RefCountIsOne() &&
-        tensorflow::DataTypeCanUseMemcpy(argument.dtype())) {
-      argument = tensorflow::tensor::DeepCopy(argument);
-    }
-  }
+  if (calls_python_) CopyHeldByOthers(&arguments);
   absl::Status status;
   results->clear();
   if (!fell_back_ && accepted_) {

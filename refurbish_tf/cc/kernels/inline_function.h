@@ -101,10 +101,9 @@ class InlineFunction {
 // Thread-safe.
 class InstantiatedInlineFunction {
  public:
-  // A function that calls Python may write into its arguments, so it gets
-  // copies of those that others hold, such as the store or the source. An
-  // OutOfRange error of the function becomes InvalidArgument, as in `map`, so
-  // that it is not taken for the end of the sequence.
+  // A function that calls Python gets copies of what others hold. An OutOfRange
+  // error of the function becomes InvalidArgument, as in `map`, so that it is
+  // not taken for the end of the sequence.
   absl::Status Run(FunctionContexts* contexts, std::vector<Tensor> arguments,
                    std::vector<Tensor>* results);
 

@@ -106,12 +106,11 @@ bool AlwaysDoesTheSame(const std::string& op) {
          (absl::StrContains(op, "Dataset") && HasInputDataset(op));
 }
 
-bool ReadsFiles(const std::string& op) {
-  for (const char* part : {"Cache", "File", "Load", "Record", "Restore",
-                           "Snapshot", "TextLine", "Tfrecord"}) {
-    if (absl::StrContains(op, part)) return true;
-  }
-  return false;
+bool YieldsWhatIsInGraph(const std::string& op) {
+  return IsOneOf(op, "ConcatenateDataset", "Const", "OptionsDataset",
+                 "Placeholder", "PrefetchDataset", "RangeDataset",
+                 "ShardDataset", "SkipDataset", "TakeDataset", "TensorDataset",
+                 "TensorSliceDataset", "ZipDataset", "_Retval");
 }
 
 }  // namespace refurbish_tf

@@ -32,7 +32,7 @@ bool DrawsAnew(const std::string& op);
 // have no state, or it does not matter. Their functions are looked at apart.
 bool AlwaysDoesTheSame(const std::string& op);
 
-// Of those, the ones that may read files.
-bool ReadsFiles(const std::string& op);
+// Of those, the ones that yield tensors which stand in the graph, as they are.
+bool YieldsWhatIsInGraph(const std::string& op);
 
 }  // namespace refurbish_tf

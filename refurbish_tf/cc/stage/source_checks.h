@@ -14,7 +14,7 @@ namespace refurbish_tf {
 
 // What the graph of a source tells of it.
 enum class SourceKind {
-  kInGraph,    // All that it yields is in its graph.
+  kInGraph,    // It yields tensors of its graph, as they are.
   kRepeats,    // Nothing in it can change by itself: what differs was changed.
   kMayChange,  // It calls Python, or operations that nothing is known of.
   kDraws,      // It draws random numbers anew each time, so it is not checked.

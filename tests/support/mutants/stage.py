@@ -7,13 +7,13 @@ SAMPLES = "refurbish_tf/cc/store/samples/sample_store.cc"
 VIEW = "tests/test_cache_store_of_a_stage.py::test_a_view_is_not_kept_with_what_it_is_a_view_of"
 
 MUTANTS = [
-    Mutant("Python gets the memory of the store", "refurbish_tf/cc/kernels/inline_function.cc", "if (calls_python_ && !arg",
-           "if (false && !arg", "tests/test_dataset.py::test_python_may_write_into_its_argument"),
+    Mutant("Python gets the memory of the store", "refurbish_tf/cc/kernels/inline_function.cc", "  if (calls_python_) Copy",
+           "  if (false) Copy", "tests/test_dataset.py::test_python_may_write_into_its_argument"),
     Mutant("a view is kept with what it is a view of", SAMPLES, "root_buffer()->size() > bytes;", "root_buffer()->size() < bytes;",
            f"{VIEW}[slice]"),
     Mutant("an array of numpy's is kept as it is", SAMPLES, "  return !buffer->OwnsMemory() ||\n", "  return\n",
            "tests/test_cache_store_of_a_stage.py::test_a_view_is_not_kept_with_what_it_is_a_view_of[slice in numpy]"),
-    Mutant("a ragged component is kept with what it is a view of", SAMPLES, "        OwnBuffer(ragged->mutable_values());\n", "",
+    Mutant("a ragged component is kept with what it is a view of", SAMPLES, "        CopyIf(is_to_copy, ragged->mutable_values());\n", "",
            f"{VIEW}[ragged]"),
     Mutant("a result holds what it is a view of", WORK, "  if (status.ok()) OwnBuffers(&piece->tensors);\n", "", f"{VIEW}[slice]"),
     Mutant("a sample that is put is kept with what it is a view of", SAMPLES, "    OwnBuffers(&sample);\n", "    ;\n",

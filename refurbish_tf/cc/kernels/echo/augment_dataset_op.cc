@@ -71,6 +71,7 @@ class AugmentDataset : public UnaryDataset {
     TF_RETURN_IF_ERROR(CheckRandomAccessCompatible(index));
     std::vector<Tensor> arguments;
     TF_RETURN_IF_ERROR(input_->Get(ctx, index, &arguments));
+    if (function_->metadata().calls_python()) CopyHeldByOthers(&arguments);
     InstantiatedCapturedFunction* function;
     {
       absl::MutexLock lock(&mu_);

@@ -155,7 +155,8 @@ SourceKind FindKind(const std::vector<const NodeDef*>& nodes) {
     if (DrawsAnew(node->op())) return SourceKind::kDraws;
     if (CallsPython(node->op()) || !AlwaysDoesTheSame(node->op())) {
       kind = SourceKind::kMayChange;
-    } else if (kind == SourceKind::kInGraph && ReadsFiles(node->op())) {
+    } else if (kind == SourceKind::kInGraph &&
+               !YieldsWhatIsInGraph(node->op())) {
       kind = SourceKind::kRepeats;
     }
   }

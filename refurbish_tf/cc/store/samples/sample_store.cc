@@ -51,22 +51,30 @@ bool IsView(const Tensor& tensor) {
          const_cast<TensorBuffer*>(buffer)->root_buffer()->size() > bytes;
 }
 
-void OwnBuffer(Tensor* tensor) {
+bool IsHeldByOthers(const Tensor& tensor) {
+  // Strings are copied on their way to Python.
+  return tensorflow::DataTypeCanUseMemcpy(tensor.dtype()) &&
+         tensor.NumElements() > 0 && !tensor.RefCountIsOne();
+}
+
+// Copies the tensor, or those that it consists of, where `is_to_copy`.
+void CopyIf(bool (*is_to_copy)(const Tensor&), Tensor* tensor) {
   if (tensor->dtype() == tensorflow::DT_VARIANT) {
     // A copy, as others may hold the elements that are changed here.
     *tensor = tensorflow::tensor::DeepCopy(*tensor);
     auto flat = tensor->flat<Variant>();
     for (int64_t i = 0; i < flat.size(); ++i) {
       if (Tensor* component = flat(i).get<Tensor>()) {
-        OwnBuffer(component);
+        CopyIf(is_to_copy, component);
       } else if (auto* ragged = flat(i).get<RaggedTensorVariant>()) {
-        OwnBuffer(ragged->mutable_values());
+        CopyIf(is_to_copy, ragged->mutable_values());
         for (Tensor& splits : *ragged->mutable_nested_splits()) {
-          OwnBuffer(&splits);
+          CopyIf(is_to_copy, &splits);
         }
       }
     }
-  } else if (tensor->dtype() != tensorflow::DT_RESOURCE && IsView(*tensor)) {
+  } else if (tensor->dtype() != tensorflow::DT_RESOURCE &&
+             is_to_copy(*tensor)) {
     *tensor = tensorflow::tensor::DeepCopy(*tensor);
   }
 }
@@ -110,7 +118,11 @@ int64_t SampleBytes(const Sample& sample) {
 }
 
 void OwnBuffers(Sample* sample) {
-  for (Tensor& tensor : *sample) OwnBuffer(&tensor);
+  for (Tensor& tensor : *sample) CopyIf(IsView, &tensor);
+}
+
+void CopyHeldByOthers(Sample* sample) {
+  for (Tensor& tensor : *sample) CopyIf(IsHeldByOthers, &tensor);
 }
 
 int64_t FixedSampleBytes(const SampleTypes& types) {

@@ -41,6 +41,10 @@ int64_t SampleBytes(const Sample& sample);
 // as of a NumPy array, which may be written to.
 void OwnBuffers(Sample* sample);
 
+// Copies what others may hold, too, such as the store or the source: for a
+// function that calls Python, which may write into its arguments.
+void CopyHeldByOthers(Sample* sample);
+
 // The bytes of every sample of these types, or -1 if they vary.
 int64_t FixedSampleBytes(const SampleTypes& types);
 
