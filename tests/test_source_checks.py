@@ -60,8 +60,7 @@ CHANGES = {
     "other labels": (arrays, lambda: arrays(labels=(LABELS + 1) % N)),
     "other strings": (lambda: by_index([b"%03d" % i for i in range(N)]), lambda: by_index([b"%03d" % (i + 1) for i in range(N)])),
     # The same bytes, divided in another way.
-    "other lengths": (lambda: Dataset.from_tensor_slices(([b"ab"] * N, [b"c"] * N)),
-                      lambda: Dataset.from_tensor_slices(([b"a"] * N, [b"bc"] * N))),
+    "other lengths": (lambda: by_index([[b"ab", b"c"]] * N), lambda: by_index([[b"a", b"bc"]] * N)),
 }
 
 
@@ -289,9 +288,13 @@ def test_a_source_that_calls_python_is_never_refused(tmp_path):
   def in_python(first):
     return Dataset.range(first, first + N).map(lambda x: tf.ensure_shape(tf.numpy_function(lambda y: y, [x], tf.int64), []))
 
-  path = stores.new_path(tmp_path)
-  filled(path, in_python(0))
-  assert len(told(lambda: epochs(stage(in_python(1), path)))) == 1
+  def with_state(first):
+    return Dataset.zip(Dataset.range(first, first + N), Dataset.random(seed=1)).map(lambda x, _: x)
+
+  for source in (in_python, with_state):
+    path = stores.new_path(tmp_path)
+    filled(path, source(0))
+    assert len(told(lambda source=source, path=path: epochs(stage(source(1), path)))) == 1
   path = stores.new_path(tmp_path)
   filled(path, rtf.sources.data_source(list(range(N))))
   assert len(told(lambda: epochs(stage(rtf.sources.data_source(list(range(1, N + 1))), path)))) == 1
@@ -367,6 +370,18 @@ def test_what_follows_an_error_of_a_stream_is_no_alarm():
   source = Dataset.from_tensor_slices(numbers).filter(lambda x: True).map(lambda x: tf.debugging.check_numerics(1 / x, "no"))
   dataset = stage(source)
   assert not told(lambda: [read(dataset) for _ in range(4)])
+
+
+def test_what_follows_a_file_that_has_gone_is_no_alarm(tmp_path):
+  paths = [tmp_path / f"{i}" for i in range(N)]
+  for i, path in enumerate(paths):
+    path.write_text(f"{i}")
+  # One error, and two elements are missing.
+  pairs = by_index([str(path) for path in paths]).batch(2).map(lambda pair: tf.map_fn(tf.io.read_file, pair))
+  dataset = stage(pairs.unbatch(), r=1)
+  epochs(dataset, 1)
+  paths[5].unlink()
+  assert not told(lambda: read(dataset))
 
 
 @pytest.mark.filterwarnings("ignore:The cache store")
