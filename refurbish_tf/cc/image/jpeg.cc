@@ -1,6 +1,6 @@
 #include "refurbish_tf/cc/image/jpeg.h"
 
-#include <algorithm>
+#include "absl/strings/match.h"
 
 namespace refurbish_tf {
 namespace {
@@ -15,6 +15,9 @@ struct Scale {
 // to be as smooth as a resize of them all: with just as many as the result has,
 // photographs differed by 2.7 levels, now by 1.9.
 constexpr Scale kScales[] = {{8, 12}, {4, 4}, {2, 2}};
+
+// What the segment of an EXIF block begins with, behind its length.
+constexpr absl::string_view kExif("Exif\0\0", 6);
 
 // Sets begin and length to those of the scaled pixels that a stretch touches.
 void ScaleStretch(int ratio, int64_t* begin, int64_t* length,
@@ -34,6 +37,7 @@ std::optional<JpegHeader> ReadJpegHeader(absl::string_view file) {
   };
   const auto word = [byte](size_t at) { return byte(at) << 8 | byte(at + 1); };
   if (file.size() < 2 || word(0) != 0xffd8) return std::nullopt;
+  JpegHeader header = {};
   size_t at = 2;
   while (true) {
     // As libjpeg, passes over what is between two segments.
@@ -48,11 +52,17 @@ std::optional<JpegHeader> ReadJpegHeader(absl::string_view file) {
     const bool is_frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 &&
                           marker != 0xc8 && marker != 0xcc;
     if (is_frame) {
-      const JpegHeader header = {{word(at + 3), word(at + 5)}, byte(at + 7)};
+      header.size = {word(at + 3), word(at + 5)};
+      header.components = byte(at + 7);
       if (header.size.height == 0 || header.size.width == 0) break;
       return header;
     }
-    at += std::min<size_t>(word(at), file.size() - at);
+    const absl::string_view segment = file.substr(at, word(at));
+    if (marker == 0xe1 && header.exif.empty() && segment.size() > 2 &&
+        absl::StartsWith(segment.substr(2), kExif)) {
+      header.exif = segment.substr(2 + kExif.size());
+    }
+    at += segment.size();
   }
   return std::nullopt;
 }

@@ -13,6 +13,8 @@ namespace refurbish_tf {
 struct JpegHeader {
   ImageSize size;
   int64_t components;
+  // The EXIF block, empty if there is none. A part of the file.
+  absl::string_view exif;
 };
 
 // Reads the header of a file alone: libjpeg, to tell the size, would prepare to

@@ -210,12 +210,17 @@ REGISTER_OP("RefurbishTf>ImageMask")
 //
 // layers: one random resized crop, or a resize, which takes the whole image.
 // resizes: false to take only the part of the layer, at its full size.
+// apply_exif_orientation: whether the photograph is turned as its EXIF block
+// says, before the layer.
+// max_pixels: of what the file claims.
 REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Input("file: string")
     .Input("seed: Tseed")
     .Output("image: uint8")
     .Attr("layers: list(string)")
     .Attr("resizes: bool")
+    .Attr("apply_exif_orientation: bool")
+    .Attr("max_pixels: int >= 1")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(DecodeAndCropShape);
 

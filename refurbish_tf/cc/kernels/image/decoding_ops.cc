@@ -5,7 +5,6 @@
 // then resized. Files of other formats are decoded whole by the kernel of
 // TensorFlow's `DecodeImage`, which is called here: as an op before this one it
 // would decode JPEG files, too, and its errors would not say what to do.
-#include <algorithm>
 #include <limits>
 #include <memory>
 #include <new>
@@ -13,13 +12,14 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "refurbish_tf/cc/image/draws.h"
+#include "refurbish_tf/cc/image/image_file.h"
 #include "refurbish_tf/cc/image/jpeg.h"
 #include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/orientation.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/parsing.h"
@@ -33,18 +33,6 @@ namespace refurbish_tf {
 namespace {
 
 constexpr int64_t kNumColors = 3;
-
-bool IsJpeg(absl::string_view file) {
-  return absl::StartsWith(file, "\xff\xd8\xff");
-}
-
-// Of the others that `image_folder` lists; empty if it is none.
-absl::string_view OtherFormat(absl::string_view file) {
-  if (absl::StartsWith(file, "\x89PNG\r\n\x1a\n")) return "PNG";
-  if (absl::StartsWith(file, "GIF8")) return "GIF";
-  if (absl::StartsWith(file, "BM")) return "BMP";
-  return "";
-}
 
 absl::Status FileOf(const Tensor& tensor, absl::string_view* file) {
   if (tensor.dims() != 0) {
@@ -61,6 +49,9 @@ class DecodeAndCropOp : public OpKernel {
   explicit DecodeAndCropOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("resizes", &resizes_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("apply_exif_orientation",
+                                     &applies_exif_orientation_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("max_pixels", &max_pixels_));
     OP_REQUIRES(ctx,
                 chain_.layers().size() == 1 &&
                     (layer().kind == LayerKind::kRandomResizedCrop ||
@@ -88,9 +79,12 @@ class DecodeAndCropOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(chain_.num_draws());
     Draw(chain_, *seed, draws.data());
+    const ImageFile read = ReadImageFile(file);
+    OP_REQUIRES_OK(ctx, Check(file, read));
     try {
-      OP_REQUIRES_OK(ctx, IsJpeg(file) ? MakeOfJpeg(ctx, file, draws.data())
-                                       : MakeOfOther(ctx, file, draws.data()));
+      OP_REQUIRES_OK(ctx, read.format == "JPEG"
+                              ? MakeOfJpeg(ctx, file, read, draws.data())
+                              : MakeOfOther(ctx, file, read, draws.data()));
     } catch (const std::bad_alloc&) {
       OP_REQUIRES_OK(ctx, absl::ResourceExhaustedError(absl::StrCat(
                               "Out of memory for the file of ", whose(), ".")));
@@ -98,31 +92,77 @@ class DecodeAndCropOp : public OpKernel {
   }
 
  private:
+  // Pixels in memory, and the part of them that is wanted.
+  struct Part {
+    const uint8_t* pixels;
+    // Of the rows in memory.
+    ImageSize size;
+    Box box;
+    ResizeWindow window;
+  };
+
   const Layer& layer() const { return chain_.layers()[0]; }
   absl::string_view whose() const {
     return layer().kind == LayerKind::kResize ? "decode" : "decode_and_crop";
   }
   ImageSize size() const { return {layer().height, layer().width}; }
+  Orientation OrientationOf(const ImageFile& read) const {
+    return Orientation(applies_exif_orientation_ ? read.orientation : 1);
+  }
 
-  absl::Status MakeOfJpeg(OpKernelContext* ctx, absl::string_view file,
-                          const int32_t* draws) const {
-    const std::optional<JpegHeader> header = ReadJpegHeader(file);
-    if (!header.has_value() || file.size() > std::numeric_limits<int>::max()) {
-      return Damaged(file);
+  // Of what the file says of itself, before anything is allocated.
+  absl::Status Check(absl::string_view file, const ImageFile& read) const {
+    if (read.format.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file of ", whose(), " must be a JPEG, PNG, GIF, BMP or WebP file, ",
+          "got ", file.size(), " bytes that begin with '",
+          absl::CHexEscape(file.substr(0, 8)),
+          "'. Leave out what is no image, and decode other formats by a "
+          "function of your own."));
+    }
+    const auto claimed = [&] {
+      return absl::StrCat("a ", read.format, " file of ", file.size(),
+                          " bytes and ", read.size.height, " x ",
+                          read.size.width, " pixels");
+    };
+    // A product of two sides of 32 bits each may not fit into 64.
+    if (read.size.height > 0 &&
+        read.size.width > max_pixels_ / read.size.height) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file of ", whose(), " must have at most max_pixels=", max_pixels_,
+          " pixels, got ", claimed(),
+          ". Leave it out, or pass a larger max_pixels if it is whole."));
     }
     // What `tf.io` takes, too, and at every scale.
-    if (header->size.height * header->size.width * header->components >=
-        1 << 29) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("file of ", whose(),
-                       " must have fewer than 2^29 values, got a JPEG "
-                       "file of ",
-                       header->size.height, " x ", header->size.width,
-                       " pixels and ", header->components, " channels."));
+    if (read.size.height * read.size.width * read.components >= 1 << 29) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file of ", whose(), " must have fewer than 2^29 values, got ",
+          claimed(), " with ", read.components,
+          " channels. Leave it out, or make it smaller before."));
     }
-    const Box box = ResizedCropBox(layer(), draws, header->size);
-    const ScaledPart part =
-        resizes_ ? ScaledPartOf(box, size()) : ScaledPart{1, box, {}};
+    if (read.bits > 8) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "file of ", whose(), " must have 8 bits a value, got ", claimed(),
+          " with ", read.bits,
+          " bits, of which only the upper 8 would be left. Decode it with "
+          "tf.io.decode_png(file, dtype=tf.uint16), or convert it to 8 bits "
+          "in a function of your own."));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status MakeOfJpeg(OpKernelContext* ctx, absl::string_view file,
+                          const ImageFile& read, const int32_t* draws) const {
+    if (read.size.height == 0 ||
+        file.size() > std::numeric_limits<int>::max()) {
+      return Damaged(file);
+    }
+    const Orientation orientation = OrientationOf(read);
+    const Box box = orientation.StoredBox(
+        ResizedCropBox(layer(), draws, orientation.Turned(read.size)),
+        read.size);
+    ScaledPart part = {1, box, WholeOf({box.height, box.width})};
+    if (resizes_) part = ScaledPartOf(box, orientation.Turned(size()));
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
     flags.dct_method = JDCT_IFAST;  // As `tf.io` by default.
@@ -132,27 +172,30 @@ class DecodeAndCropOp : public OpKernel {
     flags.crop_x = static_cast<int>(part.box.x);
     flags.crop_height = static_cast<int>(part.box.height);
     flags.crop_width = static_cast<int>(part.box.width);
+    // What is decoded is the result itself, if nothing is done to it.
+    const bool is_made = !resizes_ && orientation.changes_nothing();
     Tensor decoded;
     absl::Status allocated;
     const uint8_t* const pixels = tensorflow::jpeg::Uncompress(
         file.data(), static_cast<int>(file.size()), flags, nullptr,
         [&](int width, int height, int channels) -> uint8_t* {
           const TensorShape shape({height, width, channels});
-          if (resizes_) {
-            allocated =
-                ctx->allocate_temp(tensorflow::DT_UINT8, shape, &decoded);
-          } else {
+          if (is_made) {
             Tensor* output;
             allocated = ctx->allocate_output(0, shape, &output);
             if (allocated.ok()) decoded = *output;
+          } else {
+            allocated =
+                ctx->allocate_temp(tensorflow::DT_UINT8, shape, &decoded);
           }
           return allocated.ok() ? decoded.flat<uint8_t>().data() : nullptr;
         });
     if (!allocated.ok()) return allocated;
     if (pixels == nullptr) return Damaged(file);
-    if (!resizes_) return absl::OkStatus();
-    return Resize(ctx, pixels, part.box.width,
-                  {0, 0, part.box.height, part.box.width}, part.window);
+    if (is_made) return absl::OkStatus();
+    const ImageSize in_memory = {part.box.height, part.box.width};
+    return Complete(ctx, orientation,
+                    {pixels, in_memory, AllOf(in_memory), part.window});
   }
 
   absl::Status Damaged(absl::string_view file) const {
@@ -163,21 +206,12 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
-                           const int32_t* draws) const {
-    const absl::string_view format = OtherFormat(file);
-    if (format.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must be a JPEG, PNG, GIF or BMP file, got ",
-          file.size(), " bytes that begin with '",
-          absl::CHexEscape(file.substr(0, 8)),
-          "'. Leave out what is no image, and decode other formats by a "
-          "function of your own."));
-    }
+                           const ImageFile& read, const int32_t* draws) const {
     Tensor decoded;
     if (absl::Status status = DecodeOther(ctx, &decoded); !status.ok()) {
       return absl::Status(
           status.code(),
-          absl::StrCat("file of ", whose(), " must be a whole ", format,
+          absl::StrCat("file of ", whose(), " must be a whole ", read.format,
                        " file, got one of ", file.size(),
                        " bytes that TensorFlow cannot decode (",
                        status.message(), "). Leave it out, or mend it."));
@@ -188,25 +222,13 @@ class DecodeAndCropOp : public OpKernel {
           "file of ", whose(), " must have pixels, got an image of shape ",
           decoded.shape().DebugString(), "."));
     }
-    const int64_t width = decoded.dim_size(1);
-    const Box box =
-        ResizedCropBox(layer(), draws, {decoded.dim_size(0), width});
-    const uint8_t* const pixels = decoded.flat<uint8_t>().data();
-    if (resizes_) {
-      return Resize(ctx, pixels, width, box,
-                    {0, 0, static_cast<double>(box.height),
-                     static_cast<double>(box.width)});
-    }
-    Tensor* output;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(
-        0, TensorShape({box.height, box.width, kNumColors}), &output));
-    uint8_t* to = output->flat<uint8_t>().data();
-    for (int64_t row = 0; row < box.height; ++row) {
-      std::copy_n(pixels + ((box.y + row) * width + box.x) * kNumColors,
-                  box.width * kNumColors, to);
-      to += box.width * kNumColors;
-    }
-    return absl::OkStatus();
+    const Orientation orientation = OrientationOf(read);
+    const ImageSize stored = {decoded.dim_size(0), decoded.dim_size(1)};
+    const Box box = orientation.StoredBox(
+        ResizedCropBox(layer(), draws, orientation.Turned(stored)), stored);
+    return Complete(ctx, orientation,
+                    {decoded.flat<uint8_t>().data(), stored, box,
+                     WholeOf({box.height, box.width})});
   }
 
   absl::Status DecodeOther(OpKernelContext* ctx, Tensor* decoded) const {
@@ -224,19 +246,50 @@ class DecodeAndCropOp : public OpKernel {
     return called.status();
   }
 
-  absl::Status Resize(OpKernelContext* ctx, const uint8_t* image, int64_t width,
-                      const Box& box, const ResizeWindow& window) const {
+  // Turns the part to how it stands, and resizes it if that is wanted.
+  absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
+                        Part part) const {
+    const ImageSize stored = {part.box.height, part.box.width};
+    const ImageSize standing = orientation.Turned(stored);
+    const ImageSize made = resizes_ ? size() : standing;
     Tensor* output;
     TF_RETURN_IF_ERROR(ctx->allocate_output(
-        0, TensorShape({size().height, size().width, kNumColors}), &output));
-    Resizer(image, width, kNumColors, box, window, size(), layer().antialias,
-            BestKernels())
-        .Rows(0, size().height, output->flat<uint8_t>().data());
+        0, TensorShape({made.height, made.width, kNumColors}), &output));
+    uint8_t* const to = output->flat<uint8_t>().data();
+    const bool turns = !resizes_ || !orientation.changes_nothing();
+    Tensor turned;
+    if (turns) {
+      uint8_t* turned_to = to;
+      if (resizes_) {
+        TF_RETURN_IF_ERROR(ctx->allocate_temp(
+            tensorflow::DT_UINT8,
+            TensorShape({standing.height, standing.width, kNumColors}),
+            &turned));
+        turned_to = turned.flat<uint8_t>().data();
+      }
+      const int64_t stride = part.size.width * kNumColors;
+      orientation.Turn(
+          part.pixels + part.box.y * stride + part.box.x * kNumColors, stored,
+          stride, kNumColors, turned_to);
+      part = {turned_to, standing, AllOf(standing),
+              orientation.StandingWindow(part.window, stored)};
+    }
+    if (!resizes_) return absl::OkStatus();
+    Resizer(part.pixels, part.size.width, kNumColors, part.box, part.window,
+            size(), layer().antialias, BestKernels())
+        .Rows(0, size().height, to);
     return absl::OkStatus();
   }
 
+  static Box AllOf(ImageSize size) { return {0, 0, size.height, size.width}; }
+  static ResizeWindow WholeOf(ImageSize size) {
+    return {0, 0, static_cast<double>(size.height),
+            static_cast<double>(size.width)};
+  }
+
   LayerChain chain_;
-  bool resizes_ = false;
+  bool resizes_ = false, applies_exif_orientation_ = false;
+  int64_t max_pixels_ = 0;
   std::unique_ptr<OpKernel> others_;
 };
 

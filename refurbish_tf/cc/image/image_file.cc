@@ -1,0 +1,137 @@
+#include "refurbish_tf/cc/image/image_file.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "refurbish_tf/cc/image/jpeg.h"
+#include "refurbish_tf/cc/image/orientation.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr absl::string_view kExifPrefix("Exif\0\0", 6);
+
+// Bytes beyond the end of the file are zeros.
+int64_t Byte(absl::string_view file, size_t at) {
+  return at < file.size() ? static_cast<uint8_t>(file[at]) : 0;
+}
+
+int64_t Little(absl::string_view file, size_t at, int bytes) {
+  int64_t value = 0;
+  for (int i = bytes - 1; i >= 0; --i) value = value << 8 | Byte(file, at + i);
+  return value;
+}
+
+int64_t Big(absl::string_view file, size_t at, int bytes) {
+  int64_t value = 0;
+  for (int i = 0; i < bytes; ++i) value = value << 8 | Byte(file, at + i);
+  return value;
+}
+
+void ReadJpeg(absl::string_view file, ImageFile* read) {
+  const std::optional<JpegHeader> header = ReadJpegHeader(file);
+  if (!header.has_value()) return;
+  read->size = header->size;
+  read->components = header->components;
+  read->orientation = ExifOrientation(header->exif);
+}
+
+void ReadPng(absl::string_view file, ImageFile* read) {
+  read->size = {Big(file, 20, 4), Big(file, 16, 4)};
+  read->bits = static_cast<int>(std::max<int64_t>(Byte(file, 24), 8));
+  // Chunks: length, name, data, checksum.
+  for (size_t at = 8; at + 12 <= file.size();) {
+    const size_t length = Big(file, at, 4);
+    if (file.substr(at + 4, 4) == "eXIf") {
+      read->orientation = ExifOrientation(file.substr(at + 8, length));
+      return;
+    }
+    at += 12 + length;
+  }
+}
+
+// The position behind blocks of up to 255 bytes, of which the last is empty.
+size_t BehindBlocks(absl::string_view file, size_t at) {
+  while (at < file.size() && file[at] != 0) at += 1 + Byte(file, at);
+  return at + 1;
+}
+
+void ReadGif(absl::string_view file, ImageFile* read) {
+  const auto behind_colors = [file](size_t at, size_t flags_at) {
+    const int64_t flags = Byte(file, flags_at);
+    return at + ((flags & 0x80) != 0 ? 3 * (size_t{2} << (flags & 7)) : 0);
+  };
+  read->size = {Little(file, 8, 2), Little(file, 6, 2)};
+  size_t at = behind_colors(13, 10);
+  while (at < file.size()) {
+    if (file[at] == '!') {
+      at = BehindBlocks(file, at + 2);
+    } else if (file[at] == ',') {
+      const ImageSize frame = {Little(file, at + 7, 2),
+                               Little(file, at + 5, 2)};
+      if (frame.height * frame.width > read->size.height * read->size.width) {
+        read->size = frame;
+      }
+      at = BehindBlocks(file, behind_colors(at + 10, at + 9) + 1);
+    } else {
+      return;
+    }
+  }
+}
+
+void ReadBmp(absl::string_view file, ImageFile* read) {
+  const auto side = [file](size_t at) {
+    return std::abs(int64_t{
+        static_cast<int32_t>(static_cast<uint32_t>(Little(file, at, 4)))});
+  };
+  read->size = {side(22), side(18)};
+}
+
+void ReadWebp(absl::string_view file, ImageFile* read) {
+  // Chunks: name, length, data, to whole words.
+  for (size_t at = 12; at + 8 <= file.size();) {
+    const absl::string_view name = file.substr(at, 4);
+    const size_t length = Little(file, at + 4, 4);
+    const absl::string_view data = file.substr(at + 8, length);
+    if (name == "VP8X") {
+      read->size = {1 + Little(data, 7, 3), 1 + Little(data, 4, 3)};
+    } else if (name == "VP8 " && read->size.height == 0) {
+      read->size = {Little(data, 8, 2) & 0x3fff, Little(data, 6, 2) & 0x3fff};
+    } else if (name == "VP8L" && read->size.height == 0) {
+      const int64_t sides = Little(data, 1, 4);
+      read->size = {1 + (sides >> 14 & 0x3fff), 1 + (sides & 0x3fff)};
+    } else if (name == "EXIF") {
+      read->orientation = ExifOrientation(absl::StripPrefix(data, kExifPrefix));
+    }
+    at += 8 + length + length % 2;
+  }
+}
+
+}  // namespace
+
+ImageFile ReadImageFile(absl::string_view file) {
+  ImageFile read;
+  if (absl::StartsWith(file, "\xff\xd8\xff")) {
+    read.format = "JPEG";
+    ReadJpeg(file, &read);
+  } else if (absl::StartsWith(file, "\x89PNG\r\n\x1a\n")) {
+    read.format = "PNG";
+    ReadPng(file, &read);
+  } else if (absl::StartsWith(file, "GIF8")) {
+    read.format = "GIF";
+    ReadGif(file, &read);
+  } else if (absl::StartsWith(file, "BM")) {
+    read.format = "BMP";
+    ReadBmp(file, &read);
+  } else if (absl::StartsWith(file, "RIFF") && file.size() >= 12 &&
+             file.substr(8, 4) == "WEBP") {
+    read.format = "WebP";
+    ReadWebp(file, &read);
+  }
+  return read;
+}
+
+}  // namespace refurbish_tf

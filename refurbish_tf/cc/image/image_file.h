@@ -1,0 +1,27 @@
+// What an image file says of itself, read before anything of it is decoded or
+// allocated.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+
+struct ImageFile {
+  // JPEG, PNG, GIF, BMP or WebP; empty if it is none of these.
+  absl::string_view format;
+  // What it claims, of a GIF its largest frame; 0 x 0 if the file ends before.
+  ImageSize size = {0, 0};
+  // Of each value, as far as it may be above 8.
+  int bits = 8;
+  // The color channels of a JPEG file.
+  int64_t components = 0;
+  // As `ExifOrientation`.
+  int orientation = 1;
+};
+
+ImageFile ReadImageFile(absl::string_view file);
+
+}  // namespace refurbish_tf
