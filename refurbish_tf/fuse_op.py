@@ -302,7 +302,7 @@ def _checked_image(spec, whose, batched):
   shape = spec.shape[1:] if batched else spec.shape
   if shape.rank != 3 or not shape.is_fully_defined() or shape[-1] != 3 or 0 in shape:
     raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
-        image_layers.way_to_channels(shape, colors_only=True) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
+        image_layers.way_to_channels(shape) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
         "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
         "map" + (".", ", and batch behind.")[whose == "fuse"]))
   if max(shape[:2]) > on_device_layers.LARGEST_SIDE:

@@ -14,7 +14,7 @@ from tensorflow.python.data.util import structure
 
 from refurbish_tf import stats
 from refurbish_tf._internal import checks, dataset_graph, fingerprint, mistakes, native, tracing
-from refurbish_tf.augment import composition, layers
+from refurbish_tf.augment import composition, native_layers
 from refurbish_tf.cache_store import CacheStore, UNLIMITED, checked_path
 
 Eviction = Literal["balanced", "reference_count"]
@@ -216,7 +216,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
-    drawn_by = f"rtf.augment version {layers.DRAWS_VERSION}"
+    drawn_by = f"rtf.augment version {native_layers.draws_version()}"
     if on_disk:
       _check_layers(store, drawn_by)
       # First, so that a rejected store keeps no setting of this stage.

@@ -95,7 +95,6 @@ class TestRandomCropAndFlipBatch:
 class TestRefusal:
 
   @pytest.mark.parametrize("images, error, said", [
-      (tf.zeros([2, 4, 4, 3]), TypeError, "float32"),
       (tf.zeros([4, 4, 3], tf.uint8), ValueError, r"shape \(4, 4, 3\).*after batch"),
       (tf.zeros([1, 2, 4, 4, 3], tf.uint8), ValueError, r"shape \(1, 2, 4, 4, 3\)")])
   def test_of_images(self, images, error, said):
@@ -126,5 +125,5 @@ class TestRefusal:
       augment.random_crop_and_flip_batch(4, mean, std)
 
   def test_of_images_with_another_number_of_channels(self):
-    with pytest.raises(ValueError, match="mean and std .*1, got 3"):
+    with pytest.raises(ValueError, match="channels of mean and std, 3, got shape"):
       augment.random_crop_and_flip_batch(4, MEAN, STD)(_images(2, 4, 4, 1))

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import refurbish_tf as rtf
-from refurbish_tf.augment import layers
+from refurbish_tf.augment import native_layers
 from support.stores import forge_settings, new_path
 
 
@@ -51,10 +51,10 @@ def test_samples_of_other_layers(root, monkeypatch):
     return tf.data.Dataset.range(10).refurbish(tf.identity, r=100, seed=1, store=rtf.CacheStore(path, **options))
 
   with monkeypatch.context() as before:
-    before.setattr(layers, "DRAWS_VERSION", 1)
+    before.setattr(native_layers, "draws_version", lambda: 1)
     list(build())
   gc.collect()
-  now = f"rtf.augment version {layers.DRAWS_VERSION}"
+  now = f"rtf.augment version {native_layers.draws_version()}"
   assert now != "rtf.augment version 1"
   with pytest.raises(ValueError, match=f"^store .*rtf.augment version 1 .*{now}, .*overwrite=True") as error:
     build()
@@ -73,7 +73,7 @@ def test_store_by_hand_has_no_layers(root, monkeypatch):
   store.put(0, tf.constant(1, tf.int64))
   with pytest.raises(ValueError, match="by hand"):
     tf.data.Dataset.range(3).refurbish(tf.identity, store=store)
-  monkeypatch.setattr(layers, "DRAWS_VERSION", layers.DRAWS_VERSION + 1)
+  monkeypatch.setattr(native_layers, "draws_version", lambda: 3)
   assert int(rtf.CacheStore(path).get(0)) == 1
   assert "layers" not in store._agree({})
 

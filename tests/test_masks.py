@@ -336,7 +336,7 @@ class TestBadInput:
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
       native.ops().refurbish_tf_image_mask(
           masks=tf.zeros(mask, tf.int32), draws=draws, image_shape=image_shape,
-          layers=augment.random_flip().described(-1))
+          layers=["random_flip position=-1"])
 
   def test_a_function_that_crops_images_of_unknown_size(self):
     """It is seen when it runs."""

@@ -1,5 +1,6 @@
 """What an error tells to do is done to the input that raised it: it is accepted then, and keeps what the input held."""
 import collections
+import warnings
 
 import numpy as np
 import pytest
@@ -30,16 +31,17 @@ def finished(image):
   return next(iter(rtf.finished(tf.data.Dataset.from_tensors(image))))["unfinished_image"]
 
 
-# What takes images of uint8.
 CALLS = {
-    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: augment.random_crop_and_flip_batch(0)(image[None], seed=SEED),
-    "fuse": fused, "finished": finished}
+    "layer": lambda image: FLIP(image, seed=SEED), "batch": lambda image: augment.random_crop_and_flip_batch(0)(image[None], seed=SEED)}
+# What takes images of uint8.
+OF_UINT8 = {"policy": lambda image: augment.deep_auto_augment([[("random_flip", None, 1.0)]])[0](image, seed=SEED),
+            "fuse": fused, "finished": finished}
 ROUNDED = "tf.saturate_cast(tf.round(image), tf.uint8)"
 SCALED = "tf.image.convert_image_dtype(image, tf.uint8, saturate=True)"
 CAST = "tf.cast(image, tf.uint8)"
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("call", OF_UINT8.values(), ids=OF_UINT8)
 @pytest.mark.parametrize("image, condition, remedy, expected", [
     (np.linspace(0, 1, 256, dtype=np.float32), "from 0 to 1", SCALED, np.arange(256)),
     (np.linspace(-0.1, 1.1, 256).astype(np.float64), "from 0 to 1", SCALED, None),  # As a cubic resize leaves them.
@@ -67,13 +69,13 @@ POLICY = lambda image: augment.rand_augment(1)[0](image, seed=SEED)
 
 @pytest.mark.parametrize("call, image, remedies", [
     (CALLS["layer"], GREY, ["image[..., tf.newaxis]"]),
-    (CALLS["layer"], np.stack([GREY] * 5), ["image[..., tf.newaxis]"]),
     (CALLS["batch"], GREY, ["images[..., tf.newaxis]"]),
-    (CALLS["layer"], WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
-    (CALLS["layer"], WIDE.transpose(2, 0, 1)[None], ["tf.transpose(image, [0, 2, 3, 1])"]),
     (CALLS["layer"], np.stack([COLORED[None]] * 2), ["tf.reshape(image, tf.concat([[-1], tf.shape(image)[-3:]], 0))"]),
     (POLICY, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
     (POLICY, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
+    (POLICY, WIDE.transpose(2, 0, 1), ["tf.transpose(image, [1, 2, 0])"]),
+    (POLICY, WIDE.transpose(2, 0, 1)[None], ["tf.transpose(image, [0, 2, 3, 1])"]),
+    (POLICY, np.stack([GREY] * 5), ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
     (fused, GREY, ["image[..., tf.newaxis]", "tf.image.grayscale_to_rgb(image)"]),
     (fused, COLORED[..., [0, 1, 2, 2]], ["image[..., :3]"]),
     (finished, GREY[..., None], ["tf.image.grayscale_to_rgb(image)"]),
@@ -91,12 +93,19 @@ def test_of_shapes_of_images(call, image, remedies):
     assert call(image).shape == image.shape
 
 
-def test_of_images_with_more_channels():
-  image = np.zeros([8, 8, 5], np.uint8)
-  with pytest.raises(ValueError, match=r"1, 3 or 4 channels, got shape \(8, 8, 5\)\. Do other numbers of channels with a function"):
-    FLIP(image, seed=SEED)
-  own = lambda image, seed: tf.image.stateless_random_flip_left_right(image, seed)
-  assert augment.compose([own])(image, seed=SEED).shape == image.shape
+@pytest.mark.parametrize("image, remedy", [
+    (np.stack([GREY] * 5), "image[..., tf.newaxis]"),
+    (WIDE.transpose(2, 0, 1), "tf.transpose(image, [1, 2, 0])"),
+    (WIDE.transpose(2, 0, 1)[None], "tf.transpose(image, [0, 2, 3, 1])")])
+def test_of_images_that_are_hardly_meant_so(image, remedy):
+  """Channels that come first, or are none: any number of channels is allowed."""
+  with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:
+    CALLS["layer"](image)
+  assert remedy in str(warned[0].message) and warned[0].filename == __file__
+  with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    CALLS["layer"](eval(remedy, {"image": image, "tf": tf}))
+    CALLS["layer"](np.zeros([64, 48, 13], np.uint8))
 
 
 @pytest.mark.parametrize("mask, remedy", [
@@ -189,7 +198,7 @@ CASES = {
         lambda: augment.compose([tf.image.rot90], masks=(1,)), ValueError, "Use a layer of rtf.augment",
         lambda: augment.compose([FLIP], masks=(1,)), callable),
     "padding as large as the image": Case(
-        lambda: augment.random_crop(4, mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller one, or mode='zeros'",
+        lambda: augment.random_crop(4, mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or mode='zeros'",
         lambda: (augment.random_crop(3, mode="reflect")(COLORED, seed=SEED), augment.random_crop(4)(COLORED, seed=SEED)), len),
     "a mean for each of four channels": Case(
         lambda: augment.normalize([0.5] * 4, [0.5] * 4)(COLORED), ValueError, "Pass one number for all channels, or one for each",

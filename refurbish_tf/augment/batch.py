@@ -83,9 +83,6 @@ class _BatchFunction:
 
 def _checked_images(images, whose):
   images = tf.convert_to_tensor(images)
-  if images.dtype != tf.uint8:
-    raise TypeError(
-        f"images of {whose} must be uint8, got dtype {images.dtype.name}. {layers.way_to_uint8(images.dtype)}")
   if not images.shape.is_compatible_with([None] * 4):
     raise ValueError(
         f"images of {whose} must be [batch, height, width, channels], got shape {images.shape}. Put it after batch, and use "

@@ -192,7 +192,7 @@ def _steps(layers, start, stop):
   steps, chain = [], []
   for position in range(start, stop):
     layer = layers[position]
-    if chain and (not isinstance(layer, NativeLayer) or chain[-1][0].dtype != "uint8" or len(chain) == MOST_LAYERS):
+    if chain and (not isinstance(layer, NativeLayer) or len(chain) == MOST_LAYERS):
       steps.append((chain[0][1], LayerChain(chain)))
       chain = []
     if isinstance(layer, NativeLayer):

@@ -2,14 +2,15 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import native
-from .final_layers import checked_size, random_resized_crop, resize
+from .final_layers import checked_size, name_of_dtype, random_resized_crop, resize
 from .layers import checked_range, checked_seed, checked_whole
+from .native_layers import pieces
 
 # Pillow's bound on what a file may claim.
 MAX_PIXELS = 178_956_970
@@ -18,7 +19,7 @@ MAX_PIXELS = 178_956_970
 def decode_and_crop(
     size: int | Sequence[int] | None = None, *, scale: Sequence[float] = (0.08, 1.0),
     ratio: Sequence[float] = (3 / 4, 4 / 3), apply_exif_orientation: bool = False,
-    max_pixels: int = MAX_PIXELS) -> Callable[..., tf.Tensor]:
+    max_pixels: int = MAX_PIXELS, dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes only a random part of an image file, and resizes it.
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
@@ -47,13 +48,15 @@ def decode_and_crop(
       a folder. A damaged block says nothing.
     max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger one is
       an error before memory is allocated, as a file of a few bytes can claim any size. Without it, Pillow's bound.
+    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8 would cut
+      it; other files need uint8.
 
   Returns:
     A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, and
-    a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns uint8 `[height, width, 3]`, of the given size or
-    one that differs from call to call, the same for the same file and seed. It raises `TypeError` for another dtype and
-    `ValueError` for another shape, and `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of
-    another format, one that claims more than `max_pixels`, or a PNG file of 16 bits, which uint8 would cut.
+    a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns `[height, width, 3]` in `dtype`, of the
+    given size or one that differs from call to call, the same for the same file and seed. It raises `TypeError` for
+    another dtype and `ValueError` for another shape, and `tf.errors.InvalidArgumentError`, when it runs, for a damaged
+    file, one of another format, one that claims more than `max_pixels`, or one with other bits than `dtype`.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -68,12 +71,13 @@ def decode_and_crop(
   to_size = 1 if size is None else checked_size(size, "decode_and_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
   return _DrawingDecoder(
-      "decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation, max_pixels)
+      "decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation, max_pixels,
+      dtype)
 
 
 def decode(
-    size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool = False,
-    max_pixels: int = MAX_PIXELS) -> Callable[..., tf.Tensor]:
+    size: int | Sequence[int] | None = None, *, apply_exif_orientation: bool = False, max_pixels: int = MAX_PIXELS,
+    dtype: Any = "uint8") -> Callable[..., tf.Tensor]:
   """Returns a layer that decodes an image file, and resizes it: for validation, what `decode_and_crop` is for training.
 
   >>> rtf.augment.decode(224)(tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))).shape
@@ -84,35 +88,42 @@ def decode(
 
   Args:
     size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the image's own.
-    apply_exif_orientation, max_pixels: as for `decode_and_crop`.
+    apply_exif_orientation, max_pixels, dtype: as for `decode_and_crop`.
 
   Returns:
-    A function `layer(file)` of the bytes of a file as for the one that `decode_and_crop` returns. It returns uint8
-    `[height, width, 3]`, and raises the same errors.
+    A function `layer(file)` of the bytes of a file as for the one that `decode_and_crop` returns. It returns
+    `[height, width, 3]` in `dtype`, and raises the same errors.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   whole = resize(1 if size is None else checked_size(size, "decode"))
-  return _Decoder("decode", whole, size is not None, f"{size}", apply_exif_orientation, max_pixels)
+  return _Decoder("decode", whole, size is not None, f"{size}", apply_exif_orientation, max_pixels, dtype)
 
 
 class _Decoder:
   """Decodes the part of a file's image that a layer takes, all of it, and resizes it or not."""
 
-  def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels):
+  def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
     if not isinstance(applies_orientation, (bool, np.bool_)):
       raise TypeError(
           f"apply_exif_orientation of {name} must be True or False, got {applies_orientation!r}. True turns photographs as "
           "viewers do.")
+    dtype_name = name_of_dtype(dtype)
+    if dtype_name not in ("uint8", "uint16"):
+      raise ValueError(
+          f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave it out "
+          "for all others. Make floats with normalize.")
     self.__name__ = name
     self._arguments = {
-        "layers": layer.described(-1), "resizes": resizes, "apply_exif_orientation": bool(applies_orientation),
+        "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": bool(applies_orientation),
         "max_pixels": checked_whole(
-            f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow.")}
+            f"max_pixels of {name}", max_pixels, 1, 2**62, f"Leave it out for {MAX_PIXELS:,}, the bound of Pillow."),
+        "T": tf.as_dtype(dtype_name)}
     self._shown = (
         f"{shown}{', apply_exif_orientation=True' if applies_orientation else ''}"
-        f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}")
+        f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}"
+        f"{', dtype=tf.uint16' if dtype_name == 'uint16' else ''}")
     # For masks: whether all pixels stay where they are.
     self.keeps_pixels = not layer.takes_seed and not resizes
 

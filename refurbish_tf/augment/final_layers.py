@@ -12,6 +12,7 @@ from .native_layers import DrawingLayer, NativeLayer
 
 _LARGEST_SIDE = 2**31 - 1
 _LARGEST_RESIZED = 65_535
+_MOST_CHANNELS = 64
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -50,9 +51,7 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     raise ValueError(
         f"mode of random_crop must be 'zeros' or 'reflect', got {mode!r}. Pass 'zeros' for the crop of the papers.")
   reflects = mode == "reflect"
-  return DrawingLayer(
-      "random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}",
-      reflected=padding if reflects else 0)
+  return DrawingLayer("random_crop", f"padding={padding} reflect={reflects:d}", f"padding={padding}, mode={mode!r}")
 
 
 def random_flip() -> Any:
@@ -105,7 +104,7 @@ def random_resized_crop(
   texts = [f"{name}={low!r},{high!r}" for name, (low, high) in (("scale", scale), ("ratio", ratio))]
   return DrawingLayer(
       "random_resized_crop", f"height={height} width={width} {' '.join(texts)} antialias={antialias:d}",
-      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}", resized=(height, width))
+      f"({height}, {width}), scale={scale}, ratio={ratio}, antialias={bool(antialias)}")
 
 
 def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
@@ -132,7 +131,7 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
   _check_antialias(antialias, "resize")
   return NativeLayer(
       "resize", f"height={height} width={width} antialias={antialias:d}",
-      f"({height}, {width}), antialias={bool(antialias)}", resized=(height, width))
+      f"({height}, {width}), antialias={bool(antialias)}")
 
 
 def cutout(size: int) -> Any:
@@ -186,14 +185,18 @@ def normalize(
     ValueError: `mean` is not finite, `std` is not finite and above 0, they are of different numbers of channels, or there
       is no such dtype.
   """
-  name = dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
+  name = name_of_dtype(dtype)
   if name not in _DTYPES:
     raise ValueError(
         f"dtype of normalize must be one of {', '.join(_DTYPES)}, got {dtype!r}. Leave the layer out for uint8.")
   mean, std = checked_normalization(mean, std, "normalize")
   texts = [f"{key}={','.join(map(repr, values))}" for key, values in (("mean", mean), ("std", std))]
-  return NativeLayer(
-      "normalize", f"dtype={name} {' '.join(texts)}", f"{mean}, {std}, {name!r}", channels=len(mean), dtype=name)
+  return NativeLayer("normalize", f"dtype={name} {' '.join(texts)}", f"{mean}, {std}, {name!r}")
+
+
+def name_of_dtype(dtype):
+  """The name of TensorFlow's, NumPy's or Keras' dtype, or None."""
+  return dtype if isinstance(dtype, str) else getattr(dtype, "name", getattr(dtype, "__name__", None))
 
 
 def checked_normalization(mean, std, whose):
@@ -222,10 +225,10 @@ def checked_normalization(mean, std, whose):
         f"std of {whose} must be above 0, finite, and not as small as 1e-40, of values divided by 255, got "
         f"{std.tolist()}. Pass 1 for a channel that is not to be scaled.")
   for name, values in (("mean", mean), ("std", std)):
-    if len(values) not in (1, 3, 4):
+    if len(values) > _MOST_CHANNELS:
       raise ValueError(
-          f"{name} of {whose} must have 1, 3 or 4 channels, as images have, got {len(values)}. Pass one number for all "
-          "channels, or one for each.")
+          f"{name} of {whose} must have at most {_MOST_CHANNELS} channels, as images have, got {len(values)}. Pass one number "
+          "for all channels, or one for each.")
   if 1 not in (len(mean), len(std)) and len(mean) != len(std):
     raise ValueError(
         f"mean and std of {whose} must have equal numbers of channels, got {len(mean)} and {len(std)}. Pass one number "

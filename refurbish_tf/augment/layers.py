@@ -11,9 +11,6 @@ import tensorflow as tf
 
 from refurbish_tf._internal import native
 
-# The version of what layers draw and do: raise it whenever a layer, or `compose`, returns another result for the same
-# image and seed. Stores on disk keep results for the next run, which must not mix them with other ones.
-DRAWS_VERSION = 2
 # Larger than any image that is worth cropping.
 _LARGEST_PADDING = 16_383
 
@@ -82,8 +79,16 @@ def way_to_uint8(dtype):
   return f"Convert values from 0 to 255 with tf.cast(image, tf.uint8){of_16_bits}, and scale others to 0 to 255 first."
 
 
-def way_to_channels(shape, colors_only):
-  """How images of this shape become those with 1, 3 or 4 channels, or with three, for errors."""
+def way_to_dtype(dtype, only_uint8):
+  """How images of another dtype become one that layers take, and keep what they hold, for errors."""
+  if only_uint8 or dtype in (tf.string, tf.bool):
+    return way_to_uint8(dtype)
+  return "Convert it with tf.cast(image, tf.float32)" + (
+      "." if dtype.is_floating else ", or, values from 0 to 255, with tf.cast(image, tf.uint8).")
+
+
+def way_to_channels(shape):
+  """How images of this shape become [height, width, channels], with channels that a layer takes, for errors."""
   shape = shape.as_list()
   if len(shape) > 4:
     return (
@@ -99,10 +104,13 @@ def way_to_channels(shape, colors_only):
     return "Make it one of three colors with tf.image.grayscale_to_rgb(image)."
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
-  last, without = ("[1, 2, 0]", " If it is a batch of images without channels, add their axis: image[..., tf.newaxis].") if len(
-      shape) == 3 else ("[0, 2, 3, 1]", "")
-  first = f"If channels come first, put them last: tf.transpose(image, {last}). " if shape[-3] in (1, 3, 4) else ""
-  return f"{first}Do other numbers of channels with a function of your own in place of the layer.{without}"
+  ways = []
+  if shape[-3] in (1, 3, 4):
+    last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
+    ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
+  if len(shape) == 3:
+    ways.append("If it is a batch of images without channels, add their axis: image[..., tf.newaxis].")
+  return " ".join(ways) or "Do it with a function of your own in place of the layer."
 
 
 def checked_whole(what, value, least, most, advice):

@@ -7,18 +7,58 @@ pixels are.
 from __future__ import annotations
 
 import collections
+import functools
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from refurbish_tf._internal import native
-from .layers import checked_seed, way_to_channels, way_to_uint8
+from refurbish_tf._internal import mistakes, native
+from .layers import checked_seed, way_to_channels, way_to_dtype
 
 # The most layers of one op. Further layers go to another op.
 MOST_LAYERS = 64
 # TensorFlow's cache of kernels only compares the ends of strings of 80 or more characters, and would confuse layers.
 _LONGEST_PIECE = 79
+
+
+class Description(NamedTuple):
+  """What layers say of themselves: of each how much it draws for an image and whether `fuse` divides it; of all of them
+  the dtype that they return, why they cannot take such images, and which of them."""
+  num_draws: tuple[int, ...]
+  divided: tuple[bool, ...]
+  dtype: tf.DType | None
+  problem: str
+  problem_layer: int
+  version: int
+
+
+@functools.lru_cache(maxsize=4096)
+def describe(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Description:
+  """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
+  with tf.init_scope(), tf.device("CPU:0"):
+    told = native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape)
+  problem = told.problem.numpy().decode()
+  return Description(
+      tuple(told.num_draws.numpy().tolist()), tuple(told.divided.numpy().tolist()),
+      None if problem else tf.as_dtype(int(told.type)), problem, int(told.problem_layer), int(told.version))
+
+
+def draws_version() -> int:
+  """The version of what layers draw and make, which stores on disk keep for the next run: it must not mix two."""
+  return describe(("random_flip position=-1",)).version
+
+
+def pieces(text: str, position: int) -> list[str]:
+  """A layer as an attribute of the ops. `position` derives its seed, unless it is -1."""
+  name, _, arguments = text.partition(" ")
+  made = [""]
+  for word in re.split("(?= |,)", f"{name} position={position} {arguments}".rstrip()):
+    if len(made[-1]) + len(word) > _LONGEST_PIECE:
+      made.append(word.lstrip())
+    else:
+      made[-1] += word
+  return made
 
 
 class HalfAugmented(collections.namedtuple("HalfAugmented", ["image", "sub_policy"])):
@@ -37,19 +77,12 @@ class NativeLayer:
   hands_on: str | None = None
   takes_over: str | None = None
 
-  # `kind` and `arguments` are the layer for the ops. The others are effects on images: the padding if it reflects, the
-  # new size, the number of channels of a normalisation if not any, whether images must be of three colors, the dtype of
-  # the result.
-  def __init__(self, name, arguments="", shown="", *, kind=None, reflected=0, resized=None, channels=1, colors_only=False,
-               dtype="uint8"):
+  # `kind` and `arguments` are the layer for the ops.
+  def __init__(self, name, arguments="", shown="", *, kind=None):
     self.__name__ = name
-    self._text = f"{kind or name} position={{}} {arguments}".rstrip()
+    # What the layer does, without the position that derives its seed.
+    self.text = f"{kind or name} {arguments}".rstrip()
     self._shown = shown
-    self.reflected = reflected
-    self.resized = resized
-    self.channels = channels
-    self.colors_only = colors_only
-    self.dtype = dtype
     self._chain = LayerChain([(self, -1)])
     self.draws = self._chain.draws
     self.pixels = self._chain.pixels
@@ -60,21 +93,6 @@ class NativeLayer:
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
-
-  @property
-  def text(self):
-    """What the layer does, without the position that derives its seed."""
-    return self._text.replace(" position={}", "")
-
-  def described(self, position):
-    """The layer as an attribute of the ops, in pieces. `position` derives its seed, unless it is -1."""
-    pieces = [""]
-    for word in re.split("(?= |,)", self._text.format(position)):
-      if len(pieces[-1]) + len(word) > _LONGEST_PIECE:
-        pieces.append(word.lstrip())
-      else:
-        pieces[-1] += word
-    return pieces
 
 
 class DrawingLayer(NativeLayer):
@@ -93,9 +111,8 @@ class LayerChain:
   def __init__(self, layers, whose=None):
     """`layers`: pairs of a layer and the position that derives its seed, or -1."""
     self._layers = [layer for layer, _ in layers]
-    self.texts = [piece for layer, position in layers for piece in layer.described(position)]
+    self.texts = [piece for layer, position in layers for piece in pieces(layer.text, position)]
     self._whose = whose or self._layers[0].__name__
-    self._dtype = tf.as_dtype(self._layers[-1].dtype)
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
     # Whether the sub-policy comes from, or goes to, another chain.
     self._takes_over, self._hands_on = self._layers[0].takes_over, self._layers[-1].hands_on
@@ -108,7 +125,7 @@ class LayerChain:
     if not self._takes_seed:
       return self._made(image, tf.zeros([0], tf.int32))
     seed = checked_seed(seed, self._whose)
-    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self.texts, T=self._dtype)
+    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self.texts, T=self._dtype_of(image))
 
   @tf.autograph.experimental.do_not_convert
   def with_masks(self, image, masks, seed=None):
@@ -164,40 +181,49 @@ class LayerChain:
     return self._made(image, draws)
 
   def _made(self, image, draws):
-    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self.texts, T=self._dtype)
+    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self.texts, T=self._dtype_of(image))
+
+  def _dtype_of(self, image):
+    """The dtype of what is made of a checked image."""
+    return describe(tuple(self.texts), image.dtype).dtype
 
   def _checked_image(self, image):
     image = tf.convert_to_tensor(image)
-    if image.dtype != tf.uint8:
-      raise TypeError(
-          f"image of {self._whose} must be uint8, got dtype {image.dtype.name}. {way_to_uint8(image.dtype)}")
-    shape = image.shape
-    if shape.rank is None:
-      return image
-    colors_only = any(layer.colors_only for layer in self._layers)
-    if shape.rank not in (3, 4) or shape[-1] not in ((None, 3) if colors_only else (None, 1, 3, 4)) or 0 in shape[-3:-1]:
+    dtype, shape = image.dtype, image.shape
+    rank = shape.rank
+    if rank is not None and (rank not in (3, 4) or 0 in shape[-3:-1]):
       raise ValueError(
-          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with at "
-          f"least one pixel and {'3' if colors_only else '1, 3 or 4'} channels, got shape {shape}. "
-          f"{way_to_channels(shape, colors_only)}")
-    if colors_only:
-      image = tf.ensure_shape(image, [*shape[:-1], 3])
-    size = shape[-3:-1]
-    for layer in self._layers:
-      if any(side is not None and layer.reflected >= side for side in size):
-        raise ValueError(
-            f"padding of {layer.__name__} with mode='reflect' must be smaller than both sides of the image, got "
-            f"padding={layer.reflected} for {size[0]} x {size[1]} pixels. Pass a smaller one, or mode='zeros'.")
-      size = layer.resized or size
-      if layer.channels not in (1, shape[-1]) and shape[-1] is not None:
-        raise ValueError(
-            f"mean and std of {self._whose} must have the channels of the images, {shape[-1]}, got {layer.channels}. "
-            "Pass one number for all channels, or one for each.")
+          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with "
+          f"at least one pixel, got shape {shape}. {way_to_channels(shape)}")
+    sizes = (None,) * 3 if rank is None else tuple(shape[-3:])
+    told = describe(tuple(self.texts), dtype, sizes)
+    if told.problem:
+      raise self._refusal(told, dtype, shape)
+    height, width, channels = sizes
+    if channels is not None and channels > 4 and (channels == width or height in (1, 3, 4) and width is not None and width > height):
+      mistakes.warn(
+          f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {channels} of them. "
+          f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
     return image
+
+  def _refusal(self, told, dtype, shape):
+    # What the image must be, what it is, and the layer's own advice, if it has one.
+    must, _, advice = told.problem.partition(". ")
+    must, _, got = must.partition(", got ")
+    error, way = ValueError, advice
+    if must.startswith("be "):
+      error, got, way = TypeError, got or f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
+    elif not must.startswith("have sides") and shape.rank is not None:
+      got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape)
+    return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 
 
 def _of_known_rank(image):
   """The image as a tensor. If its rank is unknown, it is not taken for a batch."""
+  if isinstance(image, (tf.RaggedTensor, tf.SparseTensor)):
+    raise TypeError(
+        f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or resize "
+        "images of many sizes to one before they are batched.")
   image = tf.convert_to_tensor(image)
   return tf.ensure_shape(image, [None] * 3) if image.shape.rank is None else image
 

@@ -7,7 +7,7 @@ import math
 from typing import Any, Sequence
 
 from . import composition
-from .native_layers import NativeLayer, LayerChain
+from .native_layers import NativeLayer, LayerChain, describe, pieces
 
 # Images in a row that share the accelerator's num_tables: see `DeviceLayers.num_tables`.
 GROUP = 8
@@ -22,16 +22,12 @@ _DISTORTIONS = TABLE_DISTORTIONS | {
     "shear_y", "translate_x", "translate_y"}
 # What is known of layers, by fingerprint: for messages.
 _shown: dict[int, str] = {}
-_NUM_DRAWS = {"random_crop": 2, "random_flip": 1, "cutout": 2, "policy": 1, "normalize": 0}
+_KINDS = frozenset({"random_crop", "random_flip", "cutout", "policy", "normalize"})
 
 
-class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments"])):
-  """A layer: its kind, and a dict from the names of its arguments to lists of texts."""
+class DeviceLayer(collections.namedtuple("DeviceLayer", ["kind", "arguments", "num_draws", "is_divided"])):
+  """A layer: its kind, a dict from the names of its arguments to lists of texts, and what it says of itself."""
   __slots__ = ()
-
-  @property
-  def num_draws(self):
-    return _NUM_DRAWS[self.kind]
 
   def numbers(self, name):
     return [float(text) for text in self.arguments[name]]
@@ -56,7 +52,7 @@ class DeviceLayers:
   Attributes:
     texts: what each layer is, without the seed's position. Enough to make this object again.
     layers: a `DeviceLayer` for each.
-    num_divided: how many layers there are up to the last policy. Either side does these; those behind are always the
+    num_divided: how many layers there are up to the last policy, the last that is divided. Either side does these; those behind are always the
       accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
     num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
@@ -67,7 +63,7 @@ class DeviceLayers:
   def __init__(self, texts: Sequence[str]) -> None:
     self.texts = tuple(texts)
     self.layers = [_parsed(text) for text in self.texts]
-    self.num_divided = max((i + 1 for i, layer in enumerate(self.layers) if layer.kind == "policy"), default=0)
+    self.num_divided = max((i + 1 for i, layer in enumerate(self.layers) if layer.is_divided), default=0)
     self.num_draws = sum(layer.num_draws for layer in self.layers)
     self.num_tables = max(_num_tables(layer.table_probability) for layer in self.layers)
     digest = hashlib.sha256("\n".join(self.texts).encode()).digest()
@@ -118,7 +114,7 @@ def _reason_against(layer, last):
     return (
         "resizing and reflecting stay on the host. Put the layer, and those before it, into partial_fn of refurbish, or "
         "into Dataset.map, and for a crop take random_crop(padding) with mode='zeros'.")
-  if layer.kind not in _NUM_DRAWS:
+  if layer.kind not in _KINDS:
     return "it stays on the host. Put it into partial_fn of refurbish, or into Dataset.map."
   if not _DISTORTIONS.issuperset(layer.arguments.get("operations", ())):
     return (
@@ -134,7 +130,10 @@ def _reason_against(layer, last):
 def _parsed(text, known=True):
   """Raises ValueError if the layer is to be `known`, and is not."""
   kind, *arguments = text.split(" ")
-  layer = DeviceLayer(kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)})
+  told = describe(tuple(pieces(text, -1)))
+  layer = DeviceLayer(
+      kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}, *told.num_draws,
+      *told.divided)
   if known and _reason_against(layer, last=True):
     raise ValueError(f"The layer {text!r} is none that an accelerator can do.")
   return layer

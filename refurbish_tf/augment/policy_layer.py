@@ -29,7 +29,7 @@ class PolicyLayer(DrawingLayer):
     texts = [
         f"end={edges[-1]} group={group} goes_on={takes_over is not None:d} fill={fill} exact_turns={exact_turns:d}",
         *(f"{key}={','.join(values)}" for key, values in lists.items())]
-    super().__init__(name, " ".join(texts), shown, kind="policy", colors_only=True)
+    super().__init__(name, " ".join(texts), shown, kind="policy")
 
 
 def distortions_at(level):

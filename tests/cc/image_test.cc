@@ -10,10 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/arguments.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
-#include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 namespace refurbish_tf {
@@ -39,11 +38,20 @@ Bytes Noise(Random& random, size_t number) {
   return bytes;
 }
 
+// Of values of one, two or four bytes.
 struct Image {
-  int64_t height, width, channels;
-  std::vector<uint8_t> values;
-  uint8_t At(int64_t y, int64_t x, int64_t c) const { return values[(y * width + x) * channels + c]; }
+  ImageSize size;
+  Pixel pixel;
+  std::vector<uint8_t> bytes;
+  const uint8_t* At(int64_t y, int64_t x) const { return bytes.data() + (y * size.width + x) * pixel.bytes(); }
+  uint8_t At(int64_t y, int64_t x, int64_t c) const { return At(y, x)[c]; }
 };
+
+Pixel BytePixel(int64_t channels) { return {ValueType::kUint8, channels}; }
+
+absl::StatusOr<ImageSpec> Behind(const LayerChain& chain, ImageSize size, int64_t channels = kUnknown) {
+  return chain.Behind({size, BytePixel(channels)});
+}
 
 LayerChain Parsed(const std::vector<std::string>& texts) {
   absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
@@ -52,31 +60,36 @@ LayerChain Parsed(const std::vector<std::string>& texts) {
 }
 
 // Computes each pixel alone, from the definition of the layer.
-Image Applied(const Layer& layer, const int32_t* draws, const Image& image) {
+Image Applied(const std::string& text, const int32_t* draws, const Image& image) {
   Image made = image;
-  const int64_t height = image.height, width = image.width;
+  Arguments layer(text);
+  const auto [height, width] = image.size;
+  const bool crops = layer.name() == "random_crop", cuts_out = layer.name() == "cutout";
+  const int64_t padding = crops ? layer.Integer("padding", 0, 1 << 14) : 0;
+  const bool reflects = crops && layer.Boolean("reflect");
+  const int64_t side = cuts_out ? layer.Integer("side", 1, 1 << 30) : 0;
   const auto reflected = [](int64_t i, int64_t size) { return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i; };
   for (int64_t y = 0; y < height; ++y) {
     for (int64_t x = 0; x < width; ++x) {
       int64_t from_y = y, from_x = x;
       bool zero = false;
-      if (layer.kind == LayerKind::kRandomCrop) {
-        from_y += draws[0] - layer.padding;
-        from_x += draws[1] - layer.padding;
-        if (layer.reflects) {
+      if (crops) {
+        from_y += draws[0] - padding;
+        from_x += draws[1] - padding;
+        if (reflects) {
           from_y = reflected(from_y, height);
           from_x = reflected(from_x, width);
         }
         zero = from_y < 0 || from_y >= height || from_x < 0 || from_x >= width;
-      } else if (layer.kind == LayerKind::kRandomFlip) {
-        if (draws[0] == 1) from_x = width - 1 - x;
-      } else if (layer.kind == LayerKind::kCutout) {
-        const int64_t top = ((draws[0] * height) >> 31) - layer.side / 2;
-        const int64_t left = ((draws[1] * width) >> 31) - layer.side / 2;
-        zero = y >= top && y < top + layer.side && x >= left && x < left + layer.side;
+      } else if (cuts_out) {
+        const int64_t top = ((draws[0] * height) >> 31) - side / 2;
+        const int64_t left = ((draws[1] * width) >> 31) - side / 2;
+        zero = y >= top && y < top + side && x >= left && x < left + side;
+      } else if (draws[0] == 1) {
+        from_x = width - 1 - x;
       }
-      for (int64_t c = 0; c < image.channels; ++c) {
-        made.values[(y * width + x) * image.channels + c] = zero ? 0 : image.At(from_y, from_x, c);
+      for (int64_t i = 0; i < image.pixel.bytes(); ++i) {
+        made.bytes[(y * width + x) * image.pixel.bytes() + i] = zero ? 0 : image.At(from_y, from_x)[i];
       }
     }
   }
@@ -102,40 +115,42 @@ TEST(DrawsTest, AreThoseOfTheSpecification) {
       Parsed({"random_crop position=-1 padding=4 reflect=0", "random_flip position=1", "cutout position=7 side=3"});
   ASSERT_EQ(chain.num_draws(), 5);
   std::vector<int32_t> draws(5);
-  Draw(chain, ImageSeed(7, -3), draws.data());
+  chain.Draw(ImageSeed(7, -3), draws.data());
   EXPECT_EQ(draws, std::vector<int32_t>({4, 6, 1, 669215203, 944996668}));
   EXPECT_EQ(ImageSeed(7, -3).At(5), (std::array<int32_t, 2>{1531704904, -1688831083}));
 }
 
 TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
   Random random(1);
-  for (int round = 0; round < 1500; ++round) {
-    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+  constexpr ValueType kTypes[] = {ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32};
+  constexpr int64_t kChannels[] = {1, 2, 3, 4, 5, 13, 64};
+  for (int round = 0; round < 2000; ++round) {
+    const Pixel pixel = {kTypes[random() % 4], kChannels[random() % 7]};
     const bool wide = random() % 4 == 0;
-    Image image = {Between(random, 1, 12), Between(random, 1, wide ? 90 : 12), channels, {}};
-    const Bytes from = Noise(random, image.height * image.width * channels);
-    image.values = from.Vector();
+    Image image = {{Between(random, 1, 12), Between(random, 1, wide ? 90 : 12)}, pixel, {}};
+    const Bytes from = Noise(random, image.size.height * image.size.width * pixel.bytes());
+    image.bytes = from.Vector();
     std::vector<std::string> texts;
     for (int64_t i = Between(random, 1, 5); i > 0; --i) {
-      texts.push_back(RandomLayer(random, std::min(image.height, image.width)));
+      texts.push_back(RandomLayer(random, std::min(image.size.height, image.size.width)));
     }
     const LayerChain chain = Parsed(texts);
-    ASSERT_TRUE(chain.SizeBehind({image.height, image.width}).ok());
+    ASSERT_TRUE(chain.Behind({image.size, pixel}).ok());
     std::vector<int32_t> draws(chain.num_draws());
-    Draw(chain, ImageSeed(round, 0), draws.data());
+    chain.Draw(ImageSeed(round, 0), draws.data());
     ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
     Image expected = image;
     const int32_t* drawn = draws.data();
-    for (const Layer& layer : chain.layers()) {
-      expected = Applied(layer, drawn, expected);
-      drawn += layer.NumDraws();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      expected = Applied(texts[i], drawn, expected);
+      drawn += chain.links()[i].layer->num_draws();
     }
     for (const PixelKernels* kernels : {&PlainKernels(), &BestKernels()}) {
       Bytes to(from.size);
-      Painter(chain, {image.height, image.width}, channels, *kernels)
-          .Paint(from.data.get(), draws.data(), to.data.get());
-      ASSERT_EQ(to.Vector(), expected.values) << image.height << " x " << image.width << " x " << channels << ": "
-                                              << testing::PrintToString(texts) << testing::PrintToString(draws);
+      Painter(chain, image.size, pixel, *kernels).Paint(from.data.get(), draws.data(), to.data.get());
+      ASSERT_EQ(to.Vector(), expected.bytes)
+          << image.size.height << " x " << image.size.width << " x " << pixel.channels << " of " << NameOf(pixel.type)
+          << ": " << testing::PrintToString(texts) << testing::PrintToString(draws);
     }
   }
 }
@@ -166,15 +181,19 @@ float AsFloat(ValueType type, const uint8_t* bytes) {
 TEST(PainterTest, NormalizesWhatIsPainted) {
   Random random(2);
   for (int round = 0; round < 300; ++round) {
-    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    const int64_t channels = std::array<int64_t, 6>{1, 3, 4, 5, 13, 64}[random() % 6];
     // Some rows are longer than what is painted at a time.
-    const int64_t width = random() % 10 == 0 ? Between(random, 8000, 9000) : Between(random, 1, 60);
+    const int64_t width = random() % 10 == 0 ? Between(random, 8000, 9000) / channels * 2 : Between(random, 1, 60);
     const ImageSize size = {Between(random, 1, 9), width};
     const Bytes from = Noise(random, size.height * size.width * channels);
     std::string mean, std;
+    std::vector<float> scale, offset;
     for (int64_t c = 0; c < channels; ++c) {
-      absl::StrAppend(&mean, c > 0 ? "," : "", Between(random, 0, 1000) / 1000.0);
-      absl::StrAppend(&std, c > 0 ? "," : "", Between(random, 1, 1000) / 3000.0);
+      const int64_t mean_thousands = Between(random, 0, 1000), std_thousands = Between(random, 1, 1000);
+      absl::StrAppend(&mean, c > 0 ? "," : "", mean_thousands, "e-3");
+      absl::StrAppend(&std, c > 0 ? "," : "", std_thousands, "e-3");
+      scale.push_back(static_cast<float>(1 / (255 * (std_thousands / 1000.0))));
+      offset.push_back(static_cast<float>(-(mean_thousands / 1000.0) / (std_thousands / 1000.0)));
     }
     std::vector<std::string> texts;
     for (int64_t i = Between(random, 0, 3); i > 0; --i) {
@@ -182,27 +201,58 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
     }
     const std::vector<std::string> as_bytes =
         texts.empty() ? std::vector<std::string>{"random_crop position=-1 padding=0 reflect=0"} : texts;
-    const int type = static_cast<int>(Between(random, 1, 3));
-    texts.push_back(absl::StrCat(
-        "normalize position=-1 dtype=", std::array<const char*, 4>{"", "float32", "bfloat16", "float16"}[type],
-        " mean=", mean, " std=", std));
+    const ValueType type = std::array<ValueType, 3>{ValueType::kFloat32, ValueType::kBfloat16,
+                                                    ValueType::kFloat16}[random() % 3];
+    texts.push_back(absl::StrCat("normalize position=-1 dtype=", NameOf(type), " mean=", mean, " std=", std));
+    // Behind it, too, all goes on in one chain.
+    const bool goes_on = random() % 2 == 0;
+    if (goes_on) texts.push_back("random_crop position=-1 padding=0 reflect=0");
     const LayerChain chain = Parsed(texts), unnormalized = Parsed(as_bytes);
     std::vector<int32_t> draws(std::max(chain.num_draws(), unnormalized.num_draws()));
-    Draw(unnormalized, ImageSeed(round, 0), draws.data());
+    unnormalized.Draw(ImageSeed(round, 0), draws.data());
     Bytes bytes(from.size);
-    Painter(unnormalized, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), bytes.data.get());
-    const size_t value_size = type == 1 ? 4 : 2;
+    Painter(unnormalized, size, BytePixel(channels), PlainKernels())
+        .Paint(from.data.get(), draws.data(), bytes.data.get());
+    if (goes_on) draws.resize(chain.num_draws(), 0);
+    const size_t value_size = BytesOf(type);
     Bytes plain(from.size * value_size), best(from.size * value_size);
-    Painter(chain, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
-    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    Painter(chain, size, BytePixel(channels), PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(chain, size, BytePixel(channels), BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
     ASSERT_EQ(plain.Vector(), best.Vector());
     for (size_t i = 0; i < from.size; ++i) {
-      const float product = bytes.data[i] * chain.normalization().scale[i % channels];
-      const float expected = product + chain.normalization().offset[i % channels];
-      const float found = AsFloat(static_cast<ValueType>(type), plain.data.get() + value_size * i);
+      const float product = bytes.data[i] * scale[i % channels];
+      const float expected = product + offset[i % channels];
+      const float found = AsFloat(type, plain.data.get() + value_size * i);
       // Half a unit in the last of 24, 8 and 11 digits.
-      const float most = std::array<float, 4>{0, 0, 1.0f / 256, 1.0f / 2048}[type];
-      ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == 3 ? 3e-8f : 0.0f));
+      const float most = type == ValueType::kFloat32 ? 0 : type == ValueType::kBfloat16 ? 1.0f / 256 : 1.0f / 2048;
+      ASSERT_LE(std::abs(found - expected),
+                most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
+    }
+  }
+}
+
+TEST(RoundingTest, WhatIsNoNumberStaysSo) {
+  // Quiet and signalling ones, with digits that a rounding would carry into the sign; and infinity.
+  const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001, 0xff802000, 0x7fbfffff, 0x7f800000, 0xff800000};
+  for (const auto& [name, type] : {std::pair{"bfloat16", ValueType::kBfloat16}, {"float16", ValueType::kFloat16},
+                                   {"float32", ValueType::kFloat32}}) {
+    const LayerChain chain = Parsed({absl::StrCat("normalize position=-1 mean=0 std=1 dtype=", name)});
+    std::vector<uint32_t> image(24 + 5);
+    for (size_t i = 0; i < image.size(); ++i) image[i] = bits[i % 8];
+    const ImageSize size = {1, static_cast<int64_t>(image.size())};
+    std::vector<uint8_t> made[2];
+    for (int i = 0; i < 2; ++i) {
+      made[i].resize(image.size() * BytesOf(type));
+      Painter(chain, size, {ValueType::kFloat32, 1}, i == 0 ? PlainKernels() : BestKernels())
+          .Paint(image.data(), nullptr, made[i].data());
+    }
+    ASSERT_EQ(made[0], made[1]) << name;
+    for (size_t i = 0; i < image.size(); ++i) {
+      const uint8_t* const value = made[0].data() + i * BytesOf(type);
+      uint16_t half;
+      std::memcpy(&half, value, 2);
+      const bool is_nan = type == ValueType::kFloat16 ? (half & 0x7fff) > 0x7c00 : std::isnan(AsFloat(type, value));
+      ASSERT_EQ(is_nan, i % 8 < 6) << name << i;
     }
   }
 }
@@ -269,9 +319,9 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
   Random random(3);
   for (int round = 0; round < 250; ++round) {
     const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
-    Image image = {Between(random, 1, 40), Between(random, 1, 40), channels, {}};
-    const Bytes from = Noise(random, image.height * image.width * channels);
-    image.values = from.Vector();
+    const ImageSize size = {Between(random, 1, 40), Between(random, 1, 40)};
+    const Bytes from = Noise(random, size.height * size.width * channels);
+    const Image image = {size, BytePixel(channels), from.Vector()};
     const int64_t height = Between(random, 1, 30), width = Between(random, 1, 30);
     const bool antialias = random() % 2 == 0, flipped = random() % 2 == 0;
     std::vector<std::string> texts = {
@@ -280,14 +330,13 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
     if (flipped) texts.push_back("random_flip position=0");
     const LayerChain chain = Parsed(texts);
     std::vector<int32_t> draws(chain.num_draws());
-    Draw(chain, ImageSeed(round, 5), draws.data());
-    const Box box = ResizedCropBox(chain.layers()[0], draws.data(), {image.height, image.width});
-    ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 && box.y + box.height <= image.height &&
-                box.x + box.width <= image.width);
+    chain.Draw(ImageSeed(round, 5), draws.data());
+    const Box box = chain.links()[0].layer->ResizingOf(draws.data(), size)->part;
+    ASSERT_TRUE(box.y >= 0 && box.x >= 0 && box.height > 0 && box.width > 0 && box.y + box.height <= size.height &&
+                box.x + box.width <= size.width);
     Bytes plain(height * width * channels), best(height * width * channels);
-    const ImageSize size = {image.height, image.width};
-    Painter(chain, size, channels, PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
-    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
+    Painter(chain, size, BytePixel(channels), PlainKernels()).Paint(from.data.get(), draws.data(), plain.data.get());
+    Painter(chain, size, BytePixel(channels), BestKernels()).Paint(from.data.get(), draws.data(), best.data.get());
     ASSERT_EQ(plain.Vector(), best.Vector());
     const bool mirrored = flipped && draws.back() == 1;
     for (int64_t y = 0; y < height; ++y) {
@@ -314,18 +363,18 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     const std::string behind = RandomLayer(random, std::min(middle.height, middle.width));
     const LayerChain chain = Parsed({before, resized, behind});
     std::vector<int32_t> draws(chain.num_draws());
-    Draw(chain, ImageSeed(round, 9), draws.data());
+    chain.Draw(ImageSeed(round, 9), draws.data());
     Bytes at_once(middle.height * middle.width * channels);
-    Painter(chain, size, channels, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
+    Painter(chain, size, BytePixel(channels), BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
     // One by one, each in a chain of its own.
     std::vector<uint8_t> image = from.Vector();
     ImageSize now = size;
     const int32_t* drawn = draws.data();
     for (const std::string& text : {before, resized, behind}) {
       const LayerChain one = Parsed({text});
-      const ImageSize next = *one.SizeBehind(now);
+      const ImageSize next = Behind(one, now)->size;
       std::vector<uint8_t> made(next.height * next.width * channels);
-      Painter(one, now, channels, PlainKernels()).Paint(image.data(), drawn, made.data());
+      Painter(one, now, BytePixel(channels), PlainKernels()).Paint(image.data(), drawn, made.data());
       drawn += one.num_draws();
       image = made;
       now = next;
@@ -342,7 +391,7 @@ TEST(ResizeTest, FlatImagesStayFlat) {
       std::vector<int32_t> draws(chain.num_draws());
       Bytes from(side * side * 3), to(to_side * to_side * 3);
       std::memset(from.data.get(), 255, from.size);
-      Painter(chain, {side, side}, 3, BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
+      Painter(chain, {side, side}, BytePixel(3), BestKernels()).Paint(from.data.get(), draws.data(), to.data.get());
       EXPECT_EQ(to.Vector(), std::vector<uint8_t>(to.size, 255));
     }
   }
@@ -372,26 +421,28 @@ TEST(LayerChainTest, RefusesWhatIsNone) {
                            "normalize position=-1 dtype=float32 mean=0 std=-1",
                            "normalize position=-1 dtype=float32 mean=nan std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1e-45",
-                           "normalize position=-1 dtype=float32 mean=0,0 std=1,1",
+                           "normalize position=-1 dtype=float32 mean=0,0 std=1",
                            "normalize position=-1 dtype=float32 mean=0 std=1,1,1"}) {
     EXPECT_EQ(LayerChain::Parse({text}).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
   EXPECT_FALSE(LayerChain::Parse({}).ok());
   EXPECT_FALSE(LayerChain::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
-  EXPECT_FALSE(LayerChain::Parse({"normalize position=-1 dtype=float32 mean=0 std=1", "random_flip position=-1"}).ok());
 }
 
 TEST(LayerChainTest, RefusesImagesAndDraws) {
   const LayerChain chain = Parsed(
       {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
-  EXPECT_TRUE(chain.SizeBehind({4, 4}).ok());
-  EXPECT_TRUE(chain.SizeBehind({LayerChain::kUnknown, 4}).ok());
-  EXPECT_FALSE(chain.SizeBehind({3, 4}).ok());
-  EXPECT_FALSE(chain.SizeBehind({4, 3}).ok());
-  EXPECT_FALSE(chain.SizeBehind({0, 4}).ok());
-  EXPECT_TRUE(chain.CheckChannels(3).ok());
-  EXPECT_FALSE(chain.CheckChannels(1).ok());
-  EXPECT_FALSE(chain.CheckChannels(2).ok());
+  EXPECT_TRUE(Behind(chain, {4, 4}).ok());
+  EXPECT_TRUE(Behind(chain, {kUnknown, 4}, 3).ok());
+  EXPECT_FALSE(Behind(chain, {3, 4}).ok());
+  EXPECT_FALSE(Behind(chain, {4, 3}).ok());
+  EXPECT_FALSE(Behind(chain, {0, 4}).ok());
+  EXPECT_FALSE(Behind(chain, {4, 4}, 1).ok());
+  EXPECT_FALSE(Behind(chain, {4, 4}, 2).ok());
+  EXPECT_FALSE(Behind(Parsed({"random_flip position=-1"}), {4, 4}, 65).ok());
+  EXPECT_FALSE(Parsed({"resize position=-1 height=1 width=1 antialias=0"})
+                   .Behind({{4, 4}, {ValueType::kBfloat16, 1}})
+                   .ok());
   for (const std::vector<int32_t>& draws : {std::vector<int32_t>{7, 0}, {0, 7}, {-1, 0}}) {
     EXPECT_FALSE(chain.CheckDraws(draws.data()).ok());
   }

@@ -117,7 +117,7 @@ TEST(ResizerTest, TakesAWindowBetweenPixels) {
     const ResizeWindow window = {begin, begin / 2, 30.125, 26.5};
     std::vector<uint8_t> plain(size.height * size.width * 3), best(plain.size());
     for (const auto& [kernels, to] : {std::pair{&PlainKernels(), &plain}, {&BestKernels(), &best}}) {
-      Resizer resizer(image.data(), side, 3, box, window, size, true, *kernels);
+      ByteResizer resizer({image.data(), side, {ValueType::kUint8, 3}}, box, window, size, true, *kernels);
       // An odd number of rows, then the rest.
       resizer.Rows(0, 5, to->data());
       resizer.Rows(5, 4, to->data() + 5 * size.width * 3);

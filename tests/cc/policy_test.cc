@@ -1,6 +1,4 @@
 // Runs of layers with policies among them, and masks that follow them.
-#include "refurbish_tf/cc/image/policy.h"
-
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -9,8 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -40,6 +37,8 @@ std::string PolicyText(const std::vector<std::string>& operations, int fill = 12
                       " exact_turns=0 operations=", names, " parameters=", parameters, " edges=", edges);
 }
 
+constexpr Pixel kRgb8 = {ValueType::kUint8, 3};
+
 LayerChain ChainOf(const std::vector<std::string>& texts) {
   absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
   EXPECT_TRUE(chain.ok()) << chain.status();
@@ -56,10 +55,10 @@ std::unique_ptr<uint8_t[]> Exactly(const std::vector<uint8_t>& bytes) {
 std::vector<uint8_t> Painted(const LayerChain& chain, ImageSize size, const std::vector<uint8_t>& image,
                              const std::vector<int32_t>& draws, const PixelKernels& kernels) {
   const std::unique_ptr<uint8_t[]> from = Exactly(image);
-  const ImageSize made = *chain.SizeBehind(size);
+  const ImageSize made = chain.Behind({size, kRgb8})->size;
   const int64_t bytes = 3 * made.height * made.width;
   std::unique_ptr<uint8_t[]> to(new uint8_t[bytes]);
-  Painter(chain, size, 3, kernels).Paint(from.get(), draws.data(), to.get());
+  Painter(chain, size, kRgb8, kernels).Paint(from.get(), draws.data(), to.get());
   return {to.get(), to.get() + bytes};
 }
 
@@ -82,7 +81,7 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
     for (size_t i = 0; i < 2 + random() % 5; ++i) texts.push_back(layers[random() % layers.size()]);
     const LayerChain chain = ChainOf(texts);
     std::vector<int32_t> draws(chain.num_draws());
-    Draw(chain, ImageSeed(static_cast<int32_t>(random()), round), draws.data());
+    chain.Draw(ImageSeed(static_cast<int32_t>(random()), round), draws.data());
     ASSERT_TRUE(chain.CheckDraws(draws.data()).ok());
     const std::vector<uint8_t> plain = Painted(chain, size, image, draws, PlainKernels());
     EXPECT_EQ(plain, Painted(chain, size, image, draws, BestKernels())) << round;
@@ -93,7 +92,7 @@ TEST(PolicyTest, RunsEqualOneLayerAtATime) {
     for (const std::string& text : texts) {
       const LayerChain one = ChainOf({text});
       image = Painted(one, size, image, {drawn, drawn + one.num_draws()}, PlainKernels());
-      size = *one.SizeBehind(size);
+      size = one.Behind({size, kRgb8})->size;
       drawn += one.num_draws();
     }
     ASSERT_EQ(plain, image) << "round " << round;
@@ -135,7 +134,7 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
     for (size_t i = 0; i < 1 + random() % 4; ++i) texts.push_back(layers[random() % layers.size()]);
     const LayerChain chain = ChainOf(texts);
     std::vector<int32_t> draws(chain.num_draws());
-    Draw(chain, ImageSeed(round, 3), draws.data());
+    chain.Draw(ImageSeed(round, 3), draws.data());
     const std::vector<uint8_t> painted = Painted(chain, size, image, draws, BestKernels());
     const MaskPoints places(chain, size, draws.data(), BestKernels());
     ASSERT_EQ(places.size().height * places.size().width * 3, static_cast<int64_t>(painted.size()));
@@ -153,7 +152,7 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
   const LayerChain chain =
       ChainOf({PolicyText({"invert,0"}), "cutout position=-1 side=3", PolicyText({"random_cutout,6"})});
   std::vector<int32_t> draws(chain.num_draws());
-  Draw(chain, ImageSeed(1, 2), draws.data());
+  chain.Draw(ImageSeed(1, 2), draws.data());
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<uint8_t> moved(mask.size());
   // Each pixel of three bytes.
@@ -170,14 +169,15 @@ TEST(PolicyTest, DrawsSpreadAsTheEdgesSay) {
   std::vector<int> counts(10);
   for (int seed = 0; seed < 5000; ++seed) {
     int32_t draws[2];
-    Draw(chain, ImageSeed(seed, 7), draws);
+    chain.Draw(ImageSeed(seed, 7), draws);
     ASSERT_EQ(draws[0] / 5, draws[1] / 5);
     ++counts[draws[0]];
   }
   for (const int count : counts) EXPECT_NEAR(count, 500, 120);
-  const Policy& policy = *chain.layers()[0].policy;
   for (int32_t draw = 0; draw < 10; ++draw) {
-    EXPECT_EQ(policy.At(draw).distortion.distortion, draw < 3 ? Distortion::kInvert : Distortion::kIdentity);
+    // The second does nothing.
+    const std::vector<uint8_t> made = Painted(chain, {1, 1}, {1, 2, 3}, {draw, 9}, BestKernels());
+    EXPECT_EQ(made, draw < 3 ? (std::vector<uint8_t>{254, 253, 252}) : (std::vector<uint8_t>{1, 2, 3})) << draw;
   }
 }
 
@@ -199,8 +199,12 @@ TEST(PolicyTest, RejectsWhatIsNoPolicy) {
     EXPECT_FALSE(LayerChain::Parse({PolicyText({operation})}).ok()) << operation;
   }
   const LayerChain chain = ChainOf({good});
-  EXPECT_FALSE(chain.CheckChannels(1).ok());
-  EXPECT_FALSE(chain.SizeBehind({1, Policy::kMaxSide + 1}).ok());
+  EXPECT_TRUE(chain.Behind({{1, 32767}, kRgb8}).ok());
+  EXPECT_FALSE(chain.Behind({{1, 32768}, kRgb8}).ok());
+  EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint8, 1}}).ok());
+  EXPECT_FALSE(chain.Behind({{1, 1}, {ValueType::kUint16, 3}}).ok());
+  // Of an image whose channels are not known yet, they are known behind it.
+  EXPECT_EQ(chain.Behind({{1, 1}, {ValueType::kUint8, kUnknown}})->pixel.channels, 3);
   for (const int32_t draw : {-1, 2}) EXPECT_FALSE(chain.CheckDraws(&draw).ok()) << draw;
   // What goes on has the groups of the policy before it.
   const std::string pair =

@@ -96,6 +96,43 @@ class Cutout:
     return image
 
 
+def bilinear_weights(size, to_size, antialias):
+  """For each point of a resized axis, the first point that it is made of and the weights from there on, in float32.
+
+  As `tf.image.resize` has them, without those that are 0.
+  """
+  one, half, size_32, to_size_32 = np.float32([1, 0.5, size, to_size])
+  made = []
+  for point in np.arange(to_size, dtype=np.float32):
+    if antialias:
+      step = np.float32(1 / np.float64(to_size_32 / size_32))
+      middle, reach = (point + half) * step, max(step, one)
+      first = max(0, math.ceil(middle - reach - half))
+      points = np.arange(first, min(size - 1, math.floor(middle + reach - half)) + 1, dtype=np.float32)
+      weights = np.maximum(np.float32(0), one - np.abs((points + half - middle) * (one / reach)))
+      total = np.float32(0)
+      for weight in weights:
+        total += weight
+      weights = weights * (one / total)
+    else:
+      middle = (point + half) * (size_32 / to_size_32) - half
+      first, last = (int(np.clip(limit(middle), 0, size - 1)) for limit in (math.floor, math.ceil))
+      share = middle - np.floor(middle)
+      weights = np.float32([1] if first == last else [one - share, share])
+    there = np.flatnonzero(weights)
+    made.append((first + there[0], weights[there[0]:there[-1] + 1]))
+  return made
+
+
+def weighted(points, image):
+  """Sums of rows in double, which holds the products exactly."""
+  made = np.zeros([len(points), *image.shape[1:]])
+  for row, (first, weights) in zip(made, points):
+    for k, weight in enumerate(weights):
+      row += np.float64(weight) * np.float64(image[first + k])
+  return made
+
+
 @dataclasses.dataclass(frozen=True)
 class ResizedCrop:
   height: int
@@ -128,8 +165,16 @@ class ResizedCrop:
 
   def pixels(self, image, draws):
     y, x, h, w = self.box(*image.shape[:2], draws)
-    part = tf.image.resize(image[y:y + h, x:x + w], [self.height, self.width], antialias=self.antialias)
-    return np.clip(np.rint(part), 0, 255).astype(np.uint8)
+    part = image[y:y + h, x:x + w]
+    if image.dtype == np.uint8:  # In fixed point there: within one level.
+      part = tf.image.resize(part, [self.height, self.width], antialias=self.antialias)
+      return np.clip(np.rint(part), 0, 255).astype(np.uint8)
+    rows, columns = (bilinear_weights(*sides, self.antialias) for sides in ((h, self.height), (w, self.width)))
+    part = weighted(columns, weighted(rows, part).astype(np.float32).swapaxes(0, 1)).swapaxes(0, 1)
+    if image.dtype == np.float32:
+      return part.astype(np.float32)
+    limits = np.iinfo(image.dtype)
+    return np.clip(np.floor(part + 0.5), limits.min, limits.max).astype(image.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +207,8 @@ class Normalize:
   def pixels(self, image, draws):
     del draws
     mean, std = np.float64(self.mean), np.float64(self.std)
-    scale, offset = np.float32(1 / (255 * std)), np.float32(-mean / std)
+    unit = {"uint8": 255, "uint16": 65535, "int16": 32767, "float32": 1}[image.dtype.name]
+    scale, offset = np.float32(1 / (unit * std)), np.float32(-mean / std)
     return (np.float32(image) * scale + offset).astype(tf.as_dtype(self.dtype).as_numpy_dtype)
 
 

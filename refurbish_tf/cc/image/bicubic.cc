@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
+
+#include "refurbish_tf/cc/image/float_spans.h"
 
 namespace refurbish_tf {
 namespace {
@@ -17,45 +18,13 @@ float Keys(float x) {
   return ((1.5f * x - 2.5f) * x) * x + 1.0f;
 }
 
-// For each point of the output, the points of the input that make it.
-FloatSpans SpansOf(int64_t size, float part, float corner) {
+FloatSpans BicubicSpans(int64_t size, float part, float corner) {
   const float scale = static_cast<float>(size) / part;
   // As the operation gets its arguments, before it inverts them.
   const float translation = -corner * scale;
   const float inverse = static_cast<float>(1.0 / scale);
-  const float offset = -inverse * translation;
-  const float kernel_scale = std::max(inverse, 1.0f);
-  const float one_over_scale = 1.0f / kernel_scale;
-  const float reach = kRadius * kernel_scale;
-  FloatSpans spans;
-  spans.most = std::min<int64_t>(2 * std::ceil(reach) + 1, size);
-  spans.start.assign(size, 0);
-  spans.count.assign(size, 0);
-  spans.weights.resize(size * spans.most);
-  for (int64_t point = 0; point < size; ++point) {
-    const float middle = (static_cast<float>(point) + 0.5f) * inverse + offset;
-    if (middle < 0 || middle > static_cast<float>(size)) continue;
-    const int64_t first = std::clamp<int64_t>(
-        static_cast<int64_t>(std::ceil(middle - reach - 0.5f)), 0, size - 1);
-    const int64_t last = std::clamp<int64_t>(
-        static_cast<int64_t>(std::floor(middle + reach - 0.5f)), 0,
-        std::min(size, first + spans.most) - 1);
-    float* const weights = spans.weights.data() + point * spans.most;
-    float total = 0;
-    for (int64_t source = first; source <= last; ++source) {
-      const float distance = static_cast<float>(source) + 0.5f - middle;
-      const float weight = Keys(std::abs(distance * one_over_scale));
-      weights[source - first] = weight;
-      total += weight;
-    }
-    const bool usable =
-        std::abs(total) >= 1000 * std::numeric_limits<float>::min();
-    const float one_over_total = usable ? 1.0f / total : 0.0f;
-    spans.start[point] = static_cast<int32_t>(first);
-    spans.count[point] = static_cast<int32_t>(last - first + 1);
-    for (int64_t k = 0; k <= last - first; ++k) weights[k] *= one_over_total;
-  }
-  return spans;
+  return SpansOf(size, size, inverse, -inverse * translation, kRadius,
+                 /*smooths=*/true, Keys);
 }
 
 void Pair(FloatSpans* spans) {
@@ -103,8 +72,8 @@ FloatBox BicubicBox(const int32_t* draws, ImageSize size) {
 
 void ResizeBicubic(const uint8_t* image, ImageSize size, const FloatBox& box,
                    const PixelKernels& kernels, uint8_t* to) {
-  const FloatSpans rows = SpansOf(size.height, box.height, box.y);
-  FloatSpans columns = SpansOf(size.width, box.width, box.x);
+  const FloatSpans rows = BicubicSpans(size.height, box.height, box.y);
+  FloatSpans columns = BicubicSpans(size.width, box.width, box.x);
   Pair(&columns);
   const int64_t row_size = size.width * kRgb;
   std::vector<float> row(row_size + columns.most * kRgb + 1);

@@ -5,18 +5,14 @@
 
 #include <cstdint>
 
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
 
-// The part of an image that a resized crop takes, in pixels, as it is computed:
-// in float32.
-struct FloatBox {
-  float y, x, height, width;
-};
-
-// `draws`: four numbers below 2^23.
+// The part of an image that a resized crop takes. `draws`: four numbers below
+// 2^23.
 FloatBox BicubicBox(const int32_t* draws, ImageSize size);
 
 // Resizes the part to the size of the image, of 3 channels.

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/strings/string_view.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {

@@ -1,6 +1,8 @@
 #include "refurbish_tf/cc/image/kernels.h"
 
+#include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "refurbish_tf/cc/image/distortion_kernels.h"
 #include "refurbish_tf/cc/image/plain_kernels.h"
@@ -12,19 +14,39 @@ void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   std::memcpy(to, from, bytes);
 }
 
-template <int channels>
+// 0: as many as it is told.
+template <int known>
 void Mirror(const uint8_t* from, int64_t from_stride, int64_t pixels,
-            int64_t rows, uint8_t* to, int64_t to_stride) {
+            int64_t pixel_bytes, int64_t rows, uint8_t* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row) {
-    plain::MirrorRow<channels>(from + row * from_stride, pixels,
-                               to + row * to_stride);
+    const uint8_t* const row_from = from + row * from_stride;
+    uint8_t* const row_to = to + row * to_stride;
+    if constexpr (known == 0) {
+      plain::MirrorRow(row_from, pixels, static_cast<size_t>(pixel_bytes),
+                       row_to);
+    } else {
+      plain::MirrorRow(row_from, pixels,
+                       std::integral_constant<size_t, known>(), row_to);
+    }
   }
 }
 
-template <class T>
-void Normalize(const uint8_t* from, int64_t count, const Pattern& pattern,
+template <class From, class To>
+void Normalize(const void* from, int64_t count, const Pattern& pattern,
                void* to) {
-  plain::Normalize(from, 0, count, pattern, static_cast<T*>(to));
+  plain::Normalize(static_cast<const From*>(from), 0, count, pattern,
+                   static_cast<To*>(to));
+}
+
+template <class From>
+constexpr std::array<PixelKernels::Normalize, kNumTypes> NormalizeFrom() {
+  return {nullptr,
+          nullptr,
+          nullptr,
+          nullptr,
+          Normalize<From, float>,
+          Normalize<From, plain::Bfloat16>,
+          Normalize<From, plain::Float16>};
 }
 
 void BlendRows(const uint8_t* const* rows, const int16_t* weights,
@@ -32,11 +54,17 @@ void BlendRows(const uint8_t* const* rows, const int16_t* weights,
   plain::BlendRows(rows, weights, pairs, 0, count, to);
 }
 
-template <int channels>
-void BlendColumns(const std::array<const int16_t*, 2>& from,
+// 0: as many as it is told.
+template <int known>
+void BlendColumns(const std::array<const int16_t*, 2>& from, int64_t channels,
                   const int32_t* start, const int16_t* weights, int64_t pairs,
                   int64_t pixels, const std::array<uint8_t*, 2>& to) {
-  plain::BlendColumns<channels>(from, start, weights, pairs, 0, pixels, to);
+  if constexpr (known == 0) {
+    plain::BlendColumns(from, channels, start, weights, pairs, 0, pixels, to);
+  } else {
+    plain::BlendColumns(from, std::integral_constant<int64_t, known>(), start,
+                        weights, pairs, 0, pixels, to);
+  }
 }
 
 void SumRows(const uint8_t* from, int64_t count, const float* weights,
@@ -57,24 +85,32 @@ uint32_t Bits(float value) {
 
 }  // namespace
 
-Pattern::Pattern(const Normalization& normalization, int64_t channels) {
-  // Without divisions: 24 of them take as long as the pixels of a small image.
-  int64_t channel = 0;
-  for (int i = 0; i < kPattern; ++i) {
-    scale[i] = normalization.scale[channel];
-    offset[i] = normalization.offset[channel];
-    if (++channel == channels) channel = 0;
+Pattern::Pattern(const std::vector<float>& scales,
+                 const std::vector<float>& offsets) {
+  const size_t channels = scales.size();
+  // Fits into three vectors, which a loop need not load again.
+  constexpr size_t kShort = 24;
+  length = static_cast<int64_t>(kShort % channels == 0 ? kShort : 8 * channels);
+  for (int64_t i = 0; i < length; ++i) {
+    scale.push_back(scales[i % channels]);
+    offset.push_back(offsets[i % channels]);
   }
 }
 
 const PixelKernels& PlainKernels() {
   static const PixelKernels kKernels = {
       Copy,
-      {nullptr, Mirror<1>, nullptr, Mirror<3>, Mirror<4>},
-      {nullptr, Normalize<float>, Normalize<plain::Bfloat16>,
-       Normalize<plain::Float16>},
+      {Mirror<0>, Mirror<1>, Mirror<2>, Mirror<3>, Mirror<4>, nullptr,
+       Mirror<6>, nullptr, Mirror<8>, nullptr, nullptr, nullptr, Mirror<12>,
+       nullptr, nullptr, nullptr, Mirror<16>},
+      {{{},
+        NormalizeFrom<uint8_t>(),
+        NormalizeFrom<uint16_t>(),
+        NormalizeFrom<int16_t>(),
+        NormalizeFrom<float>()}},
       BlendRows,
-      {nullptr, BlendColumns<1>, nullptr, BlendColumns<3>, BlendColumns<4>},
+      {BlendColumns<0>, BlendColumns<1>, nullptr, BlendColumns<3>,
+       BlendColumns<4>},
       SumRows,
       SumPixels,
       &PlainDistortions()};
@@ -83,6 +119,7 @@ const PixelKernels& PlainKernels() {
 
 uint16_t RoundToBfloat16(float value) {
   const uint32_t bits = Bits(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -90,6 +127,9 @@ uint16_t RoundToFloat16(float value) {
   const uint32_t bits = Bits(value);
   const uint32_t sign = (bits >> 16) & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {
+    return static_cast<uint16_t>(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
+  }
   if (magnitude >= 0x477ff000) return sign | 0x7c00;  // 65520 and above.
   if (magnitude < 0x38800000) {  // Below 2^-14: a multiple of 2^-24.
     // Adding 2^-1 leaves just these multiples of a float's digits, rounded.

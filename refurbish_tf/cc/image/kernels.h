@@ -5,20 +5,29 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/image.h"
 
 namespace refurbish_tf {
 
-// After so many values a pattern of 1, 3 or 4 channels repeats, and vectors are
-// whole.
-inline constexpr int kPattern = 24;
-
 // scale and offset of consecutive values, beginning with the first channel.
 struct Pattern {
-  Pattern(const Normalization& normalization, int64_t channels);
-  alignas(32) std::array<float, kPattern> scale, offset;
+  // Of each channel; or of all, if there is one.
+  Pattern(const std::vector<float>& scales, const std::vector<float>& offsets);
+
+  // After `length` values, a multiple of 8, it repeats.
+  int64_t length;
+  std::vector<float> scale, offset;
+};
+
+// value * scale + offset, in float32, by channel.
+struct Normalization {
+  // Of the result.
+  ValueType type = ValueType::kUnknown;
+  // By the type of the image.
+  std::map<ValueType, Pattern> patterns;
 };
 
 // Words that a blend of columns may read beyond the last.
@@ -47,31 +56,48 @@ struct FloatSpans {
 struct PixelKernels {
   void (*copy)(const uint8_t* from, int64_t bytes, uint8_t* to);
 
-  // Mirrors rows of `pixels` pixels, which begin `from_stride` and `to_stride`
-  // bytes apart. Indexed by the number of channels.
+  // Mirrors rows of `pixels` pixels of `pixel_bytes`, which begin
+  // `from_stride` and `to_stride` bytes apart.
   using Mirror = void (*)(const uint8_t* from, int64_t from_stride,
-                          int64_t pixels, int64_t rows, uint8_t* to,
-                          int64_t to_stride);
-  std::array<Mirror, 5> mirror;
+                          int64_t pixels, int64_t pixel_bytes, int64_t rows,
+                          uint8_t* to, int64_t to_stride);
+  // Indexed by the bytes of a pixel; the first is for all that have none.
+  std::array<Mirror, 17> mirrors;
+  Mirror MirrorOf(int64_t pixel_bytes) const {
+    const size_t bytes = static_cast<size_t>(pixel_bytes);
+    return bytes < mirrors.size() && mirrors[bytes] != nullptr ? mirrors[bytes]
+                                                               : mirrors[0];
+  }
 
-  // Indexed by ValueType, without uint8. `count` values, beginning with the
-  // first channel.
-  using Normalize = void (*)(const uint8_t* from, int64_t count,
+  // Of `count` values, beginning with the first channel. Indexed by the types
+  // from and to.
+  using Normalize = void (*)(const void* from, int64_t count,
                              const Pattern& pattern, void* to);
-  std::array<Normalize, 4> normalize;
+  std::array<std::array<Normalize, kNumTypes>, kNumTypes> normalize;
+  Normalize NormalizeOf(ValueType from, ValueType to) const {
+    return normalize[static_cast<int>(from)][static_cast<int>(to)];
+  }
 
   // The weighted sum of `pairs` pairs of rows, as words with kFractionBits.
   void (*blend_rows)(const uint8_t* const* rows, const int16_t* weights,
                      int64_t pairs, int64_t count, int16_t* to);
 
   // The weighted sums of pixels of two rows, as bytes: two have the addresses
-  // and the weights in common. Indexed by the number of channels. There must be
-  // kWordsBeyond words to read after every pixel of a pair.
+  // and the weights in common. There must be kWordsBeyond words to read after
+  // every pixel of a pair.
   using BlendColumns = void (*)(const std::array<const int16_t*, 2>& from,
-                                const int32_t* start, const int16_t* weights,
-                                int64_t pairs, int64_t pixels,
+                                int64_t channels, const int32_t* start,
+                                const int16_t* weights, int64_t pairs,
+                                int64_t pixels,
                                 const std::array<uint8_t*, 2>& to);
+  // Indexed by the number of channels; the first is for all that have none.
   std::array<BlendColumns, 5> blend_columns;
+  BlendColumns BlendColumnsOf(int64_t channels) const {
+    const size_t number = static_cast<size_t>(channels);
+    return number < blend_columns.size() && blend_columns[number] != nullptr
+               ? blend_columns[number]
+               : blend_columns[0];
+  }
 
   // The weighted sum of `rows` rows of `count` values.
   void (*sum_rows)(const uint8_t* from, int64_t count, const float* weights,
@@ -86,7 +112,7 @@ struct PixelKernels {
 
 const PixelKernels& PlainKernels();
 
-// To the nearest, ties to even.
+// To the nearest, ties to even. What is no number stays so, and is quiet.
 uint16_t RoundToBfloat16(float value);
 uint16_t RoundToFloat16(float value);
 

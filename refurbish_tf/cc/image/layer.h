@@ -1,104 +1,117 @@
-// The native layers, as the attributes of an op describe them. Adjacent ones
-// are one chain of layers and one op, which draws int32 numbers from the seed
-// and applies them to the image. Each half is an op of its own, too, so that
-// draws can be sent to where the pixels are.
+// One native layer, as the attribute of an op describes it: what it draws from
+// a seed, and what it does to an image with these draws.
+//
+// Each layer is a class of its own in `layers/`, and only its file names it: a
+// `LayerType` there makes it known. It touches pixels through `Canvas` alone.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/arguments.h"
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/image_seed.h"
 
 namespace refurbish_tf {
 
-class Policy;
-
-enum class LayerKind {
-  kRandomCrop,
-  kRandomFlip,
-  kRandomResizedCrop,
-  kResize,
-  kCutout,
-  kPolicy,
-  kNormalize,
+// The resizing of a part of an image.
+struct Resizing {
+  Box part;
+  ImageSize size;
+  bool antialias;
 };
 
-enum class ValueType { kUint8, kFloat32, kBfloat16, kFloat16 };
-
-struct Layer {
-  // How often a random resized crop tries to find its part of the image.
-  static constexpr int kNumAttempts = 10;
-
-  LayerKind kind;
-  // The position in `compose`, from which the layer's seed is made; -1: it
-  // takes the seed as it is.
-  int64_t position = -1;
-  // For a random crop.
-  int64_t padding = 0;
-  bool reflects = false;
-  // For a random resized crop and a resize.
-  int64_t height = 0, width = 0;
-  bool antialias = false;
-  // For a random resized crop.
-  std::array<double, 2> scale = {0, 0}, ratio = {0, 0};
-  // For a cutout.
-  int64_t side = 0;
-  // For a layer of a policy.
-  std::shared_ptr<const Policy> policy;
-
-  int NumDraws() const;
-};
-
-// value * scale + offset, in float32, by channel.
-struct Normalization {
-  ValueType type = ValueType::kUint8;
-  // How many values were given: 1 for all channels, or one for each.
-  int64_t num_channels = 1;
-  std::array<float, 4> scale = {1, 1, 1, 1}, offset = {0, 0, 0, 0};
-};
-
-struct ImageSize {
-  int64_t height, width;
-};
-
-// Adjacent layers, which are applied to an image together.
-class LayerChain {
+class Layer {
  public:
-  // More than any augmentation has. A bit for each cutout fits in a word.
-  static constexpr int kMaxLayers = 64;
-  static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
-  static constexpr int64_t kUnknown = -1;
+  virtual ~Layer() = default;
 
-  // A layer is text: its name, then `argument=value` for each argument, where
-  // several numbers are separated by commas. The pieces may be cut at any space
-  // and before any comma.
-  static absl::StatusOr<LayerChain> Parse(
-      const std::vector<std::string>& pieces);
-
-  // Without the normalization, which is the last layer.
-  const std::vector<Layer>& layers() const { return layers_; }
-  const Normalization& normalization() const { return normalization_; }
-  // The layers up to the last policy; none if there is none.
-  LayerChain UpToLastPolicy() const;
-  int num_draws() const { return num_draws_; }
-
-  absl::Status CheckChannels(int64_t channels) const;
-  // The size of the output for an image of this size; either side may be
-  // unknown.
-  absl::StatusOr<ImageSize> SizeBehind(ImageSize size) const;
+  // How many numbers it draws.
+  virtual int num_draws() const { return 0; }
+  // Writes them, of the seed. `before` are the draws of the layer before, or
+  // null.
+  virtual void Draw(const ImageSeed& /*seed*/, const int32_t* /*before*/,
+                    int32_t* /*draws*/) const {}
+  // Draw i is from 0 to below this, given the draws before it.
+  virtual int64_t EndOfDraw(int /*i*/, const int32_t* /*draws*/) const {
+    return int64_t{1} << 31;
+  }
   // Whether these draws leave every image as it is.
-  bool ChangesNothing(const int32_t* draws) const;
-  // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
-  absl::Status CheckDraws(const int32_t* draws) const;
+  virtual bool ChangesNothing(const int32_t* /*draws*/) const { return false; }
+  // Does it. `Behind` must accept the image.
+  virtual void Apply(const int32_t* draws, Canvas* canvas) const = 0;
+
+  // What it makes of such an image. An error goes on from "The image must ".
+  virtual absl::StatusOr<ImageSpec> Behind(ImageSpec image) const {
+    return image;
+  }
+  // Whether it may stand behind this layer, or first: null.
+  virtual absl::Status MayFollow(const Layer* /*before*/) const {
+    return absl::OkStatus();
+  }
+
+  // Of a layer that does nothing else: `decode` does it while it decodes.
+  virtual std::optional<Resizing> ResizingOf(const int32_t* /*draws*/,
+                                             ImageSize /*size*/) const {
+    return std::nullopt;
+  }
+  // Whether `fuse` divides the images of a batch between the host and the
+  // accelerator for this layer.
+  virtual bool is_divided() const { return false; }
+  // Whether, on an accelerator, these draws need a table of the whole image.
+  virtual bool NeedsTable(const int32_t* /*draws*/) const { return false; }
+};
+
+// A layer that resizes a part of the image.
+class ResizingLayer : public Layer {
+ public:
+  // The longest side that a part is resized to.
+  static constexpr int64_t kMaxSide = 65535;
+
+  explicit ResizingLayer(Arguments& arguments);
+
+  void Apply(const int32_t* draws, Canvas* canvas) const override;
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
+  std::optional<Resizing> ResizingOf(const int32_t* draws,
+                                     ImageSize size) const override {
+    return Resizing{PartOf(draws, size), size_, antialias_};
+  }
 
  private:
-  std::vector<Layer> layers_;
-  Normalization normalization_;
-  int num_draws_ = 0;
+  virtual Box PartOf(const int32_t* draws, ImageSize size) const = 0;
+
+  ImageSize size_;
+  bool antialias_;
+};
+
+// That the image has bytes of so many channels, for layers that know colors.
+absl::Status CheckColors(const ImageSpec& image,
+                         std::initializer_list<int64_t> channels);
+
+// A kind of layer, by name. Made once, before `main`.
+class LayerType {
+ public:
+  // `make` tells errors to the arguments. `version` is raised whenever the
+  // layer draws other numbers, or makes another image of them: stores on disk
+  // keep what layers made.
+  using Make = std::unique_ptr<const Layer> (*)(Arguments&);
+  LayerType(absl::string_view name, int version, Make make);
+
+  // Null if there is none of this name.
+  static Make Find(absl::string_view name);
+  // What `version`s have added to the first of all layers.
+  static int SumOfRaises();
+
+  template <class Type>
+  static std::unique_ptr<const Layer> MakeAs(Arguments& arguments) {
+    return std::make_unique<const Type>(arguments);
+  }
 };
 
 }  // namespace refurbish_tf

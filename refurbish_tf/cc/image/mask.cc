@@ -7,10 +7,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "refurbish_tf/cc/image/bicubic.h"
+#include "refurbish_tf/cc/image/distortions.h"
 #include "refurbish_tf/cc/image/plan.h"
-#include "refurbish_tf/cc/image/policy.h"
-#include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
 namespace {
@@ -52,70 +50,11 @@ MaskPoints::MaskPoints(const LayerChain& chain, ImageSize size,
       size_(size),
       rows_(Numbered(size.height)),
       columns_(Numbered(size.width)) {
-  for (const Layer& layer : chain.layers()) {
-    Add(layer, draws);
-    draws += layer.NumDraws();
-  }
+  chain.Apply(draws, this);
 }
 
-void MaskPoints::Add(const Layer& layer, const int32_t* draws) {
-  switch (layer.kind) {
-    case LayerKind::kRandomCrop:
-      Shift(draws[0] - layer.padding, draws[1] - layer.padding, layer.reflects);
-      return;
-    case LayerKind::kRandomFlip:
-      if (draws[0] != 0) Flip();
-      return;
-    case LayerKind::kRandomResizedCrop:
-    case LayerKind::kResize: {
-      const Box box = ResizedCropBox(layer, draws, size());
-      Resize(box.y, box.x, box.height, box.width, {layer.height, layer.width});
-      return;
-    }
-    case LayerKind::kPolicy:
-      AddOutcome(*layer.policy, draws);
-      return;
-    case LayerKind::kCutout:
-    case LayerKind::kNormalize:
-      return;
-  }
-}
-
-void MaskPoints::AddOutcome(const Policy& policy, const int32_t* draws) {
-  const PolicyOutcome& outcome = policy.At(draws[0]);
-  switch (outcome.random) {
-    case RandomOperation::kFlip:
-      if (draws[1] != 0) Flip();
-      return;
-    case RandomOperation::kCrop: {
-      const int64_t padding = static_cast<int64_t>(outcome.parameter);
-      Shift(draws[1] - padding, draws[2] - padding, false);
-      return;
-    }
-    case RandomOperation::kResizedCrop: {
-      const FloatBox box = BicubicBox(draws + 1, size());
-      Resize(box.y, box.x, box.height, box.width, size());
-      return;
-    }
-    case RandomOperation::kCutout:
-      return;
-    case RandomOperation::kNone:
-      break;
-  }
-  switch (outcome.distortion.distortion) {
-    case Distortion::kRotate:
-    case Distortion::kShearX:
-    case Distortion::kShearY:
-    case Distortion::kTranslateX:
-    case Distortion::kTranslateY:
-      Distort(outcome.distortion);
-      return;
-    default:
-      return;
-  }
-}
-
-void MaskPoints::Shift(int64_t y, int64_t x, bool reflects) {
+void MaskPoints::Shift(int64_t y, int64_t x, bool reflects,
+                       FillColor /*color*/) {
   Axis rows(size().height), columns(size().width);
   rows.Shift(y, reflects);
   columns.Shift(x, reflects);
@@ -124,14 +63,21 @@ void MaskPoints::Shift(int64_t y, int64_t x, bool reflects) {
 
 void MaskPoints::Flip() { std::reverse(columns_.begin(), columns_.end()); }
 
-void MaskPoints::Resize(double y, double x, double height, double width,
-                        ImageSize to) {
+void MaskPoints::Resize(const Box& part, ImageSize to, bool /*antialias*/) {
   const ImageSize from = size();
-  Follow(Resized(y, height, from.height, to.height),
-         Resized(x, width, from.width, to.width));
+  Follow(Resized(part.y, part.height, from.height, to.height),
+         Resized(part.x, part.width, from.width, to.width));
 }
 
-void MaskPoints::Distort(const PreparedDistortion& distortion) {
+void MaskPoints::ResizeBicubic(const FloatBox& part) {
+  const ImageSize now = size();
+  Follow(Resized(part.y, part.height, now.height, now.height),
+         Resized(part.x, part.width, now.width, now.width));
+}
+
+void MaskPoints::Distort(const PreparedDistortion& distortion,
+                         uint8_t /*fill*/) {
+  if (!MovesPixels(distortion.distortion)) return;
   const ImageSize now = size();
   std::vector<int32_t> points;
   points.reserve(now.height * now.width);

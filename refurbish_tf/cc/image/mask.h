@@ -6,24 +6,24 @@
 #include <cstdint>
 #include <vector>
 
-#include "refurbish_tf/cc/image/distortions.h"
+#include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPoints {
+class MaskPoints : private Canvas {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `chain.SizeBehind` must accept `size`, of at most kMost pixels, and
+  // `chain.Behind` must accept `size`, of at most kMost pixels, and
   // `chain.CheckDraws` the draws.
   MaskPoints(const LayerChain& chain, ImageSize size, const int32_t* draws,
              const PixelKernels& kernels);
 
-  ImageSize size() const {
+  ImageSize size() const override {
     return {static_cast<int64_t>(rows_.size()),
             static_cast<int64_t>(columns_.size())};
   }
@@ -35,13 +35,14 @@ class MaskPoints {
   // The point of each row, or column, before; negative: none.
   using Line = std::vector<int32_t>;
 
-  void Add(const Layer& layer, const int32_t* draws);
-  void AddOutcome(const Policy& policy, const int32_t* draws);
-  void Shift(int64_t y, int64_t x, bool reflects);
-  void Flip();
-  // Takes this part, in pixels, resized.
-  void Resize(double y, double x, double height, double width, ImageSize size);
-  void Distort(const PreparedDistortion& distortion);
+  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
+  void Flip() override;
+  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
+              int64_t /*right*/, FillColor /*color*/) override {}
+  void Resize(const Box& part, ImageSize to, bool antialias) override;
+  void ResizeBicubic(const FloatBox& part) override;
+  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
+  void Normalize(const Normalization& /*normalization*/) override {}
   void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
 

@@ -1,15 +1,16 @@
 // Applies a chain of layers to an image, in as few walks over its bytes as give
-// the same values (`Walk`). If a normalisation ends the chain, a band of rows
-// is converted while it is in the nearest cache.
+// the same values (`Walk`). A normalization is done to a band of rows while it
+// is in the nearest cache.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer.h"
-#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/walk.h"
 
 namespace refurbish_tf {
@@ -20,44 +21,58 @@ struct ImageMemory {
 };
 
 // Not thread-safe.
-class Painter {
+class Painter : private Canvas {
  public:
-  // `chain.SizeBehind` and `chain.CheckChannels` must accept `size` and
-  // `channels`. `chain` must outlive this.
-  Painter(const LayerChain& chain, ImageSize size, int64_t channels,
+  // `chain.Behind` must accept an image of this size and pixel. `chain` must
+  // outlive this.
+  Painter(const LayerChain& chain, ImageSize size, Pixel pixel,
           const PixelKernels& kernels);
-  ~Painter();
+  ~Painter() override;
 
-  // `chain.CheckDraws` must accept `draws`; `to` has the size of
-  // `chain.SizeBehind` and the type of the normalization. The two images must
-  // not overlap.
-  void Paint(const uint8_t* from, const int32_t* draws, void* to);
+  // `chain.CheckDraws` must accept `draws`; `to` is what `chain.Behind` says.
+  // The two images must not overlap, and begin where their values may.
+  void Paint(const void* from, const int32_t* draws, void* to);
 
  private:
+  ImageSize size() const override { return walk_->size(); }
+  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
+  void Flip() override;
+  void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
+              FillColor color) override;
+  void Resize(const Box& part, ImageSize size, bool antialias) override;
+  void ResizeBicubic(const FloatBox& part) override;
+  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
+  void Normalize(const Normalization& normalization) override;
+
   // Adds a step to the walk, or to the next one.
   template <class Step>
   void AddOrMakeFirst(const Step& step);
-  void Add(const Layer& layer, const int32_t* draws);
-  void AddOutcome(const Policy& policy, const int32_t* draws);
-  void AddResize(Box box, ImageSize size, bool antialias);
   // Makes the image, so that the walk begins with it.
   void Make();
+  // Makes the image normalized, if it is to be.
+  void MakeNormalized();
+  // Begins the next walk with what `Fresh` gave.
+  void BeginWith(const uint8_t* made, ImageSize size);
   // Makes all rows of the walk, a band at a time.
   void MakeRows(uint8_t* to);
+  // Likewise, and normalizes them.
+  void MakeNormalizedRows(void* to);
   // Memory for an image that does not hold the present one.
   uint8_t* Fresh(int64_t bytes);
-  void Complete(void* to);
-  uint8_t* Convert(const uint8_t* from, int64_t count, void* to) const;
 
   const LayerChain& chain_;
-  const ImageSize size_;
-  const int64_t channels_;
+  const ImageSize from_size_;
+  const Pixel from_pixel_;
   const PixelKernels& kernels_;
-  const Pattern pattern_;
   std::optional<Walk> walk_;
+  // Of the walk.
+  Pixel pixel_;
+  // What is still to be done behind the walk, or null.
+  const Normalization* normalization_ = nullptr;
   // Images between two walks.
   ImageMemory memory_, other_memory_;
-  std::unique_ptr<uint8_t[]> long_row_;
+  // A row that is too long for a band.
+  ImageMemory long_row_;
 };
 
 }  // namespace refurbish_tf

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -25,22 +26,24 @@ inline void Store(float value, Float16* to) {
   to->bits = RoundToFloat16(value);
 }
 
-template <int channels>
-void MirrorRow(const uint8_t* from, int64_t pixels, uint8_t* to) {
-  const uint8_t* last = from + (pixels - 1) * channels;
+// Of pixels of `bytes`; a number that is known while compiling makes of
+// memcpy a few instructions.
+template <class Bytes>
+void MirrorRow(const uint8_t* from, int64_t pixels, Bytes bytes, uint8_t* to) {
+  const uint8_t* last = from + (pixels - 1) * bytes;
   for (int64_t i = 0; i < pixels; ++i) {
-    for (int c = 0; c < channels; ++c) to[c] = last[c];
-    to += channels;
-    last -= channels;
+    std::memcpy(to, last, bytes);
+    to += bytes;
+    last -= bytes;
   }
 }
 
-// From value `begin` on, a multiple of kPattern.
-template <class T>
-void Normalize(const uint8_t* from, int64_t begin, int64_t count,
-               const Pattern& pattern, T* to) {
+// From value `begin` on, a multiple of the pattern's length.
+template <class From, class To>
+void Normalize(const From* from, int64_t begin, int64_t count,
+               const Pattern& pattern, To* to) {
   for (int64_t i = begin; i < count;) {
-    for (int k = 0; k < kPattern && i < count; ++k, ++i) {
+    for (int64_t k = 0; k < pattern.length && i < count; ++k, ++i) {
       // A double holds the product exactly, so that no compiler can fuse it
       // with the sum into one operation that rounds once.
       const double product = static_cast<double>(pattern.scale[k]) * from[i];
@@ -59,8 +62,8 @@ inline void BlendRows(const uint8_t* const* rows, const int16_t* weights,
   }
 }
 
-template <int channels>
-void BlendColumns(const std::array<const int16_t*, 2>& from,
+template <class Channels>
+void BlendColumns(const std::array<const int16_t*, 2>& from, Channels channels,
                   const int32_t* start, const int16_t* weights, int64_t pairs,
                   int64_t begin, int64_t pixels,
                   const std::array<uint8_t*, 2>& to) {
@@ -68,7 +71,7 @@ void BlendColumns(const std::array<const int16_t*, 2>& from,
   for (int row = 0; row < 2; ++row) {
     for (int64_t i = begin; i < pixels; ++i) {
       const int16_t* const first = from[row] + start[i] * channels;
-      for (int c = 0; c < channels; ++c) {
+      for (int64_t c = 0; c < channels; ++c) {
         int32_t sum = 1 << (kShift - 1);
         for (int64_t pair = 0; pair < pairs; ++pair) {
           const int16_t* const weight = weights + 2 * (pair * pixels + i);

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/image.h"
 
 namespace refurbish_tf {
 

@@ -82,6 +82,23 @@ int32_t BrightnessMultiplier(float factor, int whole) {
 
 }  // namespace
 
+bool ReadsOtherPoints(Distortion distortion) {
+  return distortion == Distortion::kSharpness || MovesPixels(distortion);
+}
+
+bool MovesPixels(Distortion distortion) {
+  switch (distortion) {
+    case Distortion::kRotate:
+    case Distortion::kShearX:
+    case Distortion::kShearY:
+    case Distortion::kTranslateX:
+    case Distortion::kTranslateY:
+      return true;
+    default:
+      return false;
+  }
+}
+
 PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
                                        Turn turn)
     : distortion(distortion), parameter(parameter) {

@@ -24,6 +24,11 @@ enum class Distortion {
   kTranslateY,  // A fraction of the height.
 };
 
+// Whether a pixel is made of other points than its own.
+bool ReadsOtherPoints(Distortion distortion);
+// Whether it comes from another place.
+bool MovesPixels(Distortion distortion);
+
 // How the cosine and sine of an angle are made.
 enum class Turn {
   kRounded,  // To 15 digits, as Pillow does.

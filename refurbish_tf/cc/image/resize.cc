@@ -3,64 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
+#include "refurbish_tf/cc/image/float_resizer.h"
+
 namespace refurbish_tf {
 namespace {
-
-double Unit(int32_t draw) { return draw / 2147483648.0; }
 
 int64_t Nearest(double value) {
   return static_cast<int64_t>(std::floor(value + 0.5));
 }
 
-// The largest part in the middle whose width / height is in the range.
-Box Centred(const Layer& layer, ImageSize image) {
-  Box box = {0, 0, image.height, image.width};
-  const double ratio = static_cast<double>(image.width) / image.height;
-  if (ratio < layer.ratio[0]) {
-    box.height = std::clamp<int64_t>(Nearest(image.width / layer.ratio[0]), 1,
-                                     image.height);
-  } else if (ratio > layer.ratio[1]) {
-    box.width = std::clamp<int64_t>(Nearest(image.height * layer.ratio[1]), 1,
-                                    image.width);
-  }
-  box.y = (image.height - box.height) / 2;
-  box.x = (image.width - box.width) / 2;
-  return box;
-}
-
 }  // namespace
-
-Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image) {
-  if (layer.kind == LayerKind::kResize) {
-    return {0, 0, image.height, image.width};
-  }
-  const double log_low = std::log(layer.ratio[0]);
-  const double log_high = std::log(layer.ratio[1]);
-  for (int attempt = 0; attempt < Layer::kNumAttempts; ++attempt) {
-    const double area =
-        static_cast<double>(image.height * image.width) *
-        (layer.scale[0] +
-         Unit(draws[2 * attempt]) * (layer.scale[1] - layer.scale[0]));
-    const double aspect =
-        std::exp(log_low + Unit(draws[2 * attempt + 1]) * (log_high - log_low));
-    const double width = std::floor(std::sqrt(area * aspect) + 0.5);
-    const double height = std::floor(std::sqrt(area / aspect) + 0.5);
-    if (!(width > 0 && width <= image.width && height > 0 &&
-          height <= image.height)) {
-      continue;
-    }
-    Box box;
-    box.width = static_cast<int64_t>(width);
-    box.height = static_cast<int64_t>(height);
-    const int32_t* const point = draws + 2 * Layer::kNumAttempts;
-    box.y = static_cast<int64_t>(
-        std::floor(Unit(point[0]) * (image.height - box.height + 1)));
-    box.x = static_cast<int64_t>(
-        std::floor(Unit(point[1]) * (image.width - box.width + 1)));
-    return box;
-  }
-  return Centred(layer, image);
-}
 
 Blend::Blend(int64_t input, double begin, double length, int64_t output,
              bool antialias)
@@ -121,20 +73,13 @@ void Blend::WeightsOf(int64_t point, int16_t* weights) const {
   }
 }
 
-Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-                 const Box& box, ImageSize size, bool antialias,
-                 const PixelKernels& kernels)
-    : Resizer(image, image_width, channels, box,
-              {0, 0, static_cast<double>(box.height),
-               static_cast<double>(box.width)},
-              size, antialias, kernels) {}
-
-Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-                 const Box& box, const ResizeWindow& window, ImageSize size,
-                 bool antialias, const PixelKernels& kernels)
-    : part_(image + (box.y * image_width + box.x) * channels),
-      stride_(image_width * channels),
-      channels_(channels),
+ByteResizer::ByteResizer(const PixelRows& image, const Box& box,
+                         const ResizeWindow& window, ImageSize size,
+                         bool antialias, const PixelKernels& kernels)
+    : part_(image.memory +
+            (box.y * image.width + box.x) * image.pixel.channels),
+      stride_(image.width * image.pixel.channels),
+      channels_(image.pixel.channels),
       width_(size.width),
       box_(box),
       kernels_(kernels),
@@ -142,11 +87,11 @@ Resizer::Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
       columns_(box.width, window.x, window.width, size.width, antialias),
       // Pixels beyond the last are read, with weights of 0.
       blended_(2 *
-               ((box.width + 2 * columns_.pairs()) * channels + kWordsBeyond)),
+               ((box.width + 2 * columns_.pairs()) * channels_ + kWordsBeyond)),
       sources_(2 * rows_.pairs()),
       weights_(2 * rows_.pairs()) {}
 
-void Resizer::BlendRow(int64_t row, int16_t* to) {
+void ByteResizer::BlendRow(int64_t row, int16_t* to) {
   rows_.WeightsOf(row, weights_.data());
   for (size_t k = 0; k < sources_.size(); ++k) {
     const int64_t source =
@@ -157,7 +102,7 @@ void Resizer::BlendRow(int64_t row, int16_t* to) {
                       box_.width * channels_, to);
 }
 
-void Resizer::Rows(int64_t begin, int64_t count, uint8_t* to) {
+void ByteResizer::Rows(int64_t begin, int64_t count, uint8_t* to) {
   int16_t* const one = blended_.data();
   int16_t* const other = one + blended_.size() / 2;
   for (int64_t row = 0; row < count; row += 2) {
@@ -165,10 +110,29 @@ void Resizer::Rows(int64_t begin, int64_t count, uint8_t* to) {
     const int64_t next = std::min(row + 1, count - 1);
     BlendRow(begin + row, one);
     BlendRow(begin + next, other);
-    kernels_.blend_columns[channels_](
-        {one, other}, columns_.start().data(), columns_.weights().data(),
-        columns_.pairs(), width_,
+    kernels_.BlendColumnsOf(channels_)(
+        {one, other}, channels_, columns_.start().data(),
+        columns_.weights().data(), columns_.pairs(), width_,
         {to + row * width_ * channels_, to + next * width_ * channels_});
+  }
+}
+
+std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
+                                     const ResizeWindow& window, ImageSize size,
+                                     bool antialias,
+                                     const PixelKernels& kernels) {
+  switch (image.pixel.type) {
+    case ValueType::kUint16:
+      return std::make_unique<FloatResizer<uint16_t>>(image, box, size,
+                                                      antialias);
+    case ValueType::kInt16:
+      return std::make_unique<FloatResizer<int16_t>>(image, box, size,
+                                                     antialias);
+    case ValueType::kFloat32:
+      return std::make_unique<FloatResizer<float>>(image, box, size, antialias);
+    default:
+      return std::make_unique<ByteResizer>(image, box, window, size, antialias,
+                                           kernels);
   }
 }
 

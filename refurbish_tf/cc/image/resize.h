@@ -2,24 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
-
-struct Box {
-  int64_t y, x, height, width;
-};
 
 // A part of an image in which pixel i goes from i to i + 1.
 struct ResizeWindow {
   double y, x, height, width;
 };
-
-// The part of an image that a random resized crop takes, or a resize: all.
-Box ResizedCropBox(const Layer& layer, const int32_t* draws, ImageSize image);
 
 // The weights that make `output` points of `input` ones, or of the part of them
 // of `length` from `begin` on. In the form of PixelKernels.
@@ -43,22 +37,39 @@ class Blend {
   std::vector<int16_t> weights_;
 };
 
-// Makes rows of the resized part.
+// Makes rows of a resized part of an image.
 class Resizer {
  public:
-  // Resizes a box of the image, which must outlive this.
-  Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-          const Box& box, ImageSize size, bool antialias,
-          const PixelKernels& kernels);
-  // Resizes a window in the box, and takes pixels of the box alone.
-  Resizer(const uint8_t* image, int64_t image_width, int64_t channels,
-          const Box& box, const ResizeWindow& window, ImageSize size,
-          bool antialias, const PixelKernels& kernels);
+  virtual ~Resizer() = default;
 
   // Reverses the columns.
-  void Mirror() { columns_.Reverse(); }
+  virtual void Mirror() = 0;
+  virtual void Rows(int64_t begin, int64_t count, uint8_t* to) = 0;
+};
 
-  void Rows(int64_t begin, int64_t count, uint8_t* to);
+// Pixels in memory, which must outlive what reads them.
+struct PixelRows {
+  const uint8_t* memory;
+  int64_t width;
+  Pixel pixel;
+};
+
+// Resizes a window in a box of the image, and takes pixels of the box alone.
+// Bytes are resized in fixed point. Others as floats, and all of the box.
+std::unique_ptr<Resizer> MakeResizer(const PixelRows& image, const Box& box,
+                                     const ResizeWindow& window, ImageSize size,
+                                     bool antialias,
+                                     const PixelKernels& kernels);
+
+// Of bytes.
+class ByteResizer : public Resizer {
+ public:
+  ByteResizer(const PixelRows& image, const Box& box,
+              const ResizeWindow& window, ImageSize size, bool antialias,
+              const PixelKernels& kernels);
+
+  void Mirror() override { columns_.Reverse(); }
+  void Rows(int64_t begin, int64_t count, uint8_t* to) override;
 
  private:
   // Writes a row of the result in words, as wide as the box.

@@ -1,37 +1,26 @@
 #include "refurbish_tf/cc/image/table_limit.h"
 
 namespace refurbish_tf {
-namespace {
-
-bool NeedsTable(const PolicyOutcome& outcome) {
-  const Distortion distortion = outcome.distortion.distortion;
-  return outcome.random == RandomOperation::kNone &&
-         (distortion == Distortion::kAutoContrast ||
-          distortion == Distortion::kEqualize);
-}
-
-}  // namespace
-
 TableLimit::TableLimit(const LayerChain& chain, int tables, int64_t group)
     : tables_(tables), group_(group) {
   int first = 0;
-  for (const Layer& layer : chain.layers()) {
-    if (layer.kind == LayerKind::kPolicy) {
-      policies_.push_back({layer.policy.get(), first, {}});
+  for (const LayerChain::Link& link : chain.links()) {
+    if (link.layer->is_divided()) {
+      layers_.push_back({link.layer.get(), first, {}});
     }
-    first += layer.NumDraws();
+    first += link.layer->num_draws();
   }
 }
 
 void TableLimit::Begin() {
-  for (PolicyLayer& layer : policies_) layer.reserved.clear();
+  for (DividedLayer& layer : layers_) layer.reserved.clear();
 }
 
 bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
-  const auto needs = [draws](const PolicyLayer& layer) {
-    return NeedsTable(layer.policy->At(draws[layer.first_draw]));
+  const auto needs = [draws](const DividedLayer& divided) {
+    return divided.layer->NeedsTable(draws + divided.first_draw);
   };
-  for (PolicyLayer& layer : policies_) {
+  for (DividedLayer& layer : layers_) {
     std::deque<int64_t>& reserved = layer.reserved;
     while (!reserved.empty() && reserved.front() <= row - group_)
       reserved.pop_front();
@@ -39,7 +28,7 @@ bool TableLimit::Reserve(int64_t row, const int32_t* draws) {
       return false;
     }
   }
-  for (PolicyLayer& layer : policies_) {
+  for (DividedLayer& layer : layers_) {
     if (needs(layer)) layer.reserved.push_back(row);
   }
   return true;

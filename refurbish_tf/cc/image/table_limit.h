@@ -9,8 +9,7 @@
 #include <deque>
 #include <vector>
 
-#include "refurbish_tf/cc/image/layer.h"
-#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 
 namespace refurbish_tf {
 
@@ -29,8 +28,8 @@ class TableLimit {
   bool Reserve(int64_t row, const int32_t* draws);
 
  private:
-  struct PolicyLayer {
-    const Policy* policy;
+  struct DividedLayer {
+    const Layer* layer;
     int first_draw;
     // The last rows that got tables, at most `tables_`, in rising order.
     std::deque<int64_t> reserved;
@@ -38,7 +37,7 @@ class TableLimit {
 
   const int tables_;
   const int64_t group_;
-  std::vector<PolicyLayer> policies_;
+  std::vector<DividedLayer> layers_;
 };
 
 }  // namespace refurbish_tf

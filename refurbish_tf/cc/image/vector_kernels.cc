@@ -10,7 +10,9 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <type_traits>
 
 #define REFURBISH_TF_AVX2 __attribute__((target("avx2,f16c")))
 
@@ -54,7 +56,10 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
   const __m128i order =
       _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  if (pixels < 16) return plain::MirrorRow<1>(from, pixels, to);
+  if (pixels < 16) {
+    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 1>(),
+                            to);
+  }
   int64_t i = 0;
   for (; i + 16 <= pixels; i += 16) {
     Store(to + i, _mm_shuffle_epi8(Load(from + pixels - i - 16), order));
@@ -67,7 +72,9 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
 // pixels.
 REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
-  if (pixels < 6) return plain::MirrorRow<3>(from, pixels, to);
+  if (pixels < 6)
+    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 3>(),
+                            to);
   const __m128i order =
       _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1);
   int64_t i = 0;
@@ -86,7 +93,9 @@ REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
 
 REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
-  if (pixels < 4) return plain::MirrorRow<4>(from, pixels, to);
+  if (pixels < 4)
+    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 4>(),
+                            to);
   for (int64_t i = 0; i + 4 <= pixels; i += 4) {
     Store(to + 4 * i,
           _mm_shuffle_epi32(Load(from + 4 * (pixels - i - 4)), 0x1b));
@@ -94,10 +103,21 @@ REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
   Store(to + 4 * (pixels - 4), _mm_shuffle_epi32(Load(from), 0x1b));
 }
 
+// A pixel in a vector. Each store but the last writes four bytes too many,
+// which the next one overwrites; each load also reads the four bytes before its
+// pixel.
+REFURBISH_TF_AVX2 void MirrorRow12(const uint8_t* from, int64_t pixels,
+                                   uint8_t* to) {
+  for (int64_t i = pixels - 1; i > 0; --i, to += 12) {
+    Store(to, _mm_srli_si128(Load(from + 12 * i - 4), 4));
+  }
+  std::memcpy(to, from, 12);
+}
+
 template <void (*mirror_row)(const uint8_t*, int64_t, uint8_t*)>
 REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
-                              int64_t pixels, int64_t rows, uint8_t* to,
-                              int64_t to_stride) {
+                              int64_t pixels, int64_t /*pixel_bytes*/,
+                              int64_t rows, uint8_t* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row) {
     mirror_row(from + row * from_stride, pixels, to + row * to_stride);
   }
@@ -111,9 +131,14 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Bfloat16* to) {
   const __m256i bits = _mm256_castps_si256(value);
   const __m256i odd =
       _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_srli_epi32(
-      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd),
-      16);
+  const __m256i sum =
+      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  // What is no number is not rounded, but made quiet.
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i is_none =
+      _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  const __m256i rounded =
+      _mm256_srli_epi32(_mm256_blendv_epi8(sum, quiet, is_none), 16);
   Store(to, _mm_packus_epi32(_mm256_castsi256_si128(rounded),
                              _mm256_extracti128_si256(rounded, 1)));
 }
@@ -122,26 +147,56 @@ REFURBISH_TF_AVX2 inline void StoreAs(__m256 value, plain::Float16* to) {
   Store(to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
-template <class T>
-REFURBISH_TF_AVX2 void Normalize(const uint8_t* from, int64_t count,
-                                 const Pattern& pattern, void* to) {
-  T* const values = static_cast<T*>(to);
-  __m256 scale[3], offset[3];
-  for (int k = 0; k < 3; ++k) {
-    scale[k] = _mm256_load_ps(pattern.scale.data() + 8 * k);
-    offset[k] = _mm256_load_ps(pattern.offset.data() + 8 * k);
-  }
+REFURBISH_TF_AVX2 inline __m256 Floats(const uint8_t* bytes) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(
+      _mm_loadl_epi64(reinterpret_cast<const __m128i*>(bytes))));
+}
+
+REFURBISH_TF_AVX2 inline __m256 Floats(const float* values) {
+  return _mm256_loadu_ps(values);
+}
+
+template <class From, class To>
+REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
+                                 const Pattern& pattern, void* untyped_to) {
+  const From* const from = static_cast<const From*>(untyped_from);
+  To* const to = static_cast<To*>(untyped_to);
+  const float* const scale = pattern.scale.data();
+  const float* const offset = pattern.offset.data();
+  const auto normalize = [=](int64_t i, __m256 by,
+                             __m256 plus) REFURBISH_TF_AVX2 {
+    StoreAs(_mm256_add_ps(_mm256_mul_ps(Floats(from + i), by), plus), to + i);
+  };
   int64_t i = 0;
-  for (; i + kPattern <= count; i += kPattern) {
+  if (pattern.length == 24) {
+    __m256 scales[3], offsets[3];
     for (int k = 0; k < 3; ++k) {
-      const __m128i bytes =
-          _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from + i + 8 * k));
-      const __m256 value = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-      StoreAs(_mm256_add_ps(_mm256_mul_ps(value, scale[k]), offset[k]),
-              values + i + 8 * k);
+      scales[k] = _mm256_loadu_ps(scale + 8 * k);
+      offsets[k] = _mm256_loadu_ps(offset + 8 * k);
+    }
+    for (; i + 24 <= count; i += 24) {
+      for (int k = 0; k < 3; ++k) normalize(i + 8 * k, scales[k], offsets[k]);
+    }
+  } else {
+    for (; i + pattern.length <= count; i += pattern.length) {
+      for (int64_t k = 0; k < pattern.length; k += 8) {
+        normalize(i + k, _mm256_loadu_ps(scale + k),
+                  _mm256_loadu_ps(offset + k));
+      }
     }
   }
-  plain::Normalize(from, i, count, pattern, values);
+  plain::Normalize(from, i, count, pattern, to);
+}
+
+template <class From>
+std::array<PixelKernels::Normalize, kNumTypes> NormalizeFrom() {
+  return {nullptr,
+          nullptr,
+          nullptr,
+          nullptr,
+          Normalize<From, float>,
+          Normalize<From, plain::Bfloat16>,
+          Normalize<From, plain::Float16>};
 }
 
 // Two weights, for each two words of a vector.
@@ -199,7 +254,7 @@ REFURBISH_TF_AVX2 void BlendRows(const uint8_t* const* rows,
 // Four pixels of both rows at a time, a row in each half of a vector.
 template <int channels>
 REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
-                                    const int32_t* start,
+                                    int64_t /*channels*/, const int32_t* start,
                                     const int16_t* weights, int64_t pairs,
                                     int64_t pixels,
                                     const std::array<uint8_t*, 2>& to) {
@@ -240,14 +295,8 @@ REFURBISH_TF_AVX2 void BlendColumns(const std::array<const int16_t*, 2>& from,
     Store(to[0] + channels * i, _mm256_castsi256_si128(bytes));
     Store(to[1] + channels * i, _mm256_extracti128_si256(bytes, 1));
   }
-  plain::BlendColumns<channels>(from, start, weights, pairs, i, pixels, to);
-}
-
-void BlendGrayColumns(const std::array<const int16_t*, 2>& from,
-                      const int32_t* start, const int16_t* weights,
-                      int64_t pairs, int64_t pixels,
-                      const std::array<uint8_t*, 2>& to) {
-  plain::BlendColumns<1>(from, start, weights, pairs, 0, pixels, to);
+  plain::BlendColumns(from, std::integral_constant<int64_t, channels>(), start,
+                      weights, pairs, i, pixels, to);
 }
 
 REFURBISH_TF_AVX2 void SumRows(const uint8_t* from, int64_t count,
@@ -325,19 +374,25 @@ REFURBISH_TF_AVX2 void SumPixels(const float* from, const FloatSpans& spans,
 }  // namespace vectors
 
 const PixelKernels* VectorKernels() {
-  static const PixelKernels kKernels = {
-      vectors::Copy,
-      {nullptr, vectors::Mirror<vectors::MirrorRow1>, nullptr,
-       vectors::Mirror<vectors::MirrorRow3>,
-       vectors::Mirror<vectors::MirrorRow4>},
-      {nullptr, vectors::Normalize<float>, vectors::Normalize<plain::Bfloat16>,
-       vectors::Normalize<plain::Float16>},
-      vectors::BlendRows,
-      {nullptr, vectors::BlendGrayColumns, nullptr, vectors::BlendColumns<3>,
-       vectors::BlendColumns<4>},
-      vectors::SumRows,
-      vectors::SumPixels,
-      &VectorDistortions()};
+  static const PixelKernels kKernels = [] {
+    PixelKernels kernels = PlainKernels();
+    kernels.copy = vectors::Copy;
+    kernels.mirrors[1] = vectors::Mirror<vectors::MirrorRow1>;
+    kernels.mirrors[3] = vectors::Mirror<vectors::MirrorRow3>;
+    kernels.mirrors[4] = vectors::Mirror<vectors::MirrorRow4>;
+    kernels.mirrors[12] = vectors::Mirror<vectors::MirrorRow12>;
+    kernels.normalize[static_cast<int>(ValueType::kUint8)] =
+        vectors::NormalizeFrom<uint8_t>();
+    kernels.normalize[static_cast<int>(ValueType::kFloat32)] =
+        vectors::NormalizeFrom<float>();
+    kernels.blend_rows = vectors::BlendRows;
+    kernels.blend_columns[3] = vectors::BlendColumns<3>;
+    kernels.blend_columns[4] = vectors::BlendColumns<4>;
+    kernels.sum_rows = vectors::SumRows;
+    kernels.sum_pixels = vectors::SumPixels;
+    kernels.distortions = &VectorDistortions();
+    return kernels;
+  }();
   static const bool kThere =
       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
   return kThere ? &kKernels : nullptr;

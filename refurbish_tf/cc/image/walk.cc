@@ -5,25 +5,26 @@
 
 namespace refurbish_tf {
 
-Walk::Walk(const uint8_t* image, ImageSize size, int64_t channels,
+Walk::Walk(const uint8_t* image, ImageSize size, Pixel pixel,
            const PixelKernels& kernels)
     : image_(image),
       image_size_(size),
-      channels_(channels),
+      pixel_bytes_(pixel.bytes()),
       kernels_(kernels),
       plan_(size) {}
 
-Walk::Walk(const uint8_t* image, ImageSize image_size, int64_t channels,
+Walk::Walk(const uint8_t* image, ImageSize image_size, Pixel pixel,
            const Box& box, ImageSize size, bool antialias,
            const PixelKernels& kernels)
     : image_(image),
       image_size_(image_size),
-      channels_(channels),
+      pixel_bytes_(pixel.bytes()),
       kernels_(kernels),
-      plan_(size) {
-  resizer_.emplace(image, image_size.width, channels, box, size, antialias,
-                   kernels);
-}
+      resizer_(MakeResizer({image, image_size.width, pixel}, box,
+                           {0, 0, static_cast<double>(box.height),
+                            static_cast<double>(box.width)},
+                           size, antialias, kernels)),
+      plan_(size) {}
 
 const uint8_t* Walk::memory() const {
   const bool nothing_to_do =
@@ -73,7 +74,8 @@ bool Walk::Cut(const Box& box) {
 
 void Walk::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   row_step_.emplace(distortion, fill, image_, image_size_.height,
-                    image_size_.width, static_cast<int>(channels_), kernels_);
+                    image_size_.width, static_cast<int>(pixel_bytes_),
+                    kernels_);
 }
 
 void Walk::Rows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
@@ -97,11 +99,11 @@ Walk::Pieces Walk::PiecesOf(uint64_t cutouts) const {
   Pieces pieces;
   int64_t to = 0;
   for (const Strip& strip : plan_.columns.strips()) {
-    const int64_t length = strip.length * channels_;
+    const int64_t length = strip.length * pixel_bytes_;
     const int64_t step = (strip.cutouts & cutouts) != 0 ? 0 : strip.step;
     // The lowest point that is read.
     const int64_t from =
-        (strip.from - (step < 0 ? strip.length - 1 : 0)) * channels_;
+        (strip.from - (step < 0 ? strip.length - 1 : 0)) * pixel_bytes_;
     pieces.push_back({to, from, length, step});
     to += length;
   }
@@ -136,7 +138,7 @@ void Walk::MoveRows(int64_t begin, int64_t count, uint8_t* to, uint8_t* end) {
     }
     return;
   }
-  const int64_t from_row_bytes = image_size_.width * channels_;
+  const int64_t from_row_bytes = image_size_.width * pixel_bytes_;
   ForEachPart(begin, count, to,
               [&](int64_t rows, uint8_t* rows_to, const Strip& strip,
                   int64_t from, const Pieces& pieces) {
@@ -160,7 +162,7 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
   const Piece* copied_first = nullptr;
   const Piece* copied_last = nullptr;
   bool at_one_distance =
-      step == 1 && image_size_.width * channels_ == row_bytes;
+      step == 1 && image_size_.width * pixel_bytes_ == row_bytes;
   for (const Piece& piece : pieces) {
     if (piece.step == 0) continue;
     if (copied_first == nullptr) copied_first = &piece;
@@ -183,9 +185,9 @@ void Walk::CopyPieces(const uint8_t* from, int64_t from_stride, int64_t step,
         Empty(piece_to + row * row_bytes, piece.length);
       }
     } else if (piece.step < 0) {
-      kernels_.mirror[channels_](piece_from, from_stride,
-                                 piece.length / channels_, rows, piece_to,
-                                 row_bytes);
+      kernels_.MirrorOf(pixel_bytes_)(piece_from, from_stride,
+                                      piece.length / pixel_bytes_, pixel_bytes_,
+                                      rows, piece_to, row_bytes);
     } else if (!at_one_distance) {
       for (int64_t row = 0; row < rows; ++row) {
         kernels_.copy(piece_from + row * from_stride, piece.length,
@@ -200,17 +202,18 @@ void Walk::DistortPieces(int64_t from, int64_t step, int64_t rows,
   for (int64_t row = 0; row < rows; ++row, from += step, to += row_bytes()) {
     // From left to right, as each overwrites what is behind it.
     for (const Piece& piece : pieces) {
-      const int64_t first = piece.from / channels_;
-      const int64_t pixels = piece.length / channels_;
+      const int64_t first = piece.from / pixel_bytes_;
+      const int64_t pixels = piece.length / pixel_bytes_;
       if (piece.step == 0) {
         Empty(to + piece.to, piece.length);
       } else if (piece.step > 0) {
         row_step_->Row(from, first, pixels, to + piece.to, end);
       } else {
-        const int64_t bytes = image_size_.width * channels_;
+        const int64_t bytes = image_size_.width * pixel_bytes_;
         if (row_ == nullptr) row_.reset(new uint8_t[bytes]);
         row_step_->Row(from, first, pixels, row_.get(), row_.get() + bytes);
-        kernels_.mirror[channels_](row_.get(), 0, pixels, 1, to + piece.to, 0);
+        kernels_.MirrorOf(pixel_bytes_)(row_.get(), 0, pixels, pixel_bytes_, 1,
+                                        to + piece.to, 0);
       }
     }
   }
@@ -234,9 +237,9 @@ void Walk::EmptyPieces(int64_t begin, int64_t count, uint8_t* to) const {
 }
 
 void Walk::Empty(uint8_t* to, int64_t length) const {
-  if (color_ != FillColor{0, 0, 0, 0}) {
-    for (int64_t i = 0; i < length; i += channels_) {
-      for (int64_t c = 0; c < channels_; ++c) to[i + c] = color_[c];
+  if (color_ != kBlack) {
+    for (int64_t i = 0; i < length; i += pixel_bytes_) {
+      for (int64_t c = 0; c < pixel_bytes_; ++c) to[i + c] = color_[c];
     }
   } else if (length > 16) {
     // For few bytes in each of many rows a call of memset would take longer.

@@ -7,22 +7,18 @@
 // distortions of single pixels again, which then are of empty pixels, too.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/image/distortions.h"
+#include "refurbish_tf/cc/image/image.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/plan.h"
 #include "refurbish_tf/cc/image/resize.h"
 
 namespace refurbish_tf {
-
-// The color of empty pixels, by channel.
-using FillColor = std::array<uint8_t, 4>;
 
 class Walk {
  public:
@@ -30,19 +26,18 @@ class Walk {
   static constexpr int64_t kBand = 8192;
 
   // `image` must outlive this.
-  Walk(const uint8_t* image, ImageSize size, int64_t channels,
+  Walk(const uint8_t* image, ImageSize size, Pixel pixel,
        const PixelKernels& kernels);
 
   // Begins with a part of the image, resized.
-  Walk(const uint8_t* image, ImageSize image_size, int64_t channels,
-       const Box& box, ImageSize size, bool antialias,
-       const PixelKernels& kernels);
+  Walk(const uint8_t* image, ImageSize image_size, Pixel pixel, const Box& box,
+       ImageSize size, bool antialias, const PixelKernels& kernels);
 
   // The image, if there is nothing to do.
   const uint8_t* memory() const;
   // The size of what is made.
   ImageSize size() const { return plan_.size(); }
-  int64_t row_bytes() const { return plan_.columns.size() * channels_; }
+  int64_t row_bytes() const { return plan_.columns.size() * pixel_bytes_; }
 
   // Each adds a step to this walk, whatever steps it has already.
   void Add(const PixelStep& step);
@@ -55,7 +50,8 @@ class Walk {
               FillColor color);
   bool Cut(const Box& box);
 
-  // This is the first step. The image must be in memory.
+  // This is the first step. The image must be in memory, and of three bytes a
+  // pixel, as for `Add`.
   void Distort(const PreparedDistortion& distortion, uint8_t fill);
 
   // Makes rows [begin, begin + count). What is behind them, up to `end`, is
@@ -88,13 +84,13 @@ class Walk {
 
   const uint8_t* const image_;
   const ImageSize image_size_;
-  const int64_t channels_;
+  const int64_t pixel_bytes_;
   const PixelKernels& kernels_;
   std::optional<RowStep> row_step_;
-  std::optional<Resizer> resizer_;
+  std::unique_ptr<Resizer> resizer_;
   PixelSteps steps_, steps_behind_;
   Plan plan_;
-  FillColor color_ = {0, 0, 0, 0};
+  FillColor color_ = kBlack;
   // A row that is made to be mirrored.
   std::unique_ptr<uint8_t[]> row_;
 };

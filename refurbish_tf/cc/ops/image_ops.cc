@@ -2,7 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/kernels/image/value_types.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/statusor.h"
@@ -58,22 +60,22 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   }
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
   TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
-  if (c->ValueKnown(c->Dim(images, -1))) {
-    TF_RETURN_IF_ERROR(chain.CheckChannels(c->Value(c->Dim(images, -1))));
-  }
   const int dims = c->Rank(images);
-  const ImageSize size = {c->Value(c->Dim(images, dims - 3)),
-                          c->Value(c->Dim(images, dims - 2))};
-  TF_ASSIGN_OR_RETURN(const ImageSize made, chain.SizeBehind(size));
+  tensorflow::DataType type;
+  TF_RETURN_IF_ERROR(c->GetAttr("S", &type));
+  const ImageSpec given = {
+      {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
+      {TypeOf(type), c->Value(c->Dim(images, dims - 1))}};
+  TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
   // A dimension that the layers keep stays the same object, also if unknown.
-  if (made.height != size.height) {
-    TF_RETURN_IF_ERROR(
-        c->ReplaceDim(images, dims - 3, c->MakeDim(made.height), &images));
-  }
-  if (made.width != size.width) {
-    TF_RETURN_IF_ERROR(
-        c->ReplaceDim(images, dims - 2, c->MakeDim(made.width), &images));
-  }
+  const auto replace = [&](int dim, int64_t from, int64_t to) {
+    return from == to ? absl::OkStatus()
+                      : c->ReplaceDim(images, dim, c->MakeDim(to), &images);
+  };
+  TF_RETURN_IF_ERROR(replace(dims - 3, given.size.height, made.size.height));
+  TF_RETURN_IF_ERROR(replace(dims - 2, given.size.width, made.size.width));
+  TF_RETURN_IF_ERROR(
+      replace(dims - 1, given.pixel.channels, made.pixel.channels));
   c->set_output(0, images);
   return absl::OkStatus();
 }
@@ -115,7 +117,8 @@ absl::Status MaskShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
   const ImageSize size = {c->Value(c->Dim(masks, batch)),
                           c->Value(c->Dim(masks, batch + 1))};
-  TF_ASSIGN_OR_RETURN(const ImageSize made, chain.SizeBehind(size));
+  TF_ASSIGN_OR_RETURN(const ImageSpec behind, chain.Behind({size, {}}));
+  const ImageSize made = behind.size;
   TF_RETURN_IF_ERROR(
       c->ReplaceDim(masks, batch, c->MakeDim(made.height), &masks));
   TF_RETURN_IF_ERROR(
@@ -130,17 +133,18 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   bool resizes;
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
-  ImageSize size = {LayerChain::kUnknown, LayerChain::kUnknown};
+  ImageSize size = {kUnknown, kUnknown};
   if (resizes) {
     TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
-    TF_ASSIGN_OR_RETURN(size, chain.SizeBehind(size));
+    TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind({}));
+    size = made.size;
   }
   c->set_output(0, c->MakeShape({c->MakeDim(size.height),
                                  c->MakeDim(size.width), c->MakeDim(3)}));
   return absl::OkStatus();
 }
 
-static_assert(LayerChain::kUnknown == InferenceContext::kUnknownDim);
+static_assert(kUnknown == InferenceContext::kUnknownDim);
 
 // Derives the seed at `index` from `seed`: [2], or [n, 2] for n indices.
 REGISTER_OP("RefurbishTf>SeedAt")
@@ -154,7 +158,7 @@ REGISTER_OP("RefurbishTf>SeedAt")
 // a batch.
 //
 // layers: their descriptions, such as 'random_crop position=0 padding=4
-// reflect=0', in pieces. See `refurbish_tf/cc/image/layer.h`.
+// reflect=0', in pieces. See `refurbish_tf/cc/image/layer_chain.h`.
 // batch_size: none for a single image.
 REGISTER_OP("RefurbishTf>ImageDraws")
     .Input("seed: Tseed")
@@ -170,20 +174,22 @@ REGISTER_OP("RefurbishTf>ImageDraws")
 //
 // If the layers draw nothing, `draws` may have any shape.
 REGISTER_OP("RefurbishTf>ImagePixels")
-    .Input("images: uint8")
+    .Input("images: S")
     .Input("draws: int32")
     .Output("made: T")
     .Attr("layers: list(string)")
-    .Attr("T: {uint8, float, bfloat16, half}")
+    .Attr("S: {uint8, uint16, int16, float}")
+    .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .SetShapeFn(PixelsShape);
 
 // Applies a chain of layers: `ImagePixels` with the `ImageDraws` of `seed`.
 REGISTER_OP("RefurbishTf>ImageLayers")
-    .Input("images: uint8")
+    .Input("images: S")
     .Input("seed: Tseed")
     .Output("made: T")
     .Attr("layers: list(string)")
-    .Attr("T: {uint8, float, bfloat16, half}")
+    .Attr("S: {uint8, uint16, int16, float}")
+    .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape);
 
@@ -204,6 +210,27 @@ REGISTER_OP("RefurbishTf>ImageMask")
     .Attr("T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
     .SetShapeFn(MaskShape);
 
+// What there is to know of a chain of layers before there is an image.
+//
+// S, shape: of the images, as far as they are known.
+// num_draws, divided: of each layer: how much it draws for an image, and
+// whether `fuse` may leave it to an accelerator.
+// type: of the result, as a DataType.
+// problem, problem_layer: why the layers cannot take such images, to go on from
+// 'The image must ', and which of them; empty if they can.
+// version: of what all layers draw and make.
+REGISTER_OP("RefurbishTf>DescribeLayers")
+    .Output("num_draws: int32")
+    .Output("divided: bool")
+    .Output("type: int32")
+    .Output("problem: string")
+    .Output("problem_layer: int32")
+    .Output("version: int32")
+    .Attr("layers: list(string)")
+    .Attr("S: type")
+    .Attr("shape: shape")
+    .SetShapeFn(tensorflow::shape_inference::UnknownShape);
+
 // Decodes a part of an image file, and resizes it.
 //
 // Of a JPEG only the part is decoded, and smaller where that is enough.
@@ -216,8 +243,9 @@ REGISTER_OP("RefurbishTf>ImageMask")
 REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Input("file: string")
     .Input("seed: Tseed")
-    .Output("image: uint8")
+    .Output("image: T")
     .Attr("layers: list(string)")
+    .Attr("T: {uint8, uint16}")
     .Attr("resizes: bool")
     .Attr("apply_exif_orientation: bool")
     .Attr("max_pixels: int >= 1")

@@ -49,10 +49,10 @@ absl::Status CheckAttributes(const FuseArguments& arguments) {
     return Refused("tables must be at most group, got ", options.tables,
                    " and ", options.group, ".");
   }
-  TF_RETURN_IF_ERROR(options.layers.CheckChannels(3));
-  TF_ASSIGN_OR_RETURN(const ImageSize made,
-                      options.layers.SizeBehind(options.size));
-  if (made.height != options.size.height || made.width != options.size.width) {
+  TF_ASSIGN_OR_RETURN(const ImageSpec made,
+                      options.layers.Behind({options.size, kFusePixel}));
+  if (made.size.height != options.size.height ||
+      made.size.width != options.size.width) {
     return Refused("its layers must not change the size of an image.");
   }
   TensorShape images, draws;
@@ -141,7 +141,7 @@ class FuseDatasetOp : public UnaryDatasetOpKernel {
     absl::StatusOr<LayerChain> layers = LayerChain::Parse(attrs_.layers);
     OP_REQUIRES_OK(ctx, layers.status());
     options.layers = *std::move(layers);
-    options.divided_layers = options.layers.UpToLastPolicy();
+    options.divided_layers = options.layers.UpToLastDivided();
     OP_REQUIRES_OK(ctx, CheckAttributes(attrs_));
   }
 

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "refurbish_tf/cc/base/stopwatch.h"
-#include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/schedule/random.h"
@@ -75,9 +74,10 @@ absl::Status CompleteShortBatch(const FuseOptions& options, FuseBatch* batch) {
     for (int64_t row = 0; row < batch->num_rows; ++row) {
       int32_t* const draws = batch->draws + row * options.num_columns();
       if (std::exchange(draws[0], 0) == 0) continue;
-      if (options.divided_layers.layers().empty()) continue;
+      if (options.divided_layers.links().empty()) continue;
       if (!painter.has_value()) {
-        painter.emplace(options.divided_layers, options.size, 3, BestKernels());
+        painter.emplace(options.divided_layers, options.size, kFusePixel,
+                        BestKernels());
       }
       uint8_t* const to = batch->images + row * bytes;
       std::memcpy(image.get(), to, bytes);
@@ -193,7 +193,7 @@ absl::Status FuseWork::AddRow(std::vector<Tensor> element, FusePiece* piece) {
     seed = StatelessSeed(iteration_.seed, Purpose::kFinalFunction,
                          iteration_.epoch, position_ - 1);
   }
-  Draw(options_.layers, ImageSeed(seed[0], seed[1]), draws + 1);
+  options_.layers.Draw(ImageSeed(seed[0], seed[1]), draws + 1);
   // Every so many images, so that an accelerator finds them in each group by a
   // stride, wherever the batch was divided.
   const int64_t nth = row % options_.part() + 1;
@@ -246,11 +246,11 @@ absl::Status FuseWork::MakeRows(const FusePiece& piece) const {
     const uint8_t* const from = element[options_.image].flat<uint8_t>().data();
     const int32_t* const draws = batch.draws + row * options_.num_columns();
     uint8_t* const to = batch.images + row * bytes;
-    if (draws[0] == 1 || options_.divided_layers.layers().empty()) {
+    if (draws[0] == 1 || options_.divided_layers.links().empty()) {
       std::memcpy(to, from, bytes);
     } else {
       if (!painter.has_value()) {
-        painter.emplace(options_.divided_layers, options_.size, 3,
+        painter.emplace(options_.divided_layers, options_.size, kFusePixel,
                         BestKernels());
       }
       painter->Paint(from, draws + 1, to);

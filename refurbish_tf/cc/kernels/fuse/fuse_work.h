@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/table_limit.h"
 #include "refurbish_tf/cc/kernels/input_iterator.h"
 #include "refurbish_tf/cc/kernels/names.h"
@@ -18,6 +18,9 @@
 #include "tensorflow/core/framework/types.h"
 
 namespace refurbish_tf {
+
+// Of the images of `fuse`.
+inline constexpr Pixel kFusePixel = {ValueType::kUint8, 3};
 
 // What stays the same for all batches.
 struct FuseOptions {
@@ -39,7 +42,7 @@ struct FuseOptions {
   std::vector<int64_t> components;
   DataTypeVector types;
   std::vector<PartialTensorShape> shapes;
-  // All, and those that either side can do: up to the last policy.
+  // All, and those that either side can do: up to the last that is divided.
   LayerChain layers, divided_layers;
   ImageSize size = {0, 0};
 

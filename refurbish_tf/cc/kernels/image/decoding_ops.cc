@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "refurbish_tf/cc/image/draws.h"
 #include "refurbish_tf/cc/image/image_file.h"
+#include "refurbish_tf/cc/image/image_seed.h"
 #include "refurbish_tf/cc/image/jpeg.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/orientation.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -52,17 +52,18 @@ class DecodeAndCropOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("apply_exif_orientation",
                                      &applies_exif_orientation_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("max_pixels", &max_pixels_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type_));
+    const std::vector<int32_t> draws(chain_.num_draws());
     OP_REQUIRES(ctx,
-                chain_.layers().size() == 1 &&
-                    (layer().kind == LayerKind::kRandomResizedCrop ||
-                     layer().kind == LayerKind::kResize),
+                chain_.links().size() == 1 &&
+                    layer().ResizingOf(draws.data(), {1, 1}).has_value(),
                 absl::InvalidArgumentError(
                     "`layers` must be one random resized crop, or a resize."));
     NodeDef node;
     OP_REQUIRES_OK(ctx, tensorflow::NodeDefBuilder("decode", "DecodeImage")
                             .Input("contents", 0, DT_STRING)
                             .Attr("channels", kNumColors)
-                            .Attr("dtype", tensorflow::DT_UINT8)
+                            .Attr("dtype", type_)
                             .Attr("expand_animations", false)
                             .Finalize(&node));
     absl::Status status;
@@ -78,7 +79,7 @@ class DecodeAndCropOp : public OpKernel {
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(chain_.num_draws());
-    Draw(chain_, *seed, draws.data());
+    chain_.Draw(*seed, draws.data());
     const ImageFile read = ReadImageFile(file);
     OP_REQUIRES_OK(ctx, Check(file, read));
     try {
@@ -101,11 +102,22 @@ class DecodeAndCropOp : public OpKernel {
     ResizeWindow window;
   };
 
-  const Layer& layer() const { return chain_.layers()[0]; }
+  const Layer& layer() const { return *chain_.links()[0].layer; }
   absl::string_view whose() const {
-    return layer().kind == LayerKind::kResize ? "decode" : "decode_and_crop";
+    return chain_.num_draws() == 0 ? "decode" : "decode_and_crop";
   }
-  ImageSize size() const { return {layer().height, layer().width}; }
+  Pixel pixel() const {
+    return {
+        type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,
+        kNumColors};
+  }
+  // Of an image of this size, which lies as it is stored.
+  Resizing ResizingOf(const int32_t* draws, const Orientation& orientation,
+                      ImageSize stored) const {
+    Resizing resizing = *layer().ResizingOf(draws, orientation.Turned(stored));
+    resizing.part = orientation.StoredBox(resizing.part, stored);
+    return resizing;
+  }
   Orientation OrientationOf(const ImageFile& read) const {
     return Orientation(applies_exif_orientation_ ? read.orientation : 1);
   }
@@ -140,13 +152,16 @@ class DecodeAndCropOp : public OpKernel {
           claimed(), " with ", read.components,
           " channels. Leave it out, or make it smaller before."));
     }
-    if (read.bits > 8) {
+    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "file of ", whose(), " must have 8 bits a value, got ", claimed(),
-          " with ", read.bits,
-          " bits, of which only the upper 8 would be left. Decode it with "
-          "tf.io.decode_png(file, dtype=tf.uint16), or convert it to 8 bits "
-          "in a function of your own."));
+          "file of ", whose(), " must have ", read.bits > 8 ? 8 : 16,
+          " bits a value for dtype=tf.", DataTypeString(type_), ", got ",
+          claimed(), " with ", read.bits,
+          read.bits > 8
+              ? " bits, half of which would be lost. Pass dtype=tf.uint16, or "
+                "convert the file to 8 bits."
+              : " bits. Leave dtype out, and keep files of 8 and of 16 bits in "
+                "datasets of their own."));
     }
     return absl::OkStatus();
   }
@@ -158,11 +173,10 @@ class DecodeAndCropOp : public OpKernel {
       return Damaged(file);
     }
     const Orientation orientation = OrientationOf(read);
-    const Box box = orientation.StoredBox(
-        ResizedCropBox(layer(), draws, orientation.Turned(read.size)),
-        read.size);
+    const Resizing resizing = ResizingOf(draws, orientation, read.size);
+    const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf({box.height, box.width})};
-    if (resizes_) part = ScaledPartOf(box, orientation.Turned(size()));
+    if (resizes_) part = ScaledPartOf(box, orientation.Turned(resizing.size));
     tensorflow::jpeg::UncompressFlags flags;
     flags.components = kNumColors;
     flags.dct_method = JDCT_IFAST;  // As `tf.io` by default.
@@ -194,7 +208,7 @@ class DecodeAndCropOp : public OpKernel {
     if (pixels == nullptr) return Damaged(file);
     if (is_made) return absl::OkStatus();
     const ImageSize in_memory = {part.box.height, part.box.width};
-    return Complete(ctx, orientation,
+    return Complete(ctx, orientation, resizing,
                     {pixels, in_memory, AllOf(in_memory), part.window});
   }
 
@@ -224,11 +238,11 @@ class DecodeAndCropOp : public OpKernel {
     }
     const Orientation orientation = OrientationOf(read);
     const ImageSize stored = {decoded.dim_size(0), decoded.dim_size(1)};
-    const Box box = orientation.StoredBox(
-        ResizedCropBox(layer(), draws, orientation.Turned(stored)), stored);
-    return Complete(ctx, orientation,
-                    {decoded.flat<uint8_t>().data(), stored, box,
-                     WholeOf({box.height, box.width})});
+    const Resizing resizing = ResizingOf(draws, orientation, stored);
+    const Box& box = resizing.part;
+    return Complete(
+        ctx, orientation, resizing,
+        {BytesIn(decoded), stored, box, WholeOf({box.height, box.width})});
   }
 
   absl::Status DecodeOther(OpKernelContext* ctx, Tensor* decoded) const {
@@ -248,39 +262,39 @@ class DecodeAndCropOp : public OpKernel {
 
   // Turns the part to how it stands, and resizes it if that is wanted.
   absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
-                        Part part) const {
+                        const Resizing& resizing, Part part) const {
     const ImageSize stored = {part.box.height, part.box.width};
     const ImageSize standing = orientation.Turned(stored);
-    const ImageSize made = resizes_ ? size() : standing;
+    const ImageSize made = resizes_ ? resizing.size : standing;
     Tensor* output;
     TF_RETURN_IF_ERROR(ctx->allocate_output(
         0, TensorShape({made.height, made.width, kNumColors}), &output));
-    uint8_t* const to = output->flat<uint8_t>().data();
     const bool turns = !resizes_ || !orientation.changes_nothing();
-    Tensor turned;
+    Tensor turned = *output;
     if (turns) {
-      uint8_t* turned_to = to;
       if (resizes_) {
         TF_RETURN_IF_ERROR(ctx->allocate_temp(
-            tensorflow::DT_UINT8,
-            TensorShape({standing.height, standing.width, kNumColors}),
+            type_, TensorShape({standing.height, standing.width, kNumColors}),
             &turned));
-        turned_to = turned.flat<uint8_t>().data();
       }
-      const int64_t stride = part.size.width * kNumColors;
+      const int64_t stride = part.size.width * pixel().bytes();
       orientation.Turn(
-          part.pixels + part.box.y * stride + part.box.x * kNumColors, stored,
-          stride, kNumColors, turned_to);
-      part = {turned_to, standing, AllOf(standing),
+          part.pixels + part.box.y * stride + part.box.x * pixel().bytes(),
+          stored, stride, pixel().bytes(), BytesIn(turned));
+      part = {BytesIn(turned), standing, AllOf(standing),
               orientation.StandingWindow(part.window, stored)};
     }
     if (!resizes_) return absl::OkStatus();
-    Resizer(part.pixels, part.size.width, kNumColors, part.box, part.window,
-            size(), layer().antialias, BestKernels())
-        .Rows(0, size().height, to);
+    MakeResizer({part.pixels, part.size.width, pixel()}, part.box, part.window,
+                resizing.size, resizing.antialias, BestKernels())
+        ->Rows(0, resizing.size.height, BytesIn(*output));
     return absl::OkStatus();
   }
 
+  static uint8_t* BytesIn(const Tensor& tensor) {
+    return reinterpret_cast<uint8_t*>(
+        const_cast<char*>(tensor.tensor_data().data()));
+  }
   static Box AllOf(ImageSize size) { return {0, 0, size.height, size.width}; }
   static ResizeWindow WholeOf(ImageSize size) {
     return {0, 0, static_cast<double>(size.height),
@@ -290,6 +304,7 @@ class DecodeAndCropOp : public OpKernel {
   LayerChain chain_;
   bool resizes_ = false, applies_exif_orientation_ = false;
   int64_t max_pixels_ = 0;
+  DataType type_ = tensorflow::DT_UINT8;
   std::unique_ptr<OpKernel> others_;
 };
 

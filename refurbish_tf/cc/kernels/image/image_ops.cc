@@ -14,12 +14,13 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/image_seed.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 #include "refurbish_tf/cc/kernels/image/parsing.h"
+#include "refurbish_tf/cc/kernels/image/value_types.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/op_requires.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -37,7 +38,7 @@ void DrawForBatch(const LayerChain& chain, const ImageSeed& seed,
   // Returns at once whatever the batch size.
   if (chain.num_draws() == 0) return;
   for (int64_t image = 0; image < batch_size; ++image) {
-    Draw(chain, seed.SeedAt(image), draws);
+    chain.Draw(seed.SeedAt(image), draws);
     draws += chain.num_draws();
   }
 }
@@ -110,7 +111,7 @@ class DrawsOp : public OpKernel {
     if (ctx->num_inputs() == 1) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(
                               0, TensorShape({chain_.num_draws()}), &output));
-      Draw(chain_, *seed, output->flat<int32_t>().data());
+      chain_.Draw(*seed, output->flat<int32_t>().data());
       return;
     }
     const Tensor& batch_size = ctx->input(1);
@@ -136,9 +137,14 @@ class ImageOp : public OpKernel {
  public:
   explicit ImageOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
-    DataType type;
+    DataType given, type;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("S", &given));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("T", &type));
-    const DataType returned = TypeOf(chain_.normalization().type);
+    ImageSpec spec;
+    spec.pixel.type = type_ = TypeOf(given);
+    const absl::StatusOr<ImageSpec> made = chain_.Behind(spec);
+    OP_REQUIRES_OK(ctx, made.status());
+    const DataType returned = TypeOf(made->pixel.type);
     OP_REQUIRES(
         ctx, type == returned,
         absl::InvalidArgumentError(absl::StrCat(
@@ -167,29 +173,30 @@ class ImageOp : public OpKernel {
     const int64_t channels = images.dim_size(dims - 1);
     const ImageSize size = {images.dim_size(dims - 3),
                             images.dim_size(dims - 2)};
-    OP_REQUIRES_OK(ctx, chain_.CheckChannels(channels));
-    const absl::StatusOr<ImageSize> made = chain_.SizeBehind(size);
-    OP_REQUIRES_OK(ctx, made.status());
+    const Pixel pixel = {type_, channels};
+    const absl::StatusOr<ImageSpec> behind = chain_.Behind({size, pixel});
+    OP_REQUIRES_OK(ctx, behind.status());
+    const ImageSize made = behind->size;
     if (batch_size == 1 && chain_.ChangesNothing(draws_of(0))) {
       ctx->set_output(0, images);
       return;
     }
     Tensor* output;
-    if (made->height == size.height && made->width == size.width) {
+    if (made.height == size.height && made.width == size.width) {
       OP_REQUIRES_OK(ctx, ctx->allocate_output(0, images.shape(), &output));
     } else {
       TensorShape shape = images.shape();
-      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made->height));
-      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made->width));
+      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 3, made.height));
+      OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(dims - 2, made.width));
       OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     }
     if (output->NumElements() == 0) return;
-    const uint8_t* const from = images.flat<uint8_t>().data();
+    const char* const from = images.tensor_data().data();
     char* const to = const_cast<char*>(output->tensor_data().data());
     const int64_t from_bytes = images.TotalBytes() / batch_size;
     const int64_t to_bytes = output->TotalBytes() / batch_size;
     const auto paint = [&](int64_t begin, int64_t end) {
-      Painter painter(chain_, size, channels, BestKernels());
+      Painter painter(chain_, size, pixel, BestKernels());
       for (int64_t image = begin; image < end; ++image) {
         painter.Paint(from + image * from_bytes, draws_of(image),
                       to + image * to_bytes);
@@ -205,21 +212,8 @@ class ImageOp : public OpKernel {
   }
 
  private:
-  static DataType TypeOf(ValueType type) {
-    switch (type) {
-      case ValueType::kUint8:
-        return tensorflow::DT_UINT8;
-      case ValueType::kFloat32:
-        return tensorflow::DT_FLOAT;
-      case ValueType::kBfloat16:
-        return tensorflow::DT_BFLOAT16;
-      case ValueType::kFloat16:
-        return tensorflow::DT_HALF;
-    }
-    return tensorflow::DT_INVALID;
-  }
-
   LayerChain chain_;
+  ValueType type_ = ValueType::kUnknown;
 };
 
 class PixelsOp : public ImageOp {
@@ -266,7 +260,7 @@ class LayersOp : public ImageOp {
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     if (images.dims() == 3) {
       Draws draws(chain().num_draws());
-      Draw(chain(), *seed, draws.data());
+      chain().Draw(*seed, draws.data());
       Make(ctx, images, [&draws](int64_t) { return draws.data(); });
       return;
     }
@@ -328,8 +322,9 @@ class MaskOp : public OpKernel {
             "Masks must have the height and width of their images, got ",
             masks.shape().DebugString(), " for images of shape ",
             image_shape.SummarizeValue(4), ".")));
-    const absl::StatusOr<ImageSize> made = chain_.SizeBehind(size);
-    OP_REQUIRES_OK(ctx, made.status());
+    const absl::StatusOr<ImageSpec> behind = chain_.Behind({size, {}});
+    OP_REQUIRES_OK(ctx, behind.status());
+    const ImageSize made = behind->size;
     OP_REQUIRES(ctx, size.height * size.width <= MaskPoints::kMost,
                 absl::InvalidArgumentError(absl::StrCat(
                     "Masks must have at most ", MaskPoints::kMost,
@@ -340,8 +335,8 @@ class MaskOp : public OpKernel {
       OP_REQUIRES_OK(ctx, chain_.CheckDraws(drawn + i * chain_.num_draws()));
     }
     TensorShape shape = masks.shape();
-    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch, made->height));
-    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch + 1, made->width));
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch, made.height));
+    OP_REQUIRES_OK(ctx, shape.SetDimWithStatus(batch + 1, made.width));
     Tensor* output;
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, shape, &output));
     if (output->NumElements() == 0) return;
@@ -367,7 +362,76 @@ class MaskOp : public OpKernel {
   LayerChain chain_;
 };
 
+// What Python asks of layers, so that nothing is said of them twice.
+class DescribeLayersOp : public OpKernel {
+ public:
+  explicit DescribeLayersOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
+    OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    DataType type;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("S", &type));
+    PartialTensorShape shape;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("shape", &shape));
+    if (const int dims = shape.dims(); dims >= 3) {
+      spec_.size = {shape.dim_size(dims - 3), shape.dim_size(dims - 2)};
+      spec_.pixel.channels = shape.dim_size(dims - 1);
+    }
+    spec_.pixel.type = TypeOf(type);
+    is_no_image_ = spec_.pixel.type == ValueType::kUnknown ||
+                   spec_.pixel.type == ValueType::kBfloat16 ||
+                   spec_.pixel.type == ValueType::kFloat16;
+    if (is_no_image_) spec_.pixel.type = ValueType::kFloat32;
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    const int64_t number = static_cast<int64_t>(chain_.links().size());
+    Tensor* output;
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(0, TensorShape({number}), &output));
+    auto num_draws = output->vec<int32_t>();
+    OP_REQUIRES_OK(ctx,
+                   ctx->allocate_output(1, TensorShape({number}), &output));
+    auto divided = output->vec<bool>();
+    int64_t refusing = 0;
+    absl::StatusOr<ImageSpec> made = spec_;
+    if (absl::Status status = LayerChain::Check(spec_); !status.ok()) {
+      made = status;
+    }
+    for (int64_t i = 0; i < number; ++i) {
+      const Layer& layer = *chain_.links()[i].layer;
+      num_draws(i) = layer.num_draws();
+      divided(i) = layer.is_divided();
+      if (!made.ok()) continue;
+      made = layer.Behind(*made);
+      refusing = i;
+    }
+    std::string problem(made.status().message());
+    if (is_no_image_ && made.ok()) {
+      problem = absl::StrCat("be ", kImageTypes);
+      refusing = 0;
+    } else if (is_no_image_) {
+      // A layer that takes bytes alone. It was not told what there is.
+      problem.resize(std::min(problem.size(), problem.find(", got dtype")));
+    }
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(2, TensorShape({}), &output));
+    output->scalar<int32_t>()() =
+        TypeOf(problem.empty() ? made->pixel.type : ValueType::kUnknown);
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(3, TensorShape({}), &output));
+    output->scalar<tstring>()() = problem;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(4, TensorShape({}), &output));
+    output->scalar<int32_t>()() = static_cast<int32_t>(refusing);
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(5, TensorShape({}), &output));
+    output->scalar<int32_t>()() = LayerChain::Version();
+  }
+
+ private:
+  LayerChain chain_;
+  ImageSpec spec_;
+  // Of a type that no layer takes.
+  bool is_no_image_ = false;
+};
+
 REFURBISH_TF_KERNEL("SeedAt", SeedAtOp);
+REFURBISH_TF_KERNEL("DescribeLayers", DescribeLayersOp);
 REFURBISH_TF_KERNEL("ImageDraws", DrawsOp);
 REFURBISH_TF_KERNEL("ImagePixels", PixelsOp);
 REFURBISH_TF_KERNEL("ImageLayers", LayersOp);

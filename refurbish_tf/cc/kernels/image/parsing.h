@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "refurbish_tf/cc/image/draws.h"
-#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/image_seed.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/kernels/names.h"
 
 namespace refurbish_tf {

@@ -1,6 +1,4 @@
-#include "refurbish_tf/cc/image/draws.h"
-
-#include "refurbish_tf/cc/image/policy.h"
+#include "refurbish_tf/cc/image/image_seed.h"
 
 namespace refurbish_tf {
 namespace {
@@ -14,11 +12,6 @@ inline uint64_t Finalize(uint64_t word) {
   word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9;
   word = (word ^ (word >> 27)) * 0x94d049bb133111eb;
   return word ^ (word >> 31);
-}
-
-// A number in [0, 1), in units of 2^-31.
-inline int32_t Fraction(const ImageSeed& seed, uint64_t k) {
-  return static_cast<int32_t>(seed.Word(k) >> 1);
 }
 
 }  // namespace
@@ -45,36 +38,6 @@ uint32_t ImageSeed::Word(uint64_t k) const {
 
 int32_t ImageSeed::Below(uint64_t k, uint64_t end) const {
   return static_cast<int32_t>((Word(k) * end) >> 32);
-}
-
-void Draw(const LayerChain& chain, const ImageSeed& seed, int32_t* draws) {
-  const int32_t* before = nullptr;
-  for (const Layer& layer : chain.layers()) {
-    const int num_draws = layer.NumDraws();
-    const ImageSeed own =
-        layer.position < 0 ? seed : seed.SeedAt(layer.position);
-    switch (layer.kind) {
-      case LayerKind::kRandomCrop:
-        draws[0] = own.Below(0, 2 * layer.padding + 1);
-        draws[1] = own.Below(1, 2 * layer.padding + 1);
-        break;
-      case LayerKind::kRandomFlip:
-        draws[0] = own.Below(0, 2);
-        break;
-      case LayerKind::kRandomResizedCrop:
-      case LayerKind::kCutout:
-        for (int i = 0; i < num_draws; ++i) draws[i] = Fraction(own, i);
-        break;
-      case LayerKind::kPolicy:
-        layer.policy->Draw(own.numbers(), before, draws);
-        break;
-      case LayerKind::kResize:
-      case LayerKind::kNormalize:
-        break;
-    }
-    before = draws;
-    draws += num_draws;
-  }
 }
 
 }  // namespace refurbish_tf

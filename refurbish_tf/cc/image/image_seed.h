@@ -1,10 +1,8 @@
-// What layers draw from a seed: a pure function, the same on every machine.
+// What the draws of layers are made of.
 #pragma once
 
 #include <array>
 #include <cstdint>
-
-#include "refurbish_tf/cc/image/layer.h"
 
 namespace refurbish_tf {
 
@@ -16,6 +14,9 @@ namespace refurbish_tf {
 // it.
 class ImageSeed {
  public:
+  // Raised whenever seeds, or their words, become other ones.
+  static constexpr int kVersion = 2;
+
   ImageSeed(int64_t first, int64_t second);
 
   // The seed of image or layer `index`; `At` as the int32 numbers that
@@ -26,6 +27,10 @@ class ImageSeed {
   uint32_t Word(uint64_t k) const;
   // The k-th word as a number below `end`.
   int32_t Below(uint64_t k, uint64_t end) const;
+  // The k-th word as a number in [0, 1), in units of 2^-31.
+  int32_t Fraction(uint64_t k) const {
+    return static_cast<int32_t>(Word(k) >> 1);
+  }
   // The seed itself.
   const std::array<int64_t, 2>& numbers() const { return numbers_; }
 
@@ -33,8 +38,5 @@ class ImageSeed {
   std::array<int64_t, 2> numbers_;
   uint64_t key_;
 };
-
-// Writes the `chain.num_draws()` numbers that the layers draw from a seed.
-void Draw(const LayerChain& chain, const ImageSeed& seed, int32_t* draws);
 
 }  // namespace refurbish_tf

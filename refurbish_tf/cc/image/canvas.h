@@ -1,0 +1,43 @@
+// What layers do. Each layer says it once, to a canvas; `Painter` does it to
+// the pixels of an image, and `MaskPoints` to the places that they come from,
+// so that what follows an image cannot part from it.
+#pragma once
+
+#include <cstdint>
+
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/prepared_distortion.h"
+
+namespace refurbish_tf {
+
+// A part of an image, in pixels, as it is computed: in float32.
+struct FloatBox {
+  float y, x, height, width;
+};
+
+class Canvas {
+ public:
+  virtual ~Canvas() = default;
+
+  // After all that has been done.
+  virtual ImageSize size() const = 0;
+
+  // Moves the image by this many pixels up and to the left. What comes from
+  // beyond its edges is empty, or reflected about the outermost pixels.
+  virtual void Shift(int64_t y, int64_t x, bool reflects, FillColor color) = 0;
+  // Left to right.
+  virtual void Flip() = 0;
+  // Empties rows [top, bottom) of columns [left, right).
+  virtual void CutOut(int64_t top, int64_t bottom, int64_t left, int64_t right,
+                      FillColor color) = 0;
+  // Resizes a part to a size, by bilinear interpolation.
+  virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
+  // Resizes a part to the size of the image, by bicubic interpolation.
+  virtual void ResizeBicubic(const FloatBox& part) = 0;
+  virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
+  // `normalization` must outlive this.
+  virtual void Normalize(const Normalization& normalization) = 0;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,98 @@
+// Bilinear resizing of values of two or four bytes, in the arithmetic of
+// `tf.image.resize`: points and weights in float32.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/kernels.h"
+#include "refurbish_tf/cc/image/resize.h"
+
+namespace refurbish_tf {
+
+// Of the points of one axis. Points without weight are left out, so that not
+// even one that is no number spreads.
+FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
+// Reverses the order of the output.
+void Reverse(FloatSpans* spans);
+
+// Sums are of products of two float32 in double, which holds these exactly, so
+// that no compiler can make other sums of them.
+template <class Value>
+class FloatResizer : public Resizer {
+ public:
+  FloatResizer(const PixelRows& image, const Box& box, ImageSize size,
+               bool antialias)
+      : part_(reinterpret_cast<const Value*>(image.memory) +
+              (box.y * image.width + box.x) * image.pixel.channels),
+        stride_(image.width * image.pixel.channels),
+        channels_(image.pixel.channels),
+        width_(size.width),
+        rows_(BilinearSpans(box.height, size.height, antialias)),
+        columns_(BilinearSpans(box.width, size.width, antialias)),
+        sums_(box.width * channels_),
+        row_(sums_.size()) {}
+
+  void Mirror() override { Reverse(&columns_); }
+
+  void Rows(int64_t begin, int64_t count, uint8_t* to) override {
+    Value* values = reinterpret_cast<Value*>(to);
+    for (int64_t y = begin; y < begin + count; ++y) {
+      SumRows(y);
+      for (int64_t x = 0; x < width_; ++x, values += channels_) {
+        SumPixels(x, values);
+      }
+    }
+  }
+
+ private:
+  void SumRows(int64_t y) {
+    std::fill(sums_.begin(), sums_.end(), 0.0);
+    const float* const weights = rows_.weights.data() + y * rows_.most;
+    for (int64_t k = 0; k < rows_.count[y]; ++k) {
+      const Value* const from = part_ + (rows_.start[y] + k) * stride_;
+      const double weight = weights[k];
+      for (size_t i = 0; i < sums_.size(); ++i) {
+        sums_[i] += weight * static_cast<float>(from[i]);
+      }
+    }
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      row_[i] = static_cast<float>(sums_[i]);
+    }
+  }
+
+  void SumPixels(int64_t x, Value* to) const {
+    const float* const weights = columns_.weights.data() + x * columns_.most;
+    const float* const from = row_.data() + columns_.start[x] * channels_;
+    for (int64_t c = 0; c < channels_; ++c) {
+      double sum = 0;
+      for (int64_t k = 0; k < columns_.count[x]; ++k) {
+        sum += static_cast<double>(weights[k]) * from[k * channels_ + c];
+      }
+      to[c] = Rounded(sum);
+    }
+  }
+
+  static Value Rounded(double sum) {
+    if constexpr (std::is_floating_point_v<Value>) {
+      return static_cast<Value>(sum);
+    } else {
+      using Limits = std::numeric_limits<Value>;
+      return static_cast<Value>(std::clamp<double>(
+          std::floor(sum + 0.5), Limits::lowest(), Limits::max()));
+    }
+  }
+
+  const Value* const part_;
+  const int64_t stride_, channels_, width_;
+  FloatSpans rows_, columns_;
+  std::vector<double> sums_;
+  std::vector<float> row_;
+};
+
+}  // namespace refurbish_tf

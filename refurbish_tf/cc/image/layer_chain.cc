@@ -1,0 +1,150 @@
+#include "refurbish_tf/cc/image/layer_chain.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/arguments.h"
+
+namespace refurbish_tf {
+namespace {
+
+// Joins the pieces to one text for each layer: only its first word has no
+// value.
+std::vector<std::string> LayersOf(const std::vector<std::string>& pieces) {
+  std::vector<std::string> layers;
+  for (const std::string& piece : pieces) {
+    for (absl::string_view word :
+         absl::StrSplit(piece, ' ', absl::SkipEmpty())) {
+      const bool continues_word = word.front() == ',';
+      const bool has_value =
+          continues_word || word.find('=') != absl::string_view::npos;
+      if (!has_value || layers.empty()) {
+        layers.emplace_back(word);
+      } else {
+        absl::StrAppend(&layers.back(), continues_word ? "" : " ", word);
+      }
+    }
+  }
+  return layers;
+}
+
+}  // namespace
+
+absl::StatusOr<LayerChain> LayerChain::Parse(
+    const std::vector<std::string>& pieces) {
+  const std::vector<std::string> texts = LayersOf(pieces);
+  if (texts.empty() || texts.size() > kMaxLayers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "There must be 1 to ", kMaxLayers, " layers, got ", texts.size(), "."));
+  }
+  LayerChain chain;
+  for (const std::string& text : texts) {
+    Arguments arguments(text);
+    Link link;
+    link.name = std::string(arguments.name());
+    link.position = arguments.Integer("position", -1, kMaxSide);
+    if (const LayerType::Make make = LayerType::Find(link.name)) {
+      link.layer = make(arguments);
+      const Layer* const before =
+          chain.links_.empty() ? nullptr : chain.links_.back().layer.get();
+      const absl::Status follows = link.layer->MayFollow(before);
+      if (!follows.ok()) arguments.Fail(follows.message());
+    } else {
+      arguments.Fail("unknown name");
+    }
+    if (absl::Status status = arguments.Check(); !status.ok()) return status;
+    chain.num_draws_ += link.layer->num_draws();
+    chain.links_.push_back(std::move(link));
+  }
+  return chain;
+}
+
+int LayerChain::Version() {
+  return ImageSeed::kVersion + LayerType::SumOfRaises();
+}
+
+LayerChain LayerChain::UpToLastDivided() const {
+  LayerChain made = *this;
+  while (!made.links_.empty() && !made.links_.back().layer->is_divided()) {
+    made.num_draws_ -= made.links_.back().layer->num_draws();
+    made.links_.pop_back();
+  }
+  return made;
+}
+
+absl::Status LayerChain::Check(const ImageSpec& image) {
+  for (const int64_t side : {image.size.height, image.size.width}) {
+    if (side != kUnknown && (side < 1 || side > kMaxSide)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("have sides of 1 to ", kMaxSide, " pixels, got ",
+                       image.size.height, " x ", image.size.width));
+    }
+  }
+  const int64_t channels = image.pixel.channels;
+  if (channels != kUnknown && (channels < 1 || channels > kMaxChannels)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("have 1 to ", kMaxChannels, " channels, got ", channels));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
+  const auto refused = [](absl::string_view whose, const absl::Status& why) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("image of ", whose, " must ", why.message(), "."));
+  };
+  if (const absl::Status status = Check(image); !status.ok()) {
+    return refused("layers", status);
+  }
+  absl::StatusOr<ImageSpec> made = image;
+  for (const Link& link : links_) {
+    made = link.layer->Behind(*made);
+    if (!made.ok()) return refused(link.name, made.status());
+  }
+  return made;
+}
+
+void LayerChain::Draw(const ImageSeed& seed, int32_t* draws) const {
+  const int32_t* before = nullptr;
+  for (const Link& link : links_) {
+    link.layer->Draw(link.position < 0 ? seed : seed.SeedAt(link.position),
+                     before, draws);
+    before = draws;
+    draws += link.layer->num_draws();
+  }
+}
+
+absl::Status LayerChain::CheckDraws(const int32_t* draws) const {
+  for (const Link& link : links_) {
+    const int num_draws = link.layer->num_draws();
+    for (int i = 0; i < num_draws; ++i) {
+      const int64_t end = link.layer->EndOfDraw(i, draws);
+      if (draws[i] < 0 || draws[i] >= end) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "A draw must be from 0 to ", end - 1, ", got ", draws[i],
+            ". Draws must come from the same layers as the pixels."));
+      }
+    }
+    draws += num_draws;
+  }
+  return absl::OkStatus();
+}
+
+bool LayerChain::ChangesNothing(const int32_t* draws) const {
+  for (const Link& link : links_) {
+    if (!link.layer->ChangesNothing(draws)) return false;
+    draws += link.layer->num_draws();
+  }
+  return true;
+}
+
+void LayerChain::Apply(const int32_t* draws, Canvas* canvas) const {
+  for (const Link& link : links_) {
+    link.layer->Apply(draws, canvas);
+    draws += link.layer->num_draws();
+  }
+}
+
+}  // namespace refurbish_tf

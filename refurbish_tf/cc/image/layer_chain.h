@@ -1,0 +1,67 @@
+// Adjacent native layers, which are one op: it draws int32 numbers from the
+// seed and applies them to the image. Each half is an op of its own, too, so
+// that draws can be sent to where the pixels are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/image_seed.h"
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+
+class LayerChain {
+ public:
+  // More than any augmentation has. A bit for each cutout fits in a word.
+  static constexpr int kMaxLayers = 64;
+  static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
+  static constexpr int64_t kMaxChannels = 64;
+
+  struct Link {
+    std::string name;
+    // In `compose`, from which the layer's seed is made; -1: it takes the seed
+    // as it is.
+    int64_t position;
+    std::shared_ptr<const Layer> layer;
+  };
+
+  // A layer is text: its name, then `argument=value` for each argument, where
+  // several numbers are separated by commas. The pieces may be cut at any space
+  // and before any comma.
+  static absl::StatusOr<LayerChain> Parse(
+      const std::vector<std::string>& pieces);
+  // Of what all layers draw and make: raised with that of any of them.
+  static int Version();
+
+  const std::vector<Link>& links() const { return links_; }
+  int num_draws() const { return num_draws_; }
+  // The layers up to the last that is divided; none if there is none.
+  LayerChain UpToLastDivided() const;
+
+  // What the layers make of such an image.
+  absl::StatusOr<ImageSpec> Behind(const ImageSpec& image) const;
+  // That it is an image for any layer. An error goes on from "The image must ".
+  static absl::Status Check(const ImageSpec& image);
+
+  // Writes the `num_draws()` numbers that the layers draw from a seed: a pure
+  // function, the same on every machine.
+  void Draw(const ImageSeed& seed, int32_t* draws) const;
+  // Checks that `draws`, `num_draws()` numbers, are in the layers' ranges.
+  absl::Status CheckDraws(const int32_t* draws) const;
+  // Whether these draws leave every image as it is.
+  bool ChangesNothing(const int32_t* draws) const;
+  void Apply(const int32_t* draws, Canvas* canvas) const;
+
+ private:
+  std::vector<Link> links_;
+  int num_draws_ = 0;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,31 @@
+// Blackens a square, centred at any pixel.
+#include "refurbish_tf/cc/image/layer.h"
+
+namespace refurbish_tf {
+namespace {
+
+class Cutout : public Layer {
+ public:
+  explicit Cutout(Arguments& arguments)
+      : side_(arguments.Integer("side", 1, (int64_t{1} << 31) - 1)) {}
+
+  int num_draws() const override { return 2; }
+  void Draw(const ImageSeed& seed, const int32_t* /*before*/,
+            int32_t* draws) const override {
+    for (int i = 0; i < 2; ++i) draws[i] = seed.Fraction(i);
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const override {
+    const ImageSize size = canvas->size();
+    const int64_t top = ((draws[0] * size.height) >> 31) - side_ / 2;
+    const int64_t left = ((draws[1] * size.width) >> 31) - side_ / 2;
+    canvas->CutOut(top, top + side_, left, left + side_, kBlack);
+  }
+
+ private:
+  const int64_t side_;
+};
+
+const LayerType kCutout("cutout", 1, LayerType::MakeAs<Cutout>);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,288 @@
+// A layer of RandAugment, AutoAugment or Deep AutoAugment: it draws one of
+// several operations.
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/bicubic.h"
+#include "refurbish_tf/cc/image/layer.h"
+#include "refurbish_tf/cc/image/philox.h"
+
+namespace refurbish_tf {
+namespace {
+
+constexpr int64_t kMaxEnd = (int64_t{1} << 31) - 1;
+// The longest side of an image whose coordinates fit into Pillow's 16 fraction
+// bits.
+constexpr int64_t kMaxSide = 32767;
+// The mean of ImageNet, with which Deep AutoAugment fills.
+constexpr FillColor kMeanColor = {125, 123, 114, 0};
+
+// The random operations of Deep AutoAugment. They take numbers of their own.
+enum class RandomOperation { kNone, kFlip, kCrop, kCutout, kResizedCrop };
+
+// Distorts, or does a random operation.
+struct PolicyOutcome {
+  PreparedDistortion distortion{Distortion::kIdentity};
+  RandomOperation random = RandomOperation::kNone;
+  double parameter = 0;
+
+  bool ChangesNothing() const {
+    return random == RandomOperation::kNone && distortion.changes_nothing;
+  }
+  int NumMoreDraws() const;
+  // The numbers that a random operation draws are below this.
+  int64_t EndOfMore() const;
+};
+
+struct NamedDistortion {
+  absl::string_view name;
+  Distortion distortion;
+  // What its parameter may be.
+  double lowest, highest;
+};
+
+constexpr NamedDistortion kDistortions[] = {
+    {"identity", Distortion::kIdentity, 0, 0},
+    {"auto_contrast", Distortion::kAutoContrast, 0, 0},
+    {"equalize", Distortion::kEqualize, 0, 0},
+    {"invert", Distortion::kInvert, 0, 0},
+    {"color", Distortion::kColor, 0, 100},
+    {"contrast", Distortion::kContrast, 0, 100},
+    {"brightness", Distortion::kBrightness, 0, 100},
+    {"sharpness", Distortion::kSharpness, 0, 100},
+    {"solarize", Distortion::kSolarize, 0, 256},
+    {"posterize", Distortion::kPosterize, 1, 8},
+    {"rotate", Distortion::kRotate, -360, 360},
+    {"shear_x", Distortion::kShearX, -1, 1},
+    {"shear_y", Distortion::kShearY, -1, 1},
+    {"translate_x", Distortion::kTranslateX, -1, 1},
+    {"translate_y", Distortion::kTranslateY, -1, 1},
+};
+constexpr std::pair<absl::string_view, RandomOperation> kRandomOperations[] = {
+    {"random_flip", RandomOperation::kFlip},
+    {"random_crop", RandomOperation::kCrop},
+    {"random_cutout", RandomOperation::kCutout},
+    {"random_resized_crop", RandomOperation::kResizedCrop},
+};
+
+PolicyOutcome OutcomeOf(absl::string_view name, double parameter, Turn turn,
+                        Arguments& arguments) {
+  PolicyOutcome outcome;
+  outcome.parameter = parameter;
+  for (const NamedDistortion& known : kDistortions) {
+    if (name != known.name) continue;
+    if (parameter < known.lowest || parameter > known.highest) {
+      arguments.Fail(absl::StrCat("parameters of ", name, " must be from ",
+                                  known.lowest, " to ", known.highest));
+    } else {
+      outcome.distortion =
+          PreparedDistortion(known.distortion, parameter, turn);
+    }
+    return outcome;
+  }
+  for (const auto& [known, random] : kRandomOperations) {
+    if (name == known) {
+      outcome.random = random;
+      if (parameter < 0 || parameter > kMaxSide) {
+        arguments.Fail(absl::StrCat("parameters of ", name,
+                                    " must be from 0 to ", kMaxSide));
+      }
+      return outcome;
+    }
+  }
+  arguments.Fail(absl::StrCat("unknown operation ", name));
+  return outcome;
+}
+
+// What an image gets for each number that the layer may draw.
+class PolicyLayer : public Layer {
+ public:
+  explicit PolicyLayer(Arguments& arguments);
+
+  // 1, and those for random operations.
+  int num_draws() const override { return num_draws_; }
+  // As TensorFlow's stateless operations draw from the seed.
+  void Draw(const ImageSeed& seed, const int32_t* before,
+            int32_t* draws) const override;
+  int64_t EndOfDraw(int i, const int32_t* draws) const override {
+    return i == 0 ? end_ : At(draws[0]).EndOfMore();
+  }
+  bool ChangesNothing(const int32_t* draws) const override {
+    return At(draws[0]).ChangesNothing();
+  }
+  void Apply(const int32_t* draws, Canvas* canvas) const override;
+  absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
+  absl::Status MayFollow(const Layer* before) const override;
+  bool is_divided() const override { return true; }
+  bool NeedsTable(const int32_t* draws) const override {
+    const PolicyOutcome& outcome = At(draws[0]);
+    const Distortion distortion = outcome.distortion.distortion;
+    return outcome.random == RandomOperation::kNone &&
+           (distortion == Distortion::kAutoContrast ||
+            distortion == Distortion::kEqualize);
+  }
+
+ private:
+  const PolicyOutcome& At(int32_t draw) const {
+    return outcomes_[std::upper_bound(edges_.begin(), edges_.end(), draw) -
+                     edges_.begin()];
+  }
+
+  int32_t end_;
+  // AutoAugment's second layer keeps the sub-policy of the layer before, a
+  // group of numbers, and draws one of it.
+  int32_t group_;
+  bool goes_on_;
+  uint8_t fill_;
+  int num_draws_ = 1;
+  std::vector<PolicyOutcome> outcomes_;
+  // Outcome i is for the numbers below edges_[i], from the edge before.
+  std::vector<int32_t> edges_;
+};
+
+int PolicyOutcome::NumMoreDraws() const {
+  switch (random) {
+    case RandomOperation::kNone:
+      return 0;
+    case RandomOperation::kFlip:
+      return 1;
+    case RandomOperation::kCrop:
+    case RandomOperation::kCutout:
+      return 2;
+    case RandomOperation::kResizedCrop:
+      return 4;
+  }
+  return 0;
+}
+
+int64_t PolicyOutcome::EndOfMore() const {
+  switch (random) {
+    case RandomOperation::kNone:
+      return 1;
+    case RandomOperation::kFlip:
+      return 2;
+    case RandomOperation::kCrop:
+      return 2 * static_cast<int64_t>(parameter) + 1;
+    case RandomOperation::kCutout:
+      return kMaxEnd;
+    case RandomOperation::kResizedCrop:
+      // The fraction bits of a float32.
+      return 1 << 23;
+  }
+  return 1;
+}
+
+PolicyLayer::PolicyLayer(Arguments& arguments)
+    : end_(static_cast<int32_t>(arguments.Integer("end", 1, kMaxEnd))),
+      group_(static_cast<int32_t>(arguments.Integer("group", 1, end_))),
+      goes_on_(arguments.Boolean("goes_on")),
+      fill_(static_cast<uint8_t>(arguments.Integer("fill", 0, 255))) {
+  if (end_ % group_ != 0) arguments.Fail("end must be a multiple of group");
+  const Turn turn =
+      arguments.Boolean("exact_turns") ? Turn::kExact : Turn::kRounded;
+  const std::vector<absl::string_view> names = arguments.Texts("operations");
+  const std::vector<double> parameters = arguments.Numbers("parameters");
+  const std::vector<double> edges = arguments.Numbers("edges");
+  if (parameters.size() != names.size() || edges.size() != names.size()) {
+    arguments.Fail(
+        "operations, parameters and edges must be of the same number");
+    return;
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    outcomes_.push_back(OutcomeOf(names[i], parameters[i], turn, arguments));
+    num_draws_ = std::max(num_draws_, 1 + outcomes_.back().NumMoreDraws());
+    if (!(edges[i] >= (i == 0 ? 0 : edges[i - 1]) && edges[i] <= end_)) {
+      arguments.Fail("edges must not decrease, nor be above end");
+      return;
+    }
+    edges_.push_back(static_cast<int32_t>(edges[i]));
+  }
+  if (edges_.back() != end_) arguments.Fail("the last edge must be the end");
+}
+
+void PolicyLayer::Draw(const ImageSeed& seed, const int32_t* before,
+                       int32_t* draws) const {
+  const auto [first, second] = seed.numbers();
+  const int32_t end = goes_on_ ? group_ : end_;
+  draws[0] = static_cast<int32_t>(FirstWords(first, second)[0] %
+                                  static_cast<uint32_t>(end));
+  if (goes_on_ && before != nullptr) draws[0] += *before / group_ * group_;
+  if (num_draws_ == 1) return;
+  std::fill(draws + 1, draws + num_draws_, 0);
+  const PolicyOutcome& outcome = At(draws[0]);
+  if (outcome.NumMoreDraws() == 0) return;
+  // Another seed than the one that drew the operation, so that the draws are
+  // independent.
+  const ImageSeed other(~first, ~second);
+  if (outcome.random == RandomOperation::kFlip) {
+    draws[1] = other.Below(0, 2);
+    return;
+  }
+  const PhiloxWords words = FirstWords(~first, ~second);
+  const uint32_t below = static_cast<uint32_t>(outcome.EndOfMore());
+  for (int i = 0; i < outcome.NumMoreDraws(); ++i) {
+    // A power of two leaves the lowest bits, as TensorFlow's floats do.
+    draws[1 + i] = static_cast<int32_t>(words[i] % below);
+  }
+}
+
+void PolicyLayer::Apply(const int32_t* draws, Canvas* canvas) const {
+  const PolicyOutcome& outcome = At(draws[0]);
+  const int64_t whole = static_cast<int64_t>(outcome.parameter);
+  const ImageSize size = canvas->size();
+  switch (outcome.random) {
+    case RandomOperation::kNone:
+      if (!outcome.distortion.changes_nothing) {
+        canvas->Distort(outcome.distortion, fill_);
+      }
+      return;
+    case RandomOperation::kFlip:
+      if (draws[1] != 0) canvas->Flip();
+      return;
+    case RandomOperation::kCrop:
+      canvas->Shift(draws[1] - whole, draws[2] - whole, false, kMeanColor);
+      return;
+    case RandomOperation::kCutout: {
+      const int64_t top = draws[1] % size.height - whole / 2;
+      const int64_t left = draws[2] % size.width - whole / 2;
+      const int64_t side = whole / 2 * 2 + 1;
+      canvas->CutOut(top, top + side, left, left + side, kMeanColor);
+      return;
+    }
+    case RandomOperation::kResizedCrop:
+      canvas->ResizeBicubic(BicubicBox(draws + 1, size));
+      return;
+  }
+}
+
+absl::StatusOr<ImageSpec> PolicyLayer::Behind(ImageSpec image) const {
+  const absl::Status status = CheckColors(image, {3});
+  if (!status.ok()) return status;
+  if (std::max(image.size.height, image.size.width) > kMaxSide) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "have sides of at most ", kMaxSide, " pixels, got ", image.size.height,
+        " x ", image.size.width, ". Crop or resize it before"));
+  }
+  image.pixel.channels = 3;
+  return image;
+}
+
+// What goes on from the layer before has its groups.
+absl::Status PolicyLayer::MayFollow(const Layer* before) const {
+  if (!goes_on_ || before == nullptr) return absl::OkStatus();
+  const auto* const policy = dynamic_cast<const PolicyLayer*>(before);
+  if (policy != nullptr && policy->end_ == end_ && policy->group_ == group_) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "it goes on from no policy of its end and group");
+}
+
+const LayerType kPolicy("policy", 1, LayerType::MakeAs<PolicyLayer>);
+
+}  // namespace
+}  // namespace refurbish_tf

@@ -1,0 +1,134 @@
+"""Images of any pixels: several channels, 16 bits and floats, in the layers that know no colours."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf import augment
+from support import cases
+from support import final_reference as reference
+
+DTYPES = (np.uint8, np.uint16, np.int16, np.float32)
+CHANNELS = (1, 2, 3, 4, 5, 13, 64)
+SIZES = [(1, 1), (1, 7), (9, 1), (7, 17), (20, 33)]
+SEED = [7, 3]
+
+
+def noise(dtype, *shape):
+  generator = np.random.default_rng(sum(shape))
+  if dtype == np.float32:
+    return generator.normal(size=shape).astype(np.float32)
+  limits = np.iinfo(dtype)
+  return generator.integers(limits.min, limits.max + 1, shape, dtype)
+
+
+def pairs(channels, size):
+  """Layers, each with its reference."""
+  mean, std = (np.linspace(low, high, channels).tolist() for low, high in ((0.1, 0.6), (0.2, 0.5)))
+  made = [
+      (augment.random_crop(3), reference.Crop(3)), (augment.random_flip(), reference.Flip()),
+      (augment.cutout(4), reference.Cutout(4)), (augment.normalize(mean, std), reference.Normalize(mean, std)),
+      (augment.normalize(0.5, 0.25, "bfloat16"), reference.Normalize(0.5, 0.25, "bfloat16")),
+      (augment.normalize(mean, std, "float16"), reference.Normalize(mean, std, "float16"))]
+  if min(size) > 1:
+    made.append((augment.random_crop(min(size) - 1, "reflect"), reference.Crop(min(size) - 1, "reflect")))
+  for antialias in (False, True):
+    made += [
+        (augment.resize((6, 11), antialias), reference.Resize(6, 11, antialias=antialias)),
+        (augment.random_resized_crop((5, 8), antialias=antialias), reference.ResizedCrop(5, 8, antialias=antialias))]
+  return made
+
+
+def assert_same(made, expected, ulp=0):
+  """Compares bits; `ulp` is by how much a value may differ."""
+  made = np.asarray(made)
+  assert made.dtype == expected.dtype and made.shape == expected.shape
+  if ulp:
+    assert np.abs(made.astype(int) - expected.astype(int)).max() <= ulp
+  else:
+    assert np.ascontiguousarray(made).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def check(layer, expected, image):
+  made = layer(image, SEED) if layer.takes_seed else layer(image)
+  fixed_point = image.dtype == np.uint8 and expected.name in ("resize", "random_resized_crop")
+  assert_same(made, expected.pixels(image, expected.draws(SEED)), ulp=int(fixed_point))
+
+
+@pytest.mark.parametrize("channels", CHANNELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layers_do_as_their_reference(dtype, channels):
+  for size in cases.some(SIZES, 2):
+    for layer, expected in pairs(channels, size):
+      check(layer, expected, noise(dtype, *size, channels))
+
+
+@pytest.mark.parametrize("dtype, channels", [(np.uint16, 5), (np.float32, 3), (np.int16, 13), (np.uint8, 64)])
+def test_of_a_large_image(dtype, channels):
+  image = noise(dtype, 500, 333, channels)
+  for layer, expected in pairs(channels, (4, 4)):
+    check(layer, expected, image)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sequences_are_one_operation(dtype):
+  """Also behind a normalisation, whose floats go on, and in a batch."""
+  layers = [augment.random_crop(2), augment.normalize(0.4, 0.2), augment.random_flip(), augment.resize((9, 7)), augment.cutout(3)]
+  expected = [reference.Crop(2), reference.Normalize(0.4, 0.2), reference.Flip(), reference.Resize(9, 7), reference.Cutout(3)]
+  fn = augment.compose(layers)
+  images = noise(dtype, 6, 12, 15, 5)
+  graph = tf.function(lambda image, seed: fn(image, seed=seed), autograph=False).get_concrete_function(
+      tf.TensorSpec([None, None, None, 5], dtype), tf.TensorSpec([2], tf.int32))
+  assert [op.type for op in graph.graph.get_operations() if "Refurbish" in op.type] == ["RefurbishTf>ImageLayers"]
+  made = graph(tf.constant(images), tf.constant(SEED))
+  for number, (image, one) in enumerate(zip(images, made, strict=True)):
+    assert_same(one, reference.composed(expected, image, reference.seed_at(SEED, number)))
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("size, to_size", [
+    ((348, 348), (224, 224)), ((37, 53), (224, 131)), ((9, 17), (9, 17)), ((1, 1), (3, 5)), ((300, 200), (2, 3))])
+def test_resize_is_that_of_tensorflow(size, to_size, antialias):
+  for channels in (3, 13):
+    values = np.random.default_rng(7).random([*size, channels], np.float32)
+    for image, most in ((values, 1e-5), ((values * 65535).astype(np.uint16), 65535 / 255 / 255)):
+      made = augment.resize(to_size, antialias)(image)
+      expected = tf.image.resize(image, to_size, antialias=antialias)
+      assert made.dtype == image.dtype
+      np.testing.assert_allclose(tf.cast(made, tf.float64), tf.cast(expected, tf.float64), rtol=0, atol=most)
+
+
+def test_to_the_same_size_is_a_copy():
+  for dtype in DTYPES:
+    for antialias in (False, True):
+      image = noise(dtype, 13, 18, 5)
+      assert_same(augment.resize((13, 18), antialias)(image), image)
+
+
+def test_what_is_no_number_stays_where_it_is():
+  image = noise(np.float32, 12, 10, 2)
+  image[4, 3, 1], image[7, 8, 0] = np.nan, np.inf
+  none = np.isnan(image)
+  assert_same(augment.random_flip()(image, [1, 0]), image[:, ::-1])
+  np.testing.assert_array_equal(np.isnan(augment.normalize(0.5, 0.5)(image)), none)
+  for dtype in ("bfloat16", "float16"):
+    np.testing.assert_array_equal(np.isnan(np.float32(augment.normalize(0.5, 0.5, dtype)(image))), none)
+  # Of the halved image, only the pixel that it is a part of.
+  halved = augment.resize((6, 5), antialias=False)(image).numpy()
+  assert np.argwhere(np.isnan(halved)).tolist() == [[2, 1, 1]] and np.argwhere(np.isinf(halved)).tolist() == [[3, 4, 0]]
+
+
+def test_colours_are_of_bytes():
+  """Policies say what they want, and what to do."""
+  for policy in ([*augment.rand_augment(1)], augment.auto_augment("cifar10"), augment.deep_auto_augment("cifar10")):
+    fn = augment.compose([augment.random_flip(), *policy])
+    for dtype in DTYPES[1:]:
+      with pytest.raises(TypeError, match=f"must be uint8, got dtype {np.dtype(dtype).name}. .*tf.uint8"):
+        fn(noise(dtype, 8, 8, 3), seed=SEED)
+    with pytest.raises(ValueError, match=r"must have 3 channels, got shape \(8, 8, 5\)"):
+      fn(noise(np.uint8, 8, 8, 5), seed=SEED)
+
+
+def test_of_what_is_not_dense():
+  ragged = tf.ragged.constant([[[[1]], [[2], [3]]]], dtype=tf.uint8)
+  with pytest.raises(TypeError, match="dense tensor, got a RaggedTensor.*to_tensor"):
+    augment.random_flip()(ragged, SEED)
