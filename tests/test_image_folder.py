@@ -13,7 +13,7 @@ from support import cases
 
 image_folder = rtf.sources.image_folder
 NAMES = ["a.jpg", "B.PNG", "c.jpeg", "10.bmp", "9.gif", ".hidden.png", "deep/1.png", "deep/er/2.JPG", "z/1.png"]
-NO_IMAGES = ["readme.txt", "jpg", "a.webp", "a.png.txt"]
+NO_IMAGES = ["readme.txt", "jpg", "a.heic", "a.png.txt", ".DS_Store"]
 
 
 def _write(directory, files):
@@ -54,6 +54,10 @@ def test_files_are_those_of_keras_in_the_same_order(tmp_path_factory, tree, spli
   hypothesis.assume(names is None or len(names) == len(tree))
   if split is not None:
     arguments.update(validation_split=split, subset="both")
+  if any(files and set(files) <= set(NO_IMAGES) and files != [".DS_Store"] for files in tree.values()):
+    with pytest.raises(ValueError, match="^directory .*all of whose files are left out"):
+      image_folder(directory, seed=seed, **arguments)
+    return
   if split and not int(split * number) or not number:
     # With too few files for one validation file Keras takes all of them.
     with pytest.raises(ValueError, match="^directory .*no images|^validation_split"):
@@ -83,6 +87,56 @@ def test_a_seed_without_a_split_shuffles_as_keras_does(tmp_path):
   _write(tmp_path, [f"{i % 3}/{i}.png" for i in range(20)])
   theirs = _in_keras(tmp_path, shuffle=True, seed=5)[0]
   assert image_folder(tmp_path, seed=5).file_paths == theirs.file_paths != sorted(theirs.file_paths)
+
+
+def test_webp_files_are_images(tmp_path):
+  _write(tmp_path, ["a/1.jpg", "a/2.webp", "a/3.JPG", "b/1.WEBP"])
+  source = image_folder(tmp_path)
+  assert _elements(source) == [("a/1.jpg", 0), ("a/2.webp", 0), ("a/3.JPG", 0), ("b/1.WEBP", 1)]
+  assert rtf.describe(source) == "no reuse stages"
+
+
+def test_what_is_left_out_is_counted_by_extension(tmp_path):
+  _write(tmp_path, [
+      "a/1.png", "a/2.heic", "a/deep/3.HEIC", "a/.DS_Store", "a/Thumbs.db", "a/png", "a/dot.", "b/1.jpg", "b/2.Heic", "b/.DS_Store",
+      "b/a.png.txt", "beside.heic", ".hidden/1.heic"])
+  files = [f'image_folder "{tmp_path}"', "  files   2 listed; left out: 3 .heic, 2 .ds_store, 2 without an extension, 1 .db, 1 .txt"]
+  refurbished = image_folder(tmp_path).take(2).refurbish(lambda file, label: (file, label)).batch(2)
+  lines = rtf.describe(refurbished).splitlines()
+  assert lines[:3] == [*files, "refurbish, r = 3"] and sum("left out" in line for line in lines) == 1
+  assert rtf.describe(image_folder(tmp_path).echo(2)).splitlines() == [*files, "echo, e = 2"]
+  # Of the folder, not of the subset.
+  train, validation = image_folder(tmp_path, validation_split=0.5, subset="both", seed=1)
+  for part in (train, validation, train.concatenate(validation)):
+    assert rtf.describe(part).splitlines() == [*files, "no reuse stages"]
+  # Of the classes that are asked for.
+  assert rtf.describe(image_folder(tmp_path, class_names=["b"])).splitlines()[1] == (
+      "  files   1 listed; left out: 1 .ds_store, 1 .heic, 1 .txt")
+
+
+def test_many_extensions_are_counted_together(tmp_path):
+  """As of names with a number behind their dot."""
+  _write(tmp_path, ["a/1.png", *(f"a/subject.{i}" for i in range(9)), "a/b.5"])
+  assert rtf.describe(image_folder(tmp_path)).splitlines()[1] == (
+      "  files   1 listed; left out: 2 .5, 1 .0, 1 .1, 1 .2, 1 .3, 4 others")
+
+
+def test_a_class_whose_files_are_all_left_out_is_an_error(tmp_path):
+  _write(tmp_path, ["a/1.png", "b/2.heic", "b/deep/3.HEIC", "b/.DS_Store"])
+  with pytest.raises(ValueError) as caught:
+    image_folder(tmp_path)
+  assert str(caught.value) == (
+      f"directory {tmp_path} has the class 'b', all of whose files are left out: 2 .heic, 1 .ds_store. Names of images must end "
+      "in .bmp, .gif, .jpeg, .jpg, .png, .webp. Convert the files to one of these formats; or move the directory away if it is "
+      "no class, or give the classes as class_names.")
+  # As it says.
+  assert image_folder(tmp_path, class_names=["a"]).class_names == ["a"]
+  (tmp_path / "b/2.heic").rename(tmp_path / "b/2.webp")
+  assert _elements(image_folder(tmp_path)) == [("a/1.png", 0), ("b/2.heic", 1)]
+  # Without a photograph, and with none left out, it is empty.
+  (tmp_path / "b/2.webp").unlink()
+  (tmp_path / "b/deep/3.HEIC").unlink()
+  assert image_folder(tmp_path).class_names == ["a", "b"]
 
 
 def test_only_what_is_asked_for_is_read(tmp_path):
@@ -229,7 +283,7 @@ def test_directories_without_images(tmp_path):
     image_folder(tmp_path / "file")
   with pytest.raises(ValueError, match="^directory .*no images.*.jpeg"):
     image_folder(tmp_path)
-  _write(tmp_path, ["1.png", "a/2.webp"])
+  _write(tmp_path, ["1.png", "a/.2.heic"])
   with pytest.raises(ValueError, match="^directory .*no images"):
     image_folder(tmp_path)
   with pytest.raises(ValueError, match="^directory .*null character"):

@@ -1,6 +1,7 @@
 """Image files in one directory per class, read by index: `rtf.sources.image_folder`."""
 from __future__ import annotations
 
+import collections
 import contextlib
 import os
 from typing import Any, Literal, Sequence
@@ -8,11 +9,13 @@ from typing import Any, Literal, Sequence
 import numpy as np
 import tensorflow as tf
 
-from refurbish_tf._internal import checks, fingerprint
+from refurbish_tf._internal import checks, dataset_graph, fingerprint
 
-# The formats of keras.utils.image_dataset_from_directory, which tf.io.decode_image decodes.
-FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+# The formats of keras.utils.image_dataset_from_directory, and WebP, which rtf.augment.decode decodes as well.
+FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 SUBSETS = ("training", "validation", "both")
+# Where a name has a date or a number behind its dot, each file has an extension of its own.
+EXTENSIONS_SHOWN = 5
 
 
 def image_folder(
@@ -34,12 +37,13 @@ def image_folder(
   3
 
   It is the counterpart of `keras.utils.image_dataset_from_directory`: the same files in the same order with the same labels,
-  and the same split for the same seed. But it reads files one by one, so `refurbish` reads only fresh ones, and it does
-  not decode them: decoding belongs in `partial_fn`: `rtf.augment.decode_and_crop` and `rtf.augment.decode` decode all of them.
+  and the same split for the same seed, as long as there are no WebP files, which Keras leaves out. But it reads files one
+  by one, so `refurbish` reads only fresh ones, and it does not decode them: decoding belongs in `partial_fn`:
+  `rtf.augment.decode_and_crop` and `rtf.augment.decode` decode all of them.
 
   Each directory in `directory` is a class, except those whose names begin with a dot. Its files are those in it and
-  below it whose names end in .bmp, .gif, .jpeg, .jpg or .png, in upper or lower case. Links to directories below it are
-  not followed.
+  below it whose names end in .bmp, .gif, .jpeg, .jpg, .png or .webp, in upper or lower case. `rtf.describe` counts the
+  others, which are left out, by extension. Links to directories below it are not followed.
 
   Args:
     directory: a path, possibly on a remote file system that TensorFlow knows, such as gs://. A relative path starts
@@ -60,8 +64,9 @@ def image_folder(
   Raises:
     TypeError: an argument is of the wrong type.
     ValueError: `directory` does not exist, is not a directory, is on a web server or another file system that TensorFlow
-      does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset; `class_names` has a name twice, or the name of no directory; `validation_split`, `subset`
-      and `seed` do not go together.
+      does not know, or cannot be listed, as without a network or a permission; it has no images, or none for a subset;
+      a class has files, hidden ones aside, and all are left out; `class_names` has a name twice, or the name of no directory;
+      `validation_split`, `subset` and `seed` do not go together.
     tf.errors.NotFoundError and the like: when it runs, a file cannot be read, such as a link to what does not exist.
   """
   directory = _checked_path(directory)
@@ -69,7 +74,16 @@ def image_folder(
   with _listing_errors(directory):
     files = _Files(directory)
     class_names = _checked_classes(directory, class_names, files.directories(directory))
-    found = [files.below(files.join(directory, name)) for name in class_names]
+    listed = [files.below(files.join(directory, name)) for name in class_names]
+  found = [[path for path in each if _is_image(path)] for each in listed]
+  left_out = [[os.path.basename(path) for path in each if not _is_image(path)] for each in listed]
+  for name, images, others in zip(class_names, found, left_out):
+    # A hidden file, as .gitkeep or .DS_Store, is no photograph: the class is empty.
+    if not images and not all(other.startswith(".") for other in others):
+      raise ValueError(
+          f"directory {checks.printable_path(directory)} has the class {name!r}, all of whose files are left out: "
+          f"{_by_extension(others)}. Names of images must end in {', '.join(FORMATS)}. Convert the files to one of these "
+          "formats; or move the directory away if it is no class, or give the classes as class_names.")
   paths = [path for each in found for path in each]
   labels = np.repeat(np.arange(len(found), dtype=np.int32), list(map(len, found)))
   if not paths:
@@ -80,8 +94,13 @@ def image_folder(
     places = list(range(len(paths)))
     np.random.RandomState(seed).shuffle(places)
     paths, labels = [paths[place] for place in places], labels[places]
+  description = None
+  if any(left_out):
+    description = (
+        f"{dataset_graph.stage_title('image_folder', checks.printable_path(directory))}\n"
+        f"  files   {len(paths):,} listed; left out: {_by_extension([name for each in left_out for name in each])}")
   if validation_split is None:
-    return _dataset(directory, paths, labels, class_names)
+    return _dataset(directory, paths, labels, class_names, description)
   at = len(paths) - int(validation_split * len(paths))
   parts = {"training": slice(None, at), "validation": slice(at, None)}
   wanted = [subset] if subset != "both" else list(parts)
@@ -90,17 +109,34 @@ def image_folder(
       raise ValueError(
           f"validation_split={validation_split} leaves none of the {len(paths):,} images in "
           f"{checks.printable_path(directory)} for {name}.")
-  datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names) for name in wanted)
+  datasets = tuple(_dataset(directory, paths[parts[name]], labels[parts[name]], class_names, description) for name in wanted)
   return datasets if subset == "both" else datasets[0]
 
 
-def _dataset(directory, paths, labels, class_names):
+def _is_image(path):
+  return path.lower().endswith(FORMATS)
+
+
+def _by_extension(names):
+  """How many of the files have which extension, the commonest first: "3 .heic, 1 .ds_store, 1 without an extension"."""
+  # As for images, all from the last dot on, even of a name that begins with it.
+  extensions = (name.lower().rpartition(".") for name in names)
+  counts = collections.Counter(f"{dot}{end}" if dot and end else "without an extension" for _, dot, end in extensions)
+  ranked = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+  shown = [f"{count:,} {checks.printable_path(extension)}" for extension, count in ranked[:EXTENSIONS_SHOWN]]
+  rest = sum(count for _, count in ranked[EXTENSIONS_SHOWN:])
+  return ", ".join(shown + [f"{rest:,} others"] * bool(rest))
+
+
+def _dataset(directory, paths, labels, class_names, description):
   # File names are bytes; not all of them are text.
   names = np.array([checks.absolute_path("directory", os.fsencode(path)) for path in paths], object)
   dataset = tf.data.Dataset.from_tensor_slices((names, labels)).map(
       lambda path, label: (tf.io.read_file(path), label), num_parallel_calls=tf.data.AUTOTUNE)
   dataset.class_names = list(class_names)
   dataset.file_paths = list(paths)
+  if description:
+    dataset.source_description = description
   # Of the names relative to the directory, which may be moved.
   dataset.files_fingerprint = lambda: fingerprint.of_strings(
       labels.tobytes(), *(os.fsencode(path)[len(os.fsencode(directory)):].lstrip(b"/") for path in paths))
@@ -132,13 +168,13 @@ class _Files:
     return [name for name in names if not name.startswith(".") and self._path.isdir(self.join(directory, name))]
 
   def below(self, directory):
-    """The sorted paths of the images in and below it."""
+    """The sorted paths of the files in and below it."""
 
     def fail(error):
       raise error
 
     found = sorted(self._os.walk(directory, onerror=fail), key=lambda each: each[0])
-    return [self.join(root, name) for root, _, names in found for name in sorted(names) if name.lower().endswith(FORMATS)]
+    return [self.join(root, name) for root, _, names in found for name in sorted(names)]
 
 
 @contextlib.contextmanager
