@@ -40,13 +40,18 @@ void ReadJpeg(absl::string_view file, ImageFile* read) {
 }
 
 void ReadPng(absl::string_view file, ImageFile* read) {
-  read->size = {Big(file, 20, 4), Big(file, 16, 4)};
-  read->bits = static_cast<int>(std::max<int64_t>(Byte(file, 24), 8));
-  // Chunks: length, name, data, checksum.
+  // Chunks: length, name, data, checksum. libpng takes others before IHDR, too.
   for (size_t at = 8; at + 12 <= file.size();) {
     const size_t length = Big(file, at, 4);
-    if (file.substr(at + 4, 4) == "eXIf") {
-      read->orientation = ExifOrientation(file.substr(at + 8, length));
+    const absl::string_view name = file.substr(at + 4, 4);
+    if (name == "IHDR" && read->size.height == 0) {
+      read->size = {Big(file, at + 12, 4), Big(file, at + 8, 4)};
+      read->bits = static_cast<int>(std::max<int64_t>(Byte(file, at + 16), 8));
+    } else if (name == "eXIf") {
+      read->orientation = ExifOrientation(
+          absl::StripPrefix(file.substr(at + 8, length), kExifPrefix));
+      return;
+    } else if (name == "IEND") {
       return;
     }
     at += 12 + length;
@@ -90,21 +95,34 @@ void ReadBmp(absl::string_view file, ImageFile* read) {
   read->size = {side(22), side(18)};
 }
 
+bool IsWebp(absl::string_view file) {
+  if (!absl::StartsWith(file, "RIFF") || file.size() < 16) return false;
+  const absl::string_view first = file.substr(12, 4);
+  // Behind another chunk libwebp would decode what has no chunk at all.
+  return file.substr(8, 4) == "WEBP" &&
+         (first == "VP8X" || first == "VP8 " || first == "VP8L");
+}
+
 void ReadWebp(absl::string_view file, ImageFile* read) {
+  // As libwebp, from the first chunk, whatever its length is said to be.
+  const int64_t sides = Little(file, 21, 4);
+  switch (file[15]) {
+    case 'X':
+      read->size = {1 + Little(file, 27, 3), 1 + Little(file, 24, 3)};
+      break;
+    case 'L':
+      read->size = {1 + (sides >> 14 & 0x3fff), 1 + (sides & 0x3fff)};
+      break;
+    default:
+      read->size = {Little(file, 28, 2) & 0x3fff, Little(file, 26, 2) & 0x3fff};
+  }
   // Chunks: name, length, data, to whole words.
   for (size_t at = 12; at + 8 <= file.size();) {
-    const absl::string_view name = file.substr(at, 4);
     const size_t length = Little(file, at + 4, 4);
-    const absl::string_view data = file.substr(at + 8, length);
-    if (name == "VP8X") {
-      read->size = {1 + Little(data, 7, 3), 1 + Little(data, 4, 3)};
-    } else if (name == "VP8 " && read->size.height == 0) {
-      read->size = {Little(data, 8, 2) & 0x3fff, Little(data, 6, 2) & 0x3fff};
-    } else if (name == "VP8L" && read->size.height == 0) {
-      const int64_t sides = Little(data, 1, 4);
-      read->size = {1 + (sides >> 14 & 0x3fff), 1 + (sides & 0x3fff)};
-    } else if (name == "EXIF") {
-      read->orientation = ExifOrientation(absl::StripPrefix(data, kExifPrefix));
+    if (file.substr(at, 4) == "EXIF") {
+      read->orientation = ExifOrientation(
+          absl::StripPrefix(file.substr(at + 8, length), kExifPrefix));
+      return;
     }
     at += 8 + length + length % 2;
   }
@@ -126,8 +144,7 @@ ImageFile ReadImageFile(absl::string_view file) {
   } else if (absl::StartsWith(file, "BM")) {
     read.format = "BMP";
     ReadBmp(file, &read);
-  } else if (absl::StartsWith(file, "RIFF") && file.size() >= 12 &&
-             file.substr(8, 4) == "WEBP") {
+  } else if (IsWebp(file)) {
     read.format = "WebP";
     ReadWebp(file, &read);
   }

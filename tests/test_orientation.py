@@ -1,0 +1,261 @@
+"""Photographs that lie on their side, files that claim more pixels than they should, and WebP."""
+import io
+import re
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+from PIL import ImageOps
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.images import make_seeds
+
+augment = rtf.augment
+NUMBERS = range(1, 9)
+KINDS = {
+    "JPEG": {"quality": 95, "subsampling": 0}, "PNG": {}, "WEBP": {"lossless": True, "exact": True},
+    "lossy WEBP": {"quality": 80}}
+TAG = 0x112
+
+
+def _saved(image, kind, **options):
+  file = io.BytesIO()
+  Image.fromarray(image).save(file, kind.split()[-1], **KINDS.get(kind, {}) | options)
+  return file.getvalue()
+
+
+def _lying(image, kind, number, **options):
+  exif = Image.Exif()
+  exif[TAG] = number
+  return _saved(image, kind, exif=exif.tobytes(), **options)
+
+
+def _turned(image, number):
+  """By Pillow."""
+  lying = Image.fromarray(np.asarray(image))
+  lying.getexif()[TAG] = number
+  return np.asarray(ImageOps.exif_transpose(lying))
+
+
+def _noise(height, width):
+  return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def _blocks(height, width):
+  """Grey, and the same within each 8 x 8 pixels: JPEG loses nothing of it, at any scale."""
+  rows, columns = (height + 7) // 8, (width + 7) // 8
+  levels = np.random.default_rng(height * width).integers(0, 256, (rows, columns, 1), np.uint8)
+  return np.tile(levels.repeat(8, axis=0).repeat(8, axis=1), 3)[:height, :width]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+class TestIsPillows:
+
+  @pytest.mark.parametrize("kind", KINDS)
+  @pytest.mark.parametrize("height, width", [(48, 64), (33, 47), (1, 9), (9, 2)])
+  def test_at_full_size(self, kind, height, width, number):
+    """As `exif_transpose`, then the same crop: its window is drawn for the photograph as it stands."""
+    file = _lying(_noise(height, width), kind, number)
+    decoded = augment.decode()(file).numpy()
+    np.testing.assert_array_equal(decoded, tf.io.decode_image(file, channels=3, expand_animations=False))
+    turned = _turned(decoded, number)
+    standing = _saved(turned, "PNG")
+    np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), turned)
+    for seed in make_seeds(3):
+      for arguments in ({}, {"scale": (0.3, 0.5), "ratio": (0.2, 0.4)}):
+        expected = augment.decode_and_crop(**arguments)(standing, seed=seed)
+        made = augment.decode_and_crop(**arguments, apply_exif_orientation=True)(file, seed=seed)
+        np.testing.assert_array_equal(made, expected)
+
+  @pytest.mark.parametrize("kind", KINDS)
+  def test_resized(self, kind, number):
+    """To sizes that leave a JPEG file its scale: to the bit what is made of the file that stands."""
+    file = _lying(_noise(33, 47), kind, number)
+    standing = _saved(_turned(augment.decode()(file), number), "PNG")
+    for size in ((30, 27), (60, 20)):
+      made = augment.decode(size, apply_exif_orientation=True)(file)
+      np.testing.assert_array_equal(made, augment.decode(size)(standing))
+      for seed in make_seeds(3):
+        made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
+        np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+
+  @pytest.mark.parametrize("size", [(20, 28), (9, 15), (4, 5)])
+  def test_of_a_scaled_jpeg(self, size, number):
+    """At half, a quarter and an eighth of the size: to the bit, as turning leaves JPEG's blocks what they were."""
+    image = _blocks(96, 128)
+    file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
+    np.testing.assert_array_equal(augment.decode()(file), image)
+    made = augment.decode(size, apply_exif_orientation=True)(file)
+    np.testing.assert_array_equal(made, augment.decode(size)(standing))
+    for seed in make_seeds(6):
+      made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
+      np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+
+  @pytest.mark.parametrize("size", [(40, 50), (20, 28), (9, 15)])
+  def test_of_a_scaled_jpeg_of_odd_sides(self, size, number):
+    """At the same place to half a pixel: the last scaled pixel of odd sides holds less than the others."""
+    for ramp in np.mgrid[:203, :301] * 0.8:
+      image = np.tile(ramp.astype(np.uint8)[..., np.newaxis], 3)
+      file, standing = _lying(image, "JPEG", number, quality=98), _saved(_turned(image, number), "PNG")
+      pairs = [(augment.decode(size, apply_exif_orientation=True)(file), augment.decode(size)(standing))]
+      pairs += [
+          (augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed),
+           augment.decode_and_crop(size)(standing, seed=seed)) for seed in make_seeds(4)]
+      for made, expected in pairs:
+        difference = made.numpy().astype(float) - expected.numpy()
+        assert np.abs(difference).max() <= 3 and np.abs(difference[1:-1, 1:-1].mean()) < 0.4
+
+
+def _damaged_blocks():
+  exif = Image.Exif()
+  exif[TAG] = 6
+  whole = exif.tobytes()
+  value = whole.index(b"\1\x12\0\3") + 8
+  random = np.random.default_rng(0)
+  yield whole[:value]
+  yield whole[:6]
+  yield whole[:10] + b"\xff\xff\xff\xff" + whole[14:]
+  yield whole[:value - 4] + b"\xff\xff\xff\xff" + whole[value:]
+  yield whole[:value] + b"\0\x09" + whole[value + 2:]
+  for _ in range(10):
+    yield whole[:6] + random.bytes(random.integers(1, 60))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_block_says_nothing(kind):
+  image = _noise(24, 33)
+  expected = augment.decode(apply_exif_orientation=True)(_saved(image, kind))
+  for exif in _damaged_blocks():
+    file = _saved(image, kind, exif=exif)
+    assert exif[6:] in file
+    np.testing.assert_array_equal(augment.decode(apply_exif_orientation=True)(file), expected)
+
+
+class TestWebp:
+
+  @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
+  def test_is_pillows(self, options):
+    file = _saved(_noise(45, 37), "WEBP", **options)
+    expected = np.asarray(Image.open(io.BytesIO(file)))
+    np.testing.assert_array_equal(augment.decode()(file), expected)
+    standing = _saved(expected, "PNG")
+    for size in (None, 20):
+      for seed in make_seeds(3):
+        made = augment.decode_and_crop(size)(file, seed=seed)
+        np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+
+  @pytest.mark.parametrize("keep", [16, 30, 100])
+  def test_that_is_damaged(self, keep):
+    file = _saved(_noise(40, 40), "WEBP")[:keep]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"must be a whole WebP file, got one of {keep} bytes"):
+      augment.decode_and_crop()(file, seed=[1, 2])
+
+
+def _chunk(name, data):
+  return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def _png(height, width, before=b"", bits=8):
+  """Grey; whole, if it is small."""
+  header = struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0)
+  rows = zlib.compress(bytes(height * (1 + width * bits // 8) if height * width < 10_000 else 200_000))
+  return b"\x89PNG\r\n\x1a\n" + before + _chunk(b"IHDR", header) + _chunk(b"IDAT", rows) + _chunk(b"IEND", b"")
+
+
+def _with_sides(kind, place, form, *sides, **options):
+  file = bytearray(_saved(_noise(20, 30), kind, **options))
+  struct.pack_into(form, file, place(file) if callable(place) else place, *sides)
+  return bytes(file)
+
+
+def _webp(chunks):
+  return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WEBP" + chunks
+
+
+HUGE = {
+    "PNG": (_png(8115, 27_845), "8115 x 27845"),
+    "PNG of the largest sides": (_png(2**32 - 1, 2**32 - 1), "4294967295 x 4294967295"),
+    # libpng passes over it.
+    "PNG with another chunk before": (_png(8115, 27_845, _chunk(b"aaAa", bytes(13))), "8115 x 27845"),
+    "JPEG": (_with_sides("JPEG", lambda file: file.index(b"\xff\xc0") + 5, ">HH", 65_000, 64_000), "65000 x 64000"),
+    "GIF": (_with_sides("GIF", 6, "<HH", 64_000, 65_000), "65000 x 64000"),
+    "GIF of a larger frame": (
+        _with_sides("GIF", lambda file: file.index(b",\0\0\0\0") + 5, "<HH", 64_000, 65_000), "65000 x 64000"),
+    "BMP": (_with_sides("BMP", 18, "<ii", 64_000, 65_000), "65000 x 64000"),
+    "BMP from the top": (_with_sides("BMP", 18, "<ii", 64_000, -65_000), "65000 x 64000"),
+    "WebP, lossy": (_with_sides("lossy WEBP", 26, "<HH", 16_000, 15_000), "15000 x 16000"),
+    "WebP, lossless": (_with_sides("WEBP", 21, "<I", 15_999 | 14_999 << 14), "15000 x 16000"),
+    "WebP, extended": (
+        _with_sides("WEBP", 24, "<HBHB", 16_000 - 1, 0, 15_000 - 1, 0, exif=b"Exif\0\0II"), "15000 x 16000")}
+
+
+def _peak():
+  with open("/proc/self/status", encoding="ascii") as status:
+    return int(re.search(r"VmHWM:\s*(\d+) kB", status.read())[1])
+
+
+class TestMaxPixels:
+
+  @pytest.mark.parametrize("name", HUGE)
+  def test_is_of_what_a_file_claims(self, name):
+    """Before memory is allocated, although these files are damaged, too."""
+    file, sides = HUGE[name]
+    match = (f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
+             f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole")
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as refs:
+      refs.write("5")
+    before = _peak()
+    for layer in (augment.decode(), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
+      with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        layer(file)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      augment.decode_and_crop(8)(file, seed=[1, 2])
+    assert _peak() < before + 50_000
+
+  @pytest.mark.parametrize("kind", [*KINDS, "GIF", "BMP"])
+  def test_may_be_reached(self, kind):
+    file = _saved(_noise(20, 30), kind)
+    for layer in (augment.decode, lambda **arguments: augment.decode_and_crop(scale=(1, 1), **arguments)):
+      seed = {} if layer is augment.decode else {"seed": [1, 2]}
+      np.testing.assert_array_equal(layer(max_pixels=600)(file, **seed), layer()(file, **seed))
+      with pytest.raises(tf.errors.InvalidArgumentError, match="at most max_pixels=599 pixels, got .* 20 x 30 pixels"):
+        layer(max_pixels=599)(file, **seed)
+
+  def test_is_also_of_what_libwebp_finds_without_a_chunk(self):
+    for options in ({"lossless": True}, {"quality": 80}):
+      bare = _webp(_saved(_noise(20, 30), "WEBP", **options)[20:])
+      with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG, PNG, GIF, BMP or WebP file"):
+        augment.decode(max_pixels=599)(bare)
+
+  def test_is_not_of_a_chunk_behind_the_image(self):
+    file = _webp(_saved(_noise(20, 30), "lossy WEBP")[12:] + b"VP8X" + struct.pack("<I", 10) + bytes(10))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="=599 pixels, got a WebP file of .* 20 x 30 pixels"):
+      augment.decode(max_pixels=599)(file)
+
+
+@pytest.mark.parametrize("before", [b"", _chunk(b"aaAa", b"")])
+def test_16_bits_are_not_cut(before):
+  for layer in (augment.decode(), augment.decode(8)):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="PNG file of .* 16 bits"):
+      layer(_png(20, 30, before, bits=16))
+
+
+@pytest.mark.parametrize("layer", [augment.decode, augment.decode_and_crop])
+@pytest.mark.parametrize("arguments, error", [
+    ({"apply_exif_orientation": "yes"}, TypeError), ({"apply_exif_orientation": 1}, TypeError),
+    ({"apply_exif_orientation": None}, TypeError), ({"max_pixels": 0}, ValueError),
+    ({"max_pixels": 2**62 + 1}, ValueError), ({"max_pixels": 1.5}, TypeError), ({"max_pixels": True}, TypeError),
+    ({"max_pixels": None}, TypeError)])
+def test_arguments(layer, arguments, error):
+  name, = arguments
+  with pytest.raises(error, match=f"^{name} of {layer.__name__} must be "):
+    layer(**arguments)
+
+
+def test_arguments_are_shown():
+  assert "orientation" not in repr(augment.decode(8)) and "max_pixels" not in repr(augment.decode(8))
+  layer = augment.decode(8, apply_exif_orientation=np.bool_(True), max_pixels=np.int64(7))
+  assert repr(layer).endswith("(8, apply_exif_orientation=True, max_pixels=7)")
