@@ -24,7 +24,7 @@ def decode_and_crop(
 
   >>> file = tf.io.encode_jpeg(tf.zeros([300, 400, 3], tf.uint8))
   >>> train = tf.data.Dataset.from_tensors((file, 1)).refurbish(
-  ...     [rtf.augment.decode_and_crop(224), rtf.augment.rand_augment()],
+  ...     [rtf.augment.decode_and_crop(224, apply_exif_orientation=True), rtf.augment.rand_augment()],
   ...     [rtf.augment.random_crop(4), rtf.augment.random_flip()], r=3)
   >>> train.element_spec[0].shape
   TensorShape([224, 224, 3])

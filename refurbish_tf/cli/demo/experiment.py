@@ -180,7 +180,7 @@ def run_photographs(images, reuse, progress):
   """Measures the input alone, and compares with the usual alternative for photographs: a cache of the decoded images."""
   ways = _OfFiles(
       dataclasses.replace(images, decode=tf.identity, shape=()),
-      [augment.decode_and_crop(PHOTOGRAPH_SIZE), augment.rand_augment(2, MAGNITUDE),
+      [augment.decode_and_crop(PHOTOGRAPH_SIZE, apply_exif_orientation=True), augment.rand_augment(2, MAGNITUDE),
        augment.random_crop(PHOTOGRAPH_PADDING), augment.random_flip(), augment.normalize()],
       at=3, seed=0, batch_size=min(PHOTOGRAPH_BATCH_SIZE, len(images.train)))
   rows = _photograph_rows(reuse)
@@ -196,7 +196,7 @@ class _OfFiles(Pipelines):
 
   def decoded_once(self):
     return Pipelines(
-        dataclasses.replace(self.images, decode=augment.decode(), shape=(None, None, 3)),
+        dataclasses.replace(self.images, decode=augment.decode(apply_exif_orientation=True), shape=(None, None, 3)),
         [augment.random_resized_crop(PHOTOGRAPH_SIZE, antialias=True), *self.layers[1:]], self.at, self.seed,
         self.batch_size).decoded_once()
 
