@@ -5,6 +5,8 @@ IMAGE = "tests/test_cc.py::test_cc[address_undefined-image_test]"
 DISTORTIONS = "tests/test_cc.py::test_cc[address_undefined-distortions_test]"
 POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
 JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
+IMAGE_FILE = "tests/test_cc.py::test_cc[address_undefined-image_file_test]"
+ORIENTATION = "tests/test_orientation.py"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/resize.cc",
@@ -141,4 +143,20 @@ MUTANTS = [
            "tests/test_decoding.py::TestBadFiles::test_damaged_others"),
     Mutant("a JPEG file may declare any size", "refurbish_tf/cc/kernels/image/decoding_ops.cc", "1 << 29", "int64_t{1} << 62",
            "tests/test_decoding.py::test_a_jpeg_of_more_values_than_tf_io_takes"),
+    Mutant("a crop's window is drawn for a photograph as it lies", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "ResizedCropBox(layer(), draws, orientation.Turned(read.size)),", "ResizedCropBox(layer(), draws, read.size),",
+           f"{ORIENTATION}::TestIsPillows::test_at_full_size"),
+    Mutant("a photograph is turned to the other side", "refurbish_tf/cc/image/orientation.cc",
+           "number == 6 || number == 7),", "number == 8 || number == 7),", IMAGE_FILE),
+    Mutant("what the last scaled pixel holds too much is not turned to the other end",
+           "refurbish_tf/cc/image/orientation.cc", "made.y = height - made.y - made.height;", "made.y = 0;",
+           f"{ORIENTATION}::TestIsPillows::test_of_a_scaled_jpeg_of_odd_sides"),
+    Mutant("an EXIF block of two orientations has one", "refurbish_tf/cc/image/orientation.cc",
+           "bytes == 0 || count != 1", "bytes == 0", IMAGE_FILE),
+    Mutant("a file may claim any size", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "read.size.width > max_pixels_ / read.size.height", "read.size.width > (int64_t{1} << 62)",
+           f"{ORIENTATION}::TestMaxPixels::test_is_of_what_a_file_claims"),
+    Mutant("a WebP file may begin with no chunk", "refurbish_tf/cc/image/image_file.cc",
+           '(first == "VP8X" || first == "VP8 " || first == "VP8L")', "!first.empty()",
+           f"{ORIENTATION}::TestMaxPixels::test_is_also_of_what_libwebp_finds_without_a_chunk"),
 ]
