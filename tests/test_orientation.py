@@ -1,4 +1,5 @@
 """Photographs that lie on their side, files that claim more pixels than they should, and WebP."""
+import contextlib
 import io
 import re
 import struct
@@ -24,6 +25,13 @@ TAG = 0x112
 def _saved(image, kind, **options):
   file = io.BytesIO()
   Image.fromarray(image).save(file, kind.split()[-1], **KINDS.get(kind, {}) | options)
+  return file.getvalue()
+
+
+def _animated(kind, images, **options):
+  file = io.BytesIO()
+  first, *others = map(Image.fromarray, images)
+  first.save(file, kind, save_all=True, append_images=others, **options)
   return file.getvalue()
 
 
@@ -137,15 +145,29 @@ def test_a_damaged_block_says_nothing(kind):
 class TestWebp:
 
   @pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 90}, {"quality": 5}], ids=str)
-  def test_is_pillows(self, options):
-    file = _saved(_noise(45, 37), "WEBP", **options)
-    expected = np.asarray(Image.open(io.BytesIO(file)))
+  @pytest.mark.parametrize("alpha", [False, True])
+  def test_is_pillows(self, options, alpha):
+    """Without alpha, as of PNG."""
+    image = _noise(45, 37)
+    file = _saved(np.concatenate([image, image[..., :1]], axis=-1) if alpha else image, "WEBP", **options)
+    expected = np.asarray(Image.open(io.BytesIO(file)))[..., :3]
     np.testing.assert_array_equal(augment.decode()(file), expected)
     standing = _saved(expected, "PNG")
     for size in (None, 20):
       for seed in make_seeds(3):
         made = augment.decode_and_crop(size)(file, seed=seed)
         np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+
+  def test_that_is_animated(self):
+    """Its first picture, with alpha. Without, an error: TensorFlow would write beyond the end of the image."""
+    pictures = [_noise(40, 50) // part for part in (1, 2, 3)]
+    opaque = _animated("WEBP", pictures, lossless=True)
+    for layer in (augment.decode(), augment.decode(8)):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="a whole WebP file, .*Animation must be 4 channel"):
+        layer(opaque)
+    pictures = [np.concatenate([picture, picture[..., :1] | 1], axis=-1) for picture in pictures]
+    file = _animated("WEBP", pictures, lossless=True, exact=True)
+    np.testing.assert_array_equal(augment.decode()(file), pictures[0][..., :3])
 
   @pytest.mark.parametrize("keep", [16, 30, 100])
   def test_that_is_damaged(self, keep):
@@ -192,9 +214,18 @@ HUGE = {
         _with_sides("WEBP", 24, "<HBHB", 16_000 - 1, 0, 15_000 - 1, 0, exif=b"Exif\0\0II"), "15000 x 16000")}
 
 
-def _peak():
-  with open("/proc/self/status", encoding="ascii") as status:
-    return int(re.search(r"VmHWM:\s*(\d+) kB", status.read())[1])
+@contextlib.contextmanager
+def _bounded_memory():
+  """Takes at most 50 MB more at any time."""
+  def peak():
+    with open("/proc/self/status", encoding="ascii") as status:
+      return int(re.search(r"VmHWM:\s*(\d+) kB", status.read())[1])
+
+  with open("/proc/self/clear_refs", "w", encoding="ascii") as refs:
+    refs.write("5")
+  before = peak()
+  yield
+  assert peak() < before + 50_000
 
 
 class TestMaxPixels:
@@ -205,15 +236,12 @@ class TestMaxPixels:
     file, sides = HUGE[name]
     match = (f"file of decode.* must have at most max_pixels=178956970 pixels, got a {re.split('[ ,]', name)[0]} "
              f"file of {len(file)} bytes and {sides} pixels. Leave it out, or pass a larger max_pixels if it is whole")
-    with open("/proc/self/clear_refs", "w", encoding="ascii") as refs:
-      refs.write("5")
-    before = _peak()
-    for layer in (augment.decode(), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
+    with _bounded_memory():
+      for layer in (augment.decode(), augment.decode(8), augment.decode(8, apply_exif_orientation=True)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+          layer(file)
       with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-        layer(file)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
-      augment.decode_and_crop(8)(file, seed=[1, 2])
-    assert _peak() < before + 50_000
+        augment.decode_and_crop(8)(file, seed=[1, 2])
 
   @pytest.mark.parametrize("kind", [*KINDS, "GIF", "BMP"])
   def test_may_be_reached(self, kind):
@@ -223,6 +251,14 @@ class TestMaxPixels:
       np.testing.assert_array_equal(layer(max_pixels=600)(file, **seed), layer()(file, **seed))
       with pytest.raises(tf.errors.InvalidArgumentError, match="at most max_pixels=599 pixels, got .* 20 x 30 pixels"):
         layer(max_pixels=599)(file, **seed)
+
+  def test_does_not_count_pictures_that_are_not_decoded(self):
+    """Of 600 in a GIF, 600 MB; the second is damaged, too."""
+    one = _saved(np.zeros([1000, 1000], np.uint8), "GIF")
+    begin = one.index(b",\0\0\0\0")
+    many = one[:-1] + b",\0\0\0\0\xff\xff" + one[begin + 7:-1] + one[begin:-1] * 600 + b";"
+    with _bounded_memory():
+      np.testing.assert_array_equal(augment.decode()(many), augment.decode()(one))
 
   def test_is_also_of_what_libwebp_finds_without_a_chunk(self):
     for options in ({"lossless": True}, {"quality": 80}):

@@ -208,8 +208,7 @@ std::vector<ClaimingFile> WholeFiles() {
       {kPngStart + PngChunk("aaAa", std::string(13, '\0')) + Ihdr(300, 400) + Ihdr(1, 1) + PngChunk("IEND", ""), "PNG",
        1},
       {GifStart(300, 400) + GifFrame(2, 3) + ";", "GIF", 1},
-      {GifStart(2, 3) + GifFrame(4, 5) + GifStart(9, 9).substr(25) + GifFrame(300, 400) + GifFrame(1, 1) + ";", "GIF",
-       1},
+      {GifStart(2, 3) + GifFrame(300, 400) + GifStart(9, 9).substr(25) + GifFrame(500, 600) + ";", "GIF", 1},
       {BmpStart(300, 400), "BMP", 1},
       {BmpStart(-300, 400), "BMP", 1},
       {WebpFile(WebpChunk("VP8 ", LossyFrame(300, 400))), "WebP", 1},
@@ -248,6 +247,16 @@ TEST(ReadImageFileTest, TellsTheLargestClaim) {
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8 ", LossyFrame(16383, 16383)))).size.height, 16383);
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8L", LosslessFrame(16384, 16384)))).size.width, 16384);
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8X", Canvas(1 << 24, 1 << 24)))).size.height, 1 << 24);
+}
+
+TEST(ReadImageFileTest, TellsWhereTheFirstPictureOfAGifEnds) {
+  const std::string first = GifStart(3, 4) + GifFrame(3, 4);
+  EXPECT_EQ(ReadCopy(first).end, first.size());
+  EXPECT_EQ(ReadCopy(first + ";").end, first.size());
+  EXPECT_EQ(ReadCopy(first + GifFrame(3, 4) + ";").end, first.size());
+  for (size_t length = 6; length < first.size(); ++length) {
+    EXPECT_LE(ReadCopy(first.substr(0, length)).end, length);
+  }
 }
 
 TEST(ReadImageFileTest, OfWhatIsNoImage) {

@@ -71,20 +71,15 @@ void ReadGif(absl::string_view file, ImageFile* read) {
   };
   read->size = {Little(file, 8, 2), Little(file, 6, 2)};
   size_t at = behind_colors(13, 10);
-  while (at < file.size()) {
-    if (file[at] == '!') {
-      at = BehindBlocks(file, at + 2);
-    } else if (file[at] == ',') {
-      const ImageSize frame = {Little(file, at + 7, 2),
-                               Little(file, at + 5, 2)};
-      if (frame.height * frame.width > read->size.height * read->size.width) {
-        read->size = frame;
-      }
-      at = BehindBlocks(file, behind_colors(at + 10, at + 9) + 1);
-    } else {
-      return;
+  while (at < file.size() && file[at] == '!') at = BehindBlocks(file, at + 2);
+  if (at < file.size() && file[at] == ',') {
+    const ImageSize first = {Little(file, at + 7, 2), Little(file, at + 5, 2)};
+    if (first.height * first.width > read->size.height * read->size.width) {
+      read->size = first;
     }
+    at = BehindBlocks(file, behind_colors(at + 10, at + 9) + 1);
   }
+  read->end = std::min(at, file.size());
 }
 
 void ReadBmp(absl::string_view file, ImageFile* read) {

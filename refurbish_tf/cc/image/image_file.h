@@ -2,6 +2,7 @@
 // allocated.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
@@ -12,8 +13,11 @@ namespace refurbish_tf {
 struct ImageFile {
   // JPEG, PNG, GIF, BMP or WebP; empty if it is none of these.
   absl::string_view format;
-  // What it claims, of a GIF its largest frame; 0 x 0 if the file ends before.
+  // What it claims, of a GIF the larger one of its screen and its first
+  // picture; 0 x 0 if the file ends before.
   ImageSize size = {0, 0};
+  // Where the first picture of a GIF ends.
+  size_t end = 0;
   // Of each value, as far as it may be above 8.
   int bits = 8;
   // The color channels of a JPEG file.

@@ -5,6 +5,7 @@
 // then resized. Files of other formats are decoded whole by the kernel of
 // TensorFlow's `DecodeImage`, which is called here: as an op before this one it
 // would decode JPEG files, too, and its errors would not say what to do.
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <new>
@@ -59,18 +60,9 @@ class DecodeAndCropOp : public OpKernel {
                     layer().ResizingOf(draws.data(), {1, 1}).has_value(),
                 absl::InvalidArgumentError(
                     "`layers` must be one random resized crop, or a resize."));
-    NodeDef node;
-    OP_REQUIRES_OK(ctx, tensorflow::NodeDefBuilder("decode", "DecodeImage")
-                            .Input("contents", 0, DT_STRING)
-                            .Attr("channels", kNumColors)
-                            .Attr("dtype", type_)
-                            .Attr("expand_animations", false)
-                            .Finalize(&node));
-    absl::Status status;
-    others_ = tensorflow::CreateOpKernel(tensorflow::DEVICE_CPU, ctx->device(),
-                                         ctx->device()->GetAllocator({}), node,
-                                         ctx->graph_def_version(), &status);
-    OP_REQUIRES_OK(ctx, status);
+    OP_REQUIRES_OK(ctx, MakeDecoder(ctx, type_, kNumColors, &others_));
+    OP_REQUIRES_OK(ctx, MakeDecoder(ctx, tensorflow::DT_UINT8, kNumColors + 1,
+                                    &with_alpha_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -93,6 +85,23 @@ class DecodeAndCropOp : public OpKernel {
   }
 
  private:
+  static absl::Status MakeDecoder(OpKernelConstruction* ctx, DataType type,
+                                  int64_t channels,
+                                  std::unique_ptr<OpKernel>* made) {
+    NodeDef node;
+    TF_RETURN_IF_ERROR(tensorflow::NodeDefBuilder("decode", "DecodeImage")
+                           .Input("contents", 0, DT_STRING)
+                           .Attr("channels", channels)
+                           .Attr("dtype", type)
+                           .Attr("expand_animations", false)
+                           .Finalize(&node));
+    absl::Status status;
+    *made = tensorflow::CreateOpKernel(tensorflow::DEVICE_CPU, ctx->device(),
+                                       ctx->device()->GetAllocator({}), node,
+                                       ctx->graph_def_version(), &status);
+    return status;
+  }
+
   // Pixels in memory, and the part of them that is wanted.
   struct Part {
     const uint8_t* pixels;
@@ -222,7 +231,8 @@ class DecodeAndCropOp : public OpKernel {
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, const int32_t* draws) const {
     Tensor decoded;
-    if (absl::Status status = DecodeOther(ctx, &decoded); !status.ok()) {
+    if (absl::Status status = DecodeOther(ctx, file, read, &decoded);
+        !status.ok()) {
       return absl::Status(
           status.code(),
           absl::StrCat("file of ", whose(), " must be a whole ", read.format,
@@ -245,19 +255,49 @@ class DecodeAndCropOp : public OpKernel {
         {BytesIn(decoded), stored, box, WholeOf({box.height, box.width})});
   }
 
-  absl::Status DecodeOther(OpKernelContext* ctx, Tensor* decoded) const {
-    Tensor file = ctx->input(0);
-    const tensorflow::TensorValue input(&file);
+  absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
+                           const ImageFile& read, Tensor* decoded) const {
+    Tensor given = ctx->input(0);
+    if (read.format == "GIF") {
+      // TensorFlow would decode all pictures, and hold them all.
+      given = Tensor(tstring(absl::StrCat(file.substr(0, read.end), ";")));
+    }
+    absl::Status status = Decode(ctx, *others_, &given, decoded);
+    if (status.ok() || read.format != "WebP") return status;
+    // Of a WebP file TensorFlow decodes no more and no fewer channels than it
+    // has. It may not find out how many these are: of an animation without
+    // alpha it would write four into an image of three.
+    if (!Decode(ctx, *with_alpha_, &given, decoded).ok()) return status;
+    return DropAlpha(ctx, decoded);
+  }
+
+  static absl::Status Decode(OpKernelContext* ctx, OpKernel& decoder,
+                             Tensor* file, Tensor* decoded) {
+    const tensorflow::TensorValue input(file);
     const tensorflow::AllocatorAttributes attributes;
     OpKernelContext::Params params;
-    params.op_kernel = others_.get();
+    params.op_kernel = &decoder;
     params.device = ctx->device();
     params.inputs = absl::MakeConstSpan(&input, 1);
     params.output_attr_array = &attributes;
     OpKernelContext called(&params);
-    others_->Compute(&called);
+    decoder.Compute(&called);
     if (called.status().ok()) *decoded = *called.mutable_output(0);
     return called.status();
+  }
+
+  static absl::Status DropAlpha(OpKernelContext* ctx, Tensor* image) {
+    TensorShape shape = image->shape();
+    shape.set_dim(2, kNumColors);
+    Tensor made;
+    TF_RETURN_IF_ERROR(ctx->allocate_temp(tensorflow::DT_UINT8, shape, &made));
+    const auto values = image->flat<uint8_t>();
+    uint8_t* to = made.flat<uint8_t>().data();
+    for (int64_t i = 0; i < values.size(); i += kNumColors + 1) {
+      to = std::copy_n(&values(i), kNumColors, to);
+    }
+    *image = made;
+    return absl::OkStatus();
   }
 
   // Turns the part to how it stands, and resizes it if that is wanted.
@@ -305,7 +345,7 @@ class DecodeAndCropOp : public OpKernel {
   bool resizes_ = false, applies_exif_orientation_ = false;
   int64_t max_pixels_ = 0;
   DataType type_ = tensorflow::DT_UINT8;
-  std::unique_ptr<OpKernel> others_;
+  std::unique_ptr<OpKernel> others_, with_alpha_;
 };
 
 REFURBISH_TF_KERNEL("DecodeAndCrop", DecodeAndCropOp);
