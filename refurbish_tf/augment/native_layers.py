@@ -112,6 +112,7 @@ class LayerChain:
     """`layers`: pairs of a layer and the position that derives its seed, or -1."""
     self._layers = [layer for layer, _ in layers]
     self.texts = [piece for layer, position in layers for piece in pieces(layer.text, position)]
+    self._told = tuple(self.texts)
     self._whose = whose or self._layers[0].__name__
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
     # Whether the sub-policy comes from, or goes to, another chain.
@@ -185,21 +186,20 @@ class LayerChain:
 
   def _dtype_of(self, image):
     """The dtype of what is made of a checked image."""
-    return describe(tuple(self.texts), image.dtype).dtype
+    return describe(self._told, image.dtype).dtype
 
   def _checked_image(self, image):
     image = tf.convert_to_tensor(image)
     dtype, shape = image.dtype, image.shape
-    rank = shape.rank
-    if rank is not None and (rank not in (3, 4) or 0 in shape[-3:-1]):
+    sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
+    if len(sizes) not in (3, 4) or 0 in sizes[-3:-1]:
       raise ValueError(
           f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with "
           f"at least one pixel, got shape {shape}. {way_to_channels(shape)}")
-    sizes = (None,) * 3 if rank is None else tuple(shape[-3:])
-    told = describe(tuple(self.texts), dtype, sizes)
+    told = describe(self._told, dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    height, width, channels = sizes
+    height, width, channels = sizes[-3:]
     if channels is not None and channels > 4 and (channels == width or height in (1, 3, 4) and width is not None and width > height):
       mistakes.warn(
           f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {channels} of them. "
