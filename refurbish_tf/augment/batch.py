@@ -41,10 +41,10 @@ def random_crop_and_flip_batch(
     std: likewise, and above 0. There must be both or none.
 
   Returns:
-    A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with uint8 images
-    `[batch, height, width, channels]`, of 1, 3 or 4 channels, sizes known while tracing or not, and a seed, int32 or
-    int64 `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape, uint8, or with `mean`
-    and `std` float32 `(images / 255 - mean) / std`, including the black pixels from outside the image. It treats the
+    A function that is called as `Dataset.map` calls its own, `fn(images, *rest, seed=None)`, with images
+    `[batch, height, width, channels]` as for `random_crop`, sizes known while tracing or not, and a seed, int32 or int64
+    `[2]` as for `tf.random.stateless_uniform`. It returns the images with the same shape and dtype, or with `mean` and
+    `std` float32 as `normalize` does, including the black pixels from outside the image. It treats the
     rest, and a dict in place of the images, as `compose` does. It raises `TypeError` for another dtype and `ValueError`
     for another shape. Its two steps are `draws(seed, batch_size)` and `pixels(images, draws)`, as for `random_crop`.
 

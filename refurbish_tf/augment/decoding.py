@@ -48,8 +48,8 @@ def decode_and_crop(
       a folder. A damaged block says nothing.
     max_pixels: the most pixels that a file may claim, height times width, a whole number of at least 1. A larger one is
       an error before memory is allocated, as a file of a few bytes can claim any size. Without it, Pillow's bound.
-    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8 would cut
-      it; other files need uint8.
+    dtype: "uint8" or "uint16", or TensorFlow's names for them. A PNG file of 16 bits a value needs uint16, as uint8 would
+      cut it; other files need uint8.
 
   Returns:
     A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, and
@@ -71,8 +71,8 @@ def decode_and_crop(
   to_size = 1 if size is None else checked_size(size, "decode_and_crop")
   crop = random_resized_crop(to_size, scale, ratio, antialias=True)
   return _DrawingDecoder(
-      "decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation, max_pixels,
-      dtype)
+      "decode_and_crop", crop, size is not None, f"{size}, scale={scale}, ratio={ratio}", apply_exif_orientation,
+      max_pixels, dtype)
 
 
 def decode(
@@ -112,8 +112,8 @@ class _Decoder:
     dtype_name = name_of_dtype(dtype)
     if dtype_name not in ("uint8", "uint16"):
       raise ValueError(
-          f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave it out "
-          "for all others. Make floats with normalize.")
+          f"dtype of {name} must be uint8 or uint16, got {dtype!r}. Pass tf.uint16 for PNG files of 16 bits, and leave it "
+          "out for all others. Make floats with normalize.")
     self.__name__ = name
     self._arguments = {
         "layers": pieces(layer.text, -1), "resizes": resizes, "apply_exif_orientation": bool(applies_orientation),

@@ -31,11 +31,11 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
       needs a padding smaller than both sides of the image.
 
   Returns:
-    A function `layer(image, seed)` of an image, uint8 `[height, width, channels]`, or of a batch of them, `[batch, height,
-    width, channels]`, with 1, 3 or 4 channels, its sides known while tracing or not, and a seed, int32 or int64 `[2]` as
-    for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for equal images and
-    seeds. Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype and `ValueError`
-    for another shape.
+    A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height, width,
+    channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while tracing or not, and a seed,
+    int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for
+    equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype
+    and `ValueError` for another shape, and warns of a shape that looks as if channels came first, or were missing.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32
     `[number]`, or `[batch_size, number]`, and `layer.pixels(image, draws)` the result.
@@ -80,8 +80,7 @@ def random_resized_crop(
 
   The share of the area and the logarithm of width / height are drawn uniformly, up to ten times, until a part fits into
   the image; then its place is drawn. If none fits, the layer takes the largest part in the middle whose aspect ratio is
-  allowed. The part is resized as by `tf.image.resize(part, size, "bilinear", antialias=antialias)` and rounded to
-  uint8.
+  allowed. The part is resized as by `resize(size, antialias)`.
 
   Args:
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
@@ -113,8 +112,8 @@ def resize(size: int | Sequence[int], antialias: bool = True) -> Any:
   >>> rtf.augment.resize((2, 1))(tf.constant([[[0], [20]], [[40], [60]]], tf.uint8)).numpy()[..., 0].tolist()
   [[10], [50]]
 
-  It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, rounded to uint8, in fixed point: no value differs
-  by more than 1.
+  It is `tf.image.resize(image, size, "bilinear", antialias=antialias)`, in the dtype of the image. uint8 is computed in fixed
+  point, and no value differs by more than 1. uint16 and int16 are rounded.
 
   Args:
     size: a whole number of pixels from 1 to 65,535, or `(height, width)`.
@@ -158,7 +157,7 @@ def cutout(size: int) -> Any:
 def normalize(
     mean: float | Sequence[float] = (0.485, 0.456, 0.406), std: float | Sequence[float] = (0.229, 0.224, 0.225),
     dtype: Any = "float32") -> Any:
-  """Returns a layer that normalises the image: `(image / 255 - mean) / std`.
+  """Returns a layer that normalises the image: `(image / 255 - mean) / std`, if it is uint8.
 
   >>> rtf.augment.normalize()
   normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], 'float32')
@@ -166,13 +165,14 @@ def normalize(
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
-  It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset =
-  -mean / std` as float32; then rounded to `dtype`. It draws no numbers. Behind other layers of this module it is part
-  of their pass over the image. It must be the last one, as the others take uint8.
+  For 255 it has 65,535 if the image is uint16, 32,767 if it is int16, as `tf.image.convert_image_dtype`, and 1 if it is
+  float32. It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and
+  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside
+  other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
 
   Args:
-    mean: a real number, or one for each channel, of the images' values divided by 255. Without it, ImageNet's, with
-      which most trained networks for photographs of three channels were trained.
+    mean: a real number, or one for each of up to 64 channels, of the images' values divided by 255. Without it,
+      ImageNet's, with which most trained networks for photographs of three channels were trained.
     std: likewise, and above 0.
     dtype: "float32", "bfloat16" or "float16", or TensorFlow's names for them.
 
@@ -219,10 +219,10 @@ def checked_normalization(mean, std, whose):
         f"mean of {whose} must be finite, the mean of values divided by 255, got {mean.tolist()}. Look for NaN in what "
         "it was computed of.")
   with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-    usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / (255 * std)))
+    usable = np.isfinite(std) & (std > 0) & np.isfinite(np.float32(1 / std))
   if not usable.all():
     raise ValueError(
-        f"std of {whose} must be above 0, finite, and not as small as 1e-40, of values divided by 255, got "
+        f"std of {whose} must be above 0, finite, and not as small as 1e-38, of values divided by 255, got "
         f"{std.tolist()}. Pass 1 for a channel that is not to be scaled.")
   for name, values in (("mean", mean), ("std", std)):
     if len(values) > _MOST_CHANNELS:

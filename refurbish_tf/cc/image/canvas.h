@@ -35,6 +35,7 @@ class Canvas {
   virtual void Resize(const Box& part, ImageSize size, bool antialias) = 0;
   // Resizes a part to the size of the image, by bicubic interpolation.
   virtual void ResizeBicubic(const FloatBox& part) = 0;
+  // Of three channels. The color of one channel cannot change.
   virtual void Distort(const PreparedDistortion& distortion, uint8_t fill) = 0;
   // `normalization` must outlive this.
   virtual void Normalize(const Normalization& normalization) = 0;

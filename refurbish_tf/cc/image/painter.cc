@@ -94,6 +94,7 @@ void Painter::ResizeBicubic(const FloatBox& part) {
 
 void Painter::Distort(const PreparedDistortion& distortion, uint8_t fill) {
   MakeNormalized();
+  if (pixel_.channels == 1) return;
   if (ReadsOtherPoints(distortion.distortion)) {
     Make();
     walk_->Distort(distortion, fill);
