@@ -20,10 +20,10 @@ from .batch import random_crop_and_flip_batch
 from .composition import compose, split
 from .decoding import decode, decode_and_crop
 from .deep_auto_augment import deep_auto_augment
-from .final_layers import cutout, normalize, random_crop, random_flip, random_resized_crop, resize
+from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
 from .layers import seed_at
 from .rand_augment import rand_augment
 
 __all__ = [
-    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "normalize", "rand_augment",
+    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize", "rand_augment",
     "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]

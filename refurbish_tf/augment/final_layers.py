@@ -154,6 +154,32 @@ def cutout(size: int) -> Any:
   return DrawingLayer("cutout", f"side={size}", f"{size}")
 
 
+def grayscale(p: float = 0.1) -> Any:
+  """Returns a layer that makes the image grey with probability `p`, and keeps its three channels.
+
+  >>> image = tf.constant([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], tf.uint8)
+  >>> rtf.augment.grayscale(p=1)(image, seed=[7, 0]).numpy().tolist()
+  [[[76, 76, 76], [150, 150, 150], [29, 29, 29]]]
+
+  Args:
+    p: a real number from 0 to 1.
+
+  Returns:
+    A function `layer(image, seed)` like the one that `random_crop` returns, but of uint8 images with three channels, or with
+    one, which it leaves as they are.
+
+  Raises:
+    TypeError, ValueError: `p` is not a real number, or not from 0 to 1.
+
+  It has Pillow's weights: (19595 red + 38470 green + 7471 blue) / 65536, rounded.
+  """
+  is_real = isinstance(p, numbers.Real) and not isinstance(p, bool)
+  if not is_real or not 0 <= p <= 1:
+    raise (ValueError if is_real else TypeError)(
+        f"p of grayscale must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
+  return DrawingLayer("grayscale", f"below={round(float(p) * 2**31)}", f"p={p}")
+
+
 def normalize(
     mean: float | Sequence[float] = (0.485, 0.456, 0.406), std: float | Sequence[float] = (0.229, 0.224, 0.225),
     dtype: Any = "float32") -> Any:

@@ -96,6 +96,22 @@ class Cutout:
     return image
 
 
+@dataclasses.dataclass(frozen=True)
+class Grayscale:
+  p: float
+  size = 1
+  name = "grayscale"
+
+  def draws(self, seed):
+    return [fraction(seed, 0)]
+
+  def pixels(self, image, draws):
+    if draws[0] >= round(self.p * 2**31) or image.shape[-1] == 1:
+      return image
+    grey = (image.astype(int) @ [19595, 38470, 7471] + 32768) >> 16
+    return np.repeat(grey[..., None], 3, -1).astype(np.uint8)
+
+
 def bilinear_weights(size, to_size, antialias):
   """For each point of a resized axis, the first point that it is made of and the weights from there on, in float32.
 

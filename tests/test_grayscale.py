@@ -1,0 +1,61 @@
+"""`grayscale`: Pillow's grey, how often, and what it takes."""
+import numpy as np
+from PIL import Image
+import pytest
+
+from refurbish_tf import augment
+from support import final_reference as reference
+
+
+def noise(*shape):
+  return np.random.default_rng(sum(shape)).integers(0, 256, shape, np.uint8)
+
+
+def test_is_as_its_reference_and_pillow():
+  for shape in ((1, 1, 3), (7, 17, 3), (40, 33, 3)):
+    image = noise(*shape)
+    grey = np.asarray(Image.fromarray(image).convert("L").convert("RGB"))
+    for seed in ([0, 1], [2, 3], [4, 5], [6, 7]):
+      layer = reference.Grayscale(0.5)
+      made = augment.grayscale(0.5)(image, seed).numpy()
+      np.testing.assert_array_equal(made, layer.pixels(image, layer.draws(seed)))
+      np.testing.assert_array_equal(augment.grayscale(1)(image, seed), grey)
+
+
+def test_how_often():
+  draws = augment.grayscale(0.3).draws([7, 0], 20_000).numpy()
+  assert abs((draws < 0.3 * 2**31).mean() - 0.3) < 0.01
+  images = noise(300, 4, 4, 3)
+  for p, expected in ((0, 0), (1, 300)):
+    made = augment.grayscale(p)(images, [7, 0]).numpy()
+    assert (made != images).any((1, 2, 3)).sum() == expected
+
+
+def test_of_one_channel_and_with_masks():
+  image, mask = noise(5, 6, 1), noise(5, 6)
+  np.testing.assert_array_equal(augment.grayscale(1)(image, [7, 0]), image)
+  _, moved = augment.compose([augment.grayscale(1)], masks=(1,))(noise(5, 6, 3), mask, seed=[7, 0])
+  np.testing.assert_array_equal(moved, mask)
+
+
+def test_between_other_layers():
+  layers = [augment.random_crop(2), augment.grayscale(0.5), augment.random_flip(), augment.normalize()]
+  expected = [reference.Crop(2), reference.Grayscale(0.5), reference.Flip(),
+              reference.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+  images = noise(8, 9, 11, 3)
+  for number, made in enumerate(augment.compose(layers)(images, seed=[7, 0])):
+    np.testing.assert_array_equal(made, reference.composed(expected, images[number], reference.seed_at([7, 0], number)))
+
+
+@pytest.mark.parametrize("p, error", [(-0.1, ValueError), (1.1, ValueError), (float("nan"), ValueError), ("0.1", TypeError),
+                                      (True, TypeError)])
+def test_refuses_what_is_no_probability(p, error):
+  with pytest.raises(error, match="p of grayscale must be a probability"):
+    augment.grayscale(p)
+
+
+def test_refuses_other_pixels():
+  with pytest.raises(TypeError, match="image of grayscale must be uint8, got dtype uint16.*tf.uint8"):
+    augment.grayscale()(np.zeros([4, 4, 3], np.uint16), [7, 0])
+  with pytest.raises(ValueError, match=r"image of grayscale must have 1 or 3 channels, got shape \(4, 4, 4\)"):
+    augment.grayscale()(np.zeros([4, 4, 4], np.uint8), [7, 0])
