@@ -14,21 +14,34 @@ void Copy(const uint8_t* from, int64_t bytes, uint8_t* to) {
   std::memcpy(to, from, bytes);
 }
 
-// 0: as many as it is told.
-template <int known>
+template <size_t bytes>
 void Mirror(const uint8_t* from, int64_t from_stride, int64_t pixels,
-            int64_t pixel_bytes, int64_t rows, uint8_t* to, int64_t to_stride) {
+            int64_t /*pixel_bytes*/, int64_t rows, uint8_t* to,
+            int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row) {
-    const uint8_t* const row_from = from + row * from_stride;
-    uint8_t* const row_to = to + row * to_stride;
-    if constexpr (known == 0) {
-      plain::MirrorRow(row_from, pixels, static_cast<size_t>(pixel_bytes),
-                       row_to);
-    } else {
-      plain::MirrorRow(row_from, pixels,
-                       std::integral_constant<size_t, known>(), row_to);
-    }
+    plain::MirrorRowOf<bytes>(from + row * from_stride, pixels,
+                              to + row * to_stride);
   }
+}
+
+template <size_t unit>
+void MirrorInUnits(const uint8_t* from, int64_t from_stride, int64_t pixels,
+                   int64_t pixel_bytes, int64_t rows, uint8_t* to,
+                   int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row) {
+    plain::MirrorRow<unit>(from + row * from_stride, pixels,
+                           static_cast<size_t>(pixel_bytes),
+                           to + row * to_stride);
+  }
+}
+
+void MirrorAny(const uint8_t* from, int64_t from_stride, int64_t pixels,
+               int64_t pixel_bytes, int64_t rows, uint8_t* to,
+               int64_t to_stride) {
+  const auto mirror = pixel_bytes >= 16  ? MirrorInUnits<16>
+                      : pixel_bytes >= 8 ? MirrorInUnits<8>
+                                         : MirrorInUnits<4>;
+  mirror(from, from_stride, pixels, pixel_bytes, rows, to, to_stride);
 }
 
 template <class From, class To>
@@ -100,9 +113,8 @@ Pattern::Pattern(const std::vector<float>& scales,
 const PixelKernels& PlainKernels() {
   static const PixelKernels kKernels = {
       Copy,
-      {Mirror<0>, Mirror<1>, Mirror<2>, Mirror<3>, Mirror<4>, nullptr,
-       Mirror<6>, nullptr, Mirror<8>, nullptr, nullptr, nullptr, Mirror<12>,
-       nullptr, nullptr, nullptr, Mirror<16>},
+      {MirrorAny, Mirror<1>, Mirror<2>, Mirror<3>, Mirror<4>, nullptr,
+       Mirror<6>, nullptr, Mirror<8>, nullptr, nullptr, nullptr, Mirror<12>},
       {{{},
         NormalizeFrom<uint8_t>(),
         NormalizeFrom<uint16_t>(),

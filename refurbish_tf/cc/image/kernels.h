@@ -62,7 +62,7 @@ struct PixelKernels {
                           int64_t pixels, int64_t pixel_bytes, int64_t rows,
                           uint8_t* to, int64_t to_stride);
   // Indexed by the bytes of a pixel; the first is for all that have none.
-  std::array<Mirror, 17> mirrors;
+  std::array<Mirror, 13> mirrors;
   Mirror MirrorOf(int64_t pixel_bytes) const {
     const size_t bytes = static_cast<size_t>(pixel_bytes);
     return bytes < mirrors.size() && mirrors[bytes] != nullptr ? mirrors[bytes]

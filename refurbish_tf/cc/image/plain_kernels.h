@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "refurbish_tf/cc/image/kernels.h"
 
@@ -26,16 +27,24 @@ inline void Store(float value, Float16* to) {
   to->bits = RoundToFloat16(value);
 }
 
-// Of pixels of `bytes`; a number that is known while compiling makes of
-// memcpy a few instructions.
-template <class Bytes>
+// Of pixels of `bytes`, at least `unit`, which are copied at once: the last
+// ones of a pixel once more. So memcpy is an instruction.
+template <size_t unit, class Bytes>
 void MirrorRow(const uint8_t* from, int64_t pixels, Bytes bytes, uint8_t* to) {
   const uint8_t* last = from + (pixels - 1) * bytes;
   for (int64_t i = 0; i < pixels; ++i) {
-    std::memcpy(to, last, bytes);
+    for (size_t k = 0; k + unit <= bytes; k += unit) {
+      std::memcpy(to + k, last + k, unit);
+    }
+    std::memcpy(to + bytes - unit, last + bytes - unit, unit);
     to += bytes;
     last -= bytes;
   }
+}
+
+template <size_t bytes>
+void MirrorRowOf(const uint8_t* from, int64_t pixels, uint8_t* to) {
+  MirrorRow<bytes>(from, pixels, std::integral_constant<size_t, bytes>(), to);
 }
 
 // From value `begin` on, a multiple of the pattern's length.

@@ -56,10 +56,7 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
   const __m128i order =
       _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-  if (pixels < 16) {
-    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 1>(),
-                            to);
-  }
+  if (pixels < 16) return plain::MirrorRowOf<1>(from, pixels, to);
   int64_t i = 0;
   for (; i + 16 <= pixels; i += 16) {
     Store(to + i, _mm_shuffle_epi8(Load(from + pixels - i - 16), order));
@@ -72,9 +69,7 @@ REFURBISH_TF_AVX2 void MirrorRow1(const uint8_t* from, int64_t pixels,
 // pixels.
 REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
-  if (pixels < 6)
-    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 3>(),
-                            to);
+  if (pixels < 6) return plain::MirrorRowOf<3>(from, pixels, to);
   const __m128i order =
       _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1);
   int64_t i = 0;
@@ -93,14 +88,58 @@ REFURBISH_TF_AVX2 void MirrorRow3(const uint8_t* from, int64_t pixels,
 
 REFURBISH_TF_AVX2 void MirrorRow4(const uint8_t* from, int64_t pixels,
                                   uint8_t* to) {
-  if (pixels < 4)
-    return plain::MirrorRow(from, pixels, std::integral_constant<size_t, 4>(),
-                            to);
-  for (int64_t i = 0; i + 4 <= pixels; i += 4) {
+  if (pixels < 4) return plain::MirrorRowOf<4>(from, pixels, to);
+  int64_t i = 0;
+  const auto four = [&](int64_t i) REFURBISH_TF_AVX2 {
     Store(to + 4 * i,
           _mm_shuffle_epi32(Load(from + 4 * (pixels - i - 4)), 0x1b));
+  };
+  for (; i + 16 <= pixels; i += 16) {
+    // As `AskFor`, of what is most often the row behind.
+    _mm_prefetch(from + 4 * (2 * pixels - i - 16), _MM_HINT_T0);
+    four(i);
+    four(i + 4);
+    four(i + 8);
+    four(i + 12);
   }
+  for (; i + 4 <= pixels; i += 4) four(i);
   Store(to + 4 * (pixels - 4), _mm_shuffle_epi32(Load(from), 0x1b));
+}
+
+REFURBISH_TF_AVX2 void MirrorRow2(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  if (pixels < 8) return plain::MirrorRowOf<2>(from, pixels, to);
+  const __m128i order =
+      _mm_setr_epi8(14, 15, 12, 13, 10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1);
+  for (int64_t i = 0; i + 8 <= pixels; i += 8) {
+    Store(to + 2 * i,
+          _mm_shuffle_epi8(Load(from + 2 * (pixels - i - 8)), order));
+  }
+  Store(to + 2 * (pixels - 8), _mm_shuffle_epi8(Load(from), order));
+}
+
+// Two pixels in a vector. Each store but the last writes four bytes too many,
+// which the next one overwrites; each load also reads the four bytes before.
+REFURBISH_TF_AVX2 void MirrorRow6(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  const __m128i order =
+      _mm_setr_epi8(10, 11, 12, 13, 14, 15, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1);
+  int64_t i = 0;
+  for (; i + 4 <= pixels; i += 2) {
+    Store(to + 6 * i,
+          _mm_shuffle_epi8(Load(from + 6 * (pixels - i - 2) - 4), order));
+  }
+  plain::MirrorRowOf<6>(from, pixels - i, to + 6 * i);
+}
+
+REFURBISH_TF_AVX2 void MirrorRow8(const uint8_t* from, int64_t pixels,
+                                  uint8_t* to) {
+  int64_t i = 0;
+  for (; i + 2 <= pixels; i += 2) {
+    Store(to + 8 * i,
+          _mm_shuffle_epi32(Load(from + 8 * (pixels - i - 2)), 0x4e));
+  }
+  plain::MirrorRowOf<8>(from, pixels - i, to + 8 * i);
 }
 
 // A pixel in a vector. Each store but the last writes four bytes too many,
@@ -114,12 +153,35 @@ REFURBISH_TF_AVX2 void MirrorRow12(const uint8_t* from, int64_t pixels,
   std::memcpy(to, from, 12);
 }
 
-template <void (*mirror_row)(const uint8_t*, int64_t, uint8_t*)>
+// The processor foresees rising addresses better than falling ones. So a row is
+// asked for while the one before it is mirrored: 13 GB/s of pixels of 12 bytes
+// that are in no cache, and 6 without.
+inline void AskFor(const uint8_t* row, int64_t bytes) {
+  // The nearest cache must hold it.
+  for (int64_t i = 0; i < std::min<int64_t>(bytes, 1 << 14); i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(row + i), _MM_HINT_T0);
+  }
+}
+
+template <void (*mirror_row)(const uint8_t*, int64_t, uint8_t*),
+          bool asks = false>
 REFURBISH_TF_AVX2 void Mirror(const uint8_t* from, int64_t from_stride,
-                              int64_t pixels, int64_t /*pixel_bytes*/,
-                              int64_t rows, uint8_t* to, int64_t to_stride) {
-  for (int64_t row = 0; row < rows; ++row) {
-    mirror_row(from + row * from_stride, pixels, to + row * to_stride);
+                              int64_t pixels, int64_t pixel_bytes, int64_t rows,
+                              uint8_t* to, int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row, from += from_stride) {
+    if (asks && row + 1 < rows)
+      AskFor(from + from_stride, pixels * pixel_bytes);
+    mirror_row(from, pixels, to + row * to_stride);
+  }
+}
+
+void MirrorAny(const uint8_t* from, int64_t from_stride, int64_t pixels,
+               int64_t pixel_bytes, int64_t rows, uint8_t* to,
+               int64_t to_stride) {
+  for (int64_t row = 0; row < rows; ++row, from += from_stride) {
+    if (row + 1 < rows) AskFor(from + from_stride, pixels * pixel_bytes);
+    PlainKernels().mirrors[0](from, 0, pixels, pixel_bytes, 1,
+                              to + row * to_stride, 0);
   }
 }
 
@@ -377,10 +439,14 @@ const PixelKernels* VectorKernels() {
   static const PixelKernels kKernels = [] {
     PixelKernels kernels = PlainKernels();
     kernels.copy = vectors::Copy;
+    kernels.mirrors[0] = vectors::MirrorAny;
     kernels.mirrors[1] = vectors::Mirror<vectors::MirrorRow1>;
+    kernels.mirrors[2] = vectors::Mirror<vectors::MirrorRow2>;
     kernels.mirrors[3] = vectors::Mirror<vectors::MirrorRow3>;
     kernels.mirrors[4] = vectors::Mirror<vectors::MirrorRow4>;
-    kernels.mirrors[12] = vectors::Mirror<vectors::MirrorRow12>;
+    kernels.mirrors[6] = vectors::Mirror<vectors::MirrorRow6, true>;
+    kernels.mirrors[8] = vectors::Mirror<vectors::MirrorRow8, true>;
+    kernels.mirrors[12] = vectors::Mirror<vectors::MirrorRow12, true>;
     kernels.normalize[static_cast<int>(ValueType::kUint8)] =
         vectors::NormalizeFrom<uint8_t>();
     kernels.normalize[static_cast<int>(ValueType::kFloat32)] =
