@@ -132,3 +132,13 @@ def test_of_what_is_not_dense():
   ragged = tf.ragged.constant([[[[1]], [[2], [3]]]], dtype=tf.uint8)
   with pytest.raises(TypeError, match="dense tensor, got a RaggedTensor.*to_tensor"):
     augment.random_flip()(ragged, SEED)
+
+
+def test_in_a_graph_that_is_run_later():
+  image = noise(np.uint16, 8, 9, 5)
+  with tf.Graph().as_default() as graph:
+    made = augment.compose([augment.random_crop(2), augment.normalize(0.5, 0.25)])(tf.constant(image), seed=SEED)
+    with pytest.raises(TypeError, match="must be uint8, got dtype uint16"):
+      augment.rand_augment(1)[0](tf.constant(image[..., :3]), SEED)
+  with tf.compat.v1.Session(graph=graph) as session:
+    assert_same(session.run(made), reference.composed([reference.Crop(2), reference.Normalize(0.5, 0.25)], image, SEED))

@@ -36,12 +36,23 @@ class Description(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def describe(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Description:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
-  with tf.init_scope(), tf.device("CPU:0"):
-    told = native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape)
-  problem = told.problem.numpy().decode()
+  num_draws, divided, returned, problem, problem_layer, version = _run(
+      lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Description(
-      tuple(told.num_draws.numpy().tolist()), tuple(told.divided.numpy().tolist()),
-      None if problem else tf.as_dtype(int(told.type)), problem, int(told.problem_layer), int(told.version))
+      tuple(num_draws.tolist()), tuple(divided.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
+      int(problem_layer), int(version))
+
+
+def _run(op):
+  """The outputs of an op without inputs, also where a graph is being made."""
+  with tf.init_scope():
+    if tf.executing_eagerly():
+      with tf.device("CPU:0"):
+        return [output.numpy() for output in op()]
+  with tf.Graph().as_default() as graph:
+    outputs = list(op())
+  with tf.compat.v1.Session(graph=graph) as session:
+    return session.run(outputs)
 
 
 def draws_version() -> int:
