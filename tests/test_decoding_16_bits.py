@@ -1,0 +1,147 @@
+"""Files of 16 bits a value: `decode(dtype=tf.uint16)` keeps them, and neither dtype takes files of the other."""
+import io
+import pickle
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from support.images import make_seeds
+
+augment = rtf.augment
+# Of the channels of a PNG file, where each channel of the image comes from.
+COLOURS = {1: [0, 0, 0], 2: [0, 0, 0], 3: [0, 1, 2], 4: [0, 1, 2]}
+# What stands, of what lies.
+TURNED = {
+    1: lambda image: image, 2: lambda image: image[:, ::-1], 3: lambda image: image[::-1, ::-1], 4: lambda image: image[::-1],
+    5: lambda image: image.swapaxes(0, 1), 6: lambda image: np.rot90(image, -1),
+    7: lambda image: np.rot90(image.swapaxes(0, 1), 2), 8: np.rot90}
+
+
+def _noise(height, width, channels=3):
+  """Every value is below 2^16, and has both of its bytes."""
+  return np.random.default_rng(height * width).integers(0, 2**16, (height, width, channels), np.uint16)
+
+
+def _png(image):
+  return tf.io.encode_png(image).numpy()
+
+
+def _lying(image, number):
+  """With an EXIF block of one entry, the orientation, behind the header."""
+  exif = b"MM\0*" + struct.pack(">IHHHIHHI", 8, 1, 0x112, 3, 1, number, 0, 0)
+  chunk = struct.pack(">I", len(exif)) + b"eXIf" + exif + struct.pack(">I", zlib.crc32(b"eXIf" + exif))
+  file = _png(image)
+  return file[:33] + chunk + file[33:]
+
+
+def _of_8_bits():
+  files = {}
+  for kind in ("JPEG", "PNG", "GIF", "BMP", "WebP"):
+    file = io.BytesIO()
+    Image.fromarray(_noise(20, 30).astype(np.uint8)).save(file, kind)
+    files[kind] = file.getvalue()
+  return files
+
+
+@pytest.mark.parametrize("channels", COLOURS)
+class TestPixels:
+
+  @pytest.mark.parametrize("height, width", [(33, 47), (1, 9), (9, 1)])
+  def test_are_those_of_the_file(self, height, width, channels):
+    image = _noise(height, width, channels)
+    file = _png(image)
+    made = augment.decode(dtype=tf.uint16)(file)
+    assert made.dtype == tf.uint16
+    np.testing.assert_array_equal(made, tf.io.decode_png(file, channels=3, dtype=tf.uint16))
+    np.testing.assert_array_equal(made, image[..., COLOURS[channels]])
+
+  def test_resized_and_cropped_are_those_of_the_layers(self, channels):
+    file = _png(_noise(33, 47, channels))
+    whole = augment.decode(dtype=tf.uint16)(file)
+    for size in ((20, 24), (60, 11)):
+      made = augment.decode(size, dtype=tf.uint16)(file)
+      np.testing.assert_array_equal(made, augment.resize(size)(whole))
+      assert len(np.unique(np.asarray(made) % 256)) > 200
+      for arguments in ({}, {"scale": (0.3, 0.5), "ratio": (0.2, 0.4)}):
+        crop = augment.random_resized_crop(size, antialias=True, **arguments)
+        decode_and_crop = augment.decode_and_crop(size, dtype=tf.uint16, **arguments)
+        for seed in make_seeds(3):
+          np.testing.assert_array_equal(decode_and_crop(file, seed=seed), crop(whole, seed=seed))
+
+  @pytest.mark.parametrize("number", TURNED)
+  def test_of_a_file_that_lies(self, number, channels):
+    image = _noise(33, 47, channels)
+    file, standing = _lying(image, number), _png(np.ascontiguousarray(TURNED[number](image)))
+    for size in (None, (20, 24)):
+      options = {"dtype": tf.uint16}
+      turning = options | {"apply_exif_orientation": True}
+      np.testing.assert_array_equal(augment.decode(size, **turning)(file), augment.decode(size, **options)(standing))
+      for seed in make_seeds(2):
+        made = augment.decode_and_crop(size, **turning)(file, seed=seed)
+        np.testing.assert_array_equal(made, augment.decode_and_crop(size, **options)(standing, seed=seed))
+    np.testing.assert_array_equal(augment.decode(dtype=tf.uint16)(file), image[..., COLOURS[channels]])
+
+
+def test_a_window_is_that_of_8_bits():
+  """It is drawn from the seed and the size alone."""
+  high, low = (_noise(33, 47) // 256 * 257), (_noise(33, 47) // 256).astype(np.uint8)
+  for seed in make_seeds(5):
+    made = augment.decode_and_crop(dtype=tf.uint16)(_png(high), seed=seed)
+    np.testing.assert_array_equal(made.numpy() // 257, augment.decode_and_crop()(_png(low), seed=seed))
+
+
+@pytest.mark.parametrize("layer, name", [
+    (augment.decode, "decode"), (lambda *size, **options: lambda file: augment.decode_and_crop(*size, **options)(file, seed=[1, 2]),
+                                 "decode_and_crop")], ids=["decode", "decode_and_crop"])
+@pytest.mark.parametrize("size", [(), (8,)])
+class TestOtherBits:
+
+  @pytest.mark.parametrize("channels", COLOURS)
+  def test_16_are_not_cut(self, layer, name, size, channels):
+    match = (f"^.*file of {name} must have 8 bits a value for dtype=tf.uint8, got a PNG file of .* with 16 bits, half of which "
+             "would be lost. Pass dtype=tf.uint16")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      layer(*size)(_png(_noise(20, 30, channels)))
+
+  @pytest.mark.parametrize("kind", _of_8_bits())
+  def test_8_are_not_spread(self, layer, name, size, kind):
+    match = f"^.*file of {name} must have 16 bits a value for dtype=tf.uint16, got a {kind} file of .* with 8 bits. Leave dtype out"
+    file = _of_8_bits()[kind]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+      layer(*size, dtype=tf.uint16)(file)
+    assert layer(*size)(file).dtype == tf.uint8
+
+  def test_of_a_damaged_file(self, layer, name, size):
+    file = _png(_noise(20, 30))
+    for keep in (30, len(file) // 2):
+      with pytest.raises(tf.errors.InvalidArgumentError, match=f"file of {name} must be a whole PNG file, got one of {keep} bytes"):
+        layer(*size, dtype=tf.uint16)(file[:keep])
+
+
+@pytest.mark.parametrize("layer", [augment.decode, augment.decode_and_crop])
+class TestDtype:
+
+  @pytest.mark.parametrize("dtype", ["float32", tf.float32, np.int16, tf.string, "16", None, 16])
+  def test_is_one_of_two(self, layer, dtype):
+    with pytest.raises(ValueError, match=f"^dtype of {layer.__name__} must be uint8 or uint16, got .*tf.uint16"):
+      layer(dtype=dtype)
+
+  @pytest.mark.parametrize("dtype", ["uint16", tf.uint16, np.uint16, np.dtype(np.uint16)])
+  def test_is_given_by_any_name_and_shown(self, layer, dtype):
+    for size in ((), (8,)):
+      made = layer(*size, dtype=dtype)
+      assert repr(made).endswith(", dtype=tf.uint16)") and repr(pickle.loads(pickle.dumps(made))) == repr(made)
+      assert "dtype" not in repr(layer(*size, dtype="uint8"))
+
+  def test_is_known_before_it_runs(self, layer):
+    seed = {"seed": [1, 2]} if layer is augment.decode_and_crop else {}
+    for size, shape in (((), [None, None, 3]), (((20, 30),), [20, 30, 3])):
+      files = tf.data.Dataset.from_tensors(_png(_noise(33, 47)))
+      dataset = files.map(lambda file, size=size: layer(*size, dtype=tf.uint16)(file, **seed))
+      assert dataset.element_spec == tf.TensorSpec(shape, tf.uint16)
+      assert next(iter(dataset)).dtype == tf.uint16
