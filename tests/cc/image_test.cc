@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/arguments.h"
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/layer.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
 #include "refurbish_tf/cc/image/painter.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
@@ -201,8 +203,8 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
     }
     const std::vector<std::string> as_bytes =
         texts.empty() ? std::vector<std::string>{"random_crop position=-1 padding=0 reflect=0"} : texts;
-    const ValueType type = std::array<ValueType, 3>{ValueType::kFloat32, ValueType::kBfloat16,
-                                                    ValueType::kFloat16}[random() % 3];
+    const ValueType type =
+        std::array<ValueType, 3>{ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}[random() % 3];
     texts.push_back(absl::StrCat("normalize position=-1 dtype=", NameOf(type), " mean=", mean, " std=", std));
     // Behind it, too, all goes on in one chain.
     const bool goes_on = random() % 2 == 0;
@@ -225,16 +227,17 @@ TEST(PainterTest, NormalizesWhatIsPainted) {
       const float found = AsFloat(type, plain.data.get() + value_size * i);
       // Half a unit in the last of 24, 8 and 11 digits.
       const float most = type == ValueType::kFloat32 ? 0 : type == ValueType::kBfloat16 ? 1.0f / 256 : 1.0f / 2048;
-      ASSERT_LE(std::abs(found - expected),
-                most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
+      ASSERT_LE(std::abs(found - expected), most * std::abs(expected) + (type == ValueType::kFloat16 ? 3e-8f : 0.0f));
     }
   }
 }
 
 TEST(RoundingTest, WhatIsNoNumberStaysSo) {
   // Quiet and signalling ones, with digits that a rounding would carry into the sign; and infinity.
-  const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001, 0xff802000, 0x7fbfffff, 0x7f800000, 0xff800000};
-  for (const auto& [name, type] : {std::pair{"bfloat16", ValueType::kBfloat16}, {"float16", ValueType::kFloat16},
+  const uint32_t bits[] = {0x7fc00000, 0x7fffffff, 0xffffffff, 0x7f800001,
+                           0xff802000, 0x7fbfffff, 0x7f800000, 0xff800000};
+  for (const auto& [name, type] : {std::pair{"bfloat16", ValueType::kBfloat16},
+                                   {"float16", ValueType::kFloat16},
                                    {"float32", ValueType::kFloat32}}) {
     const LayerChain chain = Parsed({absl::StrCat("normalize position=-1 mean=0 std=1 dtype=", name)});
     std::vector<uint32_t> image(24 + 5);
@@ -429,6 +432,22 @@ TEST(LayerChainTest, RefusesWhatIsNone) {
   EXPECT_FALSE(LayerChain::Parse(std::vector<std::string>(65, "random_flip position=-1")).ok());
 }
 
+class LayerOfNothing : public Layer {
+ public:
+  explicit LayerOfNothing(Arguments& /*arguments*/) {}
+  void Apply(const int32_t* /*draws*/, Canvas* /*canvas*/) const override {}
+};
+
+TEST(LayerChainTest, VersionRisesWithThatOfAnyLayer) {
+  const int before = LayerChain::Version();
+  EXPECT_GE(before, ImageSeed::kVersion);
+  const LayerType first("nothing_yet", 1, LayerType::MakeAs<LayerOfNothing>);
+  EXPECT_EQ(LayerChain::Version(), before);
+  const LayerType raised("nothing_raised_twice", 3, LayerType::MakeAs<LayerOfNothing>);
+  EXPECT_EQ(LayerChain::Version(), before + 2);
+  EXPECT_EQ(Parsed({"nothing_yet position=0", "nothing_raised_twice position=1"}).num_draws(), 0);
+}
+
 TEST(LayerChainTest, RefusesImagesAndDraws) {
   const LayerChain chain = Parsed(
       {"random_crop position=-1 padding=3 reflect=1", "normalize position=-1 dtype=float32 mean=0,0,0 std=1,1,1"});
@@ -440,9 +459,8 @@ TEST(LayerChainTest, RefusesImagesAndDraws) {
   EXPECT_FALSE(Behind(chain, {4, 4}, 1).ok());
   EXPECT_FALSE(Behind(chain, {4, 4}, 2).ok());
   EXPECT_FALSE(Behind(Parsed({"random_flip position=-1"}), {4, 4}, 65).ok());
-  EXPECT_FALSE(Parsed({"resize position=-1 height=1 width=1 antialias=0"})
-                   .Behind({{4, 4}, {ValueType::kBfloat16, 1}})
-                   .ok());
+  EXPECT_FALSE(
+      Parsed({"resize position=-1 height=1 width=1 antialias=0"}).Behind({{4, 4}, {ValueType::kBfloat16, 1}}).ok());
   for (const std::vector<int32_t>& draws : {std::vector<int32_t>{7, 0}, {0, 7}, {-1, 0}}) {
     EXPECT_FALSE(chain.CheckDraws(draws.data()).ok());
   }
