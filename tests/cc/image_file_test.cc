@@ -169,7 +169,7 @@ std::string LossyFrame(uint64_t height, uint64_t width) {
 std::string LosslessFrame(uint64_t height, uint64_t width) {
   return "/" + LittleEndian((width - 1) | (height - 1) << 14 | 1 << 28, 4) + "ab";
 }
-std::string Canvas(uint64_t height, uint64_t width) {
+std::string WebpCanvas(uint64_t height, uint64_t width) {
   return Literal("\x08\0\0\0") + LittleEndian(width - 1, 3) + LittleEndian(height - 1, 3);
 }
 
@@ -213,12 +213,12 @@ std::vector<ClaimingFile> WholeFiles() {
       {BmpStart(-300, 400), "BMP", 1},
       {WebpFile(WebpChunk("VP8 ", LossyFrame(300, 400))), "WebP", 1},
       {WebpFile(WebpChunk("VP8L", LosslessFrame(300, 400))), "WebP", 1},
-      {WebpFile(WebpChunk("VP8X", Canvas(300, 400)) + WebpChunk("odd ", "abc") +
+      {WebpFile(WebpChunk("VP8X", WebpCanvas(300, 400)) + WebpChunk("odd ", "abc") +
                 WebpChunk("VP8 ", LossyFrame(300, 400)) + WebpChunk("EXIF", exif)),
        "WebP", 6},
-      {WebpFile(WebpChunk("VP8X", Canvas(300, 400)) + WebpChunk("EXIF", kExifName + exif)), "WebP", 6},
+      {WebpFile(WebpChunk("VP8X", WebpCanvas(300, 400)) + WebpChunk("EXIF", kExifName + exif)), "WebP", 6},
       // libwebp looks at the first chunk alone, and not at its length.
-      {WebpFile(WebpChunk("VP8 ", LossyFrame(300, 400)) + WebpChunk("VP8X", Canvas(1, 1))), "WebP", 1},
+      {WebpFile(WebpChunk("VP8 ", LossyFrame(300, 400)) + WebpChunk("VP8X", WebpCanvas(1, 1))), "WebP", 1},
       {WebpFile("VP8 " + LittleEndian(0, 4) + LossyFrame(300, 400)), "WebP", 1},
       {WebpFile("VP8L" + LittleEndian(0xffffffff, 4) + LosslessFrame(300, 400)), "WebP", 1},
   };
@@ -246,7 +246,7 @@ TEST(ReadImageFileTest, TellsTheLargestClaim) {
   EXPECT_EQ(ReadCopy(BmpStart(INT32_MIN, INT32_MAX)).size.height, int64_t{1} << 31);
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8 ", LossyFrame(16383, 16383)))).size.height, 16383);
   EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8L", LosslessFrame(16384, 16384)))).size.width, 16384);
-  EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8X", Canvas(1 << 24, 1 << 24)))).size.height, 1 << 24);
+  EXPECT_EQ(ReadCopy(WebpFile(WebpChunk("VP8X", WebpCanvas(1 << 24, 1 << 24)))).size.height, 1 << 24);
 }
 
 TEST(ReadImageFileTest, TellsWhereTheFirstPictureOfAGifEnds) {
@@ -300,12 +300,12 @@ TEST(ReadImageFileTest, EndsWhateverLengthsAre) {
     EXPECT_EQ(ReadCopy(kPngStart + Ihdr(3, 4) + BigEndian(length, 4) + "eXIf" + ExifBlock().Made()).orientation,
               length > 1 ? 6 : 1);
     const std::string webp =
-        WebpFile(WebpChunk("VP8X", Canvas(3, 4)) + "EXIF" + LittleEndian(length, 4) + ExifBlock().Made());
+        WebpFile(WebpChunk("VP8X", WebpCanvas(3, 4)) + "EXIF" + LittleEndian(length, 4) + ExifBlock().Made());
     EXPECT_EQ(ReadCopy(webp).orientation, length > 1 ? 6 : 1);
     EXPECT_EQ(ReadCopy(WebpFile("VP8X" + LittleEndian(length, 4))).orientation, 1);
   }
   // Many of the shortest blocks, chunks and segments, none of which ends the file.
-  std::string gif = GifStart(3, 4), png = kPngStart + Ihdr(3, 4), webp = WebpFile(WebpChunk("VP8X", Canvas(3, 4))),
+  std::string gif = GifStart(3, 4), png = kPngStart + Ihdr(3, 4), webp = WebpFile(WebpChunk("VP8X", WebpCanvas(3, 4))),
               jpeg = "\xff\xd8";
   for (int i = 0; i < 50'000; ++i) {
     gif += Literal("!\xfe\0");
