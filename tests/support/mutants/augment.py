@@ -7,6 +7,9 @@ POLICY = "tests/test_cc.py::test_cc[address_undefined-policy_test]"
 JPEG = "tests/test_cc.py::test_cc[address_undefined-jpeg_test]"
 IMAGE_FILE = "tests/test_cc.py::test_cc[address_undefined-image_file_test]"
 ORIENTATION = "tests/test_orientation.py"
+PIXELS = "tests/test_pixels.py::test_layers_do_as_their_reference"
+NO_NUMBER = "tests/test_pixels.py::test_what_is_no_number_stays_where_it_is"
+OF_16_BITS = "tests/test_decoding_16_bits.py"
 
 MUTANTS = [
     Mutant("crops that never reach the last row", "refurbish_tf/cc/image/layers/random_resized_crop.cc",
@@ -159,4 +162,46 @@ MUTANTS = [
     Mutant("a WebP file may begin with no chunk", "refurbish_tf/cc/image/image_file.cc",
            '(first == "VP8X" || first == "VP8 " || first == "VP8L")', "!first.empty()",
            f"{ORIENTATION}::TestMaxPixels::test_is_also_of_what_libwebp_finds_without_a_chunk"),
+    # Pixels of several bytes.
+    Mutant("a vector's pixel of 12 bytes is mirrored with a byte before it", "refurbish_tf/cc/image/vector_kernels.cc",
+           "_mm_srli_si128(Load(from + 12 * i - 4), 4)", "_mm_srli_si128(Load(from + 12 * i - 4), 3)", f"{PIXELS}[float32-3]"),
+    Mutant("a vector's row of 12 bytes a pixel lacks its last", "refurbish_tf/cc/image/vector_kernels.cc",
+           "  std::memcpy(to, from, 12);\n", "", f"{PIXELS}[float32-3]"),
+    Mutant("a pixel of 6 bytes is mirrored as one of 3", "refurbish_tf/cc/image/kernels.cc", "Mirror<6>, nullptr", "Mirror<3>, nullptr",
+           f"{PIXELS}[uint16-3]"),
+    Mutant("points of a float resize without weight are summed up", "refurbish_tf/cc/image/float_resizer.cc",
+           "  LeaveOutWeightless(&spans);\n", "  (void)LeaveOutWeightless;\n", NO_NUMBER),
+    Mutant("points before a float resize's first weight are summed up", "refurbish_tf/cc/image/float_resizer.cc",
+           "    while (before < count && weights[before] == 0) ++before;\n", "", NO_NUMBER),
+    Mutant("of two points in the same place the second is summed up", "refurbish_tf/cc/image/float_resizer.cc",
+           "    spans.count.push_back(first == last ? 1 : 2);", "    spans.count.push_back(first == last && last + 1 == input ? 1 : 2);",
+           NO_NUMBER),
+    Mutant("values of 16 bits are normalised as bytes", "refurbish_tf/cc/image/layers/normalize.cc",
+           "{ValueType::kUint16, 65535}", "{ValueType::kUint16, 255}", f"{PIXELS}[uint16-3]"),
+    Mutant("what is no number becomes a bfloat16 that is one", "refurbish_tf/cc/image/kernels.cc",
+           "  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);\n", "", NO_NUMBER),
+    Mutant("what is no number becomes a vector's bfloat16 that is one", "refurbish_tf/cc/image/vector_kernels.cc",
+           "_mm256_blendv_epi8(sum, quiet, is_none)", "_mm256_blendv_epi8(sum, quiet, _mm256_setzero_si256())", NO_NUMBER),
+    Mutant("a resized pixel of 16 bits is cut, not rounded", "refurbish_tf/cc/image/float_resizer.h",
+           "std::floor(sum + 0.5)", "std::floor(sum)", f"{PIXELS}[uint16-3]"),
+    Mutant("a layer's version is its own", "refurbish_tf/cc/image/layer.cc", "  Known().raises += version - 1;\n", "  (void)version;\n", IMAGE),
+    Mutant("stores are told of the seeds' version alone", "refurbish_tf/cc/image/layer_chain.cc",
+           "ImageSeed::kVersion + LayerType::SumOfRaises()", "ImageSeed::kVersion", IMAGE),
+    Mutant("Python is told another version than C++ has", "refurbish_tf/cc/kernels/image/image_ops.cc",
+           "= LayerChain::Version();", "= 1;", "tests/test_disk_store_bad_input.py::test_samples_of_other_layers"),
+    Mutant("an image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
+           "channels is not None and channels > 4 and", "channels is not None and channels > 64 and",
+           "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
+    Mutant("a wide image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
+           "(channels == width or height in (1, 3, 4) and width is not None and width > height)", "channels == width",
+           "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
+    Mutant("files of 8 bits become 16 that are not theirs", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits > 8 && type_ != tensorflow::DT_UINT16) {",
+           f"{OF_16_BITS}::TestOtherBits::test_8_are_not_spread"),
+    Mutant("files of 16 bits are cut to 8", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits <= 8 && type_ == tensorflow::DT_UINT16) {",
+           f"{OF_16_BITS}::TestOtherBits::test_16_are_not_cut"),
+    Mutant("a photograph of 16 bits is turned by bytes", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
+           "type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,", "ValueType::kUint8,",
+           f"{OF_16_BITS}::TestPixels::test_of_a_file_that_lies"),
 ]
