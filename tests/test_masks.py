@@ -318,6 +318,7 @@ class TestBadInput:
       (lambda: tf.image.rot90, "rot90 at"),
       (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip at position 1"),
       (lambda: augment.decode(8), "random_resized_crop"),
+      (lambda: augment.decode(apply_exif_orientation=True), "if masks lie as photographs are stored"),
       (lambda: augment.compose([augment.random_flip()]), "themselves"),
       (lambda: functools.partial(augment.random_flip(), seed=[1, 0]), "themselves"),
       (lambda: augment.random_crop_and_flip_batch(4), "themselves"), (augment.decode_and_crop, "random_resized_crop"),

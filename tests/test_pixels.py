@@ -7,6 +7,8 @@ from refurbish_tf import augment
 from support import cases
 from support import final_reference as reference
 
+# Small images of many channels are most often meant otherwise; not here.
+pytestmark = pytest.mark.filterwarnings("ignore::refurbish_tf.PipelineWarning")
 DTYPES = (np.uint8, np.uint16, np.int16, np.float32)
 CHANNELS = (1, 2, 3, 4, 5, 13, 64)
 SIZES = [(1, 1), (1, 7), (9, 1), (7, 17), (20, 33)]
@@ -131,6 +133,28 @@ def test_colours_are_of_bytes():
         fn(noise(dtype, 8, 8, 3), seed=SEED)
     with pytest.raises(ValueError, match=r"must have 3 channels, got shape \(8, 8, 5\)"):
       fn(noise(np.uint8, 8, 8, 5), seed=SEED)
+
+
+def test_small_floats_are_moved_and_no_more():
+  """In one chain with `normalize`, which makes them, and behind it."""
+  for dtype in (tf.bfloat16, tf.float16):
+    image = tf.cast(noise(np.float32, 7, 9, 3), dtype)
+    np.testing.assert_array_equal(augment.random_flip()(image, [1, 0]), image[:, ::-1])
+    for layer in (augment.resize(4), augment.normalize()):
+      with pytest.raises(TypeError, match=f"got dtype {dtype.name}. Put it before what makes that of it"):
+        layer(image)
+
+
+def test_normalized_is_normalized():
+  with pytest.raises(ValueError, match="image of normalize must not be normalized already.*Leave one out"):
+    augment.compose([augment.normalize(), augment.random_flip(), augment.normalize()])(noise(np.uint8, 8, 8, 3), seed=SEED)
+
+
+def test_what_to_do_is_said_of_the_image_that_the_layer_gets():
+  with pytest.raises(TypeError, match="rand_augment must be uint8, got dtype float32. Put it before any conversion to float"):
+    augment.compose([augment.normalize(), *augment.rand_augment(1)])(noise(np.uint8, 8, 8, 3), seed=SEED)
+  with pytest.raises(ValueError, match=r"3 channels, got shape \(20, 20, 13\). Do it .*image\[..., :3\]"):
+    augment.rand_augment(1)[0](noise(np.uint8, 20, 20, 13), SEED)
 
 
 def test_of_what_is_not_dense():

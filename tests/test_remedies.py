@@ -95,8 +95,10 @@ def test_of_shapes_of_images(call, image, remedies):
 
 @pytest.mark.parametrize("image, remedy", [
     (np.stack([GREY] * 5), "image[..., tf.newaxis]"),
+    (np.zeros([128, 48, 64], np.uint8), "image[..., tf.newaxis]"),
     (WIDE.transpose(2, 0, 1), "tf.transpose(image, [1, 2, 0])"),
-    (WIDE.transpose(2, 0, 1)[None], "tf.transpose(image, [0, 2, 3, 1])")])
+    (WIDE.transpose(2, 0, 1)[None], "tf.transpose(image, [0, 2, 3, 1])"),
+    (np.zeros([13, 60, 64], np.uint8), "tf.transpose(image, [1, 2, 0])")])
 def test_of_images_that_are_hardly_meant_so(image, remedy):
   """Channels that come first, or are none: any number of channels is allowed."""
   with pytest.warns(rtf.PipelineWarning, match="taken for") as warned:

@@ -25,5 +25,5 @@ from .layers import seed_at
 from .rand_augment import rand_augment
 
 __all__ = [
-    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize", "rand_augment",
-    "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]
+    "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize",
+    "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]

@@ -125,7 +125,7 @@ class _Decoder:
         f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}"
         f"{', dtype=tf.uint16' if dtype_name == 'uint16' else ''}")
     # For masks: whether all pixels stay where they are.
-    self.keeps_pixels = not layer.takes_seed and not resizes
+    self.keeps_pixels = not layer.takes_seed and not resizes and not applies_orientation
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"

@@ -177,7 +177,7 @@ def grayscale(p: float = 0.1) -> Any:
   if not is_real or not 0 <= p <= 1:
     raise (ValueError if is_real else TypeError)(
         f"p of grayscale must be a probability, a real number from 0 to 1, got {p!r}. Pass 0.1 for a tenth of the images.")
-  return DrawingLayer("grayscale", f"below={round(float(p) * 2**31)}", f"p={p}")
+  return DrawingLayer("grayscale", f"below={round(float(p) * 2**31)}", f"p={float(p):g}")
 
 
 def normalize(
@@ -191,10 +191,11 @@ def normalize(
   >>> layer(tf.constant([[[0, 255, 51]]], tf.uint8))
   <tf.Tensor: shape=(1, 1, 3), dtype=bfloat16, numpy=array([[[-2, 2, -0.601562]]], dtype=bfloat16)>
 
-  For 255 it has 65,535 if the image is uint16, 32,767 if it is int16, as `tf.image.convert_image_dtype`, and 1 if it is
-  float32. It is `image * scale + offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and
-  `offset = -mean / std` as float32; then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside
-  other layers of this module it is part of their pass over the image. Policies take uint8, and so stand before it.
+  For 255 it has 65,535 if the image is uint16 and 32,767 if it is int16, as `tf.image.convert_image_dtype`. float32 is taken
+  as it is: ImageNet's mean and std are for values from 0 to 1, so divide others by 255 before. It is `image * scale +
+  offset`, rounded to float32 after each of the two, with `scale = 1 / (255 * std)` and `offset = -mean / std` as float32;
+  then rounded to `dtype`. What is no number stays so. It draws no numbers. Beside other layers of this module it is part of
+  their pass over the image. Policies take uint8, and so stand before it.
 
   Args:
     mean: a real number, or one for each of up to 64 channels, of the images' values divided by 255. Without it,

@@ -83,8 +83,11 @@ def way_to_dtype(dtype, only_uint8):
   """How images of another dtype become one that layers take, and keep what they hold, for errors."""
   if only_uint8 or dtype in (tf.string, tf.bool):
     return way_to_uint8(dtype)
-  return "Convert it with tf.cast(image, tf.float32)" + (
-      "." if dtype.is_floating else ", or, values from 0 to 255, with tf.cast(image, tf.uint8).")
+  if dtype.is_complex:
+    return "Take its magnitude, tf.abs(image), or its parts, as two channels, and cast them to tf.float32."
+  if dtype.is_floating:
+    return "Put it before what makes that of it, or convert it with tf.cast(image, tf.float32)."
+  return "Convert values from 0 to 255 with tf.cast(image, tf.uint8), and others with tf.cast(image, tf.float32), to 24 bits."
 
 
 def way_to_channels(shape):
@@ -105,12 +108,15 @@ def way_to_channels(shape):
   if shape[-1] == 4:
     return "Leave the fourth channel out: image[..., :3]."
   ways = []
-  if shape[-3] in (1, 3, 4):
+  if all(None not in (shape[-3], side) and shape[-3] < side for side in shape[-2:]):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
-  if len(shape) == 3:
+  if len(shape) == 3 and any(side is not None and side <= (shape[-1] or 0) for side in shape[:2]):
     ways.append("If it is a batch of images without channels, add their axis: image[..., tf.newaxis].")
-  return " ".join(ways) or "Do it with a function of your own in place of the layer."
+  if not ways:
+    of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
+    ways.append(f"Do it with a function of your own in place of the layer{of_three}.")
+  return " ".join(ways)
 
 
 def checked_whole(what, value, least, most, advice):

@@ -41,7 +41,8 @@ def check_layer(layer, position):
   if getattr(layer, "keeps_pixels", False):
     return
   if room[:3] == ["refurbish_tf", "augment", "decoding"]:
-    way_out = "Use tf.io.decode_jpeg, then random_resized_crop"
+    way_out = (
+        "Use tf.io.decode_jpeg, or decode() if masks lie as photographs are stored, then random_resized_crop")
   elif room[:2] == ["refurbish_tf", "augment"]:
     way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
   elif room[0] in ("keras", "tensorflow") and getattr(layer, "layers", None):

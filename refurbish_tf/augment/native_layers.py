@@ -22,7 +22,7 @@ MOST_LAYERS = 64
 _LONGEST_PIECE = 79
 
 
-class Description(NamedTuple):
+class Facts(NamedTuple):
   """What layers say of themselves: of each how much it draws for an image and whether `fuse` divides it; of all of them
   the dtype that they return, why they cannot take such images, and which of them."""
   num_draws: tuple[int, ...]
@@ -34,11 +34,11 @@ class Description(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def describe(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Description:
+def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
   num_draws, divided, returned, problem, problem_layer, version = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
-  return Description(
+  return Facts(
       tuple(num_draws.tolist()), tuple(divided.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
       int(problem_layer), int(version))
 
@@ -57,7 +57,7 @@ def _run(op):
 
 def draws_version() -> int:
   """The version of what layers draw and make, which stores on disk keep for the next run: it must not mix two."""
-  return describe(("random_flip position=-1",)).version
+  return facts_of(("random_flip position=-1",)).version
 
 
 def pieces(text: str, position: int) -> list[str]:
@@ -197,7 +197,7 @@ class LayerChain:
 
   def _dtype_of(self, image):
     """The dtype of what is made of a checked image."""
-    return describe(self._told, image.dtype).dtype
+    return facts_of(self._told, image.dtype).dtype
 
   def _checked_image(self, image):
     image = tf.convert_to_tensor(image)
@@ -207,11 +207,12 @@ class LayerChain:
       raise ValueError(
           f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with "
           f"at least one pixel, got shape {shape}. {way_to_channels(shape)}")
-    told = describe(self._told, dtype, sizes[-3:])
+    told = facts_of(self._told, dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
-    height, width, channels = sizes[-3:]
-    if channels is not None and channels > 4 and (channels == width or height in (1, 3, 4) and width is not None and width > height):
+    *sides, channels = sizes[-3:]
+    # Hardly an image: channels that come first, or a batch of images that have none.
+    if channels is not None and channels > 4 and any(side is not None and side <= channels for side in sides):
       mistakes.warn(
           f"image of {self._whose} has the shape {shape}, which is taken for [height, width, channels], {channels} of them. "
           f"{way_to_channels(shape)} If it is as it should be, silence this: {mistakes.SILENCE}.")
@@ -223,8 +224,10 @@ class LayerChain:
     must, _, got = must.partition(", got ")
     error, way = ValueError, advice
     if must.startswith("be "):
-      error, got, way = TypeError, got or f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
-    elif not must.startswith("have sides") and shape.rank is not None:
+      # Of the layer's own image, which another layer may have made.
+      dtype = tf.as_dtype(got.removeprefix("dtype ") or dtype)
+      error, got, way = TypeError, f"dtype {dtype.name}", way_to_dtype(dtype, must == "be uint8")
+    elif "channels" in must and shape.rank is not None:
       got, way = f"shape {shape}", f"{advice}." if advice else way_to_channels(shape)
     return error(f"image of {self._layers[told.problem_layer].__name__} must {must}, got {got}. {way}".rstrip(". ") + ".")
 

@@ -7,7 +7,7 @@ import math
 from typing import Any, Sequence
 
 from . import composition
-from .native_layers import NativeLayer, LayerChain, describe, pieces
+from .native_layers import NativeLayer, LayerChain, facts_of, pieces
 
 # Images in a row that share the accelerator's num_tables: see `DeviceLayers.num_tables`.
 GROUP = 8
@@ -52,8 +52,8 @@ class DeviceLayers:
   Attributes:
     texts: what each layer is, without the seed's position. Enough to make this object again.
     layers: a `DeviceLayer` for each.
-    num_divided: how many layers there are up to the last policy, the last that is divided. Either side does these; those behind are always the
-      accelerator's.
+    num_divided: how many layers there are up to the last that is divided: that either side can do, as it does policies.
+      Those behind are always the accelerator's.
     num_draws: how many int32 numbers the layers draw for an image.
     num_tables: how many of `GROUP` images in a row can get a table in one layer. The host does the divided layers for an image
       that comes too late for one, so that it happens to few.
@@ -121,7 +121,7 @@ def _reason_against(layer, last):
         "its random crops, which resize, stay on the host. Put deep_auto_augment into partial_fn of refurbish, or take "
         "rand_augment or auto_augment.")
   if layer.kind == "normalize" and not last:
-    return "nothing may follow normalize, as the other layers take uint8. Put it last."
+    return "an accelerator makes floats last. Put normalize last."
   if layer.kind == "normalize" and len(layer.arguments["mean"]) not in (1, 3):
     return "images that an accelerator takes have 3 channels. Pass one number for all channels, or one for each."
   return None
@@ -130,7 +130,7 @@ def _reason_against(layer, last):
 def _parsed(text, known=True):
   """Raises ValueError if the layer is to be `known`, and is not."""
   kind, *arguments = text.split(" ")
-  told = describe(tuple(pieces(text, -1)))
+  told = facts_of(tuple(pieces(text, -1)))
   layer = DeviceLayer(
       kind, {name: value.split(",") for name, _, value in (each.partition("=") for each in arguments)}, *told.num_draws,
       *told.divided)

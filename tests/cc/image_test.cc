@@ -111,6 +111,12 @@ std::string RandomLayer(Random& random, int64_t least_side) {
   }
 }
 
+Pixel RandomPixel(Random& random) {
+  constexpr ValueType kTypes[] = {ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32};
+  constexpr int64_t kChannels[] = {1, 2, 3, 4, 5, 13, 64};
+  return {kTypes[random() % 4], kChannels[random() % 7]};
+}
+
 TEST(DrawsTest, AreThoseOfTheSpecification) {
   // Worked out in Python, with whole numbers of any size.
   const LayerChain chain =
@@ -124,10 +130,8 @@ TEST(DrawsTest, AreThoseOfTheSpecification) {
 
 TEST(PainterTest, EqualsLayersAppliedPixelByPixel) {
   Random random(1);
-  constexpr ValueType kTypes[] = {ValueType::kUint8, ValueType::kUint16, ValueType::kInt16, ValueType::kFloat32};
-  constexpr int64_t kChannels[] = {1, 2, 3, 4, 5, 13, 64};
   for (int round = 0; round < 2000; ++round) {
-    const Pixel pixel = {kTypes[random() % 4], kChannels[random() % 7]};
+    const Pixel pixel = RandomPixel(random);
     const bool wide = random() % 4 == 0;
     Image image = {{Between(random, 1, 12), Between(random, 1, wide ? 90 : 12)}, pixel, {}};
     const Bytes from = Noise(random, image.size.height * image.size.width * pixel.bytes());
@@ -290,6 +294,24 @@ TEST(RoundingTest, OfEveryHalfIsItself) {
   EXPECT_EQ(RoundToBfloat16(1 + 3.0f / 256), 0x3f82);
 }
 
+TEST(PainterTest, NormalizesEveryTypeAlike) {
+  Random random(6);
+  for (int round = 0; round < 200; ++round) {
+    const Pixel pixel = RandomPixel(random);
+    const ImageSize size = {Between(random, 1, 5), Between(random, 1, 40)};
+    const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
+    const int64_t values = size.height * size.width * pixel.channels;
+    for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
+      const LayerChain chain =
+          Parsed({absl::StrCat("normalize position=-1 mean=0.4 std=0.3 dtype=", NameOf(type))});
+      Bytes plain(values * BytesOf(type)), best(plain.size);
+      Painter(chain, size, pixel, PlainKernels()).Paint(from.data.get(), nullptr, plain.data.get());
+      Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), nullptr, best.data.get());
+      ASSERT_EQ(plain.Vector(), best.Vector()) << NameOf(pixel.type) << " to " << NameOf(type);
+    }
+  }
+}
+
 // What `tf.image.resize` does, in double.
 double Resized(const Image& image, const Box& box, int64_t out_height, int64_t out_width, bool antialias, int64_t y,
                int64_t x, int64_t c) {
@@ -356,9 +378,9 @@ TEST(ResizeTest, IsThatOfTheBoxAndThePlainOne) {
 TEST(ResizeTest, ManyLayersAroundIt) {
   Random random(4);
   for (int round = 0; round < 200; ++round) {
-    const int64_t channels = std::array<int64_t, 3>{1, 3, 4}[random() % 3];
+    const Pixel pixel = RandomPixel(random);
     const ImageSize size = {Between(random, 1, 20), Between(random, 1, 20)};
-    const Bytes from = Noise(random, size.height * size.width * channels);
+    const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
     const ImageSize middle = {Between(random, 1, 20), Between(random, 1, 20)};
     const std::string resized = absl::StrCat("random_resized_crop position=-1 height=", middle.height,
                                              " width=", middle.width, " scale=0.2,0.9 ratio=0.5,2 antialias=1");
@@ -367,8 +389,8 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     const LayerChain chain = Parsed({before, resized, behind});
     std::vector<int32_t> draws(chain.num_draws());
     chain.Draw(ImageSeed(round, 9), draws.data());
-    Bytes at_once(middle.height * middle.width * channels);
-    Painter(chain, size, BytePixel(channels), BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
+    Bytes at_once(middle.height * middle.width * pixel.bytes());
+    Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), draws.data(), at_once.data.get());
     // One by one, each in a chain of its own.
     std::vector<uint8_t> image = from.Vector();
     ImageSize now = size;
@@ -376,8 +398,8 @@ TEST(ResizeTest, ManyLayersAroundIt) {
     for (const std::string& text : {before, resized, behind}) {
       const LayerChain one = Parsed({text});
       const ImageSize next = Behind(one, now)->size;
-      std::vector<uint8_t> made(next.height * next.width * channels);
-      Painter(one, now, BytePixel(channels), PlainKernels()).Paint(image.data(), drawn, made.data());
+      std::vector<uint8_t> made(next.height * next.width * pixel.bytes());
+      Painter(one, now, pixel, PlainKernels()).Paint(image.data(), drawn, made.data());
       drawn += one.num_draws();
       image = made;
       now = next;

@@ -11,6 +11,9 @@ namespace refurbish_tf {
 // A size, or a number of channels, that is not known yet.
 inline constexpr int64_t kUnknown = -1;
 
+// The most that an image may have.
+inline constexpr int64_t kMaxChannels = 64;
+
 struct ImageSize {
   int64_t height, width;
 };
@@ -29,7 +32,8 @@ enum class ValueType {
   kFloat16,
 };
 inline constexpr int kNumTypes = 7;
-// Types that images may have; normalize returns others, too.
+// Types that every layer takes but for those that know colors. What only moves
+// values takes smaller floats, too.
 inline constexpr absl::string_view kImageTypes =
     "uint8, uint16, int16 or float32";
 
@@ -81,6 +85,7 @@ struct Pixel {
 struct ImageSpec {
   ImageSize size = {kUnknown, kUnknown};
   Pixel pixel;
+  bool is_normalized = false;
 };
 
 // The color of empty pixels, by channel, for pixels of bytes; black is for all.

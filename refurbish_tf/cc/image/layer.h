@@ -97,15 +97,16 @@ absl::Status CheckColors(const ImageSpec& image,
 // A kind of layer, by name. Made once, before `main`.
 class LayerType {
  public:
-  // `make` tells errors to the arguments. `version` is raised whenever the
-  // layer draws other numbers, or makes another image of them: stores on disk
-  // keep what layers made.
+  // `make` tells errors to the arguments. `version` begins with 1, and is
+  // raised whenever the layer draws other numbers, or makes another image of
+  // them: stores on disk keep what layers made. If a layer goes, its raises go
+  // to `ImageSeed::kVersion`.
   using Make = std::unique_ptr<const Layer> (*)(Arguments&);
   LayerType(absl::string_view name, int version, Make make);
 
   // Null if there is none of this name.
   static Make Find(absl::string_view name);
-  // What `version`s have added to the first of all layers.
+  // How often versions were raised.
   static int SumOfRaises();
 
   template <class Type>

@@ -96,7 +96,7 @@ absl::StatusOr<ImageSpec> LayerChain::Behind(const ImageSpec& image) const {
         absl::StrCat("image of ", whose, " must ", why.message(), "."));
   };
   if (const absl::Status status = Check(image); !status.ok()) {
-    return refused("layers", status);
+    return refused(links_[0].name, status);
   }
   absl::StatusOr<ImageSpec> made = image;
   for (const Link& link : links_) {

@@ -22,7 +22,6 @@ class LayerChain {
   // More than any augmentation has. A bit for each cutout fits in a word.
   static constexpr int kMaxLayers = 64;
   static constexpr int64_t kMaxSide = (int64_t{1} << 31) - 1;
-  static constexpr int64_t kMaxChannels = 64;
 
   struct Link {
     std::string name;
@@ -37,7 +36,7 @@ class LayerChain {
   // and before any comma.
   static absl::StatusOr<LayerChain> Parse(
       const std::vector<std::string>& pieces);
-  // Of what all layers draw and make: raised with that of any of them.
+  // Of what layers draw and make. It rises with that of any layer.
   static int Version();
 
   const std::vector<Link>& links() const { return links_; }

@@ -178,7 +178,7 @@ REGISTER_OP("RefurbishTf>ImagePixels")
     .Input("draws: int32")
     .Output("made: T")
     .Attr("layers: list(string)")
-    .Attr("S: {uint8, uint16, int16, float}")
+    .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .SetShapeFn(PixelsShape);
 
@@ -188,7 +188,7 @@ REGISTER_OP("RefurbishTf>ImageLayers")
     .Input("seed: Tseed")
     .Output("made: T")
     .Attr("layers: list(string)")
-    .Attr("S: {uint8, uint16, int16, float}")
+    .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape);

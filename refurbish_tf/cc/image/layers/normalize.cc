@@ -65,12 +65,17 @@ class NormalizeLayer : public Layer {
                        ", got ", image.pixel.channels,
                        ". Pass one number for all channels, or one for each"));
     }
+    if (image.is_normalized) {
+      return absl::InvalidArgumentError(
+          "not be normalized already, got what another normalize made. Leave one "
+          "out");
+    }
     image.pixel.type = normalization_.type;
+    image.is_normalized = true;
     return image;
   }
 
  private:
-  static constexpr int64_t kMaxChannels = 64;
   // The value that stands for 1, as `tf.image.convert_image_dtype` has it.
   static constexpr std::pair<ValueType, double> kUnits[] = {
       {ValueType::kUint8, 255},

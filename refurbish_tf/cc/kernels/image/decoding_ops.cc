@@ -137,9 +137,9 @@ class DecodeAndCropOp : public OpKernel {
       return absl::InvalidArgumentError(absl::StrCat(
           "file of ", whose(), " must be a JPEG, PNG, GIF, BMP or WebP file, ",
           "got ", file.size(), " bytes that begin with '",
-          absl::CHexEscape(file.substr(0, 8)),
-          "'. Leave out what is no image, and decode other formats by a "
-          "function of your own."));
+          absl::CHexEscape(file.substr(0, 12)),
+          "'. Leave out what is no image, convert HEIC and AVIF files to JPEG, "
+          "and decode other formats by a function of your own."));
     }
     const auto claimed = [&] {
       return absl::StrCat("a ", read.format, " file of ", file.size(),
@@ -235,10 +235,12 @@ class DecodeAndCropOp : public OpKernel {
         !status.ok()) {
       return absl::Status(
           status.code(),
-          absl::StrCat("file of ", whose(), " must be a whole ", read.format,
-                       " file, got one of ", file.size(),
-                       " bytes that TensorFlow cannot decode (",
-                       status.message(), "). Leave it out, or mend it."));
+          absl::StrCat(
+              "file of ", whose(), " must be a whole ", read.format,
+              " file, got one of ", file.size(),
+              " bytes that TensorFlow cannot decode (", status.message(),
+              "). Leave it out, mend it, or make a still picture of an "
+              "animation."));
     }
     if (decoded.dims() != 3 || decoded.dim_size(2) != kNumColors ||
         decoded.NumElements() == 0) {

@@ -376,9 +376,7 @@ class DescribeLayersOp : public OpKernel {
       spec_.pixel.channels = shape.dim_size(dims - 1);
     }
     spec_.pixel.type = TypeOf(type);
-    is_no_image_ = spec_.pixel.type == ValueType::kUnknown ||
-                   spec_.pixel.type == ValueType::kBfloat16 ||
-                   spec_.pixel.type == ValueType::kFloat16;
+    is_no_image_ = spec_.pixel.type == ValueType::kUnknown;
     if (is_no_image_) spec_.pixel.type = ValueType::kFloat32;
   }
 
