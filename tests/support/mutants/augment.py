@@ -193,7 +193,7 @@ MUTANTS = [
            "channels is not None and channels > 4 and", "channels is not None and channels > 64 and",
            "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("a wide image whose channels come first is taken without a word", "refurbish_tf/augment/native_layers.py",
-           "(channels == width or height in (1, 3, 4) and width is not None and width > height)", "channels == width",
+           "any(side is not None and side <= channels for side in sides)", "channels == sides[1]",
            "tests/test_remedies.py::test_of_images_that_are_hardly_meant_so"),
     Mutant("files of 8 bits become 16 that are not theirs", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "    if ((read.bits > 8) != (type_ == tensorflow::DT_UINT16)) {", "    if (read.bits > 8 && type_ != tensorflow::DT_UINT16) {",
@@ -204,4 +204,9 @@ MUTANTS = [
     Mutant("a photograph of 16 bits is turned by bytes", "refurbish_tf/cc/kernels/image/decoding_ops.cc",
            "type_ == tensorflow::DT_UINT16 ? ValueType::kUint16 : ValueType::kUint8,", "ValueType::kUint8,",
            f"{OF_16_BITS}::TestPixels::test_of_a_file_that_lies"),
+    Mutant("a mask lies where its photograph is turned", "refurbish_tf/augment/decoding.py",
+           "not layer.takes_seed and not resizes and not applies_orientation", "not layer.takes_seed and not resizes",
+           "tests/test_masks.py::TestBadInput::test_functions_that_would_leave_them_behind"),
+    Mutant("what is normalized is normalized again", "refurbish_tf/cc/image/layers/normalize.cc",
+           "    image.is_normalized = true;\n", "", "tests/test_pixels.py::test_normalized_is_normalized"),
 ]
