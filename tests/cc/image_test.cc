@@ -302,8 +302,7 @@ TEST(PainterTest, NormalizesEveryTypeAlike) {
     const Bytes from = Noise(random, size.height * size.width * pixel.bytes());
     const int64_t values = size.height * size.width * pixel.channels;
     for (const ValueType type : {ValueType::kFloat32, ValueType::kBfloat16, ValueType::kFloat16}) {
-      const LayerChain chain =
-          Parsed({absl::StrCat("normalize position=-1 mean=0.4 std=0.3 dtype=", NameOf(type))});
+      const LayerChain chain = Parsed({absl::StrCat("normalize position=-1 mean=0.4 std=0.3 dtype=", NameOf(type))});
       Bytes plain(values * BytesOf(type)), best(plain.size);
       Painter(chain, size, pixel, PlainKernels()).Paint(from.data.get(), nullptr, plain.data.get());
       Painter(chain, size, pixel, BestKernels()).Paint(from.data.get(), nullptr, best.data.get());
