@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/kernels/image/value_types.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -51,7 +50,8 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Sets the shape that the layers return for `images`: rank 3, 4 or unknown.
+// Sets the shape that the layers return for `images`: rank 3, 4 or unknown. The
+// kernel looks at their type.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) {
@@ -61,11 +61,9 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
   TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
   const int dims = c->Rank(images);
-  tensorflow::DataType type;
-  TF_RETURN_IF_ERROR(c->GetAttr("S", &type));
   const ImageSpec given = {
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
-      {TypeOf(type), c->Value(c->Dim(images, dims - 1))}};
+      {ValueType::kUnknown, c->Value(c->Dim(images, dims - 1))}};
   TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind(given));
   // A dimension that the layers keep stays the same object, also if unknown.
   const auto replace = [&](int dim, int64_t from, int64_t to) {
