@@ -216,8 +216,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     # The op holds the store itself. With this reference the store's name stays valid for a caller that holds only the dataset.
     self._store = store
     on_disk = store is not None and store.path is not None
-    drawn_by = f"rtf.augment version {native_layers.draws_version()}"
     if on_disk:
+      drawn_by = f"rtf.augment version {native_layers.draws_version()}"
       _check_layers(store, drawn_by)
       # First, so that a rejected store keeps no setting of this stage.
       store._set_element_spec(sample_spec, exact=True)

@@ -48,6 +48,15 @@ def _turned(image, number):
   return np.asarray(ImageOps.exif_transpose(lying))
 
 
+def _assert_stands(file, standing, size, seeds):
+  """To the bit, both layers make of a file that lies what they make of one that stands."""
+  made = augment.decode(size, apply_exif_orientation=True)(file)
+  np.testing.assert_array_equal(made, augment.decode(size)(standing))
+  for seed in make_seeds(seeds):
+    made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
+    np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+
+
 def _noise(height, width):
   return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
 
@@ -84,11 +93,7 @@ class TestIsPillows:
     file = _lying(_noise(33, 47), kind, number)
     standing = _saved(_turned(augment.decode()(file), number), "PNG")
     for size in ((30, 27), (60, 20)):
-      made = augment.decode(size, apply_exif_orientation=True)(file)
-      np.testing.assert_array_equal(made, augment.decode(size)(standing))
-      for seed in make_seeds(3):
-        made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
-        np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+      _assert_stands(file, standing, size, seeds=3)
 
   @pytest.mark.parametrize("size", [(20, 28), (9, 15), (4, 5)])
   def test_of_a_scaled_jpeg(self, size, number):
@@ -96,11 +101,7 @@ class TestIsPillows:
     image = _blocks(96, 128)
     file, standing = _lying(image, "JPEG", number), _saved(_turned(image, number), "JPEG")
     np.testing.assert_array_equal(augment.decode()(file), image)
-    made = augment.decode(size, apply_exif_orientation=True)(file)
-    np.testing.assert_array_equal(made, augment.decode(size)(standing))
-    for seed in make_seeds(6):
-      made = augment.decode_and_crop(size, apply_exif_orientation=True)(file, seed=seed)
-      np.testing.assert_array_equal(made, augment.decode_and_crop(size)(standing, seed=seed))
+    _assert_stands(file, standing, size, seeds=6)
 
   @pytest.mark.parametrize("size", [(40, 50), (20, 28), (9, 15)])
   def test_of_a_scaled_jpeg_of_odd_sides(self, size, number):

@@ -122,8 +122,7 @@ class LayerChain:
   def __init__(self, layers, whose=None):
     """`layers`: pairs of a layer and the position that derives its seed, or -1."""
     self._layers = [layer for layer, _ in layers]
-    self.texts = [piece for layer, position in layers for piece in pieces(layer.text, position)]
-    self._told = tuple(self.texts)
+    self.texts = tuple(piece for layer, position in layers for piece in pieces(layer.text, position))
     self._whose = whose or self._layers[0].__name__
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
     # Whether the sub-policy comes from, or goes to, another chain.
@@ -197,7 +196,7 @@ class LayerChain:
 
   def _dtype_of(self, image):
     """The dtype of what is made of a checked image."""
-    return facts_of(self._told, image.dtype).dtype
+    return facts_of(self.texts, image.dtype).dtype
 
   def _checked_image(self, image):
     image = tf.convert_to_tensor(image)
@@ -207,7 +206,7 @@ class LayerChain:
       raise ValueError(
           f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with "
           f"at least one pixel, got shape {shape}. {way_to_channels(shape)}")
-    told = facts_of(self._told, dtype, sizes[-3:])
+    told = facts_of(self.texts, dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)
     *sides, channels = sizes[-3:]

@@ -23,8 +23,7 @@ FloatSpans BicubicSpans(int64_t size, float part, float corner) {
   // As the operation gets its arguments, before it inverts them.
   const float translation = -corner * scale;
   const float inverse = static_cast<float>(1.0 / scale);
-  return SpansOf(size, size, inverse, -inverse * translation, kRadius,
-                 /*smooths=*/true, Keys);
+  return SpansOf(size, size, inverse, -inverse * translation, kRadius, Keys);
 }
 
 void Pair(FloatSpans* spans) {

@@ -45,7 +45,7 @@ FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias) {
   if (!antialias) return NearestTwo(input, output);
   const float scale = static_cast<float>(output) / static_cast<float>(input);
   FloatSpans spans = SpansOf(input, output, static_cast<float>(1.0 / scale), 0,
-                             /*radius=*/1, /*smooths=*/true, Triangle);
+                             /*radius=*/1, Triangle);
   LeaveOutWeightless(&spans);
   return spans;
 }

@@ -12,12 +12,12 @@
 namespace refurbish_tf {
 
 // Point i of the output is about (i + 0.5) * inverse + offset of the input.
-// `kernel` is 0 beyond `radius`; where the output is smaller, and it smooths,
-// it is as much wider.
+// `kernel` is 0 beyond `radius`; where the output is smaller, it is as much
+// wider.
 template <class Kernel>
 FloatSpans SpansOf(int64_t input, int64_t output, float inverse, float offset,
-                   float radius, bool smooths, const Kernel& kernel) {
-  const float kernel_scale = smooths ? std::max(inverse, 1.0f) : 1.0f;
+                   float radius, const Kernel& kernel) {
+  const float kernel_scale = std::max(inverse, 1.0f);
   const float one_over_scale = 1.0f / kernel_scale;
   const float reach = radius * kernel_scale;
   FloatSpans spans;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/strings/string_view.h"
 
@@ -31,48 +32,27 @@ enum class ValueType {
   kBfloat16,
   kFloat16,
 };
-inline constexpr int kNumTypes = 7;
+struct TypeFacts {
+  absl::string_view name;
+  int64_t bytes;
+};
+// In the order of ValueType.
+inline constexpr TypeFacts kTypes[] = {
+    {"unknown", 0}, {"uint8", 1},    {"uint16", 2}, {"int16", 2},
+    {"float32", 4}, {"bfloat16", 2}, {"float16", 2}};
+inline constexpr int kNumTypes = std::size(kTypes);
+
+constexpr int64_t BytesOf(ValueType type) {
+  return kTypes[static_cast<int>(type)].bytes;
+}
+constexpr absl::string_view NameOf(ValueType type) {
+  return kTypes[static_cast<int>(type)].name;
+}
+
 // Types that every layer takes but for those that know colors. What only moves
 // values takes smaller floats, too.
 inline constexpr absl::string_view kImageTypes =
     "uint8, uint16, int16 or float32";
-
-constexpr int64_t BytesOf(ValueType type) {
-  switch (type) {
-    case ValueType::kUnknown:
-      return 0;
-    case ValueType::kUint8:
-      return 1;
-    case ValueType::kUint16:
-    case ValueType::kInt16:
-    case ValueType::kBfloat16:
-    case ValueType::kFloat16:
-      return 2;
-    case ValueType::kFloat32:
-      return 4;
-  }
-  return 0;
-}
-
-constexpr absl::string_view NameOf(ValueType type) {
-  switch (type) {
-    case ValueType::kUnknown:
-      return "unknown";
-    case ValueType::kUint8:
-      return "uint8";
-    case ValueType::kUint16:
-      return "uint16";
-    case ValueType::kInt16:
-      return "int16";
-    case ValueType::kFloat32:
-      return "float32";
-    case ValueType::kBfloat16:
-      return "bfloat16";
-    case ValueType::kFloat16:
-      return "float16";
-  }
-  return "unknown";
-}
 
 struct Pixel {
   ValueType type = ValueType::kUnknown;

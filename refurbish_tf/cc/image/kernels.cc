@@ -52,14 +52,10 @@ void Normalize(const void* from, int64_t count, const Pattern& pattern,
 }
 
 template <class From>
-constexpr std::array<PixelKernels::Normalize, kNumTypes> NormalizeFrom() {
-  return {nullptr,
-          nullptr,
-          nullptr,
-          nullptr,
-          Normalize<From, float>,
-          Normalize<From, plain::Bfloat16>,
-          Normalize<From, plain::Float16>};
+constexpr PixelKernels::NormalizeTo NormalizeFrom() {
+  return PixelKernels::ToFloats(Normalize<From, float>,
+                                Normalize<From, plain::Bfloat16>,
+                                Normalize<From, plain::Float16>);
 }
 
 void BlendRows(const uint8_t* const* rows, const int16_t* weights,

@@ -73,7 +73,12 @@ struct PixelKernels {
   // from and to.
   using Normalize = void (*)(const void* from, int64_t count,
                              const Pattern& pattern, void* to);
-  std::array<std::array<Normalize, kNumTypes>, kNumTypes> normalize;
+  using NormalizeTo = std::array<Normalize, kNumTypes>;
+  static constexpr NormalizeTo ToFloats(Normalize float32, Normalize bfloat16,
+                                        Normalize float16) {
+    return {nullptr, nullptr, nullptr, nullptr, float32, bfloat16, float16};
+  }
+  std::array<NormalizeTo, kNumTypes> normalize;
   Normalize NormalizeOf(ValueType from, ValueType to) const {
     return normalize[static_cast<int>(from)][static_cast<int>(to)];
   }

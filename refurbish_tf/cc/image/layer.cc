@@ -34,15 +34,19 @@ void ResizingLayer::Apply(const int32_t* draws, Canvas* canvas) const {
 }
 
 absl::StatusOr<ImageSpec> ResizingLayer::Behind(ImageSpec image) const {
-  switch (image.pixel.type) {
-    case ValueType::kBfloat16:
-    case ValueType::kFloat16:
-      return absl::InvalidArgumentError(absl::StrCat(
-          "be ", kImageTypes, ", got dtype ", NameOf(image.pixel.type)));
-    default:
-      image.size = size_;
-      return image;
+  const absl::Status status = CheckType(image);
+  if (!status.ok()) return status;
+  image.size = size_;
+  return image;
+}
+
+absl::Status CheckType(const ImageSpec& image) {
+  const ValueType type = image.pixel.type;
+  if (type != ValueType::kBfloat16 && type != ValueType::kFloat16) {
+    return absl::OkStatus();
   }
+  return absl::InvalidArgumentError(
+      absl::StrCat("be ", kImageTypes, ", got dtype ", NameOf(type)));
 }
 
 absl::Status CheckColors(const ImageSpec& image,

@@ -6,10 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -90,6 +89,8 @@ class ResizingLayer : public Layer {
   bool antialias_;
 };
 
+// That the image has one of `kImageTypes`, for layers that compute with values.
+absl::Status CheckType(const ImageSpec& image);
 // That the image has bytes of so many channels, for layers that know colors.
 absl::Status CheckColors(const ImageSpec& image,
                          std::initializer_list<int64_t> channels);

@@ -1,6 +1,7 @@
 #include "refurbish_tf/cc/image/table_limit.h"
 
 namespace refurbish_tf {
+
 TableLimit::TableLimit(const LayerChain& chain, int tables, int64_t group)
     : tables_(tables), group_(group) {
   int first = 0;

@@ -251,14 +251,10 @@ REFURBISH_TF_AVX2 void Normalize(const void* untyped_from, int64_t count,
 }
 
 template <class From>
-std::array<PixelKernels::Normalize, kNumTypes> NormalizeFrom() {
-  return {nullptr,
-          nullptr,
-          nullptr,
-          nullptr,
-          Normalize<From, float>,
-          Normalize<From, plain::Bfloat16>,
-          Normalize<From, plain::Float16>};
+constexpr PixelKernels::NormalizeTo NormalizeFrom() {
+  return PixelKernels::ToFloats(Normalize<From, float>,
+                                Normalize<From, plain::Bfloat16>,
+                                Normalize<From, plain::Float16>);
 }
 
 // Two weights, for each two words of a vector.

@@ -52,12 +52,8 @@ class NormalizeLayer : public Layer {
     canvas->Normalize(normalization_);
   }
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override {
-    const ValueType type = image.pixel.type;
-    if (type != ValueType::kUnknown &&
-        normalization_.patterns.find(type) == normalization_.patterns.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("be ", kImageTypes, ", got dtype ", NameOf(type)));
-    }
+    const absl::Status status = CheckType(image);
+    if (!status.ok()) return status;
     if (num_channels_ != 1 && image.pixel.channels != kUnknown &&
         image.pixel.channels != num_channels_) {
       return absl::InvalidArgumentError(

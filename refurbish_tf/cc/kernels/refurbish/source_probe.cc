@@ -104,9 +104,8 @@ std::string SourceChanges(uint32_t index, const std::string& file) {
       "a generator or in WebDataset(...).shuffle, and remove it: refurbish "
       "shuffles. Look for random numbers that it draws, and draw them in "
       "partial_fn. Look for a numpy_function in the source that writes into its "
-      "argument, "
-      "and copy it there. If the data of a store on disk were changed, start with an "
-      "empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
+      "argument, and copy it there. If the data of a store on disk were changed, "
+      "start with an empty one by store=rtf.CacheStore(path, overwrite=True). If it is meant, "
       "silence this: warnings.filterwarnings(\"ignore\", "
       "category=rtf.PipelineWarning).");
 }
