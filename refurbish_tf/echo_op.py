@@ -179,7 +179,8 @@ class AugmentDataset(dataset_ops.UnaryDataset):
 
   def __init__(self, input_dataset, function, name):
     self._name = name
-    self._wrapper = tracing.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
+    with tracing.in_stage():
+      self._wrapper = tracing.trace(function, "echo(augment_fn)", "augment_fn", dataset=input_dataset)
     variant = native.ops().refurbish_tf_augment_dataset(
         input_dataset._variant_tensor, self._wrapper.function.captured_inputs,
         f=self._wrapper.function, **self._common_args)

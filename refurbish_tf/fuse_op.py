@@ -62,7 +62,8 @@ def fuse(
     num_replicas: into how many parts of equal size a batch is split, each with the same portion. None takes the number of
       replicas of `tf.distribute.get_strategy()`. Give the number of devices for `jax.sharding` and `keras.distribution`.
     component: the image in the element: the name of a dict's entry or the position in a tuple. With None the element is
-      the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`.
+      the image, has it as its first component, or is (or begins with) a dict with an entry `"image"`
+      or `"images"`.
     seed: an int that fixes what the layers draw, where the source is not `refurbish`. None derives one from
       `tf.random.set_seed`, or takes a random one.
     drop_remainder: whether a last batch of fewer elements is left out. If not, the host does its divided layers.
@@ -265,13 +266,13 @@ def _path_of_image(spec, component, whose):
     if isinstance(spec, tuple) and 0 <= component < len(spec):
       return (int(component),)
   elif isinstance(inner, dict):
-    key = "image" if component is None else component
-    if key in inner:
-      return (*path, key)
+    names = [name for name in target_kinds.IMAGE_NAMES if name in inner] if component is None else [component]
+    if len(names) == 1 and names[0] in inner:
+      return (*path, names[0])
   elif component is None:
     return path
   raise ValueError(
-      f"{whose} looks for the image as " + ("the element, its first component or an entry 'image'" if component is None else repr(component))
+      f"{whose} looks for the image as " + ("the element, its first component or an entry 'image' or 'images'" if component is None else repr(component))
       + f", and the elements are {spec}. Pass component, the name of a dict's entry or the position in a tuple.")
 
 
@@ -327,4 +328,4 @@ def _check_others(spec, path, size):
     if each.shape.rank > 1 and tuple(each.shape[:2]) == size:
       raise ValueError(
           f"fuse moves no masks, and a component has the image's height and width: {each}. Use rtf.augment.compose(layers, "
-          "masks=...) in place of fuse, or flatten it with tf.reshape if it is none.")
+          "targets=...) in place of fuse, or flatten it with tf.reshape if it is none.")

@@ -26,7 +26,7 @@ OR_LAYERS = ", or a list of layers of rtf.augment"
 
 def refurbish(
     partial_fn: Callable[..., Any] | Sequence[Any], final_fn: Callable[..., Any] | Sequence[Any] | None = None,
-    r: float = 3, *, masks: Sequence[str | int] | None = None,
+    r: float = 3, *, targets: dict[str | int, Any] | None = None,
     store: str | os.PathLike[str] | CacheStore | None = None, seed: int | None = None, order_seed: int | None = None,
     shuffle_buffer_size: int | None = None, eviction: Eviction = "balanced", shuffle: Shuffle = "cache_aware",
     num_parallel_calls: int | tf.Tensor | None = tf.data.AUTOTUNE, deterministic: bool | None = None,
@@ -96,14 +96,15 @@ def refurbish(
   Args:
     partial_fn: the expensive first part of the augmentation, a list of layers as for `rtf.augment.compose`, or a
       function called as in `tf.data.Dataset.map`. What it returns is cached, so let it be small: uint8 rather than
-      float32.
+      float32. For layers an image of four dimensions is a clip, or a volume: one sample, all of whose frames have the same
+      draws.
     final_fn: the cheap last part, a list of layers if `partial_fn` is one, else a function of what `partial_fn`
       returns. None or an empty list yields the samples as they are cached, which is echoing across epochs. Two lists
       are the two functions that `rtf.augment.split` makes of all their layers, behind those of the first list.
     r: the reuse factor, any real number of at least 1: how many times a cached sample is used. 1 is standard
       training; 2 and 3 kept its accuracy in the paper. On a few thousand images begin with 2.
-    masks: with lists of layers, the components that follow the image, such as `("mask",)` for an entry of a dict or
-      `(1,)` for the second component of a tuple, as for `rtf.augment.compose`.
+    targets: with lists of layers, what follows the image: masks, boxes, key points, such as `{"boxes": "xyxy"}` for an entry
+      of a dict or `{1: "mask"}` for the second component of a tuple, as for `rtf.augment.compose`.
     store: where the samples are kept: None for memory without a limit; a directory of a local disk, a str or a
       `pathlib.Path`; or a `CacheStore`, to bound the bytes or to look inside. A store in memory serves one stage at a
       time. A store on disk is used again by the next run, and by several processes at once: give them the same
@@ -142,7 +143,7 @@ def refurbish(
       layers; `store` is in use or too small for one sample; or it is on disk and cannot be opened, holds samples that were
       prepared in another way, such as by another version of `rtf.augment`, or from another source, or was deleted while in use.
     TypeError: an argument is of the wrong type; one of `partial_fn` and `final_fn` is a function and the other one a
-      list; `masks` is given with functions; a function returns None.
+      list; `targets` is given with functions; a function returns None.
     tf.errors.DataLossError: when it runs, the source yields another number of elements than before.
     tf.errors.FailedPreconditionError: when it runs, a `tf.data` service shards dynamically, or runs two shards of the
       source in one process or on one `store`; or the source yields another element than the one from which a sample of
@@ -153,7 +154,7 @@ def refurbish(
       next sample and the next epoch tries this one again.
   """
   num_partial_layers = len(composition.flattened(partial_fn)) if composition.is_list(partial_fn) else 0
-  partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, masks)
+  partial_fn, final_fn = composition.functions_of(partial_fn, final_fn, targets)
   checks.check_callable("partial_fn", partial_fn, OR_LAYERS)
   if final_fn is not None:
     checks.check_callable("final_fn", final_fn, OR_LAYERS)
@@ -364,7 +365,7 @@ def _trace(function, element_spec, what, of):
   if with_seed:
     traced = lambda element, seed: tracing.call(traceable, element, seed=seed)
     input_structure = (element_spec, tf.TensorSpec([2], tf.int32))
-  with tracing.parameters_explained(what, function, element_spec, of):
+  with tracing.parameters_explained(what, function, element_spec, of), tracing.in_stage():
     return tracing.trace(traced, f"refurbish({what})", what, input_structure=input_structure), with_seed
 
 

@@ -3,12 +3,14 @@ import contextlib
 import functools
 import inspect
 import re
+import threading
 
 import tensorflow as tf
 from tensorflow.python.autograph.pyct import errors, inspect_utils, parser
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.framework import none_tensor
 
+_tracing = threading.local()
 # More wrappers than this around a function are taken for an endless chain.
 MOST_DECORATORS = 100
 
@@ -46,6 +48,20 @@ def trace(function, name, what, **inputs):
     raise TypeError(
         f"{what} returned None. Let it return the augmented sample: a function that ends without `return` returns None.")
   return wrapper
+
+
+@contextlib.contextmanager
+def in_stage():
+  """While the functions of a stage are traced, which are called with a sample each."""
+  before, _tracing.in_stage = is_in_stage(), True
+  try:
+    yield
+  finally:
+    _tracing.in_stage = before
+
+
+def is_in_stage():
+  return getattr(_tracing, "in_stage", False)
 
 
 @contextlib.contextmanager

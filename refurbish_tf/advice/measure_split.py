@@ -16,7 +16,7 @@ from tensorflow.python.framework import none_tensor
 from refurbish_tf import echo_op
 from refurbish_tf._internal import dataset_graph, tracing
 from refurbish_tf.augment import composition
-from refurbish_tf.augment.masks import layer_name
+from refurbish_tf.augment.targets import layer_name
 
 # Turns of each pipeline that is measured; the median counts.
 ROUNDS = 7
@@ -78,9 +78,9 @@ class Costs:
 class Measurement:
   """Measures layers on the first samples of a dataset, kept as they are before and behind each layer."""
 
-  def __init__(self, layers, dataset, num_samples, max_seconds, masks=None):
+  def __init__(self, layers, dataset, num_samples, max_seconds, targets=None):
     self._layers = layers
-    self._masks = masks
+    self._targets = targets
     self._dataset = dataset
     self._max_seconds = max_seconds
     rng = np.random.default_rng(0)
@@ -103,7 +103,7 @@ class Measurement:
     return [layer_input.sample_bytes for layer_input in self._inputs[1:]]
 
   def _part(self, start, stop):
-    return composition.compose_part(self._layers, start, stop, self._masks)
+    return composition.compose_part(self._layers, start, stop, self._targets, clips=True)
 
   def _prepare(self, number):
     """The inputs of each layer, and the outputs of the last one, for `number` samples."""
@@ -217,7 +217,7 @@ def _naming(layers, position):
         "element; see rtf.augment.compose.") from error
 
 
-def specs_of(layers, dataset, masks=None):
+def specs_of(layers, dataset, targets=None):
   """The types of the inputs of all layers and of the last one's output. ValueError if the layers cannot be chained."""
   specs = []
   for position in range(len(layers)):
@@ -225,7 +225,7 @@ def specs_of(layers, dataset, masks=None):
       several = _is_tuple(dataset.element_spec)
       given = _image_spec(dataset.element_spec)
       dataset = tf.data.Dataset.zip((dataset, tf.data.Dataset.from_tensors(tf.zeros([2], tf.int32)))).map(
-          functools.partial(_call, composition.compose_part(layers, position, position + 1, masks)))
+          functools.partial(_call, composition.compose_part(layers, position, position + 1, targets, clips=True)))
       # If an image without a label becomes a tuple, that tuple is not an image with a label.
       returned = dataset.element_spec
       if several or not _is_tuple(returned):

@@ -14,7 +14,7 @@ from refurbish_tf import diversity
 from refurbish_tf._internal import checks, native
 from refurbish_tf.advice import measure_split
 from refurbish_tf.augment import composition
-from refurbish_tf.augment.masks import checked_masks
+from refurbish_tf.augment.target_kinds import checked_targets
 
 # Replaces infinity in Theorem 1, which stays exact to all printed digits.
 UNBOUNDED = 1e12
@@ -157,7 +157,7 @@ def recommend_split(
     layers: Sequence[Any], dataset: tf.data.Dataset[Any], *, epochs: int, min_diversity: float = 0.95,
     reuse_factors: Iterable[float] | None = None, num_outcomes: Sequence[float | None] | None = None,
     num_batched_outcomes: float = 1, num_samples: int = 256, max_seconds: float = 20,
-    masks: Sequence[str | int] | None = None) -> SplitRecommendation:
+    targets: dict[str | int, Any] | None = None) -> SplitRecommendation:
   """Measures the cost and the outcomes of each layer, and recommends a split and a reuse factor.
 
   >>> images = tf.data.Dataset.from_tensor_slices(tf.zeros([64, 32, 32, 3], tf.uint8))
@@ -203,7 +203,7 @@ def recommend_split(
     num_samples: how many samples to measure at most. Fewer are measured if they take too long or are too large.
     max_seconds: about how long measuring may take, in seconds; counting may take as long again. With very slow layers
       it takes longer.
-    masks: the components that follow the image, as for `rtf.augment.split`.
+    targets: what follows the image, as for `rtf.augment.split`.
 
   Returns:
     A `SplitRecommendation`.
@@ -214,7 +214,7 @@ def recommend_split(
     TypeError: an argument is of the wrong type.
   """
   layers = composition.checked_layers(layers, "recommend_split")
-  masks = checked_masks(masks, "recommend_split")
+  checked = checked_targets(targets, "recommend_split")
   if not isinstance(dataset, tf.data.Dataset):
     raise TypeError(f"dataset must be a tf.data.Dataset, the one behind which refurbish would stand, got {dataset!r}.")
   checks.check_whole_number("epochs", epochs, 1)
@@ -234,15 +234,15 @@ def recommend_split(
   stage = dataset.refurbish(lambda *components: components if len(components) > 1 else components[0])
   described, = native.rows(native.ops().refurbish_tf_refurbish_description(stage=stage.refurbish_stage))
   length = described["num_samples"]
-  specs = measure_split.specs_of(layers, dataset, masks)
-  measurement = measure_split.Measurement(layers, dataset, num_samples, max_seconds, masks)
+  specs = measure_split.specs_of(layers, dataset, checked)
+  measurement = measure_split.Measurement(layers, dataset, num_samples, max_seconds, checked)
   costs = measurement.costs()
   outcomes = [
       (given, False, given) if given is not None else measurement.count_outcomes(position)
       for position, given in enumerate(num_outcomes)]
   found = _recommend(
       layers, costs, outcomes, num_batched_outcomes, specs, measurement.sample_bytes, None if length < 0 else length,
-      not described["random_access"], epochs, min_diversity, reuse_factors, masks)
+      not described["random_access"], epochs, min_diversity, reuse_factors, targets)
   # For users who pass the result on without printing it.
   for warning in found.warnings:
     warnings.warn(f"recommend_split: {warning}", stacklevel=2)
@@ -251,7 +251,7 @@ def recommend_split(
 
 def _recommend(
     layers, costs, outcomes, batched_outcomes, specs, sample_bytes, num_samples, reads_all, epochs, min_diversity,
-    reuse_factors, masks=None):
+    reuse_factors, targets=None):
   """Makes the recommendation from what was measured. `outcomes` are results of `count_distinct`."""
   names, times = [measure_split.layer_name(layer) for layer in layers], costs.layers()
   described = tuple(
@@ -281,7 +281,7 @@ def _recommend(
           predict(split, r, costs.partial[split - 1], final[split - 1] + costs.memory, range(split, count)))
   predictions.sort(key=lambda row: row.time)
   best = min((row for row in predictions if row.diversity >= min_diversity), key=lambda row: row.time)
-  partial_fn, final_fn = composition.split(layers, best.split, masks)
+  partial_fn, final_fn = composition.split(layers, best.split, targets, clips=True)
   reasons = _warnings(described, predictions, best, min_diversity)
 
   def reordered(final, r):

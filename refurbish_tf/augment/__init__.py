@@ -23,7 +23,9 @@ from .deep_auto_augment import deep_auto_augment
 from .final_layers import cutout, grayscale, normalize, random_crop, random_flip, random_resized_crop, resize
 from .layers import seed_at
 from .rand_augment import rand_augment
+from .sanitize_boxes import sanitize_boxes
 
 __all__ = [
     "auto_augment", "compose", "cutout", "decode", "decode_and_crop", "deep_auto_augment", "grayscale", "normalize",
-    "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize", "seed_at", "split"]
+    "rand_augment", "random_crop", "random_crop_and_flip_batch", "random_flip", "random_resized_crop", "resize",
+    "sanitize_boxes", "seed_at", "split"]

@@ -60,7 +60,8 @@ def random_crop_and_flip_batch(
   normalization = _checked_normalization(mean, std, whose)
   if normalization is not None:
     drawn.append(final_layers.normalize(*normalization))
-  return _BatchFunction(LayerChain([(layer, position) for position, layer in enumerate(drawn)], whose), whose)
+  chain = LayerChain([(layer, position) for position, layer in enumerate(drawn)], whose, clips=False)
+  return _BatchFunction(chain, whose)
 
 
 class _BatchFunction:

@@ -7,12 +7,15 @@ from typing import Any, Callable, Sequence
 import tensorflow as tf
 
 from refurbish_tf._internal import tracing
-from . import masks as masking
+from .decoding import Decoder
 from .layers import checked_seed, checked_whole, seed_at
-from .native_layers import MOST_LAYERS, NativeLayer, LayerChain
+from .native_layers import MOST_LAYERS, LayerChain, NativeLayer
+from .target_kinds import IMAGE_NAMES, checked_targets
+from .targets import Following, check_layer, check_layer_of_clips, mover
 
 
-def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> Callable[..., Any]:
+def compose(
+    layers: Sequence[Any], targets: dict[str | int, Any] | None = None, *, clips: bool | None = None) -> Callable[..., Any]:
   """Returns a function that applies the layers in order to the image of an element.
 
   >>> fn = rtf.augment.compose([rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()])
@@ -28,49 +31,72 @@ def compose(layers: Sequence[Any], masks: Sequence[str | int] | None = None) -> 
   optional seed, such as `tf.image.random_contrast`, are called without it: they draw from a state of their own, which
   no checkpoint can hold.
 
-  Masks, such as the classes of pixels for segmentation, follow the image where it is cropped, flipped, resized or
-  distorted, by its nearest pixels, with 0 from outside, and keep their values otherwise:
+  Targets are what follows the image where it is cropped, flipped, resized or distorted: masks, boxes, key points. Colours
+  and cutouts leave them as they are.
 
-  >>> fn = rtf.augment.compose([rtf.augment.random_crop(4), rtf.augment.random_flip(), rtf.augment.normalize()], masks=("mask",))
-  >>> pair = fn({"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32)}, seed=[7, 0])
-  >>> pair["mask"].shape, int(tf.reduce_min(pair["mask"]))
-  (TensorShape([32, 32]), 0)
+  >>> fn = rtf.augment.compose([rtf.augment.resize(64), rtf.augment.normalize()], targets={"mask": "mask", "boxes": "xyxy"})
+  >>> element = {"image": tf.zeros([32, 32, 3], tf.uint8), "mask": tf.ones([32, 32], tf.int32), "boxes": [[0.0, 8, 32, 16]]}
+  >>> element = fn(element)
+  >>> element["mask"].shape, element["boxes"].numpy().tolist()
+  (TensorShape([64, 64]), [[0.0, 16.0, 64.0, 32.0]])
 
-  Only layers of `rtf.augment` move masks. Any other function among the layers gets the image alone. With masks it must
+  | kind | shape | |
+  | --- | --- | --- |
+  | `"mask"` | `[height, width]`, `[height, width, channels]`, any number or bool | takes the nearest pixels |
+  | `"bilinear"` | the same, floating | is blended where a distortion or a resize falls between pixels |
+  | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
+  | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in parts of the image, 0 to 1 |
+  | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
+  | `"rel_xy"` | the same, floating | key points in parts of the image |
+
+  Maps have the height and width of the image, and 0 outside of it. A box becomes the one around its four moved corners,
+  clipped to the image. It keeps its row, so that labels stay beside it; without area it is all 0: `sanitize_boxes` drops
+  such rows. (0, 0) is the image's corner for boxes, and the middle of its first pixel for key points. These are not clipped;
+  outside, their visibility becomes 0. Rows of -1 alone are padding, and stay. Whole numbers are rounded after each layer,
+  half to even. `n` may be fixed, unknown or 0, rows may be ragged, and a single box or point needs no `n`.
+
+  Only layers of `rtf.augment` move targets. Any other function among the layers gets the image alone. With targets it must
   leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or
   is a layer of Keras that moves pixels, such as `RandomFlip`, that is an error.
 
   Args:
     layers: a list or tuple of at least one callable. A list in place of one, such as a policy returns, stands for its
       members, each with a position of its own. The two of `auto_augment` must stand together.
-    masks: the components that follow the image: names of a dict's entries, or positions in a tuple, of which the image
-      is the first, 0: `masks=(1,)` for `(image, mask, label)`. Each is `[height, width]` or `[height, width,
-      channels]`, of the height and width of the image, and of any integer dtype or bool; or a batch of these for a batch
-      of images. Components that are not named stay as they are, with `()` all of them. With None, a component that
-      looks like a mask is an error: of rank 2 or more, with the image's height and width.
+    targets: a dict from the components that follow the image to what they are: names of a dict's entries, or positions in a
+      tuple, of which the image is the first, 0: `targets={1: "mask"}` for `(image, mask, label)`. A component that is itself
+      a dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`; with a kind alone its one entry that is called `boxes`,
+      `bbox`, `bboxes`, `bounding_boxes` or `keypoints` is meant. None as a kind says that a component stays as it is, `{}`
+      that all do. What is not named stays, too, but is an error if it looks as if it should not: if it has the image's height
+      and width, or one of those names beside layers that move pixels. A floating one whose last dimension is 4, in a tuple,
+      is a `rtf.PipelineWarning`.
+    clips: what an image of four dimensions is. True: a clip, `[frames, height, width, channels]`, or a volume, whose frames
+      have the same draws; its targets have the frames' dimension, too, and five dimensions are a batch of clips. False: a
+      batch, each of whose images draws for itself. None: a batch, but an error inside `refurbish`, whose elements are samples.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
     int64 `[2]`; if no layer takes a seed, `fn(image, *rest)`. It returns `image` if there is no rest, else
-    `(image, *rest)`. A dict in place of the image is returned with a new entry `"image"`. Other components are passed
-    through. The layers decide which shapes and dtypes the image may have.
+    `(image, *rest)`. A dict in place of the image is returned with a new entry `"image"`, or `"images"`. Other components are
+    passed through. The layers decide which shapes and dtypes the image may have.
 
   Raises:
-    TypeError: `layers` is not a list or tuple of callables, or `masks` not one of names and positions. When the
-      function is called: the seed or a mask has another dtype.
-    ValueError: `layers` is empty, has only one of AutoAugment's two layers, or has one that would not move masks. When
-      the function is called: the seed or a mask has another shape, there is no such mask, or no `"image"` in a dict, or
-      a component that looks like a mask is not named.
+    TypeError: `layers` is not a list or tuple of callables, `targets` not a dict as above, or `clips` not True, False or
+      None. When the function is called: the seed or a target has another dtype.
+    ValueError: `layers` is empty, has only one of AutoAugment's two layers, or has one that would not move targets, or not
+      all frames alike. When the function is called: the seed or a target has another shape, there is no such component, or no
+      image in a dict, or a component that looks like a target is not named.
+    tf.errors.InvalidArgumentError: when it runs, a box lies beyond the image by more than a pixel or has no order of corners,
+      a number is not finite, or a map has another size than its image.
 
   Lee et al., *Refurbish Your Training Data*, USENIX ATC 2021, section 2.2: an augmentation is a sequence of layers.
   """
   layers = checked_layers(layers, "compose")
-  return compose_part(layers, 0, len(layers), masking.checked_masks(masks, "compose"))
+  return compose_part(layers, 0, len(layers), checked_targets(targets, "compose"), _checked_clips(clips, "compose"))
 
 
 def split(
-    layers: Sequence[Any], at: int,
-    masks: Sequence[str | int] | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    layers: Sequence[Any], at: int, targets: dict[str | int, Any] | None = None, *,
+    clips: bool | None = None) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
   """Returns `(partial_fn, final_fn)`: the first `at` layers as one function, and the rest as another.
 
   >>> layers = [rtf.augment.rand_augment(1), rtf.augment.random_crop(4), rtf.augment.random_flip()]
@@ -86,7 +112,7 @@ def split(
     layers: a list or tuple of at least one callable, or of lists of them, as for `compose`.
     at: the number of layers whose result is cached, a whole number from 1 to that of all layers, each member of a list
       counted. With all, nothing is left for the final augmentation, and `final_fn` is None.
-    masks: as for `compose`.
+    targets, clips: as for `compose`.
 
   Returns:
     Two functions like the one that `compose` returns, or one of them and None.
@@ -101,17 +127,17 @@ def split(
   layers = checked_layers(layers, "split")
   at = checked_whole("at", at, 1, len(layers), "Pass the number of layers of the partial augmentation" + (
       "; to cache nothing, use refurbish(layers, r=1)." if at == 0 else "."))
-  return _split(layers, at, masking.checked_masks(masks, "split"))
+  return _split(layers, at, checked_targets(targets, "split"), _checked_clips(clips, "split"))
 
 
-def functions_of(partial, final, masks):
+def functions_of(partial, final, targets):
   """The two functions of a stage, which are given as such, or as two lists of layers."""
   if is_list(final) and not flattened(final):
     final = None
   if not is_list(partial) and not is_list(final):
-    if masks is not None:
+    if targets is not None:
       raise TypeError(
-          f"masks of refurbish is for lists of layers, got {masks!r} and functions. Pass masks to compose or split of "
+          f"targets of refurbish is for lists of layers, got {targets!r} and functions. Pass targets to compose or split of "
           "rtf.augment, which make such functions, or lists of layers to refurbish.")
     return partial, final
   if not is_list(partial) or not is_list(final) and final is not None:
@@ -123,13 +149,21 @@ def functions_of(partial, final, masks):
     raise ValueError(
         "partial_fn must have at least one layer, got an empty list. To cache nothing, use refurbish(layers, r=1); to cache "
         "the elements as they are, use [lambda image: image].")
-  return _split(
-      checked_layers(partial + final, "refurbish"), len(partial), masking.checked_masks(masks, "refurbish"))
+  layers, targets = checked_layers(partial + final, "refurbish"), checked_targets(targets, "refurbish")
+  return _split(layers, len(partial), targets, clips=True, is_sample=True)
 
 
-def _split(layers, at, masks):
-  rest = compose_part(layers, at, len(layers), masks) if at < len(layers) else None
-  return compose_part(layers, 0, at, masks), rest
+def _split(layers, at, targets, clips, is_sample=False):
+  rest = compose_part(layers, at, len(layers), targets, clips, is_sample) if at < len(layers) else None
+  return compose_part(layers, 0, at, targets, clips, is_sample), rest
+
+
+def _checked_clips(clips, whose):
+  if clips is not None and not isinstance(clips, bool):
+    raise TypeError(
+        f"clips of {whose} must be True, False or None, got {clips!r}. True: an image of four dimensions is a clip, all of "
+        "whose frames are treated alike.")
+  return clips
 
 
 def is_list(layers):
@@ -142,24 +176,31 @@ def flattened(layers):
   return [each for layer in layers for each in (flattened(layer) if is_list(layer) else [layer])]
 
 
-def compose_part(layers, start, stop, masks=None):
-  """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split."""
+def compose_part(layers, start, stop, targets=None, clips=None, is_sample=False):
+  """Returns `layers[start:stop]` as a function. All layers are given, so that seeds do not depend on the split.
+
+  `is_sample`: whether what it is called with is a single sample.
+  """
   taking_seed = [position for position in range(start, stop) if tracing.signature_with_seed(layers[position]) is not None]
-  return (_SeededPart if taking_seed else _Part)(_steps(layers, start, stop), taking_seed, masks)
+  part = _SeededPart if taking_seed else _Part
+  return part(_steps(layers, start, stop, clips), taking_seed, targets, clips, is_sample)
 
 
 class _Part:
   """Layers as a function. A class, so that it can be pickled if they can be."""
   __name__ = "a composed function"
 
-  def __init__(self, steps, taking_seed, masks):
+  def __init__(self, steps, taking_seed, targets, clips, is_sample):
     self._steps = steps
     # Layers that are given a seed; a chain makes its own.
     self._positions = [position for position, layer in steps if position in taking_seed and not isinstance(layer, LayerChain)]
-    self._masks = masks
-    for position, layer in steps if masks else ():
-      if not isinstance(layer, LayerChain):
-        masking.check_layer(layer, position)
+    self._targets, self._clips, self._is_sample = targets, clips, is_sample
+    others = [(layer, position) for position, layer in steps if not isinstance(layer, (LayerChain, Decoder))]
+    if any((targets or {}).values()):
+      for layer, position in others:
+        check_layer(layer, position)
+    self._moves = any(layer.moves_pixels for _, layer in steps if isinstance(layer, (LayerChain, Decoder))) or any(
+        mover(layer, position) for layer, position in others)
     if len(steps) == 1 and isinstance(steps[0][1], LayerChain) and steps[0][1].is_whole:
       self.draws, self.pixels = steps[0][1].draws, steps[0][1].pixels
 
@@ -168,15 +209,21 @@ class _Part:
 
   def _applied(self, element, rest, seed):
     image = image_of(element)
-    following = masking.Following(self._masks, element, rest, image)
+    following = Following(self._targets, element, rest, image, self._moves)
     # Made by two operations.
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
+      rank = _rank(image)
       if isinstance(layer, LayerChain):
+        if self._is_sample and rank is not None and rank > 4:
+          raise ValueError(
+              f"image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape {image.shape}. "
+              "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
         image = following.through_chain(layer, image, seed)
       else:
-        given, image = image, layer(image, seed=seeds[position]) if position in seeds else layer(image)
-        following.through_function(layer, position, given, image)
+        if self._clips and rank is not None and rank > 3:
+          check_layer_of_clips(layer, position)
+        image = following.through_function(layer, position, image, seeds.get(position))
     return following.beside(with_image(element, image))
 
 
@@ -187,30 +234,29 @@ class _SeededPart(_Part):
     return self._applied(image, rest, checked_seed(seed, self.__name__))
 
 
-def _steps(layers, start, stop):
+def _steps(layers, start, stop, clips):
   """Returns pairs of a position and the layer there, with a `LayerChain` in place of adjacent native layers."""
   steps, chain = [], []
   for position in range(start, stop):
     layer = layers[position]
     if chain and (not isinstance(layer, NativeLayer) or len(chain) == MOST_LAYERS):
-      steps.append((chain[0][1], LayerChain(chain)))
+      steps.append((chain[0][1], LayerChain(chain, clips=clips)))
       chain = []
     if isinstance(layer, NativeLayer):
       chain.append((layer, position))
     else:
       steps.append((position, layer))
-  return steps + [(chain[0][1], LayerChain(chain))] if chain else steps
+  return steps + [(chain[0][1], LayerChain(chain, clips=clips))] if chain else steps
+
+
+def _rank(image):
+  image = getattr(image, "image", image)
+  return tf.TensorShape(getattr(image, "shape", None)).rank
 
 
 def image_of(element):
-  """Returns the image of an element: its entry `"image"` if it is a dict."""
-  if not isinstance(element, dict):
-    return element
-  if "image" not in element:
-    raise ValueError(
-        f"image must be a tensor, or a dict with an entry 'image', got a dict with the entries {sorted(element)}. "
-        "Rename the entry that holds the image with Dataset.map first.")
-  return element["image"]
+  """Returns the image of an element: its entry `"image"` or `"images"` if it is a dict."""
+  return element[_image_name(element)] if isinstance(element, dict) else element
 
 
 def with_image(element, image):
@@ -218,8 +264,17 @@ def with_image(element, image):
   if not isinstance(element, dict):
     return image
   element = copy.copy(element)
-  element["image"] = image
+  element[_image_name(element)] = image
   return element
+
+
+def _image_name(element):
+  names = [name for name in IMAGE_NAMES if name in element]
+  if len(names) != 1:
+    raise ValueError(
+        f"image must be a tensor, or a dict with one entry 'image' or 'images', got a dict with the entries {sorted(element)}. "
+        "Rename the entry that holds the image with Dataset.map first, or take the other one out.")
+  return names[0]
 
 
 def checked_layers(layers, whose):

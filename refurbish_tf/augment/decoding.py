@@ -10,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import native
 from .final_layers import checked_size, name_of_dtype, random_resized_crop, resize
 from .layers import checked_range, checked_seed, checked_whole
-from .native_layers import pieces
+from .native_layers import pieces, target_arguments
 
 # Pillow's bound on what a file may claim.
 MAX_PIXELS = 178_956_970
@@ -98,10 +98,10 @@ def decode(
     TypeError, ValueError: an argument is of the wrong type, or out of range.
   """
   whole = resize(1 if size is None else checked_size(size, "decode"))
-  return _Decoder("decode", whole, size is not None, f"{size}", apply_exif_orientation, max_pixels, dtype)
+  return Decoder("decode", whole, size is not None, f"{size}", apply_exif_orientation, max_pixels, dtype)
 
 
-class _Decoder:
+class Decoder:
   """Decodes the part of a file's image that a layer takes, all of it, and resizes it or not."""
 
   def __init__(self, name, layer, resizes, shown, applies_orientation, max_pixels, dtype):
@@ -124,27 +124,30 @@ class _Decoder:
         f"{shown}{', apply_exif_orientation=True' if applies_orientation else ''}"
         f"{f', max_pixels={max_pixels}' if max_pixels != MAX_PIXELS else ''}"
         f"{', dtype=tf.uint16' if dtype_name == 'uint16' else ''}")
-    # For masks: whether all pixels stay where they are.
-    self.keeps_pixels = not layer.takes_seed and not resizes and not applies_orientation
+    # Whether they are elsewhere than in the file, as it stands.
+    self.moves_pixels = layer.takes_seed or resizes
 
   def __repr__(self):
     return f"{self.__name__}({self._shown})"
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, file):
-    return self._decoded(file, tf.zeros([2], tf.int32))
+    return self.with_targets(file, [])[0]
 
-  def _decoded(self, file, seed):
-    return native.ops().refurbish_tf_decode_and_crop(
-        file=_checked_file(file, self.__name__), seed=seed, **self._arguments)
+  @tf.autograph.experimental.do_not_convert
+  def with_targets(self, file, targets, seed=None):
+    """Returns the image and what follows it. `targets`: triples of a name, a kind and a tensor."""
+    seed = tf.zeros([2], tf.int32) if seed is None else checked_seed(seed, self.__name__)
+    return tuple(native.ops().refurbish_tf_decode_and_crop(
+        file=_checked_file(file, self.__name__), seed=seed, **target_arguments(targets), **self._arguments))
 
 
-class _DrawingDecoder(_Decoder):
+class _DrawingDecoder(Decoder):
   """Likewise of a random part."""
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, file, seed):
-    return self._decoded(file, checked_seed(seed, self.__name__))
+    return self.with_targets(file, [], seed)[0]
 
 
 def _checked_file(file, whose):
@@ -153,7 +156,8 @@ def _checked_file(file, whose):
     raise TypeError(
         f"file of {whose} must be the bytes of an image file, a string, got dtype {file.dtype.name}. Put it first, "
         "before anything else that decodes; for decoded images use random_resized_crop or resize.")
-  if not file.shape.is_compatible_with([]):
+  if file.shape.rank is not None and file.shape.rank > 1:
     raise ValueError(
-        f"file of {whose} must be a single one, of shape [], got {file.shape}. Put the layer before batch.")
-  return tf.ensure_shape(file, [])
+        f"file of {whose} must be a single one, of shape [], or those of the frames of a clip, [frames], got shape {file.shape}. "
+        "Put the layer before batch.")
+  return tf.ensure_shape(file, []) if file.shape.rank is None else file

@@ -96,7 +96,7 @@ def way_to_channels(shape):
   if len(shape) > 4:
     return (
         "If each image may be augmented by itself, make one batch of them: tf.reshape(image, tf.concat([[-1], "
-        "tf.shape(image)[-3:]], 0)). The frames of a clip would no longer match.")
+        "tf.shape(image)[-3:]], 0)).")
   if len(shape) < 2:
     return "Give it its sides by tf.reshape."
   if len(shape) == 2:

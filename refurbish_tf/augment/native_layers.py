@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from refurbish_tf._internal import mistakes, native
+from refurbish_tf._internal import mistakes, native, tracing
 from .layers import checked_seed, way_to_channels, way_to_dtype
 
 # The most layers of one op. Further layers go to another op.
@@ -23,10 +23,11 @@ _LONGEST_PIECE = 79
 
 
 class Facts(NamedTuple):
-  """What layers say of themselves: of each how much it draws for an image and whether `fuse` divides it; of all of them
-  the dtype that they return, why they cannot take such images, and which of them."""
+  """What layers say of themselves: of each how much it draws for an image, whether `fuse` divides it and whether it moves
+  pixels; of all of them the dtype that they return, why they cannot take such images, and which of them."""
   num_draws: tuple[int, ...]
   divided: tuple[bool, ...]
+  moves: tuple[bool, ...]
   dtype: tf.DType | None
   problem: str
   problem_layer: int
@@ -36,10 +37,10 @@ class Facts(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def facts_of(texts: tuple[str, ...], dtype: tf.DType = tf.uint8, shape: tuple[int | None, ...] = (None,) * 3) -> Facts:
   """Asks layers, in pieces as for the ops, what they are to images of this dtype and shape."""
-  num_draws, divided, returned, problem, problem_layer, version = _run(
+  num_draws, divided, returned, problem, problem_layer, version, moves = _run(
       lambda: native.ops().refurbish_tf_describe_layers(layers=list(texts), S=dtype, shape=shape))
   return Facts(
-      tuple(num_draws.tolist()), tuple(divided.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
+      tuple(num_draws.tolist()), tuple(divided.tolist()), tuple(moves.tolist()), None if problem else tf.as_dtype(int(returned)), problem.decode(),
       int(problem_layer), int(version))
 
 
@@ -116,31 +117,39 @@ class DrawingLayer(NativeLayer):
     return self._chain(image, seed)
 
 
+def target_arguments(targets):
+  """The arguments of an op for what follows its images: triples of a name, of at most 79 letters, a kind and a tensor."""
+  return {
+      "targets": [tensor for _, _, tensor in targets], "kinds": [kind for _, kind, _ in targets],
+      "names": [name for name, _, _ in targets]}
+
+
 class LayerChain:
   """Layers in a row, as one op, or as two: draws and pixels."""
 
-  def __init__(self, layers, whose=None):
-    """`layers`: pairs of a layer and the position that derives its seed, or -1."""
+  def __init__(self, layers, whose=None, clips=None):
+    """`layers`: pairs of a layer and the position that derives its seed, or -1. `clips`: as for `compose`."""
     self._layers = [layer for layer, _ in layers]
     self.texts = tuple(piece for layer, position in layers for piece in pieces(layer.text, position))
     self._whose = whose or self._layers[0].__name__
     self._takes_seed = any(layer.takes_seed for layer in self._layers)
     # Whether the sub-policy comes from, or goes to, another chain.
     self._takes_over, self._hands_on = self._layers[0].takes_over, self._layers[-1].hands_on
+    self._clips = clips
 
-  @tf.autograph.experimental.do_not_convert
   def __call__(self, image, seed=None):
-    if self._takes_over or self._hands_on:
-      return self.with_masks(image, {}, seed)[0]
-    image = self._checked_image(_of_known_rank(image))
-    if not self._takes_seed:
-      return self._made(image, tf.zeros([0], tf.int32))
-    seed = checked_seed(seed, self._whose)
-    return native.ops().refurbish_tf_image_layers(images=image, seed=seed, layers=self.texts, T=self._dtype_of(image))
+    return self.with_targets(image, [], seed)[0]
+
+  @property
+  def moves_pixels(self):
+    return any(facts_of(self.texts).moves)
 
   @tf.autograph.experimental.do_not_convert
-  def with_masks(self, image, masks, seed=None):
-    """Returns the image and a dict of its masks, which the same draws move."""
+  def with_targets(self, image, targets, seed=None):
+    """Returns the image and a list of what follows it, which the same draws move.
+
+    `targets`: triples of a name, a kind and a tensor.
+    """
     sub_policy = None
     if self._takes_over:
       if not isinstance(image, HalfAugmented):
@@ -149,15 +158,20 @@ class LayerChain:
             f"{type(image).__name__}. Keep the two layers together, with nothing between them.")
       image, sub_policy = image
     image = self._checked_image(_of_known_rank(image))
-    batch_size = tf.shape(image)[0] if image.shape.rank == 4 else None
-    draws = self._draws(seed if self._takes_seed else [0, 0], batch_size)
+    if self.is_whole and self._takes_seed:
+      return tuple(native.ops().refurbish_tf_image_layers(
+          images=image, seed=checked_seed(seed, self._whose), **self._arguments(image, targets)))
+    if not self._takes_seed:
+      return self._made(image, tf.zeros([0], tf.int32), targets)
+    draws = self._draws(seed, tf.shape(image)[0] if image.shape.rank == self._batch_rank else None)
     if sub_policy is not None:
       draws = tf.concat([draws[..., :1] + sub_policy[..., tf.newaxis] * self._layers[0].group, draws[..., 1:]], -1)
-    moved = {
-        name: native.ops().refurbish_tf_image_mask(
-            masks=mask, draws=draws, image_shape=tf.shape(image), layers=self.texts) for name, mask in masks.items()}
-    image = self.pixels(image, draws)
+    image, moved = self._made(image, draws, targets)
     return HalfAugmented(image, draws[..., -1] // self._layers[-1].group) if self._hands_on else image, moved
+
+  @property
+  def _batch_rank(self):
+    return 5 if self._clips else 4
 
   @property
   def is_whole(self):
@@ -181,31 +195,43 @@ class LayerChain:
   @tf.autograph.experimental.do_not_convert
   def pixels(self, image: Any, draws: Any) -> tf.Tensor:
     """Applies the draws to an image, or to each image of a batch."""
-    image, draws = self._checked_image(image), tf.convert_to_tensor(draws)
-    rank = None if image.shape.rank is None else image.shape.rank - 2
+    image, draws = self._checked_image(image, in_stage=False), tf.convert_to_tensor(draws)
+    rank = None if image.shape.rank is None else 1 + (image.shape.rank == self._batch_rank)
     if draws.dtype != tf.int32:
       raise TypeError(f"draws of {self._whose} must be the int32 that draws returns, got dtype {draws.dtype.name}.")
     if self._takes_seed and None not in (rank, draws.shape.rank) and draws.shape.rank != rank:
       raise ValueError(
-          f"draws of {self._whose} must be [batch_size, number] for a batch, [number] for an image, got shape "
+          f"draws of {self._whose} must be [batch_size, number] for a batch, else [number], got shape "
           f"{draws.shape} for images of shape {image.shape}. Pass what draws returns.")
-    return self._made(image, draws)
+    return self._made(image, draws)[0]
 
-  def _made(self, image, draws):
-    return native.ops().refurbish_tf_image_pixels(images=image, draws=draws, layers=self.texts, T=self._dtype_of(image))
+  def _made(self, image, draws, targets=()):
+    return tuple(native.ops().refurbish_tf_image_pixels(images=image, draws=draws, **self._arguments(image, targets)))
+
+  def _arguments(self, image, targets):
+    return {
+        "layers": self.texts, "clips": bool(self._clips), "T": self._dtype_of(image), **target_arguments(targets)}
 
   def _dtype_of(self, image):
     """The dtype of what is made of a checked image."""
     return facts_of(self.texts, image.dtype).dtype
 
-  def _checked_image(self, image):
+  def _checked_image(self, image, in_stage=True):
     image = tf.convert_to_tensor(image)
     dtype, shape = image.dtype, image.shape
     sizes = (None,) * 3 if shape.rank is None else tuple(shape.as_list())
-    if len(sizes) not in (3, 4) or 0 in sizes[-3:-1]:
+    if not 3 <= len(sizes) <= self._batch_rank or 0 in sizes[-3:-1]:
+      forms = (
+          "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]" if self._clips
+          else "[height, width, channels] or, for a batch, [batch, height, width, channels]")
+      way = way_to_channels(shape) if self._clips or len(sizes) != 5 else (
+          "For clips, pass clips=True to rtf.augment.compose.")
+      raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
+    if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
       raise ValueError(
-          f"image of {self._whose} must be [height, width, channels] or, for a batch, [batch, height, width, channels], with "
-          f"at least one pixel, got shape {shape}. {way_to_channels(shape)}")
+          f"image of {self._whose} must be [height, width, channels] inside a stage of samples, got shape {shape}. If it is a "
+          "clip, or a volume, whose frames are to be treated alike, pass clips=True to rtf.augment.compose or split, or the list of "
+          "layers to refurbish itself. If it is a batch, each of whose images draws for itself, pass clips=False.")
     told = facts_of(self.texts, dtype, sizes[-3:])
     if told.problem:
       raise self._refusal(told, dtype, shape)

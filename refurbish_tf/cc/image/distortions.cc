@@ -312,17 +312,12 @@ RowStep::RowStep(const PreparedDistortion& prepared, uint8_t fill,
   plan_.fill = fill;
   const DistortionKernels& distortions = *kernels.distortions;
   row_ = distortions.move[pixel_bytes];
-  // Half to even, as Python does.
-  const auto moved = [&prepared](int64_t side) {
-    return static_cast<int64_t>(
-        std::nearbyint(prepared.parameter * static_cast<double>(side)));
-  };
   switch (prepared.distortion) {
     case Distortion::kTranslateX:
-      plan_.first = moved(width) * 65536;
+      plan_.first = prepared.TranslationOf(width) * 65536;
       break;
     case Distortion::kTranslateY:
-      plan_.down = moved(height);
+      plan_.down = prepared.TranslationOf(height);
       break;
     case Distortion::kShearX:
     case Distortion::kShearY:

@@ -21,36 +21,35 @@ FloatSpans BilinearSpans(int64_t input, int64_t output, bool antialias);
 // Reverses the order of the output.
 void Reverse(FloatSpans* spans);
 
-// Sums are of products of two float32 in double, which holds these exactly, so
-// that no compiler can make other sums of them.
+// Values in memory, any number of channels. Sums are in double. Products of two
+// float32 are exact in it, so that no compiler can make other sums of them.
 template <class Value>
-class FloatResizer : public Resizer {
+class ValueResizer {
  public:
-  FloatResizer(const PixelRows& image, const Box& box, ImageSize size,
-               bool antialias)
-      : part_(reinterpret_cast<const Value*>(image.memory) +
-              (box.y * image.width + box.x) * image.pixel.channels),
-        stride_(image.width * image.pixel.channels),
-        channels_(image.pixel.channels),
+  ValueResizer(const Value* image, int64_t width, int64_t channels,
+               const Box& box, ImageSize size, bool antialias)
+      : part_(image + (box.y * width + box.x) * channels),
+        stride_(width * channels),
+        channels_(channels),
         width_(size.width),
         rows_(BilinearSpans(box.height, size.height, antialias)),
         columns_(BilinearSpans(box.width, size.width, antialias)),
         sums_(box.width * channels_),
         row_(sums_.size()) {}
 
-  void Mirror() override { Reverse(&columns_); }
+  void Mirror() { Reverse(&columns_); }
 
-  void Rows(int64_t begin, int64_t count, uint8_t* to) override {
-    Value* values = reinterpret_cast<Value*>(to);
+  void MakeRows(int64_t begin, int64_t count, Value* to) {
     for (int64_t y = begin; y < begin + count; ++y) {
       SumRows(y);
-      for (int64_t x = 0; x < width_; ++x, values += channels_) {
-        SumPixels(x, values);
-      }
+      for (int64_t x = 0; x < width_; ++x, to += channels_) SumPixels(x, to);
     }
   }
 
  private:
+  // What holds a value, and a sum between rows and columns.
+  using Held = std::conditional_t<std::is_same_v<Value, double>, double, float>;
+
   void SumRows(int64_t y) {
     std::fill(sums_.begin(), sums_.end(), 0.0);
     const float* const weights = rows_.weights.data() + y * rows_.most;
@@ -58,17 +57,17 @@ class FloatResizer : public Resizer {
       const Value* const from = part_ + (rows_.start[y] + k) * stride_;
       const double weight = weights[k];
       for (size_t i = 0; i < sums_.size(); ++i) {
-        sums_[i] += weight * static_cast<float>(from[i]);
+        sums_[i] += weight * static_cast<Held>(from[i]);
       }
     }
     for (size_t i = 0; i < sums_.size(); ++i) {
-      row_[i] = static_cast<float>(sums_[i]);
+      row_[i] = static_cast<Held>(sums_[i]);
     }
   }
 
   void SumPixels(int64_t x, Value* to) const {
     const float* const weights = columns_.weights.data() + x * columns_.most;
-    const float* const from = row_.data() + columns_.start[x] * channels_;
+    const Held* const from = row_.data() + columns_.start[x] * channels_;
     for (int64_t c = 0; c < channels_; ++c) {
       double sum = 0;
       for (int64_t k = 0; k < columns_.count[x]; ++k) {
@@ -92,7 +91,25 @@ class FloatResizer : public Resizer {
   const int64_t stride_, channels_, width_;
   FloatSpans rows_, columns_;
   std::vector<double> sums_;
-  std::vector<float> row_;
+  std::vector<Held> row_;
+};
+
+// Of the pixels of an image.
+template <class Value>
+class FloatResizer : public Resizer {
+ public:
+  FloatResizer(const PixelRows& image, const Box& box, ImageSize size,
+               bool antialias)
+      : resizer_(reinterpret_cast<const Value*>(image.memory), image.width,
+                 image.pixel.channels, box, size, antialias) {}
+
+  void Mirror() override { resizer_.Mirror(); }
+  void Rows(int64_t begin, int64_t count, uint8_t* to) override {
+    resizer_.MakeRows(begin, count, reinterpret_cast<Value*>(to));
+  }
+
+ private:
+  ValueResizer<Value> resizer_;
 };
 
 }  // namespace refurbish_tf

@@ -60,6 +60,8 @@ class Layer {
                                              ImageSize /*size*/) const {
     return std::nullopt;
   }
+  // Whether it moves any image's pixels, and so what follows the image.
+  virtual bool moves_pixels() const { return true; }
   // Whether `fuse` divides the images of a batch between the host and the
   // accelerator for this layer.
   virtual bool is_divided() const { return false; }

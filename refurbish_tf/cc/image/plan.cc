@@ -16,6 +16,19 @@ Strips Axis::strips() const {
   return made;
 }
 
+std::vector<int32_t> Axis::Sources() const {
+  std::vector<int32_t> sources;
+  sources.reserve(size_);
+  for (const Strip& strip : strips()) {
+    for (int64_t i = 0; i < strip.length; ++i) {
+      sources.push_back(
+          strip.step == 0 ? -1
+                          : static_cast<int32_t>(strip.from + strip.step * i));
+    }
+  }
+  return sources;
+}
+
 Strips Axis::Drain() {
   Strips drained = strips();
   strips_.clear();

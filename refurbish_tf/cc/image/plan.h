@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "refurbish_tf/cc/image/image.h"
@@ -38,6 +39,8 @@ class Axis {
 
   int64_t size() const { return size_; }
   Strips strips() const;
+  // Of each point, which one of the input it takes; -1: none.
+  std::vector<int32_t> Sources() const;
 
  private:
   // Appends `length` points of `old` from `begin` on.

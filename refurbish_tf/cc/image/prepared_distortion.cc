@@ -151,4 +151,9 @@ PreparedDistortion::PreparedDistortion(Distortion distortion, double parameter,
   }
 }
 
+int64_t PreparedDistortion::TranslationOf(int64_t side) const {
+  return static_cast<int64_t>(
+      std::nearbyint(parameter * static_cast<double>(side)));
+}
+
 }  // namespace refurbish_tf

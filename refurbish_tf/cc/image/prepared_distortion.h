@@ -41,6 +41,10 @@ struct PreparedDistortion {
   explicit PreparedDistortion(Distortion distortion, double parameter = 0,
                               Turn turn = Turn::kRounded);
 
+  // By how many pixels it moves an image with a side of so many. Half to even,
+  // as Python does.
+  int64_t TranslationOf(int64_t side) const;
+
   Distortion distortion;
   double parameter;
   // Of any image.

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/image/targets/target_kind.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -50,16 +51,54 @@ absl::Status DrawsShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-// Sets the shape that the layers return for `images`: rank 3, 4 or unknown. The
-// kernel looks at their type.
+// Checks that `images` have 3 dimensions, or more in front: of a batch, of
+// the frames of a clip, or of both.
+absl::Status CheckImages(InferenceContext* c, ShapeHandle images) {
+  bool clips;
+  TF_RETURN_IF_ERROR(c->GetAttr("clips", &clips));
+  TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
+  return c->WithRankAtMost(images, clips ? 5 : 4, &images);
+}
+
+// Sets the shapes of what follows images, inputs from `input` on, that begin
+// with `lead` dimensions of a batch or of frames and become of a size.
+absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
+                             ImageSize made) {
+  std::vector<std::string> kinds;
+  TF_RETURN_IF_ERROR(c->GetAttr("kinds", &kinds));
+  if (static_cast<int>(kinds.size()) != c->num_inputs() - input) {
+    return absl::InvalidArgumentError("Each target must have a kind.");
+  }
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    TF_ASSIGN_OR_RETURN(const TargetKind kind, TargetKind::Named(kinds[i]));
+    ShapeHandle target = c->input(input + static_cast<int>(i));
+    if (c->RankKnown(target)) {
+      const int own = kind.is_map() ? 2 : 1;
+      TF_RETURN_IF_ERROR(c->WithRankAtLeast(target, lead + own, &target));
+      TF_RETURN_IF_ERROR(c->WithRankAtMost(target, lead + own + 1, &target));
+      if (kind.is_map()) {
+        TF_RETURN_IF_ERROR(
+            c->ReplaceDim(target, lead, c->MakeDim(made.height), &target));
+        TF_RETURN_IF_ERROR(
+            c->ReplaceDim(target, lead + 1, c->MakeDim(made.width), &target));
+      }
+    }
+    c->set_output(1 + static_cast<int>(i), target);
+  }
+  return absl::OkStatus();
+}
+
+// Sets the shapes that the layers return for `images` and for what follows
+// them. The kernel looks at their type.
 absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
                        ShapeHandle images) {
   if (!c->RankKnown(images)) {
-    c->set_output(0, c->UnknownShape());
+    for (int i = 0; i < c->num_outputs(); ++i) {
+      c->set_output(i, c->UnknownShape());
+    }
     return absl::OkStatus();
   }
-  TF_RETURN_IF_ERROR(c->WithRankAtLeast(images, 3, &images));
-  TF_RETURN_IF_ERROR(c->WithRankAtMost(images, 4, &images));
+  TF_RETURN_IF_ERROR(CheckImages(c, images));
   const int dims = c->Rank(images);
   const ImageSpec given = {
       {c->Value(c->Dim(images, dims - 3)), c->Value(c->Dim(images, dims - 2))},
@@ -75,19 +114,22 @@ absl::Status MadeShape(InferenceContext* c, const LayerChain& chain,
   TF_RETURN_IF_ERROR(
       replace(dims - 1, given.pixel.channels, made.pixel.channels));
   c->set_output(0, images);
-  return absl::OkStatus();
+  return SetTargetShapes(c, 2, dims - 3, made.size);
 }
 
 absl::Status PixelsShape(InferenceContext* c) {
   TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
   ShapeHandle images = c->input(0);
   if (chain.num_draws() == 0) return MadeShape(c, chain, images);
-  if (!c->RankKnown(images) && c->RankKnown(c->input(1))) {
+  bool clips;
+  TF_RETURN_IF_ERROR(c->GetAttr("clips", &clips));
+  if (!c->RankKnown(images) && c->RankKnown(c->input(1)) && !clips) {
     images = c->UnknownShapeOfRank(c->Rank(c->input(1)) + 2);
   }
   if (c->RankKnown(images)) {
+    TF_RETURN_IF_ERROR(CheckImages(c, images));
     ShapeHandle draws = c->Vector(chain.num_draws());
-    const bool batch = c->Rank(images) == 4;
+    const bool batch = c->Rank(images) == (clips ? 5 : 4);
     if (batch) draws = c->Matrix(c->Dim(images, 0), chain.num_draws());
     TF_RETURN_IF_ERROR(c->Merge(c->input(1), draws, &draws));
     if (batch) {
@@ -103,31 +145,9 @@ absl::Status LayersShape(InferenceContext* c) {
   return MadeShape(c, chain, c->input(0));
 }
 
-absl::Status MaskShape(InferenceContext* c) {
-  TF_ASSIGN_OR_RETURN(const LayerChain chain, ChainOf(c));
-  ShapeHandle masks = c->input(0), draws = c->input(1);
-  if (!c->RankKnown(masks) || !c->RankKnown(draws)) {
-    c->set_output(0, c->UnknownShape());
-    return absl::OkStatus();
-  }
-  const int batch = c->Rank(draws) == 2 ? 1 : 0;
-  TF_RETURN_IF_ERROR(c->WithRankAtLeast(masks, batch + 2, &masks));
-  TF_RETURN_IF_ERROR(c->WithRankAtMost(masks, batch + 3, &masks));
-  const ImageSize size = {c->Value(c->Dim(masks, batch)),
-                          c->Value(c->Dim(masks, batch + 1))};
-  TF_ASSIGN_OR_RETURN(const ImageSpec behind, chain.Behind({size, {}}));
-  const ImageSize made = behind.size;
-  TF_RETURN_IF_ERROR(
-      c->ReplaceDim(masks, batch, c->MakeDim(made.height), &masks));
-  TF_RETURN_IF_ERROR(
-      c->ReplaceDim(masks, batch + 1, c->MakeDim(made.width), &masks));
-  c->set_output(0, masks);
-  return absl::OkStatus();
-}
-
 absl::Status DecodeAndCropShape(InferenceContext* c) {
-  ShapeHandle merged;
-  TF_RETURN_IF_ERROR(c->WithRank(c->input(0), 0, &merged));
+  ShapeHandle files;
+  TF_RETURN_IF_ERROR(c->WithRankAtMost(c->input(0), 1, &files));
   TF_RETURN_IF_ERROR(SeedIsPair(c, 1));
   bool resizes;
   TF_RETURN_IF_ERROR(c->GetAttr("resizes", &resizes));
@@ -137,9 +157,17 @@ absl::Status DecodeAndCropShape(InferenceContext* c) {
     TF_ASSIGN_OR_RETURN(const ImageSpec made, chain.Behind({}));
     size = made.size;
   }
-  c->set_output(0, c->MakeShape({c->MakeDim(size.height),
-                                 c->MakeDim(size.width), c->MakeDim(3)}));
-  return absl::OkStatus();
+  if (!c->RankKnown(files)) {
+    for (int i = 0; i < c->num_outputs(); ++i) {
+      c->set_output(i, c->UnknownShape());
+    }
+    return absl::OkStatus();
+  }
+  ShapeHandle image = c->MakeShape(
+      {c->MakeDim(size.height), c->MakeDim(size.width), c->MakeDim(3)});
+  TF_RETURN_IF_ERROR(c->Concatenate(files, image, &image));
+  c->set_output(0, image);
+  return SetTargetShapes(c, 2, c->Rank(files), size);
 }
 
 static_assert(kUnknown == InferenceContext::kUnknownDim);
@@ -168,14 +196,27 @@ REGISTER_OP("RefurbishTf>ImageDraws")
     .SetShapeFn(DrawsShape);
 
 // Applies a chain of layers, with their draws, to an image or to each image
-// of a batch.
+// of a batch, and to what follows it.
 //
 // If the layers draw nothing, `draws` may have any shape.
+// clips: whether an image of four dimensions is a clip, [frames, height, width,
+// channels], whose frames have the same draws. One more dimension in front is a
+// batch of clips.
+// targets: what follows; begins with the dimensions that the images have
+// before their height.
+// kinds, names: of each target: what it is, as in `targets=` of
+// `rtf.augment.compose`, and what errors call it.
 REGISTER_OP("RefurbishTf>ImagePixels")
     .Input("images: S")
     .Input("draws: int32")
+    .Input("targets: Ttargets")
     .Output("made: T")
+    .Output("moved: Ttargets")
     .Attr("layers: list(string)")
+    .Attr("clips: bool")
+    .Attr("kinds: list(string)")
+    .Attr("names: list(string)")
+    .Attr("Ttargets: list(type) >= 0")
     .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .SetShapeFn(PixelsShape);
@@ -184,29 +225,18 @@ REGISTER_OP("RefurbishTf>ImagePixels")
 REGISTER_OP("RefurbishTf>ImageLayers")
     .Input("images: S")
     .Input("seed: Tseed")
+    .Input("targets: Ttargets")
     .Output("made: T")
+    .Output("moved: Ttargets")
     .Attr("layers: list(string)")
+    .Attr("clips: bool")
+    .Attr("kinds: list(string)")
+    .Attr("names: list(string)")
+    .Attr("Ttargets: list(type) >= 0")
     .Attr("S: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("T: {uint8, uint16, int16, float, bfloat16, half}")
     .Attr("Tseed: {int32, int64}")
     .SetShapeFn(LayersShape);
-
-// Moves a mask, or each of a batch, as `ImagePixels` with these draws moves
-// its image.
-//
-// Pixels are the nearest ones, or 0 from outside the image.
-//
-// masks: [height, width] or [height, width, channels]; in a batch [batch,
-// ...].
-// image_shape: the shape of the image, or of the batch of images.
-REGISTER_OP("RefurbishTf>ImageMask")
-    .Input("masks: T")
-    .Input("draws: int32")
-    .Input("image_shape: int32")
-    .Output("moved: T")
-    .Attr("layers: list(string)")
-    .Attr("T: {bool, int8, uint8, int16, uint16, int32, uint32, int64, uint64}")
-    .SetShapeFn(MaskShape);
 
 // What there is to know of a chain of layers before there is an image.
 //
@@ -217,6 +247,7 @@ REGISTER_OP("RefurbishTf>ImageMask")
 // problem, problem_layer: why the layers cannot take such images, to go on from
 // 'The image must ', and which of them; empty if they can.
 // version: of what all layers draw and make.
+// moves: of each layer: whether it moves pixels.
 REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("num_draws: int32")
     .Output("divided: bool")
@@ -224,6 +255,7 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
     .Output("problem: string")
     .Output("problem_layer: int32")
     .Output("version: int32")
+    .Output("moves: bool")
     .Attr("layers: list(string)")
     .Attr("S: type")
     .Attr("shape: shape")
@@ -231,8 +263,11 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
 
 // Decodes a part of an image file, and resizes it.
 //
-// Of a JPEG only the part is decoded, and smaller where that is enough.
+// Of a JPEG only the part is decoded, and smaller where that is enough. Several
+// files, of one size, are the frames of a clip: all have the same part.
 //
+// targets, kinds, names: what follows the image, as for `ImagePixels`. It
+// belongs to the image as it stands.
 // layers: one random resized crop, or a resize, which takes the whole image.
 // resizes: false to take only the part of the layer, at its full size.
 // apply_exif_orientation: whether the photograph is turned as its EXIF block
@@ -241,8 +276,13 @@ REGISTER_OP("RefurbishTf>DescribeLayers")
 REGISTER_OP("RefurbishTf>DecodeAndCrop")
     .Input("file: string")
     .Input("seed: Tseed")
+    .Input("targets: Ttargets")
     .Output("image: T")
+    .Output("moved: Ttargets")
     .Attr("layers: list(string)")
+    .Attr("kinds: list(string)")
+    .Attr("names: list(string)")
+    .Attr("Ttargets: list(type) >= 0")
     .Attr("T: {uint8, uint16}")
     .Attr("resizes: bool")
     .Attr("apply_exif_orientation: bool")

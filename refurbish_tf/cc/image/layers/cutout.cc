@@ -14,6 +14,7 @@ class Cutout : public Layer {
             int32_t* draws) const override {
     for (int i = 0; i < 2; ++i) draws[i] = seed.Fraction(i);
   }
+  bool moves_pixels() const override { return false; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     const ImageSize size = canvas->size();
     const int64_t top = ((draws[0] * size.height) >> 31) - side_ / 2;

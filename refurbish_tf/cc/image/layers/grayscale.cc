@@ -17,6 +17,7 @@ class Grayscale : public Layer {
   bool ChangesNothing(const int32_t* draws) const override {
     return draws[0] >= below_;
   }
+  bool moves_pixels() const override { return false; }
   void Apply(const int32_t* draws, Canvas* canvas) const override {
     if (draws[0] < below_) canvas->Distort(without_color_, /*fill=*/0);
   }

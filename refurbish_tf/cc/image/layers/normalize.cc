@@ -48,6 +48,7 @@ class NormalizeLayer : public Layer {
     }
   }
 
+  bool moves_pixels() const override { return false; }
   void Apply(const int32_t* /*draws*/, Canvas* canvas) const override {
     canvas->Normalize(normalization_);
   }

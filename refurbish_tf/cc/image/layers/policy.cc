@@ -33,6 +33,11 @@ struct PolicyOutcome {
   bool ChangesNothing() const {
     return random == RandomOperation::kNone && distortion.changes_nothing;
   }
+  bool MovesPixels() const {
+    return random == RandomOperation::kNone
+               ? refurbish_tf::MovesPixels(distortion.distortion)
+               : random != RandomOperation::kCutout;
+  }
   int NumMoreDraws() const;
   // The numbers that a random operation draws are below this.
   int64_t EndOfMore() const;
@@ -117,6 +122,11 @@ class PolicyLayer : public Layer {
   void Apply(const int32_t* draws, Canvas* canvas) const override;
   absl::StatusOr<ImageSpec> Behind(ImageSpec image) const override;
   absl::Status MayFollow(const Layer* before) const override;
+  bool moves_pixels() const override {
+    return std::any_of(
+        outcomes_.begin(), outcomes_.end(),
+        [](const PolicyOutcome& outcome) { return outcome.MovesPixels(); });
+  }
   bool is_divided() const override { return true; }
   bool NeedsTable(const int32_t* draws) const override {
     const PolicyOutcome& outcome = At(draws[0]);

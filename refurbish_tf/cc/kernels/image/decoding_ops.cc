@@ -23,7 +23,9 @@
 #include "refurbish_tf/cc/image/orientation.h"
 #include "refurbish_tf/cc/image/resize.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/image/clip_memory.h"
 #include "refurbish_tf/cc/kernels/image/parsing.h"
+#include "refurbish_tf/cc/kernels/image/targets.h"
 #include "refurbish_tf/cc/kernels/names.h"
 #include "tensorflow/core/framework/node_def_builder.h"
 #include "tensorflow/core/framework/op_requires.h"
@@ -35,20 +37,11 @@ namespace {
 
 constexpr int64_t kNumColors = 3;
 
-absl::Status FileOf(const Tensor& tensor, absl::string_view* file) {
-  if (tensor.dims() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("`file` must be a scalar, got shape ",
-                     tensor.shape().DebugString(), "."));
-  }
-  *file = tensor.scalar<tstring>()();
-  return absl::OkStatus();
-}
-
 class DecodeAndCropOp : public OpKernel {
  public:
   explicit DecodeAndCropOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
     OP_REQUIRES_OK(ctx, ParseLayers(ctx, &chain_));
+    OP_REQUIRES_OK(ctx, targets_.Parse(ctx));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("resizes", &resizes_));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("apply_exif_orientation",
                                      &applies_exif_orientation_));
@@ -66,22 +59,38 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   void Compute(OpKernelContext* ctx) override {
-    absl::string_view file;
-    OP_REQUIRES_OK(ctx, FileOf(ctx->input(0), &file));
+    const Tensor& files = ctx->input(0);
+    OP_REQUIRES(ctx, files.dims() <= 1 && files.NumElements() > 0,
+                absl::InvalidArgumentError(absl::StrCat(
+                    "file of ", whose(),
+                    " must be a single one, of shape [], or those of the "
+                    "frames of a clip, at least one, got shape ",
+                    files.shape().DebugString(), ".")));
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(chain_.num_draws());
     chain_.Draw(*seed, draws.data());
-    const ImageFile read = ReadImageFile(file);
-    OP_REQUIRES_OK(ctx, Check(file, read));
-    try {
-      OP_REQUIRES_OK(ctx, read.format == "JPEG"
-                              ? MakeOfJpeg(ctx, file, read, draws.data())
-                              : MakeOfOther(ctx, file, read, draws.data()));
-    } catch (const std::bad_alloc&) {
-      OP_REQUIRES_OK(ctx, absl::ResourceExhaustedError(absl::StrCat(
-                              "Out of memory for the file of ", whose(), ".")));
+    ClipMemory memory(ctx, files, pixel());
+    const auto file = files.flat<tstring>();
+    for (int64_t i = 0; i < file.size(); ++i) {
+      const absl::Status status =
+          MakeFrame(ctx, file(i), i, draws.data(), &memory);
+      OP_REQUIRES(
+          ctx, status.ok(),
+          files.dims() == 0
+              ? status
+              : absl::Status(
+                    status.code(),
+                    absl::StrCat(status.message(), " It is file ", i, " of ",
+                                 file.size(), " in its clip.")));
     }
+    if (targets_.empty()) return;
+    ImageBatch images{{}, 1, file.size(), memory.standing(), memory.made(), {}};
+    if (files.dims() == 1) images.lead = {file.size()};
+    images.apply = [&](int64_t /*draw*/, Canvas* canvas) {
+      Move(draws.data(), canvas);
+    };
+    OP_REQUIRES_OK(ctx, targets_.Move(ctx, 2, 1, images));
   }
 
  private:
@@ -131,6 +140,45 @@ class DecodeAndCropOp : public OpKernel {
     return Orientation(applies_exif_orientation_ ? read.orientation : 1);
   }
 
+  absl::Status MakeFrame(OpKernelContext* ctx, absl::string_view file,
+                         int64_t frame, const int32_t* draws,
+                         ClipMemory* memory) const {
+    const ImageFile read = ReadImageFile(file);
+    TF_RETURN_IF_ERROR(Check(file, read));
+    try {
+      return read.format == "JPEG"
+                 ? MakeOfJpeg(ctx, file, read, frame, draws, memory)
+                 : MakeOfOther(ctx, file, read, frame, draws, memory);
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("Out of memory for the file of ", whose(), "."));
+    }
+  }
+
+  // Does to a canvas, of the size of the image as it stands, what is done to
+  // that.
+  void Move(const int32_t* draws, Canvas* canvas) const {
+    const ImageSize size = canvas->size();
+    const Resizing resizing = *layer().ResizingOf(draws, size);
+    const Box& part = resizing.part;
+    const ImageSize made =
+        resizes_ ? resizing.size : ImageSize{part.height, part.width};
+    const bool changes_nothing =
+        part.height == size.height && part.width == size.width &&
+        made.height == size.height && made.width == size.width;
+    if (!changes_nothing) canvas->Resize(part, made, resizing.antialias);
+  }
+
+  // Tells the memory of a frame, which is of this size as it stands.
+  absl::Status Begin(int64_t frame, ImageSize standing,
+                     ClipMemory* memory) const {
+    const absl::Status status = memory->Begin(frame, standing);
+    if (status.ok()) return status;
+    return absl::Status(
+        status.code(),
+        absl::StrCat("file of ", whose(), " must ", status.message(), "."));
+  }
+
   // Of what the file says of itself, before anything is allocated.
   absl::Status Check(absl::string_view file, const ImageFile& read) const {
     if (read.format.empty()) {
@@ -176,12 +224,14 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   absl::Status MakeOfJpeg(OpKernelContext* ctx, absl::string_view file,
-                          const ImageFile& read, const int32_t* draws) const {
+                          const ImageFile& read, int64_t frame,
+                          const int32_t* draws, ClipMemory* memory) const {
     if (read.size.height == 0 ||
         file.size() > std::numeric_limits<int>::max()) {
       return Damaged(file);
     }
     const Orientation orientation = OrientationOf(read);
+    TF_RETURN_IF_ERROR(Begin(frame, orientation.Turned(read.size), memory));
     const Resizing resizing = ResizingOf(draws, orientation, read.size);
     const Box& box = resizing.part;
     ScaledPart part = {1, box, WholeOf({box.height, box.width})};
@@ -202,23 +252,23 @@ class DecodeAndCropOp : public OpKernel {
     const uint8_t* const pixels = tensorflow::jpeg::Uncompress(
         file.data(), static_cast<int>(file.size()), flags, nullptr,
         [&](int width, int height, int channels) -> uint8_t* {
-          const TensorShape shape({height, width, channels});
+          uint8_t* made = nullptr;
           if (is_made) {
-            Tensor* output;
-            allocated = ctx->allocate_output(0, shape, &output);
-            if (allocated.ok()) decoded = *output;
+            allocated = memory->Allocate({height, width}, &made);
           } else {
-            allocated =
-                ctx->allocate_temp(tensorflow::DT_UINT8, shape, &decoded);
+            allocated = ctx->allocate_temp(
+                tensorflow::DT_UINT8, TensorShape({height, width, channels}),
+                &decoded);
+            if (allocated.ok()) made = decoded.flat<uint8_t>().data();
           }
-          return allocated.ok() ? decoded.flat<uint8_t>().data() : nullptr;
+          return made;
         });
     if (!allocated.ok()) return allocated;
     if (pixels == nullptr) return Damaged(file);
     if (is_made) return absl::OkStatus();
     const ImageSize in_memory = {part.box.height, part.box.width};
     return Complete(ctx, orientation, resizing,
-                    {pixels, in_memory, AllOf(in_memory), part.window});
+                    {pixels, in_memory, AllOf(in_memory), part.window}, memory);
   }
 
   absl::Status Damaged(absl::string_view file) const {
@@ -229,7 +279,8 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   absl::Status MakeOfOther(OpKernelContext* ctx, absl::string_view file,
-                           const ImageFile& read, const int32_t* draws) const {
+                           const ImageFile& read, int64_t frame,
+                           const int32_t* draws, ClipMemory* memory) const {
     Tensor decoded;
     if (absl::Status status = DecodeOther(ctx, file, read, &decoded);
         !status.ok()) {
@@ -250,20 +301,25 @@ class DecodeAndCropOp : public OpKernel {
     }
     const Orientation orientation = OrientationOf(read);
     const ImageSize stored = {decoded.dim_size(0), decoded.dim_size(1)};
+    TF_RETURN_IF_ERROR(Begin(frame, orientation.Turned(stored), memory));
     const Resizing resizing = ResizingOf(draws, orientation, stored);
     const Box& box = resizing.part;
     return Complete(
         ctx, orientation, resizing,
-        {BytesIn(decoded), stored, box, WholeOf({box.height, box.width})});
+        {BytesIn(decoded), stored, box, WholeOf({box.height, box.width})},
+        memory);
   }
 
   absl::Status DecodeOther(OpKernelContext* ctx, absl::string_view file,
                            const ImageFile& read, Tensor* decoded) const {
-    Tensor given = ctx->input(0);
+    // Of a GIF file TensorFlow would decode all pictures, and hold them all.
+    tstring bytes;
     if (read.format == "GIF") {
-      // TensorFlow would decode all pictures, and hold them all.
-      given = Tensor(tstring(absl::StrCat(file.substr(0, read.end), ";")));
+      bytes = absl::StrCat(file.substr(0, read.end), ";");
+    } else {
+      bytes.assign_as_view(file.data(), file.size());
     }
+    Tensor given(bytes);
     absl::Status status = Decode(ctx, *others_, &given, decoded);
     if (status.ok() || read.format != "WebP") return status;
     // Of a WebP file TensorFlow decodes no more and no fewer channels than it
@@ -304,32 +360,34 @@ class DecodeAndCropOp : public OpKernel {
 
   // Turns the part to how it stands, and resizes it if that is wanted.
   absl::Status Complete(OpKernelContext* ctx, const Orientation& orientation,
-                        const Resizing& resizing, Part part) const {
+                        const Resizing& resizing, Part part,
+                        ClipMemory* memory) const {
     const ImageSize stored = {part.box.height, part.box.width};
     const ImageSize standing = orientation.Turned(stored);
-    const ImageSize made = resizes_ ? resizing.size : standing;
-    Tensor* output;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(
-        0, TensorShape({made.height, made.width, kNumColors}), &output));
+    uint8_t* output;
+    TF_RETURN_IF_ERROR(
+        memory->Allocate(resizes_ ? resizing.size : standing, &output));
     const bool turns = !resizes_ || !orientation.changes_nothing();
-    Tensor turned = *output;
+    Tensor turned;
     if (turns) {
+      uint8_t* to = output;
       if (resizes_) {
         TF_RETURN_IF_ERROR(ctx->allocate_temp(
             type_, TensorShape({standing.height, standing.width, kNumColors}),
             &turned));
+        to = BytesIn(turned);
       }
       const int64_t stride = part.size.width * pixel().bytes();
       orientation.Turn(
           part.pixels + part.box.y * stride + part.box.x * pixel().bytes(),
-          stored, stride, pixel().bytes(), BytesIn(turned));
-      part = {BytesIn(turned), standing, AllOf(standing),
+          stored, stride, pixel().bytes(), to);
+      part = {to, standing, AllOf(standing),
               orientation.StandingWindow(part.window, stored)};
     }
     if (!resizes_) return absl::OkStatus();
     MakeResizer({part.pixels, part.size.width, pixel()}, part.box, part.window,
                 resizing.size, resizing.antialias, BestKernels())
-        ->Rows(0, resizing.size.height, BytesIn(*output));
+        ->Rows(0, resizing.size.height, output);
     return absl::OkStatus();
   }
 
@@ -344,6 +402,7 @@ class DecodeAndCropOp : public OpKernel {
   }
 
   LayerChain chain_;
+  Targets targets_;
   bool resizes_ = false, applies_exif_orientation_ = false;
   int64_t max_pixels_ = 0;
   DataType type_ = tensorflow::DT_UINT8;

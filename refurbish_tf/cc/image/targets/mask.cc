@@ -1,4 +1,4 @@
-#include "refurbish_tf/cc/image/mask.h"
+#include "refurbish_tf/cc/image/targets/mask.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,18 +19,6 @@ std::vector<int32_t> Numbered(int64_t size) {
   return numbers;
 }
 
-std::vector<int32_t> LineOf(const Axis& axis) {
-  std::vector<int32_t> line;
-  for (const Strip& strip : axis.strips()) {
-    for (int64_t i = 0; i < strip.length; ++i) {
-      line.push_back(strip.step == 0
-                         ? -1
-                         : static_cast<int32_t>(strip.from + strip.step * i));
-    }
-  }
-  return line;
-}
-
 std::vector<int32_t> Resized(double from, double length, int64_t input,
                              int64_t output) {
   std::vector<int32_t> line(output);
@@ -44,21 +32,18 @@ std::vector<int32_t> Resized(double from, double length, int64_t input,
 
 }  // namespace
 
-MaskPoints::MaskPoints(const LayerChain& chain, ImageSize size,
-                       const int32_t* draws, const PixelKernels& kernels)
+MaskPoints::MaskPoints(ImageSize size, const PixelKernels& kernels)
     : kernels_(kernels),
       size_(size),
       rows_(Numbered(size.height)),
-      columns_(Numbered(size.width)) {
-  chain.Apply(draws, this);
-}
+      columns_(Numbered(size.width)) {}
 
 void MaskPoints::Shift(int64_t y, int64_t x, bool reflects,
                        FillColor /*color*/) {
   Axis rows(size().height), columns(size().width);
   rows.Shift(y, reflects);
   columns.Shift(x, reflects);
-  Follow(LineOf(rows), LineOf(columns));
+  Follow(rows.Sources(), columns.Sources());
 }
 
 void MaskPoints::Flip() { std::reverse(columns_.begin(), columns_.end()); }

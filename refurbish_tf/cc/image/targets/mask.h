@@ -1,6 +1,6 @@
-// Moves a mask as a chain of layers moves its image: each pixel of the result
-// is the nearest one of the mask, or empty. Colors are left out, and cutouts,
-// which hide a part of the image and not what it shows.
+// Moves a mask as layers move its image: each pixel of the result is the
+// nearest one of the mask, or empty. Colors are left out, and cutouts, which
+// hide a part of the image and not what it shows.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,22 @@
 
 #include "refurbish_tf/cc/image/canvas.h"
 #include "refurbish_tf/cc/image/kernels.h"
-#include "refurbish_tf/cc/image/layer_chain.h"
 
 namespace refurbish_tf {
 
 // For each pixel of what the layers make, where it comes from.
-class MaskPoints : private Canvas {
+class MaskPoints : public Canvas {
  public:
   // The sides of the image, in pixels, multiplied.
   static constexpr int64_t kMost = (int64_t{1} << 31) - 2;
 
-  // `chain.Behind` must accept `size`, of at most kMost pixels, and
-  // `chain.CheckDraws` the draws.
-  MaskPoints(const LayerChain& chain, ImageSize size, const int32_t* draws,
-             const PixelKernels& kernels);
+  // `size` is of at most kMost pixels. A canvas of that size.
+  MaskPoints(ImageSize size, const PixelKernels& kernels);
 
   ImageSize size() const override {
     return {static_cast<int64_t>(rows_.size()),
             static_cast<int64_t>(columns_.size())};
   }
-
-  // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
-  void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
-
- private:
-  // The point of each row, or column, before; negative: none.
-  using Line = std::vector<int32_t>;
 
   void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
   void Flip() override;
@@ -43,6 +33,14 @@ class MaskPoints : private Canvas {
   void ResizeBicubic(const FloatBox& part) override;
   void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
   void Normalize(const Normalization& /*normalization*/) override {}
+
+  // Both images have pixels of `pixel_bytes`. Empty pixels become 0.
+  void Move(const uint8_t* from, int64_t pixel_bytes, uint8_t* to) const;
+
+ private:
+  // The point of each row, or column, before; negative: none.
+  using Line = std::vector<int32_t>;
+
   void Follow(const Line& rows, const Line& columns);
   int32_t At(int64_t y, int64_t x) const;
 

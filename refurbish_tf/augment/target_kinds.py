@@ -1,0 +1,125 @@
+"""What may follow an image: the kinds of `targets=`, and which tensors each takes."""
+from __future__ import annotations
+
+import numbers
+
+import tensorflow as tf
+
+# By Keras' names, [n, 4].
+BOXES = (
+    "xyxy", "yxyx", "xywh", "center_xywh", "center_yxhw", "rel_xyxy", "rel_yxyx", "rel_xywh", "rel_center_xywh")
+KEY_POINTS = ("xy", "rel_xy")
+MAPS = ("mask", "bilinear")
+KINDS = (*MAPS, *BOXES, *KEY_POINTS)
+# What data sets call boxes and key points.
+BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
+POINT_NAMES = ("keypoints",)
+IMAGE_NAMES = ("image", "images")
+TELL = (
+    'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component of a '
+    "tuple.")
+_FLOATS = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int64, tf.uint64)
+
+
+def checked_targets(targets, whose):
+  """Returns a dict from paths to kinds, or None; raises if it can be none.
+
+  A path is a name or a position, and perhaps the name of an entry of what is there.
+  """
+  if targets is None:
+    return None
+  if not isinstance(targets, dict):
+    raise TypeError(
+        f"targets of {whose} must be a dict from names or positions to what they are, or None, got {targets!r}. {TELL}")
+  paths = {}
+  for name, kind in targets.items():
+    if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
+      raise TypeError(f"targets of {whose} must be names, or positions in a tuple, got {name!r}. {TELL}")
+    if name in IMAGE_NAMES or not isinstance(name, str) and name < 1:
+      raise ValueError(
+          f"targets of {whose} must name components beside the image, which is the first one, got {name!r}. {TELL}")
+    name = name if isinstance(name, str) else int(name)
+    for path, each in ([((name, entry), inner) for entry, inner in kind.items()] if isinstance(kind, dict) else
+                       [((name,), kind)]):
+      if each is not None and (not isinstance(each, str) or each not in KINDS):
+        raise (ValueError if isinstance(each, str) else TypeError)(
+            f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
+            f"stays as it is, got {each!r}. {TELL}")
+      paths[path] = each
+  return paths
+
+
+def shown(path):
+  """A path as errors call it."""
+  return repr(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
+
+
+def named(path, kind):
+  """How `targets=` names what is there."""
+  inner = f'"{kind}"' if kind else "None"
+  for key in reversed(path):
+    inner = "{%s: %s}" % (f'"{key}"' if isinstance(key, str) else key, inner)
+  return f"targets={inner}"
+
+
+def checked_dtype(path, kind, value):
+  """Returns the component as a tensor, dense or ragged; raises unless it may be of the kind."""
+  if isinstance(value, tf.RaggedTensor) and kind not in MAPS:
+    tensor, is_dense = value, True
+  else:
+    try:
+      tensor, is_dense = tf.convert_to_tensor(value), True
+    except (TypeError, ValueError):
+      tensor, is_dense = value, False
+  if not is_dense or isinstance(tensor, tf.SparseTensor):
+    raise TypeError(
+        f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name an entry of a dict by "
+        f'targets={{"{path[0]}": {{"boxes": "xyxy"}}}}, and make each mask a tensor of its own by Dataset.map.')
+  dtype = tensor.dtype
+  if kind == "mask":
+    must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
+  elif kind == "bilinear":
+    must, allowed = "a floating dtype", _FLOATS
+    way = 'or name it "mask", for which the nearest pixels are taken: classes must not be blended'
+  elif kind.startswith("rel_"):
+    must, allowed, way = "a floating dtype, from 0 to 1", _FLOATS, "or name the format that has pixels"
+  elif kind in BOXES:
+    must, allowed, way = "a number", (*_INTEGERS, *_FLOATS), "with tf.cast(boxes, tf.float32)"
+  else:
+    # They may lie far outside of the image, on any side.
+    must, allowed = "int32, int64 or a floating dtype", (tf.int32, tf.int64, *_FLOATS)
+    way = "with tf.cast(points, tf.float32)"
+  if dtype not in allowed:
+    way = way if dtype != tf.string else "as with tf.io.decode_png for a mask"
+    raise TypeError(
+        f"targets: the component {shown(path)}, {kind!r}, must have {must}, got dtype {dtype.name}. Convert it in Dataset.map "
+        f"before, {way}.")
+  return tensor
+
+
+def check_shape(path, kind, shape, lead, image_shape):
+  """Raises unless the static shape fits an image that has the dimensions `lead` before its height."""
+  if shape.rank is None:
+    return
+  own = 2 if kind in MAPS else 1
+  forms = {2: "[height, width] or [height, width, channels]", 1: "[n, 4]" if kind in BOXES else "[n, 2] or [n, 3]"}[own]
+  before = f", behind the dimensions {lead} of the images" if len(lead) else ""
+  if not len(lead) + own <= shape.rank <= len(lead) + own + 1 or not shape[:len(lead)].is_compatible_with(lead):
+    raise ValueError(
+        f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
+        f"{image_shape}. Put the layers before batch, or batch both; each frame of a clip has its own.")
+  if kind in MAPS:
+    sides = tf.TensorShape([None, None]) if image_shape.rank is None or image_shape.rank < 3 else image_shape[-3:-1]
+    if not shape[len(lead):len(lead) + 2].is_compatible_with(sides):
+      raise ValueError(
+          f"targets: the component {shown(path)}, {kind!r}, must have the height and width of the image, {sides}, got shape "
+          f"{shape}. Resize one of them in Dataset.map before, a mask [height, width] with "
+          'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest").')
+    return
+  last = shape[-1]
+  if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
+    told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
+    raise ValueError(
+        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. Put what else is there "
+        "into a component of its own, by Dataset.map.")

@@ -1,0 +1,259 @@
+"""Targets: components of an element that follow the geometry of its image, and none of its colours."""
+from __future__ import annotations
+
+import functools
+import re
+
+import tensorflow as tf
+
+from . import target_kinds, unnamed_targets
+from .decoding import Decoder
+from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, MAPS, POINT_NAMES, TELL, shown
+
+# How Keras and TensorFlow name functions that move pixels within an image of the same size.
+_MOVERS = re.compile(
+    "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
+# Those that draw for each image of a batch.
+_DRAW_FOR_EACH = re.compile("random_flip|^Random|AugMix|CutMix|MixUp", re.IGNORECASE)
+# AutoGraph has nothing to convert here.
+_as_it_is = tf.autograph.experimental.do_not_convert
+
+
+def layer_name(layer):
+  while isinstance(layer, functools.partial):
+    layer = layer.func
+  return getattr(layer, "__name__", type(layer).__name__)
+
+
+def mover(layer, position):
+  """If the layer certainly moves pixels, and not those of targets: which one it is, and what to do. Else None."""
+  name = layer_name(layer)
+  while isinstance(layer, functools.partial):
+    layer = layer.func
+  owner = type(getattr(layer, "__self__", layer)).__name__
+  room = (getattr(layer, "__module__", None) or "").split(".")
+  if room[:2] == ["refurbish_tf", "augment"]:
+    way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
+  elif room[0] in ("keras", "tensorflow") and getattr(layer, "layers", None):
+    return next(filter(None, (mover(each, position) for each in layer.layers)), None)
+  elif room[0] in ("keras", "tensorflow") and _MOVERS.search(f"{name} {owner}"):
+    way_out = "Use a layer of rtf.augment, such as random_flip()"
+  else:
+    return None
+  return f"{name} at position {position}", way_out
+
+
+def check_layer(layer, position):
+  """Raises ValueError if the layer certainly moves pixels, and would not move what follows them."""
+  found = mover(layer, position)
+  if found:
+    raise ValueError(
+        f"layers with targets must move them with the image, but {found[0]} is given the image alone. {found[1]}, or move both "
+        "in Dataset.map before.")
+
+
+def check_layer_of_clips(layer, position):
+  """Raises ValueError if the layer certainly draws for each image of a batch, and so for each frame."""
+  name = layer_name(layer)
+  while isinstance(layer, functools.partial):
+    layer = layer.func
+  room = (getattr(layer, "__module__", None) or "").split(".")[0]
+  owner = type(getattr(layer, "__self__", layer)).__name__
+  if room in ("keras", "tensorflow") and (_DRAW_FOR_EACH.search(name) or _DRAW_FOR_EACH.search(owner)):
+    raise ValueError(
+        f"layers must treat all frames of a clip alike, but {name} at position {position} draws for each frame by itself. Use a "
+        "layer of rtf.augment, or a function that draws once, as with tf.random.stateless_uniform.")
+
+
+class Following:
+  """What follows the image of one element, on its way through the layers."""
+
+  @_as_it_is
+  def __init__(self, targets, element, rest, image, moves):
+    """`targets`: of `checked_targets`. `moves`: whether layers certainly move pixels. Raises ValueError if something looks
+    as if it should follow, and is not named."""
+    self._element, self._rest = element, rest
+    self._kinds, self._tensors, self._ragged = {}, {}, {}
+    lead = self._lead(image)
+    stays = set()
+    for path, kind in (targets or {}).items():
+      path, value = self._component(path, kind)
+      if kind is None:
+        stays.add(path)
+        continue
+      self._kinds[path] = kind
+      self._tensors[path] = self._dense(path, target_kinds.checked_dtype(path, kind, value))
+      target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, _shape(image))
+    # What nobody has named.
+    self._others = [] if targets == {} else [
+        (path, value) for path, value in unnamed_targets.components(element, rest)
+        if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
+    self._maybe_masks = []
+    if moves:
+      unnamed_targets.check_names(self._others)
+      unnamed_targets.warn_of_boxes(self._others)
+    if not _is_file(image):
+      self._check_others(image)
+
+  @_as_it_is
+  def through_chain(self, chain, image, seed):
+    """Returns the image behind layers that draw once for the image and what follows it."""
+    if self._maybe_masks:
+      image, self._maybe_masks = unnamed_targets.checked_sizes(image, _pixels(image), self._maybe_masks), []
+    return self._through(chain, image, seed)
+
+  @_as_it_is
+  def through_function(self, layer, position, image, seed):
+    """Returns the image behind any other layer. `seed`: None, if the layer takes none."""
+    if isinstance(layer, Decoder):
+      made = self._through(layer, image, seed)
+      self._check_others(made, layer)
+      return made
+    made = layer(image) if seed is None else layer(image, seed=seed)
+    if self._kinds and not _is_file(image):
+      before, after = _sides(image), _sides(made)
+      # A size that is no longer known is checked when it runs. One that is known only now was changed.
+      if _shape(made).rank is not None and (len(before) != len(after) or any(
+          side not in (None, known) for side, known in zip(after, before))):
+        raise ValueError(
+            f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
+            f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
+            "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before.")
+      if None in before + after:
+        made = _checked_to_keep_its_size(made, image, layer, position)
+    if not _is_file(made):
+      if _is_file(image):
+        self._check_others(made, layer)
+        lead = self._lead(made)
+        for path, kind in self._kinds.items():
+          target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, _shape(made))
+      for path in self._kinds:
+        if self._kinds[path] in MAPS:
+          self._tensors[path] = _checked_to_have_its_size(path, self._tensors[path], _pixels(made))
+    return made
+
+  @_as_it_is
+  def beside(self, element):
+    """Returns what follows with an element that holds the image behind all layers; changes a dict."""
+    rest = list(self._rest)
+    for path, tensor in self._tensors.items():
+      tensor = self._ragged[path](tensor) if path in self._ragged else tensor
+      name, *inner = path
+      held = element if isinstance(name, str) else rest
+      place = name if isinstance(name, str) else name - 1
+      if inner:
+        held[place] = {**held[place], inner[0]: tensor}
+      else:
+        held[place] = tensor
+    return (element, *rest) if rest else element
+
+  def _through(self, layer, image, seed):
+    given = [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
+    image, moved = layer.with_targets(image, given, seed)
+    for path, tensor in zip(list(self._kinds), moved):
+      if self._kinds[path] not in MAPS:
+        tensor.set_shape(self._tensors[path].shape)
+      self._tensors[path] = tensor
+    return image
+
+  def _lead(self, image):
+    """The static dimensions before height, width and channels: of a batch, of frames."""
+    shape = _shape(image)
+    if _is_file(image):
+      return tf.TensorShape([]) if shape.rank is None else shape
+    return shape[:-3] if shape.rank is not None and shape.rank > 3 else tf.TensorShape([])
+
+  def _component(self, path, kind):
+    """The path to the component, and what is there: of a dict with an entry that is called as boxes are, that entry."""
+    name, *inner = path
+    if isinstance(name, str):
+      there = self._element if isinstance(self._element, dict) else {}
+      held = f"with the entries {sorted(there)}" if there else "that is no dict"
+    else:
+      there = dict(enumerate(self._rest, 1))
+      held = f"of {1 + len(there)} components, the image among them"
+    if name not in there:
+      raise ValueError(f"targets: there is no component {name!r} in an element {held}. {TELL}")
+    value = there[name]
+    if inner:
+      if not isinstance(value, dict) or inner[0] not in value:
+        raise ValueError(
+            f"targets: there is no entry {inner[0]!r} in the component {name!r}, got {sorted(value)}. {TELL}"
+            if isinstance(value, dict) else
+            f"targets: the component {name!r} must be a dict to have an entry {inner[0]!r}, got a {type(value).__name__}. {TELL}")
+      return path, value[inner[0]]
+    known = BOX_NAMES if kind in BOXES else POINT_NAMES if kind in KEY_POINTS else ()
+    entries = [key for key in value if key in known] if isinstance(value, dict) else []
+    if len(entries) == 1:
+      return (name, entries[0]), value[entries[0]]
+    return path, value
+
+  def _dense(self, path, tensor):
+    """Ragged rows as padded ones, which stay as they are."""
+    if not isinstance(tensor, tf.RaggedTensor):
+      return tensor
+    padding = 0 if tensor.dtype.is_unsigned else -1
+    self._ragged[path] = functools.partial(_ragged_as, tensor)
+    return tensor.to_tensor(tf.cast(padding, tensor.dtype))
+
+  def _check_others(self, image, is_decoded_by=None):
+    """Raises if what is not named has the size of the image, which may have been made of a file."""
+    rank = _shape(image).rank
+    if rank is not None and rank < 3:
+      return
+    # Of the image in a file no size is known.
+    if is_decoded_by is not None:
+      unnamed_targets.check_sizes(self._others, [*self._lead(image), None, None])
+    sides = [None, None] if rank is None else _sides(image)
+    maybe = unnamed_targets.check_sizes(self._others, sides, rank is not None)
+    # A layer that crops makes another size than that of the file.
+    self._maybe_masks = [] if isinstance(is_decoded_by, Decoder) else maybe
+
+
+def _ragged_as(given, tensor):
+  """A padded tensor with the rows of a ragged one."""
+  return tf.RaggedTensor.from_tensor(
+      tensor, lengths=given.nested_row_lengths(), ragged_rank=given.ragged_rank, row_splits_dtype=given.row_splits.dtype)
+
+
+def _is_file(image):
+  """Whether this is not an image, but bytes that a layer will decode."""
+  return isinstance(image, (bytes, str)) or tf.is_tensor(image) and image.dtype == tf.string
+
+
+def _pixels(image):
+  # AutoAugment's layers pass the image in a named tuple.
+  return image.image if isinstance(image, tuple) and hasattr(image, "image") else image
+
+
+def _shape(image):
+  return tf.TensorShape(getattr(_pixels(image), "shape", None))
+
+
+def _sides(image):
+  """The static height and width, after the dimensions of a batch or of frames."""
+  shape = _shape(image)
+  return shape.as_list()[:-1] if shape.rank is not None and shape.rank >= 3 else shape[:2].as_list()
+
+
+def _checked_to_have_its_size(path, tensor, image):
+  """Returns the map behind a function, which may have decoded an image of unknown size."""
+  number = len(_sides(image))
+  if tensor.shape[:number].is_fully_defined() and _shape(image)[:number].is_fully_defined():
+    return tensor
+  sides, expected = tf.shape(tensor)[:number], tf.shape(image)[:number]
+  check = tf.debugging.Assert(tf.reduce_all(tf.equal(sides, expected)), [
+      f"targets: the component {shown(path)} must have the height and width of the image. Got those of both:", sides, expected])
+  with tf.control_dependencies([] if check is None else [check]):
+    return tf.identity(tensor)
+
+
+def _checked_to_keep_its_size(made, given, layer, position):
+  """Returns the image behind a function, which must not have changed its size."""
+  before, after = tf.shape(_pixels(given))[:-1], tf.shape(_pixels(made))[:-1]
+  check = tf.debugging.Assert(tf.reduce_all(tf.equal(before, after)), [
+      f"layers with targets must leave the image its size, unless they are of rtf.augment: {layer_name(layer)} at position "
+      f"{position} is given the image alone. Got the sizes before and behind it:", before, after])
+  with tf.control_dependencies([] if check is None else [check]):
+    return tf.nest.map_structure(tf.identity, made)
+

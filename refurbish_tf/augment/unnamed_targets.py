@@ -1,0 +1,85 @@
+"""What looks as if it should follow its image, and is not named by `targets=`: it would stay behind in silence."""
+from __future__ import annotations
+
+import tensorflow as tf
+
+from refurbish_tf._internal import mistakes
+from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
+
+
+def leaves(value, path=()):
+  """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own."""
+  if isinstance(value, dict):
+    for key in value:
+      yield from leaves(value[key], (*path, key))
+  elif isinstance(value, (tuple, list)):
+    for number, each in enumerate(value):
+      yield from leaves(each, (*path, number))
+  else:
+    yield path, value
+
+
+def components(element, rest):
+  """All that is beside the image, as pairs of a path and what is there."""
+  if isinstance(element, dict):
+    yield from ((path, value) for path, value in leaves(element) if path[0] not in IMAGE_NAMES)
+  for number, value in enumerate(rest, 1):
+    yield from leaves(value, (number,))
+
+
+def check_names(found, whose="targets"):
+  """Raises if a component is called as boxes or key points are."""
+  for path, _ in found:
+    names = {key.lower() for key in path if isinstance(key, str)}
+    for known, kind in ((BOX_NAMES, "xyxy"), (POINT_NAMES, "xy")):
+      if names.intersection(known):
+        raise ValueError(
+            f"{whose} must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
+            f"are: beside layers that move pixels it would stay where it is. Pass {named(path, kind)}, or the format that it "
+            f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
+
+
+def warn_of_boxes(found):
+  """Warns of components of a tuple that look like boxes."""
+  for path, value in found:
+    shape, dtype = tf.TensorShape(getattr(value, "shape", None)), getattr(value, "dtype", None)
+    if len(path) == 1 and not isinstance(path[0], str) and dtype is not None and tf.as_dtype(dtype).is_floating and (
+        shape.rank and shape[-1] == 4):
+      mistakes.warn(
+          f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds boxes, "
+          f'pass {named(path, "xyxy")}, with the format that they have; if not, {named(path, None)}.')
+
+
+def check_sizes(found, sides, is_known=True):
+  """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
+
+  `sides`: of the image, behind the dimensions of a batch or of frames. `is_known`: whether its rank is. These are triples of
+  a path, a tensor and the number of dimensions to compare.
+  """
+  maybe = []
+  for path, component in found:
+    shape = tf.TensorShape(getattr(component, "shape", None))
+    if shape.rank is None or shape.rank < len(sides):
+      continue
+    there = shape.as_list()[:len(sides)]
+    if there == sides and is_known:
+      raise ValueError(
+          f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
+          f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it is to be cropped and flipped "
+          f"with the image, else {named(path, None)}; targets={{}} if nothing follows it.")
+    if None in there + sides and shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor):
+      maybe.append((path, component, len(sides)))
+  return maybe
+
+
+def checked_sizes(image, pixels, maybe):
+  """Returns the image; when it runs, raises if a component that is not named has its height and width."""
+  checks = []
+  for path, component, number in maybe:
+    sides = tf.shape(component)[:number]
+    checks.append(tf.debugging.Assert(tf.reduce_any(tf.not_equal(sides, tf.shape(pixels)[:number])), [
+        f"targets must say what the component {shown(path)} is, as it has the height and width of the image: what is not "
+        f"named does not follow the image. Pass {named(path, 'mask')} if it is to follow the image, else "
+        f"{named(path, None)}. Got:", sides]))
+  with tf.control_dependencies([check for check in checks if check is not None]):
+    return tf.nest.map_structure(tf.identity, image)

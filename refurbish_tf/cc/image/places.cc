@@ -1,0 +1,91 @@
+#include "refurbish_tf/cc/image/places.h"
+
+namespace refurbish_tf {
+
+Affine Affine::Inverse() const {
+  const double determinant = yy * xx - yx * xy;
+  Affine made;
+  made.yy = xx / determinant;
+  made.yx = -yx / determinant;
+  made.xy = -xy / determinant;
+  made.xx = yy / determinant;
+  made.y = -(made.yy * y + made.yx * x);
+  made.x = -(made.xy * y + made.xx * x);
+  return made;
+}
+
+Affine SourceOf(const PreparedDistortion& distortion, ImageSize size) {
+  Affine source;
+  switch (distortion.distortion) {
+    case Distortion::kRotate: {
+      const double y = static_cast<double>(size.height) / 2;
+      const double x = static_cast<double>(size.width) / 2;
+      source.yy = source.xx = distortion.cosine;
+      source.yx = distortion.sine;
+      source.xy = -distortion.sine;
+      source.y = y - (source.yy * y + source.yx * x);
+      source.x = x - (source.xy * y + source.xx * x);
+      break;
+    }
+    case Distortion::kShearX:
+      source.xy = distortion.parameter;
+      break;
+    case Distortion::kShearY:
+      source.yx = distortion.parameter;
+      break;
+    case Distortion::kTranslateX:
+      source.x = static_cast<double>(distortion.TranslationOf(size.width));
+      break;
+    case Distortion::kTranslateY:
+      source.y = static_cast<double>(distortion.TranslationOf(size.height));
+      break;
+    default:
+      break;
+  }
+  return source;
+}
+
+void PlaceCanvas::Shift(int64_t y, int64_t x, bool /*reflects*/,
+                        FillColor /*color*/) {
+  Affine to;
+  to.y = static_cast<double>(-y);
+  to.x = static_cast<double>(-x);
+  MoveTo(to, size_);
+}
+
+void PlaceCanvas::Flip() {
+  Affine to;
+  to.xx = -1;
+  to.x = static_cast<double>(size_.width);
+  MoveTo(to, size_);
+}
+
+void PlaceCanvas::Resize(const Box& part, ImageSize size, bool /*antialias*/) {
+  Affine to;
+  to.yy = static_cast<double>(size.height) / static_cast<double>(part.height);
+  to.xx = static_cast<double>(size.width) / static_cast<double>(part.width);
+  to.y = -to.yy * static_cast<double>(part.y);
+  to.x = -to.xx * static_cast<double>(part.x);
+  MoveTo(to, size);
+}
+
+// Such a part has whole numbers.
+void PlaceCanvas::ResizeBicubic(const FloatBox& part) {
+  Resize({static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
+          static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
+         size_, true);
+}
+
+void PlaceCanvas::Distort(const PreparedDistortion& distortion,
+                          uint8_t /*fill*/) {
+  if (!MovesPixels(distortion.distortion)) return;
+  MoveTo(SourceOf(distortion, size_).Inverse(), size_);
+}
+
+void PlaceCanvas::MoveTo(const Affine& to, ImageSize made) {
+  const ImageSize before = size_;
+  size_ = made;
+  Move(to, before);
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,56 @@
+// Where places of an image go when layers are done to it.
+#pragma once
+
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/image/prepared_distortion.h"
+
+namespace refurbish_tf {
+
+// In pixels: (0, 0) is the upper left corner of the image, and (1, 1) the lower
+// right one of its first pixel.
+struct Place {
+  double y, x;
+};
+
+// Takes places to other ones.
+struct Affine {
+  Place operator()(Place place) const {
+    return {yy * place.y + yx * place.x + y, xy * place.y + xx * place.x + x};
+  }
+  Affine Inverse() const;
+
+  double yy = 1, yx = 0, y = 0;
+  double xy = 0, xx = 1, x = 0;
+};
+
+// From places of the distorted image to where they were before. The distortion
+// must move pixels.
+Affine SourceOf(const PreparedDistortion& distortion, ImageSize size);
+
+// A canvas without pixels, for places alone. Cutouts and colors leave these
+// where they are.
+class PlaceCanvas : public Canvas {
+ public:
+  explicit PlaceCanvas(ImageSize size) : size_(size) {}
+
+  ImageSize size() const override { return size_; }
+  void Shift(int64_t y, int64_t x, bool reflects, FillColor color) override;
+  void Flip() override;
+  void CutOut(int64_t /*top*/, int64_t /*bottom*/, int64_t /*left*/,
+              int64_t /*right*/, FillColor /*color*/) override {}
+  void Resize(const Box& part, ImageSize size, bool antialias) override;
+  void ResizeBicubic(const FloatBox& part) override;
+  void Distort(const PreparedDistortion& distortion, uint8_t fill) override;
+  void Normalize(const Normalization& /*normalization*/) override {}
+
+ private:
+  // What is at a place of the image before, of this size, is now at
+  // `to(place)`. `size()` is that of now.
+  virtual void Move(const Affine& to, ImageSize before) = 0;
+  void MoveTo(const Affine& to, ImageSize made);
+
+  ImageSize size_;
+};
+
+}  // namespace refurbish_tf

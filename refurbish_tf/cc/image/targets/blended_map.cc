@@ -1,0 +1,131 @@
+#include "refurbish_tf/cc/image/targets/blended_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "refurbish_tf/cc/image/float_resizer.h"
+#include "refurbish_tf/cc/image/places.h"
+#include "refurbish_tf/cc/image/plan.h"
+
+namespace refurbish_tf {
+
+template <class Value>
+template <class Make>
+void BlendedMap<Value>::Remake(ImageSize size, const Make& make) {
+  const int64_t before = size_.height * size_.width * channels_;
+  const int64_t now = size.height * size.width * channels_;
+  std::vector<Value> made(frames_ * now);
+  for (int64_t frame = 0; frame < frames_; ++frame) {
+    make(values_.data() + frame * before, made.data() + frame * now);
+  }
+  values_ = std::move(made);
+  size_ = size;
+}
+
+template <class Value>
+void BlendedMap<Value>::Take(const std::vector<int32_t>& rows,
+                             const std::vector<int32_t>& columns) {
+  Remake(size_, [&](const Value* from, Value* to) {
+    for (const int32_t row : rows) {
+      for (const int32_t column : columns) {
+        if (row >= 0 && column >= 0) {
+          std::copy_n(from + (row * size_.width + column) * channels_,
+                      channels_, to);
+        }
+        to += channels_;
+      }
+    }
+  });
+}
+
+template <class Value>
+void BlendedMap<Value>::Shift(int64_t y, int64_t x, bool reflects,
+                              FillColor /*color*/) {
+  Axis rows(size_.height), columns(size_.width);
+  rows.Shift(y, reflects);
+  columns.Shift(x, reflects);
+  Take(rows.Sources(), columns.Sources());
+}
+
+template <class Value>
+void BlendedMap<Value>::Flip() {
+  Axis columns(size_.width);
+  columns.Reverse();
+  Take(Axis(size_.height).Sources(), columns.Sources());
+}
+
+template <class Value>
+void BlendedMap<Value>::Resize(const Box& part, ImageSize size,
+                               bool antialias) {
+  const ImageSize before = size_;
+  Remake(size, [&](const Value* from, Value* to) {
+    ValueResizer<Value>(from, before.width, channels_, part, size, antialias)
+        .MakeRows(0, size.height, to);
+  });
+  for (Value& value : values_) value = rounded_(value);
+}
+
+// Such a part has whole numbers. The image alone is resized by cubes.
+template <class Value>
+void BlendedMap<Value>::ResizeBicubic(const FloatBox& part) {
+  Resize({static_cast<int64_t>(part.y), static_cast<int64_t>(part.x),
+          static_cast<int64_t>(part.height), static_cast<int64_t>(part.width)},
+         size_, true);
+}
+
+template <class Value>
+void BlendedMap<Value>::Distort(const PreparedDistortion& distortion,
+                                uint8_t /*fill*/) {
+  if (!MovesPixels(distortion.distortion)) return;
+  const Affine source = SourceOf(distortion, size_);
+  const int64_t height = size_.height, width = size_.width;
+  // The two pixels around a place, and the share of the second. At the edges
+  // there is one.
+  struct Pair {
+    int64_t first, second;
+    double share;
+  };
+  const auto around = [](double place, int64_t size) {
+    const double floor = std::floor(place - 0.5);
+    const int64_t first = static_cast<int64_t>(floor);
+    return Pair{std::max<int64_t>(first, 0), std::min(first + 1, size - 1),
+                place - 0.5 - floor};
+  };
+  Remake(size_, [&](const Value* from, Value* to) {
+    for (int64_t i = 0; i < height * width; ++i, to += channels_) {
+      const Place place = source({static_cast<double>(i / width) + 0.5,
+                                  static_cast<double>(i % width) + 0.5});
+      if (!(place.y >= 0 && place.x >= 0 &&
+            place.y < static_cast<double>(height) &&
+            place.x < static_cast<double>(width))) {
+        continue;
+      }
+      const Pair rows = around(place.y, height);
+      const Pair columns = around(place.x, width);
+      const double shares[] = {(1 - rows.share) * (1 - columns.share),
+                               (1 - rows.share) * columns.share,
+                               rows.share * (1 - columns.share),
+                               rows.share * columns.share};
+      const Value* const pixels[] = {
+          from + (rows.first * width + columns.first) * channels_,
+          from + (rows.first * width + columns.second) * channels_,
+          from + (rows.second * width + columns.first) * channels_,
+          from + (rows.second * width + columns.second) * channels_};
+      for (int64_t c = 0; c < channels_; ++c) {
+        double sum = 0;
+        for (int k = 0; k < 4; ++k) {
+          // What is no number stays with the pixels that it is part of.
+          if (shares[k] > 0) sum += shares[k] * pixels[k][c];
+        }
+        to[c] = rounded_(static_cast<Value>(sum));
+      }
+    }
+  });
+}
+
+template class BlendedMap<float>;
+template class BlendedMap<double>;
+
+}  // namespace refurbish_tf

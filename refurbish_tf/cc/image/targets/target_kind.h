@@ -1,0 +1,39 @@
+// What may follow an image: maps of its height and width, boxes and key points.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace refurbish_tf {
+
+struct TargetKind {
+  enum class Form {
+    // [height, width] or [height, width, channels].
+    kMask,
+    kBlendedMap,
+    // [4] or [number, 4].
+    kCorners,
+    kCornerAndSize,
+    kCenterAndSize,
+    // [2], [3], [number, 2] or [number, 3].
+    kKeyPoints,
+  };
+
+  // By the name that `targets=` has for it.
+  static absl::StatusOr<TargetKind> Named(absl::string_view name);
+
+  bool is_map() const {
+    return form == Form::kMask || form == Form::kBlendedMap;
+  }
+  bool is_boxes() const { return !is_map() && form != Form::kKeyPoints; }
+
+  Form form;
+  // Whether y stands before x, and the height before the width.
+  bool y_first = false;
+  // Whether 1 is the height or the width of the image.
+  bool is_relative = false;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,68 @@
+// The memory of the images of one or several files, which are frames of a clip.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "refurbish_tf/cc/image/image.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+
+// The first output of an op, allocated when the first frame is made.
+class ClipMemory {
+ public:
+  // `files`: a scalar or a vector.
+  ClipMemory(OpKernelContext* ctx, const Tensor& files, Pixel pixel)
+      : ctx_(ctx), shape_(files.shape()), pixel_(pixel) {}
+
+  // Begins frame `frame`, of an image that is of this size as it stands. They
+  // must be in order. An error goes on from "file of ... must ".
+  absl::Status Begin(int64_t frame, ImageSize standing) {
+    frame_ = frame;
+    if (frame == 0) standing_ = standing;
+    if (standing.height == standing_.height &&
+        standing.width == standing_.width) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "have the size of the first one of its clip, ", standing_.height, " x ",
+        standing_.width, " pixels, got ", standing.height, " x ",
+        standing.width,
+        ". Give it frames of one clip, and decode files that are no clip one by "
+        "one, before batch"));
+  }
+
+  // The memory of that frame's image, which becomes of size `made`, for all
+  // frames the same.
+  absl::Status Allocate(ImageSize made, uint8_t** memory) {
+    if (frame_ == 0) {
+      TensorShape shape = shape_;
+      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(made.height));
+      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(made.width));
+      TF_RETURN_IF_ERROR(shape.AddDimWithStatus(pixel_.channels));
+      TF_RETURN_IF_ERROR(ctx_->allocate_output(0, shape, &output_));
+      made_ = made;
+    }
+    *memory = reinterpret_cast<uint8_t*>(
+                  const_cast<char*>(output_->tensor_data().data())) +
+              frame_ * made_.height * made_.width * pixel_.bytes();
+    return absl::OkStatus();
+  }
+
+  ImageSize standing() const { return standing_; }
+  ImageSize made() const { return made_; }
+
+ private:
+  OpKernelContext* const ctx_;
+  const TensorShape shape_;
+  const Pixel pixel_;
+  int64_t frame_ = 0;
+  ImageSize standing_ = {0, 0}, made_ = {0, 0};
+  Tensor* output_ = nullptr;
+};
+
+}  // namespace refurbish_tf

@@ -1,0 +1,349 @@
+#include "refurbish_tf/cc/kernels/image/targets.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
+#include <type_traits>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "refurbish_tf/cc/image/targets/blended_map.h"
+#include "refurbish_tf/cc/image/targets/boxes.h"
+#include "refurbish_tf/cc/image/targets/key_points.h"
+#include "refurbish_tf/cc/image/targets/mask.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+#include "refurbish_tf/cc/kernels/image/threads.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace refurbish_tf {
+namespace {
+
+using Form = TargetKind::Form;
+
+// One of them, with what its errors begin with.
+struct Moving {
+  OpKernelContext* ctx;
+  const Tensor& given;
+  int output;
+  TargetKind kind;
+  absl::string_view whose;
+  const ImageBatch& images;
+
+  absl::Status Refused(absl::string_view why) const {
+    return absl::InvalidArgumentError(absl::StrCat(whose, " must ", why, "."));
+  }
+  absl::Status NoMemory() const {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("Out of memory for ", whose, ". Pass smaller ones."));
+  }
+};
+
+std::string TextOf(absl::Span<const int64_t> dims) {
+  return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
+}
+
+// The dimensions behind those of the batch, or of the frames.
+absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
+  const std::vector<int64_t>& lead = move.images.lead;
+  std::vector<int64_t> dims;
+  for (int i = 0; i < move.given.dims(); ++i) {
+    dims.push_back(move.given.dim_size(i));
+  }
+  if (dims.size() < lead.size() ||
+      !std::equal(lead.begin(), lead.end(), dims.begin())) {
+    return move.Refused(absl::StrCat(
+        "begin with the dimensions that its images have before their height, ",
+        TextOf(lead), ", got shape ", TextOf(dims)));
+  }
+  own->assign(dims.begin() + static_cast<int64_t>(lead.size()), dims.end());
+  return absl::OkStatus();
+}
+
+absl::Status AllocateMap(const Moving& move, Tensor** output) {
+  TensorShape shape = move.given.shape();
+  const int dim = static_cast<int>(move.images.lead.size());
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim, move.images.made.height));
+  TF_RETURN_IF_ERROR(shape.SetDimWithStatus(dim + 1, move.images.made.width));
+  return move.ctx->allocate_output(move.output, shape, output);
+}
+
+absl::Status CheckMap(const Moving& move) {
+  std::vector<int64_t> own;
+  TF_RETURN_IF_ERROR(CheckLead(move, &own));
+  const ImageSize size = move.images.size;
+  if ((own.size() != 2 && own.size() != 3) || own[0] != size.height ||
+      own[1] != size.width) {
+    return move.Refused(
+        absl::StrCat("have the height and width of its image, ", size.height,
+                     " x ", size.width, ", got shape ", TextOf(own),
+                     ". Resize one of them in Dataset.map before"));
+  }
+  if (size.height * size.width > MaskPoints::kMost) {
+    return move.Refused(absl::StrCat("have at most ", MaskPoints::kMost,
+                                     " pixels, got ", size.height, " x ",
+                                     size.width));
+  }
+  return absl::OkStatus();
+}
+
+// What each draw has in `tensor`.
+int64_t BytesOfDraw(const Moving& move, const Tensor& tensor) {
+  return static_cast<int64_t>(tensor.TotalBytes()) / move.images.num_draws;
+}
+
+absl::Status MoveMask(const Moving& move) {
+  TF_RETURN_IF_ERROR(CheckMap(move));
+  Tensor* output;
+  TF_RETURN_IF_ERROR(AllocateMap(move, &output));
+  if (output->NumElements() == 0) return absl::OkStatus();
+  const ImageBatch& images = move.images;
+  const int64_t from_bytes = BytesOfDraw(move, move.given) / images.frames;
+  const int64_t to_bytes = BytesOfDraw(move, *output) / images.frames;
+  const int64_t pixel_bytes =
+      from_bytes / (images.size.height * images.size.width);
+  const auto* const from =
+      reinterpret_cast<const uint8_t*>(move.given.tensor_data().data());
+  auto* const to = reinterpret_cast<uint8_t*>(
+      const_cast<char*>(output->tensor_data().data()));
+  const auto work = [&](int64_t begin, int64_t end) {
+    for (int64_t draw = begin; draw < end; ++draw) {
+      MaskPoints points(images.size, BestKernels());
+      images.apply(draw, &points);
+      for (int64_t i = draw * images.frames; i < (draw + 1) * images.frames;
+           ++i) {
+        points.Move(from + i * from_bytes, pixel_bytes, to + i * to_bytes);
+      }
+    }
+  };
+  const bool lacks_memory =
+      ForEachPart(move.ctx, images.num_draws,
+                  (from_bytes + to_bytes) * images.frames, work);
+  return lacks_memory ? move.NoMemory() : absl::OkStatus();
+}
+
+template <class Number>
+absl::Status MoveBlended(const Moving& move) {
+  using Value =
+      std::conditional_t<std::is_same_v<Number, double>, double, float>;
+  TF_RETURN_IF_ERROR(CheckMap(move));
+  Tensor* output;
+  TF_RETURN_IF_ERROR(AllocateMap(move, &output));
+  if (output->NumElements() == 0) return absl::OkStatus();
+  const ImageBatch& images = move.images;
+  const int64_t count = move.given.NumElements() / images.num_draws;
+  const int64_t made_count = output->NumElements() / images.num_draws;
+  const int64_t channels =
+      count / (images.frames * images.size.height * images.size.width);
+  const Number* const from = move.given.flat<Number>().data();
+  Number* const to = output->flat<Number>().data();
+  const auto work = [&](int64_t begin, int64_t end) {
+    for (int64_t draw = begin; draw < end; ++draw) {
+      std::vector<Value> values(count);
+      std::transform(from + draw * count, from + (draw + 1) * count,
+                     values.begin(),
+                     [](Number number) { return static_cast<Value>(number); });
+      BlendedMap<Value> map(
+          images.size, channels, images.frames, std::move(values),
+          [](Value value) {
+            return static_cast<Value>(static_cast<Number>(value));
+          });
+      images.apply(draw, &map);
+      std::transform(map.values().begin(), map.values().end(),
+                     to + draw * made_count,
+                     [](Value value) { return static_cast<Number>(value); });
+    }
+  };
+  const bool lacks_memory = ForEachPart(
+      move.ctx, images.num_draws,
+      BytesOfDraw(move, move.given) + BytesOfDraw(move, *output), work);
+  return lacks_memory ? move.NoMemory() : absl::OkStatus();
+}
+
+template <class Number>
+NumberType TypeOfNumbers() {
+  using Limits = Eigen::NumTraits<Number>;
+  if constexpr (std::is_integral_v<Number>) {
+    // Beyond 2^62 not every bound is a double.
+    static constexpr double kMost = static_cast<double>(int64_t{1} << 62);
+    static const double lowest =
+        std::max(-kMost, static_cast<double>(Limits::lowest()));
+    static const double highest =
+        std::min(kMost, static_cast<double>(Limits::highest()));
+    return {[](double number) {
+              return std::clamp(std::nearbyint(number), lowest, highest);
+            },
+            0, highest};
+  } else {
+    return {[](double number) {
+              return static_cast<double>(static_cast<Number>(number));
+            },
+            static_cast<double>(Limits::epsilon()),
+            static_cast<double>(Limits::highest())};
+  }
+}
+
+// Boxes and key points.
+template <class Number>
+absl::Status MoveRows(const Moving& move) {
+  std::vector<int64_t> own;
+  TF_RETURN_IF_ERROR(CheckLead(move, &own));
+  const TargetKind kind = move.kind;
+  const bool fits_last =
+      !own.empty() &&
+      (kind.is_boxes() ? own.back() == 4 : own.back() == 2 || own.back() == 3);
+  if (!fits_last || own.size() > 2) {
+    return move.Refused(absl::StrCat(
+        "be ", kind.is_boxes() ? "[n, 4]" : "[n, 2] or [n, 3]", ", got shape ",
+        TextOf(own), ". Give it one row for each of them"));
+  }
+  Tensor* output;
+  TF_RETURN_IF_ERROR(
+      move.ctx->allocate_output(move.output, move.given.shape(), &output));
+  if (output->NumElements() == 0) return absl::OkStatus();
+  const ImageBatch& images = move.images;
+  const int64_t count = output->NumElements() / images.num_draws;
+  const int columns = static_cast<int>(own.back());
+  const NumberType type = TypeOfNumbers<Number>();
+  const Number* from = move.given.flat<Number>().data();
+  Number* to = output->flat<Number>().data();
+  absl::InlinedVector<double, 64> numbers(count);
+  for (int64_t draw = 0; draw < images.num_draws; ++draw) {
+    std::transform(from, from + count, numbers.begin(),
+                   [](Number number) { return static_cast<double>(number); });
+    if (kind.is_boxes()) {
+      Boxes boxes(kind, type, images.size, count / columns, numbers.data());
+      if (absl::Status status = boxes.Begin(); !status.ok()) {
+        return move.Refused(absl::StrCat(
+            status.message(),
+            ". Look at what `targets` says of their format. Clip what reaches "
+            "beyond the image, and leave out what is no box, in Dataset.map "
+            "before; -1 in all four numbers stands for no box"));
+      }
+      images.apply(draw, &boxes);
+      if (!boxes.fits()) {
+        return move.Refused(absl::StrCat(
+            "have a dtype that holds the sides of its image, got ",
+            DataTypeString(move.given.dtype()),
+            ". Make it tf.cast(boxes, tf.int32) in Dataset.map before"));
+      }
+    } else {
+      KeyPoints points(kind.is_relative, type, images.size, count / columns,
+                       columns, numbers.data());
+      if (absl::Status status = points.Begin(); !status.ok()) {
+        return move.Refused(absl::StrCat(
+            status.message(),
+            ". Write -1 into all numbers of a row that is no point, or 0 for "
+            "its visibility"));
+      }
+      images.apply(draw, &points);
+    }
+    std::transform(numbers.begin(), numbers.end(), to,
+                   [](double number) { return static_cast<Number>(number); });
+    from += count;
+    to += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MoveOne(const Moving& move) {
+  const DataType type = move.given.dtype();
+  const auto no_such_type = [&] {
+    return move.Refused(
+        absl::StrCat("have another dtype than ", DataTypeString(type)));
+  };
+  if (move.kind.form == Form::kMask) return MoveMask(move);
+  if (move.kind.form == Form::kBlendedMap) {
+    switch (type) {
+      case tensorflow::DT_HALF:
+        return MoveBlended<Eigen::half>(move);
+      case tensorflow::DT_BFLOAT16:
+        return MoveBlended<tensorflow::bfloat16>(move);
+      case tensorflow::DT_FLOAT:
+        return MoveBlended<float>(move);
+      case tensorflow::DT_DOUBLE:
+        return MoveBlended<double>(move);
+      default:
+        return no_such_type();
+    }
+  }
+  switch (type) {
+    case tensorflow::DT_HALF:
+      return MoveRows<Eigen::half>(move);
+    case tensorflow::DT_BFLOAT16:
+      return MoveRows<tensorflow::bfloat16>(move);
+    case tensorflow::DT_FLOAT:
+      return MoveRows<float>(move);
+    case tensorflow::DT_DOUBLE:
+      return MoveRows<double>(move);
+    case tensorflow::DT_INT32:
+      return MoveRows<int32_t>(move);
+    case tensorflow::DT_INT64:
+      return MoveRows<int64_t>(move);
+    default:
+      break;
+  }
+  // Key points may lie outside of the image, also left of it and far away.
+  if (!move.kind.is_boxes()) return no_such_type();
+  switch (type) {
+    case tensorflow::DT_INT8:
+      return MoveRows<int8_t>(move);
+    case tensorflow::DT_INT16:
+      return MoveRows<int16_t>(move);
+    case tensorflow::DT_UINT8:
+      return MoveRows<uint8_t>(move);
+    case tensorflow::DT_UINT16:
+      return MoveRows<uint16_t>(move);
+    case tensorflow::DT_UINT32:
+      return MoveRows<uint32_t>(move);
+    case tensorflow::DT_UINT64:
+      return MoveRows<uint64_t>(move);
+    default:
+      return no_such_type();
+  }
+}
+
+}  // namespace
+
+absl::Status Targets::Parse(OpKernelConstruction* ctx) {
+  std::vector<std::string> kinds;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("kinds", &kinds));
+  TF_RETURN_IF_ERROR(ctx->GetAttr("names", &names_));
+  std::vector<DataType> types;
+  TF_RETURN_IF_ERROR(ctx->GetAttr("Ttargets", &types));
+  if (kinds.size() != types.size() || names_.size() != types.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "`kinds` and `names` must say what the ", types.size(),
+        " targets are, got ", kinds.size(), " and ", names_.size(), "."));
+  }
+  for (std::string& name : names_) name.insert(0, "targets: ");
+  for (const std::string& kind : kinds) {
+    TF_ASSIGN_OR_RETURN(const TargetKind parsed, TargetKind::Named(kind));
+    kinds_.push_back(parsed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Targets::Move(OpKernelContext* ctx, int input, int output,
+                           const ImageBatch& images) const {
+  try {
+    for (size_t i = 0; i < kinds_.size(); ++i) {
+      const int number = static_cast<int>(i);
+      const Moving move{ctx,
+                        ctx->input(input + number),
+                        output + number,
+                        kinds_[i],
+                        names_[i],
+                        images};
+      TF_RETURN_IF_ERROR(MoveOne(move));
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "Out of memory for what follows an image.");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace refurbish_tf

@@ -1,0 +1,46 @@
+// What follows the images of an op: more inputs and outputs of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "refurbish_tf/cc/image/canvas.h"
+#include "refurbish_tf/cc/image/targets/target_kind.h"
+#include "refurbish_tf/cc/kernels/names.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace refurbish_tf {
+
+// The images that they belong to.
+struct ImageBatch {
+  // The dimensions before height, width and channels.
+  std::vector<int64_t> lead;
+  // How many draws there are: each is of `frames` images.
+  int64_t num_draws = 1, frames = 1;
+  // Before, and after all layers.
+  ImageSize size, made;
+  // Does to a canvas what is done with these draws.
+  std::function<void(int64_t draw, Canvas*)> apply;
+};
+
+class Targets {
+ public:
+  // Of the attributes `kinds` and `names`.
+  absl::Status Parse(OpKernelConstruction* ctx);
+
+  bool empty() const { return kinds_.empty(); }
+  // Moves the inputs from `input` on to the outputs from `output` on.
+  absl::Status Move(OpKernelContext* ctx, int input, int output,
+                    const ImageBatch& images) const;
+
+ private:
+  std::vector<TargetKind> kinds_;
+  // For errors.
+  std::vector<std::string> names_;
+};
+
+}  // namespace refurbish_tf
