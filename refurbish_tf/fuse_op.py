@@ -11,6 +11,7 @@ from tensorflow.python.data.util import nest
 from refurbish_tf._internal import checks, dataset_graph, native
 from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment import on_device as on_device_layers
+from refurbish_tf.augment import target_kinds, unnamed_targets
 from refurbish_tf.echo_op import AUTOTUNE
 
 # The portions of a batch that an accelerator may do, in eighths.
@@ -83,7 +84,7 @@ def fuse(
     TypeError: an argument is of the wrong type; the image is not uint8; a component is ragged or sparse.
     ValueError: an argument is out of range; an accelerator cannot do the layers; the shape of the image is not known, or
       not `[height, width, 3]`; there is no such component; a component has the height and width of the image, as masks
-      have, which this stage does not move; `batch_size` is not a multiple of `num_replicas`; `seed` is given behind
+      have, or is called `boxes` or `keypoints`, which this stage does not move; `batch_size` is not a multiple of `num_replicas`; `seed` is given behind
       `refurbish`, which has its own.
     tf.errors.InvalidArgumentError: when it runs, the elements are of different shapes.
 
@@ -174,8 +175,8 @@ class _FuseDataset(dataset_ops.UnaryDataset):
     path = _path_of_image(given, component, "fuse")
     height, width = _checked_image(_at(given, path), "fuse", batched=False)
     numbered = nest.pack_sequence_as(given, list(range(len(nest.flatten(given)))))
-    _check_others(given, path, (height, width))
     self._layers = on_device_layers.DeviceLayers.of(layers, "fuse")
+    _check_others(given, path, (height, width), on_device_layers.chain_of(layers, 0).moves_pixels)
     stage, first_position = _refurbish_stage(source)
     # Whether refurbish yields the seeds, and keeps the state.
     self.seeded = seeded = stage is not None
@@ -313,19 +314,22 @@ def _checked_image(spec, whose, batched):
   return shape[0], shape[1]
 
 
-def _check_others(spec, path, size):
-  """Raises unless all that is beside the image can be batched with it."""
+def _check_others(spec, path, size, moves):
+  """Raises unless all that is beside the image can be batched with it. `moves`: whether the layers move pixels."""
   image = _at(spec, path)
   if path and isinstance(_at(spec, path[:-1]), dict):
     taken = sorted(set(_ENTRIES) & set(_at(spec, path[:-1])) - {path[-1]})
     if taken:
       raise ValueError(f"fuse adds the entries {sorted(_ENTRIES)}, and the elements have {taken} already. Rename them with map.")
-  for each in nest.flatten(spec):
+  for name, each in unnamed_targets.leaves(spec):
     if each is image:
       continue
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"fuse batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
-    if each.shape.rank > 1 and tuple(each.shape[:2]) == size:
+    kind = unnamed_targets.kind_by_name(name) if moves else None
+    if kind or each.shape.rank > 1 and tuple(each.shape[:2]) == size:
+      what = "masks, and a component has the image's height and width" if not kind else (
+          f"{'boxes' if kind == 'xyxy' else 'key points'}, and a component is called so, {name[-1]!r}")
       raise ValueError(
-          f"fuse moves no masks, and a component has the image's height and width: {each}. Use rtf.augment.compose(layers, "
-          "targets=...) in place of fuse, or flatten it with tf.reshape if it is none.")
+          f"fuse moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of fuse, or, if it is to stay, "
+          f"{'rename it in Dataset.map' if kind else 'flatten it with tf.reshape'}.")

@@ -208,6 +208,7 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
     self._shuffle_buffer_size = shuffle_buffer_size
     self._partial, partial_seed = _trace(partial_fn, input_dataset.element_spec, "partial_fn", "an element of the source")
     sample_spec = self._partial.output_structure
+    self._described_clip = composition.described_clip(partial_fn, sample_spec)
     self._final, final_seed = (None, False) if final_fn is None else _trace(
         final_fn, sample_spec, "final_fn", "what partial_fn returns")
     self._element_spec = sample_spec if final_fn is None else self._final.output_structure
@@ -312,6 +313,8 @@ class _RefurbishDataset(dataset_ops.UnaryDataset):
             "; not checked for changes, as it draws random numbers" if stage["source_draws"] else "")),
         ("fresh", self._describe_fresh(random_access)),
         ("store", f"{place}, {limit}")]
+    if self._described_clip:
+      rows.insert(1, ("sample", self._described_clip))
     usual = " and ".join(name for name in ("partial_fn", "final_fn") if not stage[name.replace("fn", "inline")])
     if usual:
       # Old-style control flow, of tf.compat.v1.

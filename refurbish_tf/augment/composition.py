@@ -234,6 +234,16 @@ class _SeededPart(_Part):
     return self._applied(image, rest, checked_seed(seed, self.__name__))
 
 
+def described_clip(function, made):
+  """What to say of the clips that a composed function makes, of this structure; None if it makes none."""
+  image = image_of(made[0] if isinstance(made, tuple) and not hasattr(made, "image") else made) if (
+      isinstance(function, _Part) and function._clips) else None
+  if _rank(image) != 4:
+    return None
+  frames = getattr(image, "image", image).shape[0]
+  return f"a clip of {'any number of' if frames is None else frames} frames, which have the same draws"
+
+
 def _steps(layers, start, stop, clips):
   """Returns pairs of a position and the layer there, with a `LayerChain` in place of adjacent native layers."""
   steps, chain = [], []

@@ -1,6 +1,7 @@
 """What looks as if it should follow its image, and is not named by `targets=`: it would stay behind in silence."""
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from refurbish_tf._internal import mistakes
@@ -8,15 +9,15 @@ from .target_kinds import BOX_NAMES, IMAGE_NAMES, POINT_NAMES, named, shown
 
 
 def leaves(value, path=()):
-  """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own."""
+  """Yields pairs of a path and what is there: entries of dicts, components of tuples, and their own. A list is a tensor."""
   if isinstance(value, dict):
     for key in value:
       yield from leaves(value[key], (*path, key))
-  elif isinstance(value, (tuple, list)):
+  elif isinstance(value, tuple):
     for number, each in enumerate(value):
       yield from leaves(each, (*path, number))
   else:
-    yield path, value
+    yield path, np.asarray(value) if isinstance(value, list) else value
 
 
 def components(element, rest):
@@ -27,16 +28,21 @@ def components(element, rest):
     yield from leaves(value, (number,))
 
 
-def check_names(found, whose="targets"):
+def kind_by_name(path):
+  """The kind that a component has which is called as boxes or key points are, or None."""
+  names = {key.lower() for key in path if isinstance(key, str)}
+  return "xyxy" if names.intersection(BOX_NAMES) else "xy" if names.intersection(POINT_NAMES) else None
+
+
+def check_names(found):
   """Raises if a component is called as boxes or key points are."""
   for path, _ in found:
-    names = {key.lower() for key in path if isinstance(key, str)}
-    for known, kind in ((BOX_NAMES, "xyxy"), (POINT_NAMES, "xy")):
-      if names.intersection(known):
-        raise ValueError(
-            f"{whose} must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
-            f"are: beside layers that move pixels it would stay where it is. Pass {named(path, kind)}, or the format that it "
-            f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
+    kind = kind_by_name(path)
+    if kind:
+      raise ValueError(
+          f"targets must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
+          f"are: beside layers that move pixels it would stay where it is. Pass {named(path, kind)}, or the format that it "
+          f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
 
 
 def warn_of_boxes(found):
