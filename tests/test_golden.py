@@ -131,7 +131,7 @@ def of_composition(name):
   places = range(1, len(layers) + 1) if len(layers) < 20 else (1, 33, 64, 65, len(layers))
   for size in ((33, 47), (64, 50)):
     images, masks, shown = pictures(*size, 3), masks_of(*size), "{} x {}".format(*size)
-    whole, with_masks = augment.compose(layers), augment.compose(layers, masks=(1, 2))
+    whole, with_masks = augment.compose(layers), augment.compose(layers, targets={1: "mask", 2: "mask"})
     alone, moved = by_seed(whole, images), by_seed(with_masks, images, *masks)
     assert data([image for image, *_ in moved]) == data(alone)
     yield shown, alone
@@ -145,7 +145,7 @@ def of_composition(name):
       yield f"{shown}, batches and masks", whole_batches
     for at in places if shown == "33 x 47" else ():
       partial_fn, final_fn = augment.split(layers, at)
-      first, second = augment.split(layers, at, masks=(1, 2))
+      first, second = augment.split(layers, at, targets={1: "mask", 2: "mask"})
       results, triples = by_seed(partial_fn, images), by_seed(first, images, *masks)
       if final_fn:
         results = [called(final_fn, image, seed=seed) for image, seed in zip(results, SEEDS)]
@@ -181,7 +181,7 @@ def of_policies(kind):
       yield from of_sizes(name, function, channels=(3,))
       # As many images as meet nearly all of the outcomes.
       yield f"{name}, batches of 300", [function(pictures(16, 19, 3, 300), seed=seed) for seed in SEEDS[:2]]
-      masked = augment.compose(layers, masks=(1, 2))
+      masked = augment.compose(layers, targets={1: "mask", 2: "mask"})
       yield f"{name}, masks", [
           masked(pictures(16, 19, 3, 300), *masks_of(16, 19, 300), seed=seed)[1:] for seed in SEEDS[:2]]
       for position, layer in enumerate(layers):

@@ -115,7 +115,7 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
     (np.linspace(0, 1, 16), "tf.image.convert_image_dtype(mask, tf.uint8, saturate=True)"),
     (None, "tf.io.decode_png")])
 def test_of_dtypes_of_masks(mask, remedy):
-  fn = augment.compose(LAYERS, masks=(1,))
+  fn = augment.compose(LAYERS, targets={1: "mask"})
   mask = tf.io.encode_png(GREY[:4, :4, None]) if mask is None else mask.reshape(4, 4)
   with pytest.raises(TypeError, match="integer dtype or bool, got dtype") as raised:
     fn(COLORED, mask, seed=SEED)
@@ -127,7 +127,7 @@ def test_of_dtypes_of_masks(mask, remedy):
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool])
 def test_of_sizes_of_masks(dtype):
-  fn, mask = augment.compose(LAYERS, masks=(1,)), GREY.astype(dtype)
+  fn, mask = augment.compose(LAYERS, targets={1: "mask"}), GREY.astype(dtype)
   with pytest.raises(ValueError, match="height and width of the image") as raised:
     fn(COLORED, mask, seed=SEED)
   remedy = 'tf.image.resize(tf.cast(mask, tf.int64)[..., tf.newaxis], size, "nearest")'
@@ -184,8 +184,8 @@ CASES = {
         lambda: images().refurbish(lambda image, label: (image, label), LAYERS), TypeError, "Pass rtf.augment.compose(layers)",
         reads(lambda: images().refurbish(lambda image, label: (image, label), augment.compose(LAYERS))), four),
     "masks of functions": Case(
-        lambda: images().refurbish(lambda *each: each, masks=()), TypeError, "Pass masks to compose or split",
-        reads(lambda: images().refurbish(augment.compose(LAYERS, masks=()))), four),
+        lambda: images().refurbish(lambda *each: each, targets={}), TypeError, "Pass masks to compose or split",
+        reads(lambda: images().refurbish(augment.compose(LAYERS, targets={}))), four),
     "another entry is the image": Case(
         lambda: images().map(lambda image, label: {"x": image}).refurbish(LAYERS), ValueError, "Rename the entry",
         lambda: len(list(images().map(lambda image, label: {"image": image}).refurbish(LAYERS))), lambda n: n == 4),
@@ -193,12 +193,12 @@ CASES = {
         lambda: augment.compose(augment.auto_augment("cifar10")[:1]), ValueError, "Pass [*auto_augment(policy), ...]",
         lambda: augment.compose([*augment.auto_augment("cifar10")])(COLORED, seed=SEED).shape, lambda shape: shape == [4, 4, 3]),
     "a mask that is not named": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, "Pass masks=(1,)",
-        lambda: augment.compose(LAYERS, masks=(1,))(COLORED, COLORED[..., 0], seed=SEED),
+        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, "Pass targets={1: "mask"}",
+        lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
-        lambda: augment.compose([tf.image.rot90], masks=(1,)), ValueError, "Use a layer of rtf.augment",
-        lambda: augment.compose([FLIP], masks=(1,)), callable),
+        lambda: augment.compose([tf.image.rot90], targets={1: "mask"}), ValueError, "Use a layer of rtf.augment",
+        lambda: augment.compose([FLIP], targets={1: "mask"}), callable),
     "padding as large as the image": Case(
         lambda: augment.random_crop(4, mode="reflect")(COLORED, seed=SEED), ValueError, "a smaller padding, or mode='zeros'",
         lambda: (augment.random_crop(3, mode="reflect")(COLORED, seed=SEED), augment.random_crop(4)(COLORED, seed=SEED)), len),

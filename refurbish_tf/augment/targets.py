@@ -88,18 +88,14 @@ class Following:
     self._others = [] if targets == {} else [
         (path, value) for path, value in unnamed_targets.components(element, rest)
         if path not in self._kinds and stays.isdisjoint(path[:end] for end in range(1, len(path) + 1))]
-    self._maybe_masks = []
     if moves:
       unnamed_targets.check_names(self._others)
       unnamed_targets.warn_of_boxes(self._others)
-    if not _is_file(image):
-      self._check_others(image)
+    self._check_others(image)
 
   @_as_it_is
   def through_chain(self, chain, image, seed):
     """Returns the image behind layers that draw once for the image and what follows it."""
-    if self._maybe_masks:
-      image, self._maybe_masks = unnamed_targets.checked_sizes(image, _pixels(image), self._maybe_masks), []
     return self._through(chain, image, seed)
 
   @_as_it_is
@@ -107,7 +103,7 @@ class Following:
     """Returns the image behind any other layer. `seed`: None, if the layer takes none."""
     if isinstance(layer, Decoder):
       made = self._through(layer, image, seed)
-      self._check_others(made, layer)
+      self._check_others(made)
       return made
     made = layer(image) if seed is None else layer(image, seed=seed)
     if self._kinds and not _is_file(image):
@@ -123,7 +119,7 @@ class Following:
         made = _checked_to_keep_its_size(made, image, layer, position)
     if not _is_file(made):
       if _is_file(image):
-        self._check_others(made, layer)
+        self._check_others(made)
         lead = self._lead(made)
         for path, kind in self._kinds.items():
           target_kinds.check_shape(path, kind, self._tensors[path].shape, lead, _shape(made))
@@ -148,9 +144,11 @@ class Following:
     return (element, *rest) if rest else element
 
   def _through(self, layer, image, seed):
-    given = [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
+    given = [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
+    num_others, self._maybe_maps = len(given), []
+    given += [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
     image, moved = layer.with_targets(image, given, seed)
-    for path, tensor in zip(list(self._kinds), moved):
+    for path, tensor in zip(list(self._kinds), moved[num_others:]):
       if self._kinds[path] not in MAPS:
         tensor.set_shape(self._tensors[path].shape)
       self._tensors[path] = tensor
@@ -196,18 +194,15 @@ class Following:
     self._ragged[path] = functools.partial(_ragged_as, tensor)
     return tensor.to_tensor(tf.cast(padding, tensor.dtype))
 
-  def _check_others(self, image, is_decoded_by=None):
-    """Raises if what is not named has the size of the image, which may have been made of a file."""
+  def _check_others(self, image):
+    """Raises if what is not named has the size of the image. Where that is known when it runs, the next layer looks."""
     rank = _shape(image).rank
-    if rank is not None and rank < 3:
-      return
-    # Of the image in a file no size is known.
-    if is_decoded_by is not None:
-      unnamed_targets.check_sizes(self._others, [*self._lead(image), None, None])
-    sides = [None, None] if rank is None else _sides(image)
-    maybe = unnamed_targets.check_sizes(self._others, sides, rank is not None)
-    # A layer that crops makes another size than that of the file.
-    self._maybe_masks = [] if isinstance(is_decoded_by, Decoder) else maybe
+    if _is_file(image):
+      self._maybe_maps = unnamed_targets.check_sizes(self._others, [*self._lead(image), None, None])
+    elif rank is None or rank >= 3:
+      self._maybe_maps = unnamed_targets.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
+    else:
+      self._maybe_maps = []
 
 
 def _ragged_as(given, tensor):

@@ -30,8 +30,8 @@ def components(element, rest):
 
 def kind_by_name(path):
   """The kind that a component has which is called as boxes or key points are, or None."""
-  names = {key.lower() for key in path if isinstance(key, str)}
-  return "xyxy" if names.intersection(BOX_NAMES) else "xy" if names.intersection(POINT_NAMES) else None
+  name = next((key.lower() for key in reversed(path) if isinstance(key, str)), None)
+  return "xyxy" if name in BOX_NAMES else "xy" if name in POINT_NAMES else None
 
 
 def check_names(found):
@@ -59,8 +59,8 @@ def warn_of_boxes(found):
 def check_sizes(found, sides, is_known=True):
   """Raises if a component has the height and width of the image; returns those of which that is known when it runs.
 
-  `sides`: of the image, behind the dimensions of a batch or of frames. `is_known`: whether its rank is. These are triples of
-  a path, a tensor and the number of dimensions to compare.
+  `sides`: of the image, behind the dimensions of a batch or of frames. `is_known`: whether its rank is. These are pairs of a
+  path and a tensor.
   """
   maybe = []
   for path, component in found:
@@ -74,18 +74,5 @@ def check_sizes(found, sides, is_known=True):
           f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it is to be cropped and flipped "
           f"with the image, else {named(path, None)}; targets={{}} if nothing follows it.")
     if None in there + sides and shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor):
-      maybe.append((path, component, len(sides)))
+      maybe.append((path, component))
   return maybe
-
-
-def checked_sizes(image, pixels, maybe):
-  """Returns the image; when it runs, raises if a component that is not named has its height and width."""
-  checks = []
-  for path, component, number in maybe:
-    sides = tf.shape(component)[:number]
-    checks.append(tf.debugging.Assert(tf.reduce_any(tf.not_equal(sides, tf.shape(pixels)[:number])), [
-        f"targets must say what the component {shown(path)} is, as it has the height and width of the image: what is not "
-        f"named does not follow the image. Pass {named(path, 'mask')} if it is to follow the image, else "
-        f"{named(path, None)}. Got:", sides]))
-  with tf.control_dependencies([check for check in checks if check is not None]):
-    return tf.nest.map_structure(tf.identity, image)

@@ -72,7 +72,7 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
   for (size_t i = 0; i < kinds.size(); ++i) {
     TF_ASSIGN_OR_RETURN(const TargetKind kind, TargetKind::Named(kinds[i]));
     ShapeHandle target = c->input(input + static_cast<int>(i));
-    if (c->RankKnown(target)) {
+    if (c->RankKnown(target) && kind.form != TargetKind::Form::kUnnamed) {
       const int own = kind.is_map() ? 2 : 1;
       TF_RETURN_IF_ERROR(c->WithRankAtLeast(target, lead + own, &target));
       TF_RETURN_IF_ERROR(c->WithRankAtMost(target, lead + own + 1, &target));

@@ -27,8 +27,11 @@ absl::Status Boxes::Begin() {
     if (IsPadding(box)) continue;
     if (absl::Status status = Check(i); !status.ok()) return status;
     const Edges edges = Read(box, size());
-    const bool is_inside = edges.top >= 0 && edges.left >= 0 &&
-                           edges.bottom <= height && edges.right <= width;
+    // The edges of what was clipped and stored may lie as much beyond.
+    const double beyond = 2 * type_.epsilon * std::max(height, width);
+    const bool is_inside = edges.top >= -beyond && edges.left >= -beyond &&
+                           edges.bottom <= height + beyond &&
+                           edges.right <= width + beyond;
     const bool has_area = edges.bottom > edges.top && edges.right > edges.left;
     if (!is_inside || !has_area) Write(edges, box);
   }

@@ -28,7 +28,8 @@ constexpr NamedKind kKinds[] = {
     {"rel_xywh", {Form::kCornerAndSize, false, true}},
     {"rel_center_xywh", {Form::kCenterAndSize, false, true}},
     {"xy", {Form::kKeyPoints}},
-    {"rel_xy", {Form::kKeyPoints, false, true}}};
+    {"rel_xy", {Form::kKeyPoints, false, true}},
+    {"unnamed", {Form::kUnnamed}}};
 
 }  // namespace
 

@@ -19,15 +19,20 @@ struct TargetKind {
     kCenterAndSize,
     // [2], [3], [number, 2] or [number, 3].
     kKeyPoints,
+    // What no one has named: it stays, and must not look like a map.
+    kUnnamed,
   };
 
-  // By the name that `targets=` has for it.
+  // By the name that `targets=` has for it, or "unnamed".
   static absl::StatusOr<TargetKind> Named(absl::string_view name);
 
   bool is_map() const {
     return form == Form::kMask || form == Form::kBlendedMap;
   }
-  bool is_boxes() const { return !is_map() && form != Form::kKeyPoints; }
+  bool is_boxes() const {
+    return form == Form::kCorners || form == Form::kCornerAndSize ||
+           form == Form::kCenterAndSize;
+  }
 
   Form form;
   // Whether y stands before x, and the height before the width.

@@ -23,6 +23,8 @@ namespace {
 
 using Form = TargetKind::Form;
 
+constexpr absl::string_view kPrefix = "targets: ";
+
 // One of them, with what its errors begin with.
 struct Moving {
   OpKernelContext* ctx;
@@ -248,12 +250,30 @@ absl::Status MoveRows(const Moving& move) {
   return absl::OkStatus();
 }
 
+// Leaves it where it is.
+absl::Status Pass(const Moving& move) {
+  std::vector<int64_t> own;
+  const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;
+  if (may_be_map && own[0] == move.images.size.height &&
+      own[1] == move.images.size.width) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "targets must say what ", move.whose.substr(kPrefix.size()),
+        " of shape ", move.given.shape().DebugString(),
+        " is, as it has the height and width of the image: what is not named "
+        "does not follow the image. Say there that it is a \"mask\" if it is to "
+        "be cropped and flipped with the image, else None."));
+  }
+  move.ctx->set_output(move.output, move.given);
+  return absl::OkStatus();
+}
+
 absl::Status MoveOne(const Moving& move) {
   const DataType type = move.given.dtype();
   const auto no_such_type = [&] {
     return move.Refused(
         absl::StrCat("have another dtype than ", DataTypeString(type)));
   };
+  if (move.kind.form == Form::kUnnamed) return Pass(move);
   if (move.kind.form == Form::kMask) return MoveMask(move);
   if (move.kind.form == Form::kBlendedMap) {
     switch (type) {
@@ -318,7 +338,7 @@ absl::Status Targets::Parse(OpKernelConstruction* ctx) {
         "`kinds` and `names` must say what the ", types.size(),
         " targets are, got ", kinds.size(), " and ", names_.size(), "."));
   }
-  for (std::string& name : names_) name.insert(0, "targets: ");
+  for (std::string& name : names_) name.insert(0, kPrefix);
   for (const std::string& kind : kinds) {
     TF_ASSIGN_OR_RETURN(const TargetKind parsed, TargetKind::Named(kind));
     kinds_.push_back(parsed);

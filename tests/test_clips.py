@@ -1,0 +1,235 @@
+"""Clips: all frames of one are treated alike, and nothing takes a clip for a batch, or the other way around."""
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import refurbish_tf as rtf
+from refurbish_tf import augment
+from refurbish_tf.augment import composition
+from support.boxes import in_format
+from support.images import make_seeds
+
+SIZE, FRAMES = (20, 26), 8
+EVERY_LAYER = {
+    "random_crop": [augment.random_crop(5)], "random_crop, reflected": [augment.random_crop(5, "reflect")],
+    "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((12, 30), antialias=True)],
+    "resize": [augment.resize(13)], "cutout": [augment.cutout(7)], "grayscale": [augment.grayscale(0.5)],
+    "normalize": [augment.normalize()], "rand_augment": augment.rand_augment(2, 10),
+    "auto_augment, cifar10": augment.auto_augment("cifar10"), "auto_augment, imagenet": augment.auto_augment("imagenet"),
+    "deep_auto_augment, cifar10": composition.flattened([augment.deep_auto_augment("cifar10")]),
+    "deep_auto_augment, imagenet": composition.flattened([augment.deep_auto_augment("imagenet")]),
+    "a function between": [augment.random_crop(5), lambda image: image // 2, *augment.rand_augment(1), augment.random_flip()]}
+KINDS = {"mask": "mask", "depth": "bilinear", "boxes": "xyxy", "points": "xy"}
+
+
+def frame(number):
+  rng = np.random.default_rng(number)
+  boxes = rng.integers(0, 9, [3, 4]) + [0, 0, 9, 9]
+  return {
+      "image": rng.integers(0, 256, [*SIZE, 3], np.uint8), "mask": rng.integers(0, 9, SIZE), "depth": rng.random([*SIZE, 1], np.float32),
+      "boxes": boxes.astype(np.float32), "points": boxes[:, :2].astype(np.float32)}
+
+
+def stacked(elements):
+  return {name: np.stack([each[name] for each in elements]) for name in elements[0]}
+
+
+def seeded(layers, seed):
+  return {"seed": seed} if any(getattr(layer, "takes_seed", False) for layer in layers) else {}
+
+
+@pytest.mark.parametrize("name", EVERY_LAYER)
+def test_frames_are_all_alike(name):
+  """And those that the image alone would be, with its targets; of different frames each for itself."""
+  layers = EVERY_LAYER[name]
+  clips, images = augment.compose(layers, KINDS, clips=True), augment.compose(layers, KINDS)
+  for number, seed in enumerate(make_seeds(10)):
+    alone = images(frame(number), **seeded(layers, seed))
+    found = clips(stacked([frame(number)] * FRAMES), **seeded(layers, seed))
+    for key, expected in alone.items():
+      np.testing.assert_array_equal(found[key], np.stack([expected] * FRAMES), err_msg=key)
+  several = clips(stacked([frame(number) for number in range(3)]), **seeded(layers, [7, 0]))
+  for number in range(3):
+    for key, expected in images(frame(number), **seeded(layers, [7, 0])).items():
+      np.testing.assert_array_equal(several[key][number], expected)
+
+
+@pytest.mark.parametrize("name", EVERY_LAYER)
+def test_in_the_lists_of_refurbish(name):
+  """An element of rank 4 is one sample, wherever the split is."""
+  layers = EVERY_LAYER[name]
+  clips = stacked([stacked([frame(number)] * FRAMES) for number in range(4)])
+  source = tf.data.Dataset.from_tensor_slices(clips)
+  splits = [(layers, [])] if len(layers) < 2 else [(layers, []), (layers[:1], layers[1:])]
+  whole = []
+  for partial, final in splits:
+    stage = source.refurbish(partial, final, r=2, targets=KINDS, seed=7)
+    epochs = [list(stage.as_numpy_iterator()) for _ in range(2)]
+    whole.append(epochs[0])
+    for element in (each for epoch in epochs for each in epoch):
+      for value in element.values():
+        assert len(value) == FRAMES
+        np.testing.assert_array_equal(value, np.repeat(value[:1], FRAMES, axis=0))
+    assert len(epochs[0]) == len(epochs[1]) == 4
+
+
+def test_a_batch_of_clips():
+  """Each has the draws of its place, and any split gives the same."""
+  layers = [*EVERY_LAYER["rand_augment"], *EVERY_LAYER["random_resized_crop"], augment.random_flip()]
+  fn = augment.compose(layers, KINDS, clips=True)
+  clips = [stacked([frame(3 * number + each) for each in range(3)]) for number in range(4)]
+  found = fn(stacked(clips), seed=[7, 0])
+  for number, clip in enumerate(clips):
+    for key, expected in fn(clip, seed=augment.seed_at([7, 0], number)).items():
+      np.testing.assert_array_equal(found[key][number], expected)
+  for at in range(1, 4):
+    partial, final = augment.split(layers, at, KINDS, clips=True)
+    for key, expected in final(partial(stacked(clips), seed=[7, 0]), seed=[7, 0]).items():
+      np.testing.assert_array_equal(found[key], expected)
+
+
+@pytest.mark.parametrize("layers", [[augment.random_flip()], augment.auto_augment("cifar10")], ids=range(2))
+def test_draws_and_pixels(layers):
+  fn = augment.compose(layers, clips=True)
+  clip = np.random.default_rng(3).integers(0, 256, [2, 5, *SIZE, 3], np.uint8)
+  np.testing.assert_array_equal(fn.pixels(clip[0], fn.draws([7, 0])), fn(clip[0], seed=[7, 0]))
+  np.testing.assert_array_equal(fn.pixels(clip, fn.draws([7, 0], 2)), fn(clip, seed=[7, 0]))
+  with pytest.raises(ValueError, match="draws of .* must be"):
+    fn.pixels(clip[0], fn.draws([7, 0], 5))
+  for number in (0, 1):
+    assert fn(clip[:number, :0], seed=[7, 0]).shape == fn(clip[:number], seed=[7, 0]).shape[:1] + [0, *SIZE, 3]
+
+
+def test_static_shapes():
+  fn = augment.compose([augment.random_crop(3), augment.resize(9)], KINDS, clips=True)
+  spec = {
+      "image": tf.TensorSpec([None, *SIZE, 3], tf.uint8), "mask": tf.TensorSpec([None, None, None], tf.uint8),
+      "depth": tf.TensorSpec([4, *SIZE, 1], tf.float16), "boxes": tf.TensorSpec([None, None, 4], tf.float32),
+      "points": tf.TensorSpec([None, 5, 2], tf.float32)}
+  made = tf.function(lambda element: fn(element, seed=[7, 0])).get_concrete_function(spec).structured_outputs
+  assert {name: each.shape.as_list() for name, each in made.items()} == {
+      "image": [None, 9, 9, 3], "mask": [None, 9, 9], "depth": [4, 9, 9, 1], "boxes": [None, None, 4], "points": [None, 5, 2]}
+
+
+CLIP = tf.data.Dataset.from_tensors(np.zeros([4, *SIZE, 3], np.uint8))
+
+
+class TestTakenForABatch:
+  """What was silent: a clip whose frames are each augmented otherwise."""
+
+  FUNCTIONS = {
+      "compose": lambda: augment.compose([augment.random_flip()]),
+      "split": lambda: augment.split([augment.random_flip(), augment.normalize()], 1)[0],
+      "compose in a function": lambda: lambda image, seed: augment.compose([augment.random_flip()])(image, seed=seed),
+      "a layer": augment.random_flip, "a policy": lambda: augment.compose(augment.auto_augment("cifar10")),
+      "a layer that draws nothing": lambda: augment.compose([augment.normalize()]),
+      "beside targets": lambda: augment.compose([augment.random_flip()], {})}
+
+  @pytest.mark.parametrize("name", FUNCTIONS)
+  def test_is_an_error_inside_a_stage(self, name):
+    function = self.FUNCTIONS[name]()
+    for build in (
+        CLIP.refurbish, functools.partial(CLIP.refurbish, lambda image: image),
+        lambda function: CLIP.echo(2, "after_augment", augment_fn=function, batch_size=2, shuffle_buffer_size=4)):
+      with pytest.raises(ValueError, match=r"inside a stage of samples, got shape \(4, 20, 26, 3\).*clips=True.*clips=False"):
+        build(function)
+    assert CLIP.map(lambda image: function(image, seed=[7, 0]) if name != "a layer that draws nothing" else function(image))
+
+  @pytest.mark.parametrize("clips", [True, False])
+  def test_unless_it_is_said(self, clips):
+    frames = np.random.default_rng(3).integers(0, 256, [1, *SIZE, 3], np.uint8).repeat(16, axis=0)
+    stage = tf.data.Dataset.from_tensors(frames).refurbish(augment.compose([augment.random_crop(5)], clips=clips), seed=7)
+    found = next(stage.as_numpy_iterator())
+    assert (len({each.tobytes() for each in found}) == 1) == clips
+
+  def test_of_a_batch_function(self):
+    CLIP.refurbish(augment.random_crop_and_flip_batch(3))
+
+  def test_a_source_of_batches_is_warned_of(self):
+    images = tf.data.Dataset.from_tensor_slices(np.zeros([8, *SIZE, 3], np.uint8))
+    with pytest.warns(rtf.PipelineWarning, match="source of refurbish yields batches"):
+      images.batch(4).refurbish([augment.random_flip()])
+
+  def test_a_batch_of_clips_is_no_sample(self):
+    clips = tf.data.Dataset.from_tensors(np.zeros([2, 4, *SIZE, 3], np.uint8))
+    with pytest.raises(ValueError, match=r"must be one sample.*got shape \(2, 4, 20, 26, 3\)"):
+      clips.refurbish([augment.random_flip()])
+    with pytest.raises(ValueError, match=r"got shape \(2, 4, 20, 26, 3\).*clips=True"):
+      augment.compose([augment.random_flip()])(np.zeros([2, 4, *SIZE, 3], np.uint8), seed=[7, 0])
+
+  @pytest.mark.parametrize("layer, name", [
+      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
+      (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),
+      (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down")])
+  def test_functions_that_draw_for_each_frame(self, layer, name):
+    with pytest.raises(ValueError, match=f"frames of a clip alike, but {name} at position 1 draws for each frame"):
+      CLIP.refurbish([augment.random_flip(), layer()])
+    tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8)).refurbish([augment.random_flip(), layer()])
+
+  def test_volumes(self):
+    """One more axis of space, of one channel."""
+    volume = np.random.default_rng(3).integers(0, 256, [1, 28, 28, 1], np.uint8).repeat(28, axis=0)
+    stage = tf.data.Dataset.from_tensors(volume).refurbish([augment.random_crop(6)], [augment.random_flip()], seed=3)
+    assert len({each.tobytes() for each in next(stage.as_numpy_iterator())}) == 1
+
+
+class TestFiles:
+
+  FILES = [tf.io.encode_png(frame(number)["image"]).numpy() for number in range(4)]
+
+  @pytest.mark.parametrize("layer", [
+      augment.decode_and_crop(11), augment.decode_and_crop(), augment.decode((30, 12)), augment.decode(),
+      augment.decode(apply_exif_orientation=True)], ids=repr)
+  @pytest.mark.parametrize("encode", [tf.io.encode_png, functools.partial(tf.io.encode_jpeg, quality=95)], ids=["png", "jpeg"])
+  def test_are_a_clip_of_one_window(self, layer, encode):
+    files = [encode(frame(number)["image"]) for number in range(4)]
+    for seed in make_seeds(5):
+      seeds = {"seed": seed} if "crop" in layer.__name__ else {}
+      found = layer(tf.stack(files), **seeds)
+      assert found.shape[0] == 4
+      for each, file in zip(found, files, strict=True):
+        np.testing.assert_array_equal(each, layer(file, **seeds))
+
+  def test_with_targets(self):
+    kinds = {"mask": "mask", "boxes": "rel_xyxy"}
+    frames = [frame(number) for number in range(4)]
+    given = {"image": tf.constant(self.FILES), "mask": np.stack([each["mask"] for each in frames]),
+             "boxes": np.stack([in_format(each["boxes"], "rel_xyxy", SIZE) for each in frames])}
+    layers = [augment.decode_and_crop(16), *augment.rand_augment(1)], [augment.random_flip()]
+    stage = tf.data.Dataset.from_tensors(given).refurbish(*layers, targets=kinds, seed=3)
+    assert [spec.shape.as_list() for spec in stage.element_spec.values()] == [[4, 16, 16, 3], [4, 16, 16], [4, 3, 4]]
+    fn = augment.compose([*layers[0], *layers[1]], kinds, clips=True)
+    alone = augment.compose([*layers[0], *layers[1]], kinds)
+    found = fn(given, seed=[7, 0])
+    for number, file in enumerate(self.FILES):
+      one = {"image": file, "mask": given["mask"][number], "boxes": given["boxes"][number]}
+      for key, expected in alone(one, seed=[7, 0]).items():
+        np.testing.assert_array_equal(found[key][number], expected)
+
+  def test_of_unequal_size(self):
+    odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
+    for layer in (augment.decode(9), augment.decode()):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file 2 of 3"):
+        layer(tf.stack([*self.FILES[:2], odd]))
+
+  def test_damaged(self):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file 1 of 2"):
+      augment.decode()(tf.constant([self.FILES[0], b"no image"]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one"):
+      augment.decode(3)(tf.zeros([0], tf.string))
+    with pytest.raises(ValueError, match=r"those of the frames of a clip, \[frames\], got shape \(1, 4\)"):
+      augment.decode(3)(tf.constant([self.FILES]))
+
+
+def test_describe_says_clips():
+  layers = [augment.random_crop(5)], [augment.random_flip()]
+  assert "  sample  a clip of 4 frames, which have the same draws\n" in rtf.describe(CLIP.refurbish(*layers))
+  assert "a clip of 4 frames" in rtf.describe(CLIP.map(lambda clip: {"image": clip, "label": 3}).refurbish(*layers))
+  assert "a clip of 4 frames" in rtf.describe(CLIP.refurbish(augment.compose(layers[0], clips=True)))
+  assert "a clip of any number of frames" in rtf.describe(CLIP.map(
+      lambda clip: clip[:tf.random.uniform([], 1, 3, tf.int32)]).refurbish(*layers))
+  image = tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8))
+  assert "clip" not in rtf.describe(image.refurbish(*layers))
+  assert "clip" not in rtf.describe(CLIP.refurbish(augment.compose(layers[0], clips=False)))
