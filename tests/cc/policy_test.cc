@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "refurbish_tf/cc/image/layer_chain.h"
-#include "refurbish_tf/cc/image/mask.h"
 #include "refurbish_tf/cc/image/painter.h"
+#include "refurbish_tf/cc/image/targets/mask.h"
 #include "refurbish_tf/cc/image/vector_kernels.h"
 
 namespace refurbish_tf {
@@ -136,7 +136,8 @@ TEST(PolicyTest, MasksFollowTheGeometry) {
     std::vector<int32_t> draws(chain.num_draws());
     chain.Draw(ImageSeed(round, 3), draws.data());
     const std::vector<uint8_t> painted = Painted(chain, size, image, draws, BestKernels());
-    const MaskPoints places(chain, size, draws.data(), BestKernels());
+    MaskPoints places(size, BestKernels());
+    chain.Apply(draws.data(), &places);
     ASSERT_EQ(places.size().height * places.size().width * 3, static_cast<int64_t>(painted.size()));
     std::vector<int32_t> moved(painted.size() / 3);
     places.Move(reinterpret_cast<const uint8_t*>(mask.data()), sizeof(int32_t),
@@ -156,7 +157,9 @@ TEST(PolicyTest, MasksKeepWhatIsColored) {
   const std::vector<uint8_t> mask = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   std::vector<uint8_t> moved(mask.size());
   // Each pixel of three bytes.
-  MaskPoints(chain, {2, 2}, draws.data(), BestKernels()).Move(mask.data(), 3, moved.data());
+  MaskPoints points({2, 2}, BestKernels());
+  chain.Apply(draws.data(), &points);
+  points.Move(mask.data(), 3, moved.data());
   EXPECT_EQ(moved, mask);
 }
 

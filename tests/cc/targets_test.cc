@@ -1,0 +1,194 @@
+// What follows an image: places, boxes, key points and blended maps go where its pixels go.
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "refurbish_tf/cc/image/layer_chain.h"
+#include "refurbish_tf/cc/image/targets/blended_map.h"
+#include "refurbish_tf/cc/image/targets/boxes.h"
+#include "refurbish_tf/cc/image/targets/key_points.h"
+#include "refurbish_tf/cc/image/targets/mask.h"
+#include "refurbish_tf/cc/image/vector_kernels.h"
+
+namespace refurbish_tf {
+namespace {
+
+const std::vector<std::string> kMovers = {
+    "policy position=-1 end=7 group=1 goes_on=0 fill=0 exact_turns=0 "
+    "operations=rotate,rotate,shear_x,shear_y,translate_x,translate_y,identity "
+    "parameters=27,-11,0.27,-0.3,0.4,-0.3,0 edges=1,2,3,4,5,6,7",
+    "policy position=-1 end=3 group=1 goes_on=0 fill=0 exact_turns=1 "
+    "operations=random_flip,random_crop,random_resized_crop parameters=0,4,0 edges=1,2,3",
+    "random_crop position=-1 padding=3 reflect=0",
+    "random_crop position=-1 padding=2 reflect=1",
+    "random_flip position=-1",
+    "cutout position=-1 side=5",
+    "random_resized_crop position=-1 height=19 width=23 scale=0.2,1 ratio=0.7,1.4 antialias=1",
+    "resize position=-1 height=31 width=17 antialias=0"};
+
+NumberType Doubles() {
+  return {[](double number) { return number; }, 0, 1e300};
+}
+
+NumberType Floats() {
+  return {[](double number) { return static_cast<double>(static_cast<float>(number)); }, 1.2e-7, 3e38};
+}
+
+struct Drawn {
+  LayerChain chain;
+  ImageSize size;
+  std::vector<int32_t> draws;
+};
+
+Drawn DrawChain(std::mt19937_64& random, size_t most) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < 1 + random() % most; ++i) texts.push_back(kMovers[random() % kMovers.size()]);
+  absl::StatusOr<LayerChain> chain = LayerChain::Parse(texts);
+  EXPECT_TRUE(chain.ok()) << chain.status();
+  Drawn drawn = {*chain, {static_cast<int64_t>(6 + random() % 30), static_cast<int64_t>(6 + random() % 50)}, {}};
+  drawn.draws.resize(chain->num_draws());
+  chain->Draw(ImageSeed(static_cast<int32_t>(random()), 3), drawn.draws.data());
+  return drawn;
+}
+
+// Each pixel of the result says where it comes from; the key point of that place must have gone there.
+TEST(TargetsTest, KeyPointsGoWherePixelsGo) {
+  std::mt19937_64 random(1);
+  int64_t compared = 0;
+  for (int round = 0; round < 400; ++round) {
+    Drawn drawn = DrawChain(random, 1);
+    const ImageSize size = drawn.size;
+    std::vector<int32_t> numbered(size.height * size.width);
+    std::vector<double> points;
+    for (size_t i = 0; i < numbered.size(); ++i) {
+      numbered[i] = static_cast<int32_t>(i + 1);
+      points.insert(points.end(), {static_cast<double>(i % size.width), static_cast<double>(i / size.width), 1.0});
+    }
+    MaskPoints mask(size, BestKernels());
+    drawn.chain.Apply(drawn.draws.data(), &mask);
+    const ImageSize made = mask.size();
+    std::vector<int32_t> moved(made.height * made.width);
+    mask.Move(reinterpret_cast<const uint8_t*>(numbered.data()), sizeof(int32_t),
+              reinterpret_cast<uint8_t*>(moved.data()));
+    KeyPoints key_points(false, Doubles(), size, static_cast<int64_t>(numbered.size()), 3, points.data());
+    ASSERT_TRUE(key_points.Begin().ok());
+    drawn.chain.Apply(drawn.draws.data(), &key_points);
+    ASSERT_EQ(key_points.size().height, made.height);
+    // A pixel of the source may be several, or part of one, of the result.
+    const double stretch_y = std::max(1.0, 5.0 * static_cast<double>(made.height) / static_cast<double>(size.height));
+    const double stretch_x = std::max(1.0, 5.0 * static_cast<double>(made.width) / static_cast<double>(size.width));
+    const bool reflects = drawn.chain.links()[0].name == "random_crop";
+    for (size_t i = 0; i < moved.size(); ++i) {
+      if (moved[i] == 0 || reflects) continue;
+      const double* const point = points.data() + 3 * (moved[i] - 1);
+      ASSERT_NEAR(point[0], static_cast<double>(static_cast<int64_t>(i) % made.width), stretch_x) << round;
+      ASSERT_NEAR(point[1], static_cast<double>(static_cast<int64_t>(i) / made.width), stretch_y) << round;
+      ++compared;
+    }
+    for (size_t i = 0; i < points.size(); i += 3) {
+      const bool is_inside = points[i] >= -0.5 && points[i + 1] >= -0.5 &&
+                             points[i] < static_cast<double>(made.width) - 0.5 &&
+                             points[i + 1] < static_cast<double>(made.height) - 0.5;
+      ASSERT_EQ(points[i + 2], is_inside ? 1 : 0);
+    }
+  }
+  EXPECT_GT(compared, 10000);
+}
+
+TEST(TargetsTest, BoxesStayInTheImageAndKeepTheirOrder) {
+  std::mt19937_64 random(2);
+  const auto below = [&random](double end) { return end * static_cast<double>(random() % 1000) / 1000; };
+  for (int round = 0; round < 400; ++round) {
+    Drawn drawn = DrawChain(random, 4);
+    const double height = static_cast<double>(drawn.size.height), width = static_cast<double>(drawn.size.width);
+    std::vector<double> boxes;
+    for (int i = 0; i < 5; ++i) {
+      const double left = below(width), top = below(height);
+      boxes.insert(boxes.end(), {left, top, left + below(width - left), top + below(height - top)});
+    }
+    boxes.insert(boxes.end(), {-1.0, -1.0, -1.0, -1.0});
+    Boxes moved({TargetKind::Form::kCorners}, Doubles(), drawn.size, 6, boxes.data());
+    ASSERT_TRUE(moved.Begin().ok());
+    drawn.chain.Apply(drawn.draws.data(), &moved);
+    EXPECT_TRUE(moved.fits());
+    for (int i = 0; i < 20; i += 4) {
+      const bool is_empty = boxes[i] == 0 && boxes[i + 1] == 0 && boxes[i + 2] == 0 && boxes[i + 3] == 0;
+      ASSERT_TRUE(is_empty || (boxes[i] < boxes[i + 2] && boxes[i + 1] < boxes[i + 3])) << round;
+      ASSERT_GE(std::min(boxes[i], boxes[i + 1]), 0);
+      ASSERT_LE(boxes[i + 2], static_cast<double>(moved.size().width));
+      ASSERT_LE(boxes[i + 3], static_cast<double>(moved.size().height));
+    }
+    EXPECT_EQ(boxes[20], -1);
+  }
+}
+
+// What is stored between two runs of layers, and read again, goes on as if it had not been.
+TEST(TargetsTest, BoxesAreSplitAnywhere) {
+  std::mt19937_64 random(3);
+  for (const char* const name : {"xywh", "rel_center_xywh", "center_yxhw", "rel_yxyx"}) {
+    const TargetKind kind = *TargetKind::Named(name);
+    for (int round = 0; round < 200; ++round) {
+      Drawn drawn = DrawChain(random, 4);
+      std::vector<double> whole(8);
+      for (double& number : whole) number = static_cast<double>(static_cast<float>(random() % 100) / 400);
+      if (kind.form == TargetKind::Form::kCorners) {
+        for (int i : {2, 3, 6, 7}) whole[i] += 0.5;
+      } else if (kind.form == TargetKind::Form::kCenterAndSize) {
+        for (int i : {0, 1, 4, 5}) whole[i] += kind.is_relative ? 0.3 : 3;
+      }
+      std::vector<double> split = whole;
+      Boxes at_once(kind, Floats(), drawn.size, 2, whole.data());
+      ASSERT_TRUE(at_once.Begin().ok());
+      drawn.chain.Apply(drawn.draws.data(), &at_once);
+      ImageSize size = drawn.size;
+      const int32_t* draws = drawn.draws.data();
+      for (const LayerChain::Link& link : drawn.chain.links()) {
+        Boxes step(kind, Floats(), size, 2, split.data());
+        ASSERT_TRUE(step.Begin().ok()) << name << step.Begin();
+        link.layer->Apply(draws, &step);
+        draws += link.layer->num_draws();
+        size = step.size();
+      }
+      ASSERT_EQ(split, whole) << name << ", round " << round;
+    }
+  }
+}
+
+// Of 0 and 1, a blend is between, and 1 only where the mask of the nearest pixels is not empty.
+TEST(TargetsTest, BlendedMapsAreZeroWhereMasksAre) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 200; ++round) {
+    Drawn drawn = DrawChain(random, 3);
+    const int64_t pixels = drawn.size.height * drawn.size.width;
+    MaskPoints mask(drawn.size, BestKernels());
+    drawn.chain.Apply(drawn.draws.data(), &mask);
+    std::vector<uint8_t> moved(mask.size().height * mask.size().width);
+    mask.Move(std::vector<uint8_t>(pixels, 1).data(), 1, moved.data());
+    BlendedMap<float> map(drawn.size, 2, 3, std::vector<float>(6 * pixels, 1.0f), [](float value) { return value; });
+    drawn.chain.Apply(drawn.draws.data(), &map);
+    ASSERT_EQ(map.size().width, mask.size().width);
+    ASSERT_EQ(map.values().size(), 6 * moved.size());
+    int64_t differing = 0;
+    for (size_t i = 0; i < map.values().size(); ++i) {
+      const float value = map.values()[i];
+      ASSERT_GE(value, 0);
+      ASSERT_LE(value, 1.0001f);
+      differing += (value > 0.5f) != (moved[i / 2 % moved.size()] == 1);
+    }
+    // At the edges of what a distortion before has left empty.
+    EXPECT_LT(differing, static_cast<int64_t>(map.values().size() / 5 + 60)) << round;
+  }
+}
+
+TEST(TargetsTest, KindsHaveNames) {
+  EXPECT_TRUE(TargetKind::Named("rel_center_xywh")->is_boxes());
+  EXPECT_TRUE(TargetKind::Named("bilinear")->is_map());
+  EXPECT_FALSE(TargetKind::Named("unnamed")->is_boxes());
+  EXPECT_FALSE(TargetKind::Named("xyx").ok());
+}
+
+}  // namespace
+}  // namespace refurbish_tf
