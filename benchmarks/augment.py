@@ -46,6 +46,7 @@ def measure(quick):
       yield _section(quick, side, batched, absent)
   for side in (348,) if quick else (348, 1000):
     yield _decoding(quick, side, absent)
+  yield _targets(quick)
 
 
 def layers(side):
@@ -149,6 +150,38 @@ def _decoding(quick, side, absent):
       "in batches. A crop has a scale of 0.08 to 1, bilinear; decode takes the whole.")
 
 
+def _targets(quick):
+  """What follows an image of 224x224, beside the same element of which nothing follows."""
+  common.say("targets")
+  side, batch = 224, 16
+  random, images = np.random.default_rng(7), _smooth(batch, side)
+  corners = random.uniform(0, side / 2, [batch, 8, 2])
+  targets = {
+      "8 boxes": ("xyxy", np.concatenate([corners, corners + side / 3], -1).astype(np.float32)),
+      "17 key points": ("xy", random.uniform(0, side, [batch, 17, 2]).astype(np.float32)),
+      "a mask": ("mask", random.integers(0, 9, [batch, side, side], np.uint8)),
+      "a blended map": ("bilinear", random.random([batch, side, side], np.float32))}
+  times = 1 if quick else 40
+  calls = {}
+  for name, (kind, values) in targets.items():
+    for layers_name, layers_there in (
+        (CROP_FLIP, [augment.random_crop(PADDING), augment.random_flip()]), (RAND, augment.rand_augment(2, 9))):
+      for is_moved in (False, True):
+        fn = augment.compose(layers_there, {1: kind} if is_moved else {})
+        calls[name, layers_name, is_moved] = _reader((images, values), fn, batched=False, times=times)
+  costs = common.per_element(times * batch, common.cpu_of_calls(calls, common.rounds(quick, ROUNDS)))
+  rows = [
+      common.Row(
+          f"targets_{_key(name)}_{_key(layers_name)}", name, f"{layers_name}: µs more",
+          [moved - alone for moved, alone in zip(values, costs[name, layers_name, False])],
+          limit=3 if name in ("8 boxes", "17 key points") else None)
+      for (name, layers_name, is_moved), values in costs.items() if is_moved]
+  return common.Section(
+      "Targets beside an image of 224x224",
+      f"CPU time of all threads for an element of an image, uint8 [{side}, {side}, 3], and what follows it, beyond the same "
+      f"element of which nothing follows: targets={{}}. {times * batch:,} at a time. RandAugment has two layers of magnitude 9.", rows)
+
+
 def _smooth(count, side):
   """Pictures with some noise, as photographs have."""
   random = np.random.default_rng(7)
@@ -225,7 +258,11 @@ def _reader(images, function, *, batched, times):
   # So that a call includes one end of an epoch, which costs time.
   source = source.repeat(times)
   return _epochs(
-      source.refurbish(tf.identity, function, r=ONLY_HITS, seed=7, num_parallel_calls=None), len(source))
+      source.refurbish(_as_it_is, function, r=ONLY_HITS, seed=7, num_parallel_calls=None), len(source))
+
+
+def _as_it_is(*element):
+  return element if len(element) > 1 else element[0]
 
 
 def _mapped(images, function, times):

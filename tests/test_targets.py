@@ -112,7 +112,8 @@ class TestUnnamed:
     path = f"'objects'\\['{name}'\\]" if nested else f"'{name}'"
     movers = [
         augment.random_flip(), augment.random_crop(3), augment.random_resized_crop(32), augment.resize(32),
-        augment.rand_augment(), augment.auto_augment("imagenet"), tf.image.flip_left_right]
+        augment.rand_augment(), augment.auto_augment("imagenet"), tf.image.flip_left_right,
+        lambda image: tf.image.resize(image, [32, 32]), tf.keras.layers.Resizing(32, 32)]
     for layer in movers:
       with pytest.raises(ValueError, match=f"targets must say what the component {path} .*Pass targets=.* else targets="):
         source.refurbish([layer])

@@ -38,6 +38,9 @@ def decode_and_crop(
   is at least twice the size, in both directions, is decoded at 1/2, 1/4 or 1/8 of its size, which takes less time and
   gives nearly the same pixels. Other files are decoded whole.
 
+  Several files are the frames of a clip: all have the same window. In a list of layers masks, boxes and key points follow, as
+  `targets` of `compose` names them. They belong to the image of the file as it stands: turned, if `apply_exif_orientation`.
+
   Args:
     size: the result's, a whole number of pixels from 1 to 65,535, or `(height, width)`. None for the window as it is:
       put another layer that gives all images one size next.
@@ -52,11 +55,12 @@ def decode_and_crop(
       cut it; other files need uint8.
 
   Returns:
-    A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, and
-    a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns `[height, width, 3]` in `dtype`, of the
-    given size or one that differs from call to call, the same for the same file and seed. It raises `TypeError` for
-    another dtype and `ValueError` for another shape, and `tf.errors.InvalidArgumentError`, when it runs, for a damaged
-    file, one of another format, one that claims more than `max_pixels`, or one with other bits than `dtype`.
+    A function `layer(file, seed)` of the bytes of a JPEG, PNG, GIF (its first frame), BMP or WebP file, string `[]`, or of
+    several, `[frames]`, and a seed, int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns `[height, width, 3]`,
+    or `[frames, height, width, 3]`, in `dtype`, of the given size or one that differs from call to call, the same for the same
+    file and seed. It raises `TypeError` for another dtype and `ValueError` for another shape, and
+    `tf.errors.InvalidArgumentError`, when it runs, for a damaged file, one of another format, one that claims more than
+    `max_pixels`, one with other bits than `dtype`, or frames of unequal size.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.
@@ -91,8 +95,8 @@ def decode(
     apply_exif_orientation, max_pixels, dtype: as for `decode_and_crop`.
 
   Returns:
-    A function `layer(file)` of the bytes of a file as for the one that `decode_and_crop` returns. It returns
-    `[height, width, 3]` in `dtype`, and raises the same errors.
+    A function `layer(file)` of the bytes of one file, or of those of a clip, as for the one that `decode_and_crop` returns. It
+    returns `[height, width, 3]`, or `[frames, height, width, 3]`, in `dtype`, and raises the same errors.
 
   Raises:
     TypeError, ValueError: an argument is of the wrong type, or out of range.

@@ -34,7 +34,8 @@ def random_crop(padding: int, mode: Literal["zeros", "reflect"] = "zeros") -> An
     A function `layer(image, seed)` of an image `[height, width, channels]`, or of a batch of them, `[batch, height, width,
     channels]`, of uint8, uint16, int16 or float32, with 1 to 64 channels, its sides known while tracing or not, and a seed,
     int32 or int64 `[2]` as for `tf.random.stateless_uniform`. It returns the same shape and dtype, with equal results for
-    equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. It raises `TypeError` for another dtype
+    equal images and seeds. Image b of a batch gets the seed `seed_at(seed, b)`. For clips, and what follows an image, there is
+    `compose`; inside a stage such as `refurbish` four dimensions are therefore an error. It raises `TypeError` for another dtype
     and `ValueError` for another shape, and warns of a shape that looks as if channels came first, or were missing.
 
     It can also run in two steps, even on two machines or devices: `layer.draws(seed, batch_size=None)` returns int32

@@ -106,16 +106,19 @@ class Following:
       self._check_others(made)
       return made
     made = layer(image) if seed is None else layer(image, seed=seed)
-    if self._kinds and not _is_file(image):
+    if not _is_file(image):
       before, after = _sides(image), _sides(made)
       # A size that is no longer known is checked when it runs. One that is known only now was changed.
-      if _shape(made).rank is not None and (len(before) != len(after) or any(
-          side not in (None, known) for side, known in zip(after, before))):
+      is_resized = _shape(made).rank is not None and (len(before) != len(after) or any(
+          side not in (None, known) for side, known in zip(after, before)))
+      if is_resized:
+        unnamed_targets.check_names(self._others)
+      if is_resized and self._kinds:
         raise ValueError(
             f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
             f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
             "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before.")
-      if None in before + after:
+      if self._kinds and None in before + after:
         made = _checked_to_keep_its_size(made, image, layer, position)
     if not _is_file(made):
       if _is_file(image):

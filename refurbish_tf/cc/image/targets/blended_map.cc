@@ -29,10 +29,13 @@ void BlendedMap<Value>::Take(const std::vector<int32_t>& rows,
                              const std::vector<int32_t>& columns) {
   Remake(size_, [&](const Value* from, Value* to) {
     for (const int32_t row : rows) {
+      const Value* const line =
+          from + std::max<int64_t>(row, 0) * size_.width * channels_;
       for (const int32_t column : columns) {
         if (row >= 0 && column >= 0) {
-          std::copy_n(from + (row * size_.width + column) * channels_,
-                      channels_, to);
+          for (int64_t c = 0; c < channels_; ++c) {
+            to[c] = line[column * channels_ + c];
+          }
         }
         to += channels_;
       }

@@ -104,25 +104,42 @@ int32_t MaskPoints::At(int64_t y, int64_t x) const {
 void MaskPoints::Move(const uint8_t* from, int64_t pixel_bytes,
                       uint8_t* to) const {
   const auto move = [&](auto bytes) {
-    for (int64_t y = 0; y < size().height; ++y) {
-      for (int64_t x = 0; x < size().width; ++x, to += bytes) {
-        const int64_t point = At(y, x);
-        if (point == 0) {
+    // `at(i)`: pixel i of the row that comes here, or null.
+    const auto move_row = [&](const auto& at) {
+      for (const int32_t column : columns_) {
+        const uint8_t* const pixel = column < 0 ? nullptr : at(column);
+        if (pixel == nullptr) {
           std::memset(to, 0, bytes);
         } else {
-          std::memcpy(to, from + (point - 1) * bytes, bytes);
+          std::memcpy(to, pixel, bytes);
         }
+        to += bytes;
+      }
+    };
+    for (const int32_t row : rows_) {
+      if (row < 0) {
+        std::memset(to, 0, columns_.size() * bytes);
+        to += columns_.size() * bytes;
+      } else if (points_.empty()) {
+        const uint8_t* const pixels = from + row * size_.width * bytes;
+        move_row([&](int32_t column) { return pixels + column * bytes; });
+      } else {
+        const int32_t* const points = points_.data() + row * size_.width;
+        move_row([&](int32_t column) {
+          const int64_t point = points[column];
+          return point == 0 ? nullptr : from + (point - 1) * bytes;
+        });
       }
     }
   };
   // Known while compiling, a size makes of memcpy a single instruction.
   switch (pixel_bytes) {
     case 1:
-      return move(std::integral_constant<size_t, 1>());
+      return move(std::integral_constant<int64_t, 1>());
     case 4:
-      return move(std::integral_constant<size_t, 4>());
+      return move(std::integral_constant<int64_t, 4>());
     default:
-      return move(static_cast<size_t>(pixel_bytes));
+      return move(pixel_bytes);
   }
 }
 
