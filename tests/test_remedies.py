@@ -110,19 +110,18 @@ def test_of_images_that_are_hardly_meant_so(image, remedy):
     CALLS["layer"](np.zeros([64, 48, 13], np.uint8))
 
 
-@pytest.mark.parametrize("mask, remedy", [
-    (np.arange(16, dtype=np.float32) * 20, "tf.cast(tf.round(mask), tf.int32)"),
-    (np.linspace(0, 1, 16), "tf.image.convert_image_dtype(mask, tf.uint8, saturate=True)"),
-    (None, "tf.io.decode_png")])
-def test_of_dtypes_of_masks(mask, remedy):
-  fn = augment.compose(LAYERS, targets={1: "mask"})
-  mask = tf.io.encode_png(GREY[:4, :4, None]) if mask is None else mask.reshape(4, 4)
-  with pytest.raises(TypeError, match="integer dtype or bool, got dtype") as raised:
-    fn(COLORED, mask, seed=SEED)
+@pytest.mark.parametrize("kind, given, remedy, made", [
+    ("mask", tf.io.encode_png(GREY[:4, :4, None]), "tf.io.decode_png", tf.io.decode_png),
+    ("bilinear", GREY[:4, :4], 'name it "mask"', None), ("xyxy", GREY[:3, :4] > 3, "tf.cast(boxes, tf.float32)", None),
+    ("xy", GREY[:3, :2], "tf.cast(points, tf.float32)", lambda points: tf.cast(points, tf.float32)),
+    ("rel_xyxy", np.zeros([3, 4], np.int32), "the format that has pixels", None)])
+def test_of_dtypes_of_targets(kind, given, remedy, made):
+  with pytest.raises(TypeError, match="targets: the component 1, .* must have .*, got dtype") as raised:
+    augment.compose(LAYERS, targets={1: kind})(COLORED, given, seed=SEED)
   assert remedy in str(raised.value)
-  made = eval(remedy) if mask.dtype != tf.string else tf.io.decode_png(mask)
-  values = fn(COLORED, made, seed=SEED)[1].numpy()
-  assert len(np.unique(values)) == 16
+  kind = {"bilinear": "mask", "rel_xyxy": "xyxy"}.get(kind, kind)
+  given = tf.cast(given, tf.float32) if given.dtype == bool else given
+  augment.compose(LAYERS, targets={1: kind})(COLORED, made(given) if made else given, seed=SEED)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, bool])
@@ -184,7 +183,7 @@ CASES = {
         lambda: images().refurbish(lambda image, label: (image, label), LAYERS), TypeError, "Pass rtf.augment.compose(layers)",
         reads(lambda: images().refurbish(lambda image, label: (image, label), augment.compose(LAYERS))), four),
     "masks of functions": Case(
-        lambda: images().refurbish(lambda *each: each, targets={}), TypeError, "Pass masks to compose or split",
+        lambda: images().refurbish(lambda *each: each, targets={}), TypeError, "Pass targets to compose or split",
         reads(lambda: images().refurbish(augment.compose(LAYERS, targets={}))), four),
     "another entry is the image": Case(
         lambda: images().map(lambda image, label: {"x": image}).refurbish(LAYERS), ValueError, "Rename the entry",
@@ -193,7 +192,7 @@ CASES = {
         lambda: augment.compose(augment.auto_augment("cifar10")[:1]), ValueError, "Pass [*auto_augment(policy), ...]",
         lambda: augment.compose([*augment.auto_augment("cifar10")])(COLORED, seed=SEED).shape, lambda shape: shape == [4, 4, 3]),
     "a mask that is not named": Case(
-        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, "Pass targets={1: "mask"}",
+        lambda: augment.compose(LAYERS)(COLORED, COLORED[..., 0], seed=SEED), ValueError, 'Pass targets={1: "mask"}',
         lambda: augment.compose(LAYERS, targets={1: "mask"})(COLORED, COLORED[..., 0], seed=SEED),
         lambda pair: (pair[0][..., 0].numpy() == pair[1].numpy()).all()),
     "a mask in two places": Case(
@@ -210,7 +209,7 @@ CASES = {
         lambda: augment.random_crop_and_flip_batch(0, [127.5 / 255] * 3, [51 / 255] * 3)(COLORED[None], seed=SEED),
         lambda made: len(np.unique(made)) == 48 and np.abs(made).max() <= 2.5),
     "layers between whole batches": Case(
-        lambda: augment.decode()(tf.constant([b"", b""])), ValueError, "Put the layer before batch",
+        lambda: augment.decode()(tf.constant([[b"", b""]])), ValueError, "Put the layer before batch",
         lambda: augment.decode()(tf.io.encode_png(COLORED)), lambda image: (image.numpy() == COLORED).all()),
     "decoded already": Case(
         lambda: augment.decode(4)(COLORED), TypeError, "use random_resized_crop or resize",

@@ -214,16 +214,19 @@ class _Part:
     seeds = dict(zip(self._positions, tf.unstack(seed_at(seed, self._positions)))) if self._positions else {}
     for position, layer in self._steps:
       rank = _rank(image)
+      if self._is_sample and isinstance(layer, LayerChain) and rank is not None and rank > 4:
+        raise ValueError(
+            f"image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape {image.shape}. "
+            "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
       if isinstance(layer, LayerChain):
-        if self._is_sample and rank is not None and rank > 4:
-          raise ValueError(
-              f"image of refurbish must be one sample, an image of three dimensions or a clip of four, got shape {image.shape}. "
-              "Put refurbish before batch, or pass functions of rtf.augment.compose in place of the lists.")
-        image = following.through_chain(layer, image, seed)
+        image = following.through_layer(layer, image, seed)
+      elif isinstance(layer, Decoder):
+        image = following.through_layer(layer, image, seeds.get(position))
       else:
         if self._clips and rank is not None and rank > 3:
           check_layer_of_clips(layer, position)
-        image = following.through_function(layer, position, image, seeds.get(position))
+        made = layer(image, seed=seeds[position]) if position in seeds else layer(image)
+        image = following.through_function(layer, position, image, made)
     return following.beside(with_image(element, image))
 
 

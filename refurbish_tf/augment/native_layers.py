@@ -224,8 +224,7 @@ class LayerChain:
       forms = (
           "[frames, height, width, channels] or, for a batch of clips, [batch, frames, height, width, channels]" if self._clips
           else "[height, width, channels] or, for a batch, [batch, height, width, channels]")
-      way = way_to_channels(shape) if self._clips or len(sizes) != 5 else (
-          "For clips, pass clips=True to rtf.augment.compose.")
+      way = "For clips, pass clips=True to rtf.augment.compose. " * (len(sizes) == 5) + way_to_channels(shape)
       raise ValueError(f"image of {self._whose} must be {forms}, with at least one pixel, got shape {shape}. {way}")
     if in_stage and len(sizes) == 4 and self._clips is None and tracing.is_in_stage():
       raise ValueError(

@@ -59,7 +59,8 @@ def named(path, kind):
   """How `targets=` names what is there."""
   inner = f'"{kind}"' if kind else "None"
   for key in reversed(path):
-    inner = "{%s: %s}" % (f'"{key}"' if isinstance(key, str) else key, inner)
+    shown_key = f'"{key}"' if isinstance(key, str) else key
+    inner = f"{{{shown_key}: {inner}}}"
   return f"targets={inner}"
 
 

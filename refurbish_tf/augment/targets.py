@@ -94,18 +94,24 @@ class Following:
     self._check_others(image)
 
   @_as_it_is
-  def through_chain(self, chain, image, seed):
-    """Returns the image behind layers that draw once for the image and what follows it."""
-    return self._through(chain, image, seed)
+  def through_layer(self, layer, image, seed):
+    """Returns the image behind native layers, or one that decodes: they draw once for it and what follows it."""
+    given = [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
+    num_others, self._maybe_maps = len(given), []
+    given += [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
+    image, moved = layer.with_targets(image, given, seed)
+    for path, tensor in zip(list(self._kinds), moved[num_others:]):
+      # The op knows less than what was given, where shapes are not known.
+      if self._kinds[path] not in MAPS:
+        tensor.set_shape(self._tensors[path].shape)
+      self._tensors[path] = tensor
+    if isinstance(layer, Decoder):
+      self._check_others(image)
+    return image
 
   @_as_it_is
-  def through_function(self, layer, position, image, seed):
-    """Returns the image behind any other layer. `seed`: None, if the layer takes none."""
-    if isinstance(layer, Decoder):
-      made = self._through(layer, image, seed)
-      self._check_others(made)
-      return made
-    made = layer(image) if seed is None else layer(image, seed=seed)
+  def through_function(self, layer, position, image, made):
+    """Returns what any other layer has made of the image, checked."""
     if not _is_file(image):
       before, after = _sides(image), _sides(made)
       # A size that is no longer known is checked when it runs. One that is known only now was changed.
@@ -145,17 +151,6 @@ class Following:
       else:
         held[place] = tensor
     return (element, *rest) if rest else element
-
-  def _through(self, layer, image, seed):
-    given = [(f"the component {shown(path)[:40]}", "unnamed", tensor) for path, tensor in self._maybe_maps]
-    num_others, self._maybe_maps = len(given), []
-    given += [(f"the component {shown(path)[:40]}, '{kind}',", kind, self._tensors[path]) for path, kind in self._kinds.items()]
-    image, moved = layer.with_targets(image, given, seed)
-    for path, tensor in zip(list(self._kinds), moved[num_others:]):
-      if self._kinds[path] not in MAPS:
-        tensor.set_shape(self._tensors[path].shape)
-      self._tensors[path] = tensor
-    return image
 
   def _lead(self, image):
     """The static dimensions before height, width and channels: of a batch, of frames."""
