@@ -293,7 +293,7 @@ def test_signature():
   assert parameters["final_fn"].default is None and parameters["r"].default == 3
   assert defaults == {
       "store": None, "seed": None, "order_seed": None, "shuffle_buffer_size": None, "eviction": "balanced",
-      "shuffle": "cache_aware", "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "masks": None, "name": None}
+      "shuffle": "cache_aware", "num_parallel_calls": tf.data.AUTOTUNE, "deterministic": None, "targets": None, "name": None}
 
 
 # Seeds. -----------------------------------------------------------------------------------------------------------------

@@ -314,7 +314,7 @@ def test_a_jpeg_of_more_values_than_tf_io_takes():
 
 @pytest.mark.parametrize("file, error, match", [
     (tf.zeros([8, 8, 3], tf.uint8), TypeError, "uint8"),
-    (tf.constant(["a", "b"]), ValueError, r"\(2,\)")])
+    (tf.constant([["a", "b"]]), ValueError, r"\(1, 2\)")])
 def test_other_elements(file, error, match):
   for size in (None, 8):
     with pytest.raises(error, match=f"^file of decode_and_crop .*{match}"):

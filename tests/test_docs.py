@@ -105,12 +105,12 @@ def few_and_small(monkeypatch):
 
 @pytest.fixture
 def final_augmentations(monkeypatch):
-  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need masks."""
+  """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need targets."""
   found, split = [], composition._split
 
-  def recorded(layers, at, masks):
-    functions = split(layers, at, masks)
-    if functions[1] and not masks:
+  def recorded(layers, at, targets, *more, **options):
+    functions = split(layers, at, targets, *more, **options)
+    if functions[1] and not targets:
       found.append(functions[1])
     return functions
 

@@ -185,7 +185,7 @@ NAMED = {
 
 
 def layers(op="image_draws", text=(), **changes):
-  images = {"images": np.zeros([8, 8, 3], np.uint8), "T": tf.uint8}
+  images = {"images": np.zeros([8, 8, 3], np.uint8), "T": tf.uint8, "clips": False, "targets": [], "kinds": [], "names": []}
   given = {"image_draws": {"seed": [7, 0], "batch_size": []}, "image_layers": {"seed": [7, 0], **images},
            "image_pixels": {"draws": [0, 0, 0], **images}}[op]
   return named(op, layers=list(text), **{**given, **changes})
@@ -200,6 +200,12 @@ PARSED = {
 }
 IMAGES = {f"{op}: {name}": {"op": op, "text": text} for op in ("image_draws", "image_layers", "image_pixels")
           for name, text in PARSED.items()}
+IMAGES.update({f"{op}: {name}": {"op": op, "text": ["random_flip position=-1"], **changes} for op in ("image_layers", "image_pixels")
+               for name, changes in {
+                   "a target without a kind": {"targets": [[[0.0] * 4]], "names": ["it"]},
+                   "a target without a name": {"targets": [[[0.0] * 4]], "kinds": ["xyxy"]},
+                   "a kind without a target": {"kinds": ["xyxy"], "names": ["it"]},
+                   "a kind that is none": {"targets": [[[0.0] * 4]], "kinds": ["yxy"], "names": ["it"]}}.items()})
 
 
 def store_op(op, **inputs):

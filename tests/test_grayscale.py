@@ -34,7 +34,7 @@ def test_how_often():
 def test_of_one_channel_and_with_masks():
   image, mask = noise(5, 6, 1), noise(5, 6)
   np.testing.assert_array_equal(augment.grayscale(1)(image, [7, 0]), image)
-  _, moved = augment.compose([augment.grayscale(1)], masks=(1,))(noise(5, 6, 3), mask, seed=[7, 0])
+  _, moved = augment.compose([augment.grayscale(1)], targets={1: "mask"})(noise(5, 6, 3), mask, seed=[7, 0])
   np.testing.assert_array_equal(moved, mask)
 
 
