@@ -70,14 +70,18 @@ def test_no_address_is_invented():
 KERAS_EXAMPLE = {"layers": tf.keras.layers}
 
 
+def write(path, content):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content.numpy())
+
+
 @pytest.fixture
 def photographs(tmp_path, monkeypatch):
-  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all."""
+  """A working directory with small photographs of five classes: a folder for each class, and a TFRecord file of all. With masks."""
   images = np.random.default_rng(7).integers(0, 256, [20, 6, 8, 3], np.uint8)
   for number, image in enumerate(tf.cast(tf.image.resize(images, [48, 64]), tf.uint8)):
-    path = tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(tf.io.encode_jpeg(image).numpy())
+    write(tmp_path / "photos" / "abcde"[number % 5] / f"{number}.jpg", tf.io.encode_jpeg(image))
+    write(tmp_path / "masks" / "abcde"[number % 5] / f"{number}.png", tf.io.encode_png(image[..., :1] // 100))
   (tmp_path / "data").mkdir()
   with tf.io.TFRecordWriter(str(tmp_path / "data" / "train-0.tfrecord")) as writer:
     for path in (tmp_path / "photos").rglob("*.jpg"):
@@ -85,6 +89,21 @@ def photographs(tmp_path, monkeypatch):
           "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[path.read_bytes()])),
           "label": tf.train.Feature(int64_list=tf.train.Int64List(value=["abcde".index(path.parent.name)]))})).SerializeToString())
   monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def clips(photographs, tmp_path):
+  """Four clips of 16 to 19 frames there: a folder of photographs for each clip, and a TFRecord file of all."""
+  frames = np.random.default_rng(7).integers(0, 256, [4, 19, 24, 32, 3], np.uint8)
+  (tmp_path / "clips").mkdir()
+  with tf.io.TFRecordWriter(str(tmp_path / "clips" / "0.tfrecord")) as writer:
+    for number, clip in enumerate(frames):
+      files = [tf.io.encode_jpeg(frame) for frame in clip[:16 + number]]
+      for place, file in enumerate(files):
+        write(tmp_path / "frames" / f"{number}" / f"{place:02}.jpg", file)
+      writer.write(tf.train.Example(features=tf.train.Features(feature={
+          "frames": tf.train.Feature(bytes_list=tf.train.BytesList(value=[file.numpy() for file in files])),
+          "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number]))})).SerializeToString())
 
 
 @pytest.fixture
@@ -108,8 +127,8 @@ def final_augmentations(monkeypatch):
   """The `final_fn` of each `rtf.augment.split`, and of each `refurbish` of lists, but for those that need targets."""
   found, split = [], composition._split
 
-  def recorded(layers, at, targets, *more, **options):
-    functions = split(layers, at, targets, *more, **options)
+  def recorded(layers, at, targets, *args, **options):
+    functions = split(layers, at, targets, *args, **options)
     if functions[1] and not targets:
       found.append(functions[1])
     return functions
@@ -120,17 +139,18 @@ def final_augmentations(monkeypatch):
 
 def has_many_outcomes(final_fn):
   """Whether it makes enough different images of one for `recommend_split` to rate r = 3 at 0.95 or more: about 20."""
-  values = np.random.default_rng(7).integers(0, 256, [64, 64, 13])
+  values = np.random.default_rng(7).integers(0, 256, [8, 64, 64, 13])
 
   def outcomes(image):
     seeds = ({"seed": tf.constant([number, 0])} if "seed" in inspect.signature(final_fn).parameters else {}
              for number in range(64))
     return len({final_fn(tf.constant(image), 0, **seed)[0].numpy().tobytes() for seed in seeds})
 
-  try:
-    return outcomes(values[..., :3].astype(np.uint8)) >= 20
-  except ValueError:  # Of a satellite's bands.
-    return outcomes(values.astype(np.float32)) >= 20
+  clip = values[..., :3].astype(np.uint8)
+  for image in (clip[0], values[0].astype(np.float32)):  # Of a satellite's bands.
+    with contextlib.suppress(ValueError, tf.errors.InvalidArgumentError):
+      return outcomes(image) >= 20
+  return outcomes(clip) >= 20
 
 
 @pytest.fixture
@@ -149,7 +169,7 @@ def service():
 @pytest.mark.filterwarnings("ignore:recommend_split:UserWarning")
 @pytest.mark.parametrize("page", [page for page in PAGES if any(mark is None for _, _, mark in examples(page))],
                          ids=lambda page: page.stem)
-def test_examples_run(page, photographs, few_and_small, final_augmentations, request):
+def test_examples_run(page, photographs, clips, few_and_small, final_augmentations, request):
   """Runs all examples of a page, one after the other, as a reader would."""
   names = {"__name__": page.stem, **KERAS_EXAMPLE}
   for line, example, mark in examples(page):
@@ -159,14 +179,15 @@ def test_examples_run(page, photographs, few_and_small, final_augmentations, req
       example = example.replace(SERVICE, repr(request.getfixturevalue("service")))
     for given, run_here in SMALLER.items():
       example = example.replace(given, run_here)
+    train = names.get("train")
     # With its line in the page, for tracebacks.
     exec(compile("\n" * line + example, str(page), "exec"), names)
+    # Datasets are read, too: many mistakes show only then.
+    if names.get("train") is not train:
+      next(iter(names["train"]))
     final_augmentations += [names["final_fn"]] if names.get("final_fn") else []
   # A flip alone, which has two outcomes, is no example.
   assert all(map(has_many_outcomes, set(final_augmentations)))
-  # Datasets are read, too: many mistakes show only then.
-  if "train" in names:
-    next(iter(names["train"]))
 
 
 def run_program(program, number, output):
