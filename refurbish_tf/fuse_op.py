@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 from tensorflow.python.data.util import nest
 
-from refurbish_tf._internal import checks, dataset_graph, native
+from refurbish_tf._internal import checks, dataset_graph, mistakes, native
 from refurbish_tf.augment import layers as image_layers
 from refurbish_tf.augment import on_device as on_device_layers
 from refurbish_tf.augment import target_kinds, unnamed_targets
@@ -306,7 +306,8 @@ def _checked_image(spec, whose, batched):
     raise ValueError(f"{whose} takes images of one known size, [height, width, 3], got shape {spec.shape}. " + (
         image_layers.way_to_channels(shape) if shape.rank in (2, 3) and shape[-1] not in (None, 3) else
         "Crop or resize them to one size in front, or, if they have one, say so by tf.ensure_shape(image, [height, width, 3]) in "
-        "map" + (".", ", and batch behind.")[whose == "fuse"]))
+        "map" + (".", ", and batch behind.")[whose == "fuse"]
+        + " For clips, use rtf.augment.compose(layers, clips=True) in place of fuse." * (whose == "fuse" and shape.rank == 4)))
   if max(shape[:2]) > on_device_layers.LARGEST_SIDE:
     raise ValueError(
         f"{whose} takes images with sides of at most {on_device_layers.LARGEST_SIDE:,} pixels, got shape {spec.shape}. Crop "
@@ -326,10 +327,14 @@ def _check_others(spec, path, size, moves):
       continue
     if not isinstance(each, tf.TensorSpec) or each.shape.rank is None:
       raise TypeError(f"fuse batches dense tensors of known rank, got {each}. Make it dense with map, or leave it out.")
-    kind = unnamed_targets.kind_by_name(name) if moves else None
+    kind = unnamed_targets.kind_by_name(name, each) if moves else None
     if kind or each.shape.rank > 1 and tuple(each.shape[:2]) == size:
       what = "masks, and a component has the image's height and width" if not kind else (
           f"{'boxes' if kind == 'xyxy' else 'key points'}, and a component is called so, {name[-1]!r}")
       raise ValueError(
           f"fuse moves no {what}: {each}. Use rtf.augment.compose(layers, targets=...) in place of fuse, or, if it is to stay, "
           f"{'rename it in Dataset.map' if kind else 'flatten it with tf.reshape'}.")
+  if moves:
+    unnamed_targets.warn_of_boxes(
+        [(name, each) for name, each in unnamed_targets.leaves(spec) if each is not image],
+        f"use rtf.augment.compose(layers, targets=...) in place of fuse; if not, silence this: {mistakes.SILENCE}.")

@@ -162,11 +162,21 @@ class TestTakenForABatch:
   @pytest.mark.parametrize("layer, name", [
       (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
       (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),
-      (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down")])
+      (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down"),
+      (lambda: augment.random_crop_and_flip_batch(3), "random_crop_and_flip_batch"),
+      (lambda: augment.compose([augment.random_flip()]), "a composed function")])
   def test_functions_that_draw_for_each_frame(self, layer, name):
     with pytest.raises(ValueError, match=f"frames of a clip alike, but {name} at position 1 draws for each frame"):
       CLIP.refurbish([augment.random_flip(), layer()])
-    tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8)).refurbish([augment.random_flip(), layer()])
+    if name != "random_crop_and_flip_batch":
+      tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8)).refurbish([augment.random_flip(), layer()])
+
+  def test_of_unknown_rank(self):
+    source = CLIP.map(lambda clip: tf.numpy_function(lambda clip: clip, [clip], tf.uint8))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(image, \[None, None, None, 3\]\) for a clip"):
+      next(iter(source.refurbish([augment.random_flip()])))
+    layers = [lambda clip: tf.ensure_shape(clip, [None, None, None, 3]), augment.random_flip()]
+    assert next(iter(source.refurbish(layers))).shape == (4, *SIZE, 3)
 
   def test_volumes(self):
     """One more axis of space, of one channel."""
@@ -211,11 +221,11 @@ class TestFiles:
   def test_of_unequal_size(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))
     for layer in (augment.decode(9), augment.decode()):
-      with pytest.raises(tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file 2 of 3"):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="first one of its clip, 20 x 26 .*got 20 x 25.* It is file number 2 of 3"):
         layer(tf.stack([*self.FILES[:2], odd]))
 
   def test_damaged(self):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file 1 of 2"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be a JPEG.* It is file number 1 of 2"):
       augment.decode()(tf.constant([self.FILES[0], b"no image"]))
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one"):
       augment.decode(3)(tf.zeros([0], tf.string))

@@ -206,10 +206,11 @@ class TestRows:
       ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [-1, -1]]), ([1, 2, 1], "xy", [8, 2, 1]),
       ([[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]], "xy", [
           [8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]]),
-      ([[0.0, 0.5, 1]], "rel_xy", [[0.9, 0.5, 1]])])
+      ([[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]], "rel_xy", [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]]),
+      ([[[1.0, 2, 2], [0, 0, 0]], [[-9, 2, 2], [9, 7, 1]]], "xy", [[[8, 2, 2], [9, 0, 0]], [[18, 2, 0], [0, 7, 1]]])])
   def test_a_flip(self, rows, kind, expected):
     """Padding stays, what has no area is 0, what reaches a little beyond is clipped; points outside are not seen."""
-    np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6)
+    np.testing.assert_allclose(at_flip(rows, kind), np.array(expected, np.asarray(rows).dtype), rtol=1e-6, atol=1e-6)
 
   @pytest.mark.parametrize("rows, kind", [([[2.0, 2, 2, 5]], "xyxy"), ([[-3.0, 2, 2]], "xy")])
   def test_what_no_layer_moves_is_told_too(self, rows, kind):
@@ -261,6 +262,9 @@ class TestRows:
     both = tf.stack([rows, rows])
     moved = augment.compose([augment.resize((16, 20))], {1: "xyxy"}, clips=True)(np.zeros([2, 3, 8, 10, 3], np.uint8), both)[1]
     assert moved.to_list() == (both * 2).to_list()
+    without_shape = tf.data.Dataset.from_tensor_slices((np.zeros([2, 8, 10, 3], np.uint8), tf.ragged.constant([[[1.0, 2, 4, 5]], []])))
+    found = [each.to_list() for _, each in without_shape.refurbish([augment.resize((16, 20))], targets={1: "xyxy"}, seed=3)]
+    assert sorted(found) == [[], [[2, 4, 8, 10]]]
     unsigned = tf.cast(rows, tf.uint16)
     assert fn(np.zeros([3, 8, 10, 3], np.uint8), unsigned)[1].to_list() == (unsigned * 2).to_list()
 

@@ -122,11 +122,25 @@ class TestUnnamed:
     source.refurbish([augment.random_flip()], targets={})
     source.refurbish([augment.random_flip()], targets={"objects": {name: None}} if nested else {name: None})
 
+  @pytest.mark.parametrize("element, targets", [
+      ((IMAGES[0], {"objects": {"bbox": np.ones([3, 4])}}), {1: {"objects": {"bbox": "xyxy"}}}),
+      ({"image": IMAGES[0], "boxes": (np.ones([3, 4]), 3)}, {"boxes": {0: "xyxy", 1: None}}),
+      ({"image": IMAGES[0], "bounding_boxes": {"xyxy": np.ones([3, 4]), "labels": np.ones([3])}}, {"bounding_boxes": {"xyxy": "xyxy"}})])
+  def test_what_an_error_says_of_what_is_deep_inside_works(self, element, targets):
+    source = tf.data.Dataset.from_tensors(element)
+    with pytest.raises(ValueError, match="targets must say what the component") as raised:
+      source.refurbish([augment.random_flip()])
+    said = re.search(r"Pass targets=({.*?}), or", str(raised.value)).group(1)
+    source.refurbish([augment.random_flip()], targets={**eval(said), **targets})
+    assert source.refurbish([augment.resize(32)], targets=targets).element_spec[1 if isinstance(element, tuple) else "image"]
+
   def test_a_tuple_with_what_may_be_boxes(self):
     """A warning, when the stage is built."""
     source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 4], np.int32)))
     with pytest.warns(rtf.PipelineWarning, match="component 1 .*targets={1: \"xyxy\"}, .* targets={1: None}"):
       source.refurbish([augment.random_flip()])
+    with pytest.warns(rtf.PipelineWarning, match="component 1 .* in place of fuse"):
+      source.fuse([augment.random_flip()], 1)
     for layers, targets in (([augment.normalize()], None), ([augment.random_flip()], {}), ([augment.random_flip()], {1: "xyxy"})):
       with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -172,8 +186,8 @@ class TestBadInput:
       ((IMAGE, MASK), {"mask": "mask"}, ValueError, "no component 'mask' in an element that is no dict"),
       ({"image": IMAGE, "mask": MASK}, {"msk": "mask"}, ValueError, r"'msk' .*\['image', 'mask'\]"),
       ({"image": IMAGE, "mask": MASK}, {1: "mask"}, ValueError, "no component 1 in an element of 1"),
-      ({"image": IMAGE, "mask": MASK}, {"mask": {"a": "mask"}}, ValueError, "must be a dict to have an entry 'a'"),
-      ({"image": IMAGE, "a": {"mask": MASK}}, {"a": {"b": "mask"}}, ValueError, r"no entry 'b' in the component 'a'.*\['mask'\]"),
+      ({"image": IMAGE, "mask": MASK}, {"mask": {"a": "mask"}}, ValueError, "no 'a' in the component 'mask', there is a ndarray|Tensor"),
+      ({"image": IMAGE, "a": {"mask": MASK}}, {"a": {"b": "mask"}}, ValueError, r"no 'b' in the component 'a', there are \['mask'\]"),
       ({"image": IMAGE, "images": IMAGE}, {}, ValueError, r"one entry 'image' or 'images', got .*\['image', 'images'\]"),
       ((IMAGE, {"mask": MASK}), {"mask": "mask"}, ValueError, "no component 'mask'"),
       ((IMAGE, {"mask": MASK}), {1: "mask"}, TypeError, "component 1 must be a dense tensor, got a dict"),

@@ -47,13 +47,14 @@ def compose(
   | `"xyxy"`, `"yxyx"`, `"xywh"`, `"center_xywh"`, `"center_yxhw"` | `[n, 4]`, any number | boxes in pixels |
   | `"rel_xyxy"`, `"rel_yxyx"`, `"rel_xywh"`, `"rel_center_xywh"` | `[n, 4]`, floating | boxes in parts of the image, 0 to 1 |
   | `"xy"` | `[n, 2]` or, with visibility, `[n, 3]`, int32, int64 or floating | key points in pixels |
-  | `"rel_xy"` | the same, floating | key points in parts of the image |
+  | `"rel_xy"` | the same, floating | key points in parts of the image, 0 to 1 |
 
   Maps have the height and width of the image, and 0 outside of it. A box becomes the one around its four moved corners,
   clipped to the image. It keeps its row, so that labels stay beside it; without area it is all 0: `sanitize_boxes` drops
-  such rows. (0, 0) is the image's corner for boxes, and the middle of its first pixel for key points. These are not clipped;
-  outside, their visibility becomes 0. Rows of -1 alone are padding, and stay. Whole numbers are rounded after each layer,
-  half to even. `n` may be fixed, unknown or 0, rows may be ragged, and a single box or point needs no `n`.
+  such rows. (0, 0) is the image's corner, but for key points in pixels: for them it is the middle of the first one. Points are not
+  clipped; outside, their visibility becomes 0. Rows of -1 alone are padding, and stay. Whole numbers are rounded after each layer,
+  half to even. `n` may be fixed, unknown or 0, rows may be ragged, and a single box or
+  point needs no `n`. Points of several people may be `[people, n, 3]`.
 
   Only layers of `rtf.augment` move targets. Any other function among the layers gets the image alone. With targets it must
   leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or

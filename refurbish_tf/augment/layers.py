@@ -112,7 +112,7 @@ def way_to_channels(shape):
     last = "[1, 2, 0]" if len(shape) == 3 else "[0, 2, 3, 1]"
     ways.append(f"If channels come first, put them last: tf.transpose(image, {last}).")
   if len(shape) == 3 and any(side is not None and side <= (shape[-1] or 0) for side in shape[:2]):
-    ways.append("If it is a batch of images without channels, add their axis: image[..., tf.newaxis].")
+    ways.append("If it is a batch, a clip or a volume without channels, add their axis: image[..., tf.newaxis].")
   if not ways:
     of_three = ", or to three of the channels: image[..., :3]" if (shape[-1] or 0) > 4 else ""
     ways.append(f"Do it with a function of your own in place of the layer{of_three}.")

@@ -263,7 +263,15 @@ def _of_known_rank(image):
         f"image must be a dense tensor, got a {type(image).__name__}. Make it one in map before: image.to_tensor(), or resize "
         "images of many sizes to one before they are batched.")
   image = tf.convert_to_tensor(image)
-  return tf.ensure_shape(image, [None] * 3) if image.shape.rank is None else image
+  if image.shape.rank is not None:
+    return image
+  check = tf.debugging.Assert(tf.equal(tf.rank(image), 3), [
+      "image must be [height, width, channels] where its rank is not known while tracing, as behind tf.numpy_function. Say "
+      "what it is in a function before: tf.ensure_shape(image, [None, None, None, 3]) for a clip. Got shape:", tf.shape(image)])
+  with tf.control_dependencies([check]):
+    image = tf.identity(image)
+  image.set_shape([None] * 3)
+  return image
 
 
 def _checked_batch_size(batch_size, whose):

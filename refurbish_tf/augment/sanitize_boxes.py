@@ -82,10 +82,13 @@ class _Sanitizer:
             f"sanitize_boxes looks for one of the entries {', '.join(BOX_NAMES)} in {self._boxes!r}, got {sorted(holder)}. "
             "Rename the one that holds the boxes with Dataset.map first.")
       key = names[0]
+    if isinstance(holder[key], tf.RaggedTensor):
+      holder[key] = holder[key].to_tensor(shape=[None] * (holder[key].shape.rank - 1) + [4])
     boxes = tf.convert_to_tensor(holder[key])
     if not boxes.shape.is_compatible_with([None, 4]):
       raise ValueError(
-          f"boxes of sanitize_boxes must be [n, 4], got {self._boxes!r} of shape {boxes.shape}. Put it before batch.")
+          f"boxes of sanitize_boxes must be [n, 4], got {self._boxes!r} of shape {boxes.shape}. Put it before batch, and give a "
+          "single box a row, boxes[tf.newaxis]. Boxes of clips keep their rows: those that are all 0 are gone.")
     keep = self._kept(tf.ensure_shape(boxes, [None, 4]), element)
     places = [(holder, name) if isinstance(holder, dict) and name in holder else _place(made, name) for name in self._along]
     for place, name in [(holder, key), *places]:

@@ -25,7 +25,7 @@ _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.uint16, tf.int32, tf.uint32, tf.int
 def checked_targets(targets, whose):
   """Returns a dict from paths to kinds, or None; raises if it can be none.
 
-  A path is a name or a position, and perhaps the name of an entry of what is there.
+  A path is a name or a position, and those inside of what is there.
   """
   if targets is None:
     return None
@@ -34,20 +34,27 @@ def checked_targets(targets, whose):
         f"targets of {whose} must be a dict from names or positions to what they are, or None, got {targets!r}. {TELL}")
   paths = {}
   for name, kind in targets.items():
-    if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
-      raise TypeError(f"targets of {whose} must be names, or positions in a tuple, got {name!r}. {TELL}")
-    if name in IMAGE_NAMES or not isinstance(name, str) and name < 1:
+    if name in IMAGE_NAMES or isinstance(name, numbers.Integral) and not isinstance(name, bool) and name < 1:
       raise ValueError(
           f"targets of {whose} must name components beside the image, which is the first one, got {name!r}. {TELL}")
-    name = name if isinstance(name, str) else int(name)
-    for path, each in ([((name, entry), inner) for entry, inner in kind.items()] if isinstance(kind, dict) else
-                       [((name,), kind)]):
-      if each is not None and (not isinstance(each, str) or each not in KINDS):
-        raise (ValueError if isinstance(each, str) else TypeError)(
-            f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
-            f"stays as it is, got {each!r}. {TELL}")
-      paths[path] = each
+    paths.update(_checked_paths((), name, kind, whose))
   return paths
+
+
+def _checked_paths(path, name, kind, whose):
+  """Yields pairs of a path and a kind: those of one name, and of what is inside."""
+  if isinstance(name, bool) or not isinstance(name, (str, numbers.Integral)):
+    raise TypeError(f"targets of {whose} must be names, or positions in a tuple, got {name!r}. {TELL}")
+  path = (*path, name if isinstance(name, str) else int(name))
+  if isinstance(kind, dict):
+    for inner, each in kind.items():
+      yield from _checked_paths(path, inner, each, whose)
+    return
+  if kind is not None and (not isinstance(kind, str) or kind not in KINDS):
+    raise (ValueError if isinstance(kind, str) else TypeError)(
+        f"targets of {whose} must say of the component {shown(path)} that it is one of {', '.join(KINDS)}, or None if it "
+        f"stays as it is, got {kind!r}. {TELL}")
+  yield path, kind
 
 
 def shown(path):
@@ -75,8 +82,8 @@ def checked_dtype(path, kind, value):
       tensor, is_dense = value, False
   if not is_dense or isinstance(tensor, tf.SparseTensor):
     raise TypeError(
-        f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name an entry of a dict by "
-        f'targets={{"{path[0]}": {{"boxes": "xyxy"}}}}, and make each mask a tensor of its own by Dataset.map.')
+        f"targets: the component {shown(path)} must be a dense tensor, got a {type(value).__name__}. Name what is inside, as by "
+        f"{named((*path, 'boxes'), kind)}, and make each mask a tensor of its own by Dataset.map.")
   dtype = tensor.dtype
   if kind == "mask":
     must, allowed, way = "a number or a bool", (*_INTEGERS, *_FLOATS, tf.bool), "as with tf.io.decode_png"
@@ -103,10 +110,11 @@ def check_shape(path, kind, shape, lead, image_shape):
   """Raises unless the static shape fits an image that has the dimensions `lead` before its height."""
   if shape.rank is None:
     return
-  own = 2 if kind in MAPS else 1
-  forms = {2: "[height, width] or [height, width, channels]", 1: "[n, 4]" if kind in BOXES else "[n, 2] or [n, 3]"}[own]
+  own, most, forms = (
+      (2, 3, "[height, width] or [height, width, channels]") if kind in MAPS else (1, 2, "[n, 4]") if kind in BOXES else
+      (1, 3, "[n, 2] or [n, 3], or these for several people"))
   before = f", behind the dimensions {lead} of the images" if len(lead) else ""
-  if not len(lead) + own <= shape.rank <= len(lead) + own + 1 or not shape[:len(lead)].is_compatible_with(lead):
+  if not len(lead) + own <= shape.rank <= len(lead) + most or not shape[:len(lead)].is_compatible_with(lead):
     raise ValueError(
         f"targets: the component {shown(path)}, {kind!r}, must be {forms}{before}, got shape {shape} beside an image of shape "
         f"{image_shape}. Put the layers before batch, or batch both; each frame of a clip has its own.")
@@ -122,5 +130,5 @@ def check_shape(path, kind, shape, lead, image_shape):
   if last is not None and last not in ((4,) if kind in BOXES else (2, 3)):
     told = "three numbers a point: x, y and visibility" if kind in KEY_POINTS else "four numbers a box"
     raise ValueError(
-        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. Put what else is there "
-        "into a component of its own, by Dataset.map.")
+        f"targets: the component {shown(path)}, {kind!r}, must be {forms}, {told}, got shape {shape}. Reshape it, or put what "
+        "else is there into a component of its own, by Dataset.map.")

@@ -1,6 +1,7 @@
 """Targets: components of an element that follow the geometry of its image, and none of its colours."""
 from __future__ import annotations
 
+import copy
 import functools
 import re
 
@@ -59,10 +60,11 @@ def check_layer_of_clips(layer, position):
     layer = layer.func
   room = (getattr(layer, "__module__", None) or "").split(".")[0]
   owner = type(getattr(layer, "__self__", layer)).__name__
-  if room in ("keras", "tensorflow") and (_DRAW_FOR_EACH.search(name) or _DRAW_FOR_EACH.search(owner)):
+  if room == "refurbish_tf" or room in ("keras", "tensorflow") and (
+      _DRAW_FOR_EACH.search(name) or _DRAW_FOR_EACH.search(owner)):
     raise ValueError(
-        f"layers must treat all frames of a clip alike, but {name} at position {position} draws for each frame by itself. Use a "
-        "layer of rtf.augment, or a function that draws once, as with tf.random.stateless_uniform.")
+        f"layers must treat all frames of a clip alike, but {name} at position {position} draws for each frame by itself. Use "
+        "layers of rtf.augment themselves, or a function that draws once, as with tf.random.stateless_uniform.")
 
 
 class Following:
@@ -123,7 +125,8 @@ class Following:
         raise ValueError(
             f"layers with targets must leave the image its size, {before}, unless they are of rtf.augment and move the "
             f"targets, too: {layer_name(layer)} at position {position} is given the image alone, and returned {after}. "
-            "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before.")
+            "Use a layer of rtf.augment, such as random_resized_crop, or resize both in Dataset.map before. Draw a window of frames "
+            "of both around the functions of rtf.augment.split.")
       if self._kinds and None in before + after:
         made = _checked_to_keep_its_size(made, image, layer, position)
     if not _is_file(made):
@@ -140,16 +143,13 @@ class Following:
   @_as_it_is
   def beside(self, element):
     """Returns what follows with an element that holds the image behind all layers; changes a dict."""
-    rest = list(self._rest)
+    whole = dict(enumerate(self._rest, 1))
+    whole.update(element if isinstance(element, dict) else {})
     for path, tensor in self._tensors.items():
-      tensor = self._ragged[path](tensor) if path in self._ragged else tensor
-      name, *inner = path
-      held = element if isinstance(name, str) else rest
-      place = name if isinstance(name, str) else name - 1
-      if inner:
-        held[place] = {**held[place], inner[0]: tensor}
-      else:
-        held[place] = tensor
+      whole[path[0]] = _replaced(whole[path[0]], path[1:], self._ragged[path](tensor) if path in self._ragged else tensor)
+    rest = [whole[number] for number in range(1, 1 + len(self._rest))]
+    if isinstance(element, dict):
+      element.update((name, whole[name]) for name in element)
     return (element, *rest) if rest else element
 
   def _lead(self, image):
@@ -171,17 +171,16 @@ class Following:
     if name not in there:
       raise ValueError(f"targets: there is no component {name!r} in an element {held}. {TELL}")
     value = there[name]
-    if inner:
-      if not isinstance(value, dict) or inner[0] not in value:
-        raise ValueError(
-            f"targets: there is no entry {inner[0]!r} in the component {name!r}, got {sorted(value)}. {TELL}"
-            if isinstance(value, dict) else
-            f"targets: the component {name!r} must be a dict to have an entry {inner[0]!r}, got a {type(value).__name__}. {TELL}")
-      return path, value[inner[0]]
+    for number, key in enumerate(inner, 1):
+      held = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, tuple) else {}
+      if key not in held:
+        what = f"there are {list(held)}" if held else f"there is a {type(value).__name__}"
+        raise ValueError(f"targets: there is no {key!r} in the component {shown(path[:number])}, {what}. {TELL}")
+      value = held[key]
     known = BOX_NAMES if kind in BOXES else POINT_NAMES if kind in KEY_POINTS else ()
     entries = [key for key in value if key in known] if isinstance(value, dict) else []
     if len(entries) == 1:
-      return (name, entries[0]), value[entries[0]]
+      return (*path, entries[0]), value[entries[0]]
     return path, value
 
   def _dense(self, path, tensor):
@@ -201,6 +200,19 @@ class Following:
       self._maybe_maps = unnamed_targets.check_sizes(self._others, [None, None] if rank is None else _sides(image), rank is not None)
     else:
       self._maybe_maps = []
+
+
+def _replaced(value, path, tensor):
+  """Nested dicts and tuples with a tensor in place of what is at `path`."""
+  if not path:
+    return tensor
+  if isinstance(value, dict):
+    value = copy.copy(value)
+    value[path[0]] = _replaced(value[path[0]], path[1:], tensor)
+    return value
+  parts = list(value)
+  parts[path[0]] = _replaced(parts[path[0]], path[1:], tensor)
+  return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def _ragged_as(given, tensor):

@@ -28,16 +28,21 @@ def components(element, rest):
     yield from leaves(value, (number,))
 
 
-def kind_by_name(path):
+def kind_by_name(path, value):
   """The kind that a component has which is called as boxes or key points are, or None."""
-  name = next((key.lower() for key in reversed(path) if isinstance(key, str)), None)
-  return "xyxy" if name in BOX_NAMES else "xy" if name in POINT_NAMES else None
+  *holders, name = [key.lower() for key in path if isinstance(key, str)] or [""]
+  shape = tf.TensorShape(getattr(value, "shape", None))
+  # A dict of that name holds labels, too.
+  is_row = bool(shape.rank) and shape[-1] == 4
+  if name in BOX_NAMES or is_row and not set(BOX_NAMES).isdisjoint(holders):
+    return "xyxy"
+  return "xy" if name in POINT_NAMES else None
 
 
 def check_names(found):
   """Raises if a component is called as boxes or key points are."""
-  for path, _ in found:
-    kind = kind_by_name(path)
+  for path, value in found:
+    kind = kind_by_name(path, value)
     if kind:
       raise ValueError(
           f"targets must say what the component {shown(path)} is, which is called as {'boxes' if kind == 'xyxy' else 'key points'} "
@@ -45,15 +50,15 @@ def check_names(found):
           f"has, if it is to follow the image, else {named(path, None)}; targets={{}} if nothing follows it.")
 
 
-def warn_of_boxes(found):
-  """Warns of components of a tuple that look like boxes."""
+def warn_of_boxes(found, way_out=None):
+  """Warns of components of tuples that look like boxes. `way_out`: what to do if they are, where `targets` is not."""
   for path, value in found:
     shape, dtype = tf.TensorShape(getattr(value, "shape", None)), getattr(value, "dtype", None)
-    if len(path) == 1 and not isinstance(path[0], str) and dtype is not None and tf.as_dtype(dtype).is_floating and (
+    if not any(isinstance(key, str) for key in path) and dtype is not None and tf.as_dtype(dtype).is_floating and (
         shape.rank and shape[-1] == 4):
       mistakes.warn(
           f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds boxes, "
-          f'pass {named(path, "xyxy")}, with the format that they have; if not, {named(path, None)}.')
+          + (way_out or f'pass {named(path, "xyxy")}, with the format that they have; if not, {named(path, None)}.'))
 
 
 def check_sizes(found, sides, is_known=True):

@@ -90,8 +90,8 @@ TEST(TargetsTest, KeyPointsGoWherePixelsGo) {
     }
     for (size_t i = 0; i < points.size(); i += 3) {
       const bool is_inside = points[i] >= -0.5 && points[i + 1] >= -0.5 &&
-                             points[i] < static_cast<double>(made.width) - 0.5 &&
-                             points[i + 1] < static_cast<double>(made.height) - 0.5;
+                             points[i] <= static_cast<double>(made.width) - 0.5 &&
+                             points[i + 1] <= static_cast<double>(made.height) - 0.5;
       ASSERT_EQ(points[i + 2], is_inside ? 1 : 0);
     }
   }

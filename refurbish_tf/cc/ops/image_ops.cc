@@ -73,9 +73,10 @@ absl::Status SetTargetShapes(InferenceContext* c, int input, int lead,
     TF_ASSIGN_OR_RETURN(const TargetKind kind, TargetKind::Named(kinds[i]));
     ShapeHandle target = c->input(input + static_cast<int>(i));
     if (c->RankKnown(target) && kind.form != TargetKind::Form::kUnnamed) {
-      const int own = kind.is_map() ? 2 : 1;
-      TF_RETURN_IF_ERROR(c->WithRankAtLeast(target, lead + own, &target));
-      TF_RETURN_IF_ERROR(c->WithRankAtMost(target, lead + own + 1, &target));
+      TF_RETURN_IF_ERROR(
+          c->WithRankAtLeast(target, lead + kind.least_dims(), &target));
+      TF_RETURN_IF_ERROR(
+          c->WithRankAtMost(target, lead + kind.most_dims(), &target));
       if (kind.is_map()) {
         TF_RETURN_IF_ERROR(
             c->ReplaceDim(target, lead, c->MakeDim(made.height), &target));

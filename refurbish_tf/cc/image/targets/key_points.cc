@@ -29,18 +29,15 @@ bool KeyPoints::IsPadding(const double* point) const {
 }
 
 Place KeyPoints::Read(const double* point, ImageSize size) const {
-  double y = point[1], x = point[0];
-  if (is_relative_) {
-    y *= static_cast<double>(size.height);
-    x *= static_cast<double>(size.width);
-  }
-  return {y + 0.5, x + 0.5};
+  if (!is_relative_) return {point[1] + 0.5, point[0] + 0.5};
+  return {point[1] * static_cast<double>(size.height),
+          point[0] * static_cast<double>(size.width)};
 }
 
 void KeyPoints::Hide(Place place, double* point) const {
   const bool is_inside = place.y >= 0 && place.x >= 0 &&
-                         place.y < static_cast<double>(size().height) &&
-                         place.x < static_cast<double>(size().width);
+                         place.y <= static_cast<double>(size().height) &&
+                         place.x <= static_cast<double>(size().width);
   if (columns_ == 3 && !is_inside) point[2] = 0;
 }
 
@@ -49,13 +46,12 @@ void KeyPoints::Move(const Affine& to, ImageSize before) {
     double* const point = numbers_ + i * columns_;
     if (IsPadding(point)) continue;
     const Place moved = to(Read(point, before));
-    double y = moved.y - 0.5, x = moved.x - 0.5;
-    if (is_relative_) {
-      y /= static_cast<double>(size().height);
-      x /= static_cast<double>(size().width);
-    }
-    point[0] = type_.rounded(x);
-    point[1] = type_.rounded(y);
+    point[0] =
+        type_.rounded(is_relative_ ? moved.x / static_cast<double>(size().width)
+                                   : moved.x - 0.5);
+    point[1] = type_.rounded(is_relative_
+                                 ? moved.y / static_cast<double>(size().height)
+                                 : moved.y - 0.5);
     Hide(Read(point, size()), point);
   }
 }

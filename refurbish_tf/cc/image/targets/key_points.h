@@ -1,5 +1,5 @@
 // Moves key points as layers move their image. (0, 0) is the middle of its
-// first pixel.
+// first pixel, of relative points its corner.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct TargetKind {
     kCorners,
     kCornerAndSize,
     kCenterAndSize,
-    // [2], [3], [number, 2] or [number, 3].
+    // [2], [3], [number, 2] or [number, 3]; of several people these once more.
     kKeyPoints,
     // What no one has named: it stays, and must not look like a map.
     kUnnamed,
@@ -33,6 +33,10 @@ struct TargetKind {
     return form == Form::kCorners || form == Form::kCornerAndSize ||
            form == Form::kCenterAndSize;
   }
+
+  // How many dimensions it has, without those of a batch and of frames.
+  int least_dims() const { return is_map() ? 2 : 1; }
+  int most_dims() const { return is_map() || form == Form::kKeyPoints ? 3 : 2; }
 
   Form form;
   // Whether y stands before x, and the height before the width.

@@ -65,7 +65,8 @@ class DecodeAndCropOp : public OpKernel {
                     "file of ", whose(),
                     " must be a single one, of shape [], or those of the "
                     "frames of a clip, at least one, got shape ",
-                    files.shape().DebugString(), ".")));
+                    files.shape().DebugString(),
+                    ". Leave clips without frames out, with Dataset.filter.")));
     std::optional<ImageSeed> seed;
     OP_REQUIRES_OK(ctx, ParseSeed(ctx->input(1), &seed));
     std::vector<int32_t> draws(chain_.num_draws());
@@ -81,8 +82,9 @@ class DecodeAndCropOp : public OpKernel {
               ? status
               : absl::Status(
                     status.code(),
-                    absl::StrCat(status.message(), " It is file ", i, " of ",
-                                 file.size(), " in its clip.")));
+                    absl::StrCat(status.message(), " It is file number ", i,
+                                 " of ", file.size(),
+                                 " in its clip, counted from 0.")));
     }
     if (targets_.empty()) return;
     ImageBatch images{{}, 1, file.size(), memory.standing(), memory.made(), {}};

@@ -58,7 +58,8 @@ absl::Status CheckLead(const Moving& move, std::vector<int64_t>* own) {
       !std::equal(lead.begin(), lead.end(), dims.begin())) {
     return move.Refused(absl::StrCat(
         "begin with the dimensions that its images have before their height, ",
-        TextOf(lead), ", got shape ", TextOf(dims)));
+        TextOf(lead), ", got shape ", TextOf(dims),
+        ". Give each image of a batch, or each frame of a clip, its own"));
   }
   own->assign(dims.begin() + static_cast<int64_t>(lead.size()), dims.end());
   return absl::OkStatus();
@@ -193,10 +194,12 @@ absl::Status MoveRows(const Moving& move) {
   std::vector<int64_t> own;
   TF_RETURN_IF_ERROR(CheckLead(move, &own));
   const TargetKind kind = move.kind;
+  // Without rows nothing says how long they are.
   const bool fits_last =
-      !own.empty() &&
-      (kind.is_boxes() ? own.back() == 4 : own.back() == 2 || own.back() == 3);
-  if (!fits_last || own.size() > 2) {
+      !own.empty() && (move.given.NumElements() == 0 ||
+                       own.back() == (kind.is_boxes() ? 4 : 2) ||
+                       (!kind.is_boxes() && own.back() == 3));
+  if (!fits_last || static_cast<int>(own.size()) > kind.most_dims()) {
     return move.Refused(absl::StrCat(
         "be ", kind.is_boxes() ? "[n, 4]" : "[n, 2] or [n, 3]", ", got shape ",
         TextOf(own), ". Give it one row for each of them"));
