@@ -71,6 +71,28 @@ def _blocks(height, width):
 @pytest.mark.parametrize("number", NUMBERS)
 class TestIsPillows:
 
+  @pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+  def test_what_follows_belongs_to_it_as_it_stands(self, kind, number):
+    """The standing image itself, as a mask, stays what the image becomes; boxes go with it."""
+    standing, file = _turned(_noise(33, 47), number), _lying(_noise(33, 47), kind, number)
+    boxes = np.array([[2.0, 3, 20, 30], [0, 0, *standing.shape[1::-1]]])
+    kinds = {1: "mask", 2: "xyxy"}
+    whole = augment.compose([augment.decode(apply_exif_orientation=True)], kinds)(file, standing, boxes)
+    np.testing.assert_array_equal(whole[0], standing)
+    np.testing.assert_array_equal(whole[1], standing)
+    np.testing.assert_array_equal(whole[2], boxes)
+    window = augment.compose([augment.decode_and_crop(apply_exif_orientation=True)], kinds)
+    for seed in make_seeds(5):
+      image, mask, moved = window(file, standing, boxes, seed=seed)
+      np.testing.assert_array_equal(image, mask)
+      expected = augment.compose([augment.decode_and_crop()], kinds)(_saved(standing, kind), standing, boxes, seed=seed)
+      np.testing.assert_array_equal(image, expected[0])
+      np.testing.assert_array_equal(moved, expected[2])
+      np.testing.assert_array_equal(moved[1], [0, 0, *image.shape[1::-1]])
+    if standing.shape != (33, 47, 3):
+      with pytest.raises(tf.errors.InvalidArgumentError, match="must have the height and width of its image, 47 x 33"):
+        window(file, _noise(33, 47), boxes, seed=[7, 0])
+
   @pytest.mark.parametrize("kind", KINDS)
   @pytest.mark.parametrize("height, width", [(48, 64), (33, 47), (1, 9), (9, 2)])
   def test_at_full_size(self, kind, height, width, number):

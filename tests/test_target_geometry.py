@@ -10,13 +10,14 @@ import tensorflow as tf
 from refurbish_tf import augment
 from refurbish_tf.augment import composition
 from refurbish_tf.augment.policy_layer import PolicyLayer
+from refurbish_tf.augment.target_kinds import checked_targets
 from support.boxes import FORMATS, drawn_boxes, drawn_points, found_boxes, found_points, in_format
 from support.images import make_seeds
 
 RIVALS = json.loads((pathlib.Path(__file__).parent / "support" / "rival_targets.json").read_text(encoding="utf-8"))
 SIZE = (64, 72)
 TARGETS = {"mask": "mask", "dots": "mask", "boxes": "xyxy", "points": "xy"}
-# Three layers at most, each of which does what can be found again.
+# What each layer does to boxes can be found again: these lie in the middle.
 LAYERS = {
     "random_crop": [augment.random_crop(16)], "random_crop, reflected": [augment.random_crop(5, "reflect")],
     "random_flip": [augment.random_flip()], "random_resized_crop": [augment.random_resized_crop((60, 80), scale=(0.4, 1))],
@@ -42,7 +43,10 @@ def element_of(image, boxes, points, size):
 
 
 def check_found(element, turns):
-  """Each box and each point is where it is found again, within a pixel. Returns how many points were seen."""
+  """Each box and each point is where it is found again, within a pixel. Returns how many points were seen.
+
+  `turns`: whether a box may have been clipped that is no longer upright.
+  """
   size, boxes, points = element["mask"].shape[:2], element["boxes"].numpy(), element["points"].numpy()
   found = found_boxes(element["mask"].numpy())
   assert np.all(boxes >= 0) and np.all(boxes <= [size[1], size[0]] * 2)
@@ -67,22 +71,21 @@ def check_found(element, turns):
 def test_found_again(name):
   """200 of 200, behind each layer."""
   layers = LAYERS[name]
-  steps = [composition.compose_part(layers, at, at + 1, augment.targets.target_kinds.checked_targets(TARGETS, "")) for at in range(len(layers))]
+  steps = [composition.compose_part(layers, at, at + 1, checked_targets(TARGETS, "compose")) for at in range(len(layers))]
   seen = moved = 0
   for number, seed in enumerate(make_seeds(200)):
     boxes, points = made_up(number)
     element = element_of(np.zeros([*SIZE, 3], np.uint8), boxes, points, SIZE)
-    for step in steps:
-      size = element["mask"].shape[:2]
-      element = step(element, seed=seed) if hasattr(step, "_applied") and layers[0].takes_seed else step(element)
+    for step, layer in zip(steps, layers, strict=True):
+      drawn = element["mask"]
+      element = step(element, **({"seed": seed} if layer.takes_seed else {}))
       seen += check_found(element, name in TURNS)
-      moved += not np.array_equal(element["mask"], drawn_boxes(boxes, size)) if element["mask"].shape[:2] == size else 1
+      moved += not np.array_equal(element["mask"], drawn)
       # Drawn anew for the next layer, at whole numbers.
+      size = element["mask"].shape[:2]
       boxes = np.rint(element["boxes"].numpy()).astype(np.int64)
-      points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, np.array([*element["mask"].shape[1::-1], 9]) - 3)
-      points[:, 2] = 2
-      again = element_of(element["image"], boxes, points, element["mask"].shape[:2])
-      element = again
+      points = np.clip(np.rint(element["points"].numpy()).astype(np.int64), 2, [size[1] - 3, size[0] - 3, 2])
+      element = element_of(element["image"], boxes, points, size)
   assert seen > 300 and moved > 20
 
 
@@ -280,16 +283,12 @@ class TestRows:
   @pytest.mark.parametrize("layers", [
       lambda: [augment.decode_and_crop(40)], lambda: [augment.decode_and_crop()], lambda: [augment.decode((50, 30))],
       lambda: [augment.decode()]], ids=["crop", "window", "resize", "whole"])
-  @pytest.mark.parametrize("turned", [False, True])
-  def test_beside_files(self, layers, turned):
+  def test_beside_files(self, layers):
     """Targets belong to the image as it stands, and go where the same part of it goes."""
     boxes, points = made_up(3)
     kinds = {1: "mask", 2: "mask", 3: "xyxy", 4: "xy"}
     layer, = layers()
     file = tf.io.encode_png(np.repeat(drawn_boxes(boxes[:1], SIZE) * np.uint8(255), 3, -1))
-    if turned:
-      # Its block says that the photograph stands as it lies, but for the middle of the test: see test_exif.
-      layer._arguments["apply_exif_orientation"] = True
     for seed in make_seeds(20):
       given = file, drawn_boxes(boxes, SIZE), drawn_points(points, SIZE), boxes.astype(np.float32), points.astype(np.float32)
       seeds = {"seed": seed} if "crop" in layer.__name__ else {}
