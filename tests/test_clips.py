@@ -159,8 +159,13 @@ class TestTakenForABatch:
     with pytest.raises(ValueError, match=r"got shape \(2, 4, 20, 26, 3\).*clips=True"):
       augment.compose([augment.random_flip()])(np.zeros([2, 4, *SIZE, 3], np.uint8), seed=[7, 0])
 
+  class Own(tf.keras.layers.RandomFlip):
+    pass
+
   @pytest.mark.parametrize("layer, name", [
-      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
+      (lambda: tf.keras.layers.RandomBrightness(0.2), "RandomBrightness"), (tf.keras.layers.RandAugment, "RandAugment"),
+      (lambda: tf.keras.Sequential([tf.keras.layers.RandomFlip()]), "RandomFlip"), (Own, "Own"),
+      (lambda: tf.keras.layers.Pipeline([tf.keras.layers.RandomContrast(0.2)]), "RandomContrast"), (lambda: tf.keras.layers.RandomFlip(), "RandomFlip"),
       (lambda: tf.image.stateless_random_flip_left_right, "stateless_random_flip_left_right"),
       (lambda: functools.partial(tf.image.stateless_random_flip_up_down), "stateless_random_flip_up_down"),
       (lambda: augment.random_crop_and_flip_batch(3), "random_crop_and_flip_batch"),
@@ -168,7 +173,7 @@ class TestTakenForABatch:
   def test_functions_that_draw_for_each_frame(self, layer, name):
     with pytest.raises(ValueError, match=f"frames of a clip alike, but {name} at position 1 draws for each frame"):
       CLIP.refurbish([augment.random_flip(), layer()])
-    if name != "random_crop_and_flip_batch":
+    if name in ("RandomFlip", "stateless_random_flip_up_down", "a composed function"):
       tf.data.Dataset.from_tensors(np.zeros([*SIZE, 3], np.uint8)).refurbish([augment.random_flip(), layer()])
 
   def test_of_unknown_rank(self):
@@ -217,6 +222,16 @@ class TestFiles:
       one = {"image": file, "mask": given["mask"][number], "boxes": given["boxes"][number]}
       for key, expected in alone(one, seed=[7, 0]).items():
         np.testing.assert_array_equal(found[key][number], expected)
+
+  def test_are_no_batch(self):
+    """Before, decoding drew once for all, and what stands behind it for each."""
+    for clips in (None, False):
+      fn = augment.compose([augment.decode_and_crop(16), augment.random_flip()], clips=clips)
+      with pytest.raises(ValueError, match=r"file of decode_and_crop must be a single one.*shape \(4,\).*clips=True"):
+        fn(tf.constant(self.FILES), seed=[7, 0])
+    source = tf.data.Dataset.from_tensors(0).map(lambda _: tf.numpy_function(lambda: np.array(self.FILES, object), [], tf.string))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"tf.ensure_shape\(files, \[None\]\)"):
+      next(iter(source.refurbish([augment.decode_and_crop(16)])))
 
   def test_of_unequal_size(self):
     odd = tf.io.encode_png(np.zeros([20, 25, 3], np.uint8))

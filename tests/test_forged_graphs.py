@@ -205,6 +205,7 @@ IMAGES.update({f"{op}: {name}": {"op": op, "text": ["random_flip position=-1"], 
                    "a target without a kind": {"targets": [[[0.0] * 4]], "names": ["it"]},
                    "a target without a name": {"targets": [[[0.0] * 4]], "kinds": ["xyxy"]},
                    "a kind without a target": {"kinds": ["xyxy"], "names": ["it"]},
+                   "a mask of strings": {"targets": [np.full([8, 8], b"a", object)], "kinds": ["mask"], "names": ["it"]},
                    "a kind that is none": {"targets": [[[0.0] * 4]], "kinds": ["yxy"], "names": ["it"]}}.items()})
 
 

@@ -125,6 +125,33 @@ def test_any_split_gives_the_same_bytes(layers):
       assert_same(final(partial(everything(number), seed=seed), **seeds), expected)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith("rel_")])
+def test_any_split_gives_the_same_boxes_at_the_edges(name, dtype):
+  """Where a sum of two rounded numbers lies beyond the image."""
+  layers = [augment.random_resized_crop((33, 41), scale=(0.25, 1)), augment.random_crop(4), augment.random_flip()]
+  whole = augment.compose(layers, {1: name})
+  splits = [augment.split(layers, at, {1: name}) for at in (1, 2)]
+  corners = np.random.default_rng(3).integers(0, 54, [60, 2])
+  boxes = np.concatenate([corners, np.minimum(corners + np.random.default_rng(4).integers(5, 60, [60, 2]), [79, 63])], -1)
+  given = tf.cast(in_format(boxes, name, (63, 79)), dtype)
+  image = np.zeros([63, 79, 3], np.uint8)
+  for seed in make_seeds(25):
+    expected = whole(image, given, seed=seed)[1]
+    for partial, final in splits:
+      np.testing.assert_array_equal(final(*partial(image, given, seed=seed), seed=seed)[1], expected)
+
+
+def test_a_point_that_comes_to_where_padding_is_goes_on():
+  """[n, 2] has no padding: (-1, -1) is a place."""
+  layers = [augment.random_crop(4), augment.random_flip()]
+  for seed in make_seeds(200):
+    _, near, far = augment.compose(layers, {1: "xy", 2: "xy"})(
+        np.zeros([32, 32, 3], np.uint8), np.float32([[x, x] for x in range(8)]), np.float32([[x + 0.25, x + 0.25] for x in range(8)]), seed=seed)
+    shift = np.abs(far - near)
+    np.testing.assert_allclose(shift, 0.25, rtol=0, atol=1e-5)
+
+
 def test_the_image_is_the_same_with_targets_and_without():
   layers = [*LAYERS["rand_augment"], *LAYERS["random_resized_crop"]]
   for number, seed in enumerate(make_seeds(8)):
@@ -206,7 +233,7 @@ class TestRows:
       ([[1.0, 2, 4, 5]], "xyxy", [[6, 2, 9, 5]]), ([[-1.0] * 4, [0, 0, 10, 8]], "xyxy", [[-1] * 4, [0, 0, 10, 8]]),
       ([[-1] * 4, [1, 2, 1, 5], [0] * 4], "xyxy", [[-1] * 4, [0] * 4, [0] * 4]), ([[3.0, 4, 0, 2]], "center_xywh", [[0] * 4]),
       ([[-0.5, 2, 4, 8.75]], "xyxy", [[6, 2, 10, 8]]), ([[0.0, 0, 2, 1]], "xywh", [[8, 0, 2, 1]]), ([1, 2, 4, 5], "xyxy", [6, 2, 9, 5]),
-      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [-1, -1]]), ([1, 2, 1], "xy", [8, 2, 1]),
+      ([[1.0, 2], [-3, 9], [-1, -1]], "xy", [[8, 2], [12, 9], [10, -1]]), ([1, 2, 1], "xy", [8, 2, 1]),
       ([[1, 2, 2], [-1, 2, 2], [3, 8, 1], [0, 0, 0], [-1, -1, -1]], "xy", [
           [8, 2, 2], [10, 2, 0], [6, 8, 0], [9, 0, 0], [-1, -1, -1]]),
       ([[0.0, 0.5, 1], [1.0, 1.0, 2], [0.5, 0, 1], [1.01, 0, 2]], "rel_xy", [[1, 0.5, 1], [0, 1, 2], [0.5, 0, 1], [-0.01, 0, 0]]),
@@ -326,6 +353,14 @@ class TestBlendedMaps:
       image, alone, precise = fn(image, image, image.astype(np.float64), seed=seed)
       np.testing.assert_array_equal(alone, image)
       np.testing.assert_allclose(precise, image, rtol=0, atol=1e-6)
+
+  def test_float64_is_resized_as_such(self):
+    image = np.random.default_rng(3).random([17, 23, 1])
+    fn = augment.compose([augment.resize((9, 40))], {1: "bilinear", 2: "bilinear"})
+    _, near, far = fn(np.zeros([17, 23, 3], np.uint8), image, image + 2**30)
+    # Weights are float32, and add up to 1 but for their last digit.
+    np.testing.assert_allclose(far / (far.numpy().mean() - near.numpy().mean()) * 2.0**30 - 2**30, near, rtol=0, atol=200)
+    assert np.any(far.numpy() != np.float32(far))
 
   @pytest.mark.parametrize("name, parameter", [
       ("rotate", 17.0), ("rotate", -30.0), ("shear_x", 0.23), ("shear_y", -0.3)])

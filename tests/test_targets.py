@@ -1,4 +1,5 @@
 """What follows an image must be named, and is refused where it cannot follow it."""
+import collections
 import functools
 import re
 import warnings
@@ -26,8 +27,16 @@ class TestUnnamed:
   NOT_SEEN = [
       ([32, 48, 3], [10]), ([32, 48, 3], []), ([32, 48, 3], [32]), ([32, 48, 3], [48, 32]), ([32, 48, 3], [32, 4]),
       ([None, None, 3], [None, 4]), ([None, None, 3], [32, 48]), ([32, 48, 3], [None, None, 1]), ([32, 48, 3], None),
-      ([16, 32, 48, 3], [16, 10]), ([None, 32, 48, 3], [None, 10, 4]), ([], [32, 48]), ([100, 8], [100, 8]),
+      ([16, 32, 48, 3], [16, 10]), ([32, 48, 3], [32, 5, 48]), ([None, 32, 48, 3], [None, 10, 4]), ([], [32, 48]), ([100, 8], [100, 8]),
       (None, [32, 48])]
+
+  @pytest.mark.parametrize("image, other", [
+      ([32, 48, 3], [5, 32, 48]), ([16, 32, 48, 3], [32, 48]), ([16, 32, 48, 3], [32, 48, 1]), ([2, 16, 32, 48, 3], [16, 32, 48])])
+  def test_behind_other_dimensions_or_without_them(self, image, other):
+    """Masks of instances; one mask for a clip or a batch."""
+    with pytest.raises(ValueError, match=r"component 1 .* It would have to be \[height, width, channels\]"):
+      self.traced(image, other)
+    self.traced(image, other, targets={})
 
   @staticmethod
   def traced(image, other, targets=None):
@@ -42,7 +51,7 @@ class TestUnnamed:
     self.traced(image, other, targets={})
 
   @pytest.mark.parametrize("image, other", [
-      ([None, None, 3], [64, 64, 1]), ([64, 64, 3], [None, None, 1]), ([64, 64, 3], [64, None, 1]), (None, [64, 64, 1])])
+      ([None, None, 3], [64, 64, 1]), ([64, 64, 3], [None, None, 1]), ([64, 64, 3], [64, None, 1]), (None, [64, 64, 1]), ([64, 64, 3], None)])
   def test_is_an_error_when_it_runs_if_sizes_are_known_only_then(self, image, other):
     pair = tf.data.Dataset.from_tensors(0).map(lambda _: (
         tf.ensure_shape(tf.py_function(lambda: IMAGES[0], [], tf.uint8), image),
@@ -134,6 +143,28 @@ class TestUnnamed:
     source.refurbish([augment.random_flip()], targets={**eval(said), **targets})
     assert source.refurbish([augment.resize(32)], targets=targets).element_spec[1 if isinstance(element, tuple) else "image"]
 
+  def test_beside_a_function_for_batches(self):
+    fn = augment.random_crop_and_flip_batch(4)
+    for more in ({"boxes": np.ones([4, 1, 4])}, {"mask": MASKS[:4]}):
+      with pytest.raises(ValueError, match="random_crop_and_flip_batch moves images alone.*targets must say what"):
+        fn({"image": IMAGES[:4], **more}, seed=[7, 0])
+    assert fn({"image": IMAGES[:4], "label": [1, 2, 3, 4]}, seed=[7, 0])["image"].shape == (4, 64, 64, 3)
+
+  @pytest.mark.parametrize("element, said", [
+      ({"image": IMAGES[0], "head_bbox": np.zeros([4], np.float32)}, "component 'head_bbox'"),
+      ((IMAGES[0], {"box": np.zeros([4], np.float32)}), r"component 1\['box'\]"),
+      ((IMAGES[0], (np.zeros([2, 4], np.float32), 3)), r"component 1\[0\]")])
+  def test_what_may_be_boxes_elsewhere(self, element, said):
+    with pytest.warns(rtf.PipelineWarning, match=said):
+      tf.data.Dataset.from_tensors(element).refurbish([augment.random_flip()])
+
+  def test_named_tuples(self):
+    pair = collections.namedtuple("Pair", ["image", "boxes"])(IMAGES[0], np.zeros([2, 4], np.float32))
+    with pytest.raises(TypeError, match=r"named tuple, Pair\('image', 'boxes'\).*element._asdict\(\)"):
+      tf.data.Dataset.from_tensors(pair).refurbish([augment.random_flip()], targets={"boxes": "xyxy"})
+    source = tf.data.Dataset.from_tensors(pair).map(lambda element: element._asdict())
+    assert list(source.refurbish([augment.random_flip()], targets={"boxes": "xyxy"}).element_spec) == ["image", "boxes"]
+
   def test_a_tuple_with_what_may_be_boxes(self):
     """A warning, when the stage is built."""
     source = tf.data.Dataset.from_tensors((IMAGES[0], np.zeros([3, 4], np.float32), np.zeros([3, 4], np.int32)))
@@ -189,7 +220,7 @@ class TestBadInput:
       ({"image": IMAGE, "mask": MASK}, {"mask": {"a": "mask"}}, ValueError, "no 'a' in the component 'mask', there is a ndarray|Tensor"),
       ({"image": IMAGE, "a": {"mask": MASK}}, {"a": {"b": "mask"}}, ValueError, r"no 'b' in the component 'a', there are \['mask'\]"),
       ({"image": IMAGE, "images": IMAGE}, {}, ValueError, r"one entry 'image' or 'images', got .*\['image', 'images'\]"),
-      ((IMAGE, {"mask": MASK}), {"mask": "mask"}, ValueError, "no component 'mask'"),
+      ((IMAGE, {"mask": MASK}), {"mask": "mask"}, ValueError, "is in the component 1: pass targets={1: {\"mask\": \"mask\"}}"),
       ((IMAGE, {"mask": MASK}), {1: "mask"}, TypeError, "component 1 must be a dense tensor, got a dict"),
       ((IMAGE, {"boxes": BOX, "bbox": BOX}), {1: "xyxy"}, TypeError, "got a dict"),
       ((IMAGE, tf.RaggedTensor.from_tensor(MASK)), {1: "mask"}, TypeError, "dense tensor, got a RaggedTensor"),
@@ -243,6 +274,13 @@ class TestBadInput:
         errors.append(str(error))
     assert found == 1 and len(errors) == 1
     assert re.search(f"targets: the component 1, '{kind}', must .*{said}", errors[0]), errors
+
+  @pytest.mark.parametrize("images, rows, clips, said", [
+      (IMAGES[:3], np.float32([[[1, 2, 3, 4]], [[1, 2, 3, 4]], [[5, 2, 3, 4]]]), None, "in row 0 of image 2"),
+      (IMAGES[:2], np.float32([[[1, 2, 3, 4], [1, 2, 3, 4]], [[1, 2, 3, 4], [5, 2, 3, 4]]]), True, "in row 1 of frame 1")])
+  def test_numbers_of_several(self, images, rows, clips, said):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
+      augment.compose([augment.random_flip()], {1: "xyxy"}, clips=clips)(images, rows, seed=[7, 0])
 
   def test_a_dtype_that_does_not_hold_the_sides(self):
     fn = augment.compose([augment.resize((70, 200))], {1: "xyxy"})

@@ -9,6 +9,7 @@ import tensorflow as tf
 from . import final_layers, layers
 from .composition import image_of, with_image
 from .native_layers import LayerChain
+from .targets import Following
 
 
 def random_crop_and_flip_batch(
@@ -78,8 +79,14 @@ class _BatchFunction:
     if seed is None:
       # Not `tf.random.uniform`, which after `tf.random.set_seed` begins anew with each iterator.
       seed = tf.raw_ops.RandomUniformInt(shape=[2], minval=tf.int32.min, maxval=tf.int32.max)
-    element = with_image(element, self._chain(images, seed))
-    return (element, *rest) if rest else element
+    try:
+      following = Following(None, element, rest, images, moves=True)
+    except ValueError as error:
+      raise ValueError(
+          f"{self.__name__} moves images alone: in its place use rtf.augment.compose([random_crop(...), random_flip(), "
+          f"normalize(...)], targets=...). {error}") from None
+    images = following.through_layer(self._chain, images, seed)
+    return following.beside(with_image(element, images))
 
 
 def _checked_images(images, whose):

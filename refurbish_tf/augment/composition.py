@@ -9,7 +9,7 @@ import tensorflow as tf
 from refurbish_tf._internal import tracing
 from .decoding import Decoder
 from .layers import checked_seed, checked_whole, seed_at
-from .native_layers import MOST_LAYERS, LayerChain, NativeLayer
+from .native_layers import MOST_LAYERS, HalfAugmented, LayerChain, NativeLayer
 from .target_kinds import IMAGE_NAMES, checked_targets
 from .targets import Following, check_layer, check_layer_of_clips, mover
 
@@ -51,10 +51,10 @@ def compose(
 
   Maps have the height and width of the image, and 0 outside of it. A box becomes the one around its four moved corners,
   clipped to the image. It keeps its row, so that labels stay beside it; without area it is all 0: `sanitize_boxes` drops
-  such rows. (0, 0) is the image's corner, but for key points in pixels: for them it is the middle of the first one. Points are not
-  clipped; outside, their visibility becomes 0. Rows of -1 alone are padding, and stay. Whole numbers are rounded after each layer,
-  half to even. `n` may be fixed, unknown or 0, rows may be ragged, and a single box or
-  point needs no `n`. Points of several people may be `[people, n, 3]`.
+  such rows. (0, 0) is the image's corner, but for key points in pixels: for them it is the middle of the first one.
+  Points are not clipped; outside, their visibility becomes 0. Rows of -1 alone, visibility included, are padding, and
+  stay. Whole numbers are rounded after each layer, half to even. `n` may be fixed, unknown or 0, rows may be ragged, and
+  a single box or point needs no `n`. Points of several people may be `[people, n, 3]`.
 
   Only layers of `rtf.augment` move targets. Any other function among the layers gets the image alone. With targets it must
   leave each pixel in its place, as functions of colour do, which cannot be checked; if it changes the image's size, or
@@ -68,11 +68,12 @@ def compose(
       a dict has a dict of kinds, `{"objects": {"bbox": "rel_yxyx"}}`; with a kind alone its one entry that is called `boxes`,
       `bbox`, `bboxes`, `bounding_boxes` or `keypoints` is meant. None as a kind says that a component stays as it is, `{}`
       that all do. What is not named stays, too, but is an error if it looks as if it should not: if it has the image's height
-      and width, or one of those names beside layers that move pixels. A floating one whose last dimension is 4, in a tuple,
-      is a `rtf.PipelineWarning`.
+      and width, or one of those names beside layers that move pixels. A floating one whose last dimension is 4, in a tuple or
+      with a name such as `head_bbox`, is a `rtf.PipelineWarning`.
     clips: what an image of four dimensions is. True: a clip, `[frames, height, width, channels]`, or a volume, whose frames
       have the same draws; its targets have the frames' dimension, too, and five dimensions are a batch of clips. False: a
-      batch, each of whose images draws for itself. None: a batch, but an error inside `refurbish`, whose elements are samples.
+      batch, each of whose images draws for itself. None: a batch, but an error inside `refurbish` and `echo`, whose elements are
+      samples. Several files, for layers that decode, are a clip with True, and else an error.
 
   Returns:
     A function that is called as `Dataset.map` calls its own, `fn(image, *rest, seed)`, with a seed that is int32 or
@@ -222,6 +223,10 @@ class _Part:
       if isinstance(layer, LayerChain):
         image = following.through_layer(layer, image, seed)
       elif isinstance(layer, Decoder):
+        if rank == 1 and not self._clips:
+          raise ValueError(
+              f"file of {layer.__name__} must be a single one, of shape [], got shape {image.shape}. If it is that of the frames "
+              "of a clip, pass clips=True to rtf.augment.compose or split; put the layers before batch.")
         image = following.through_layer(layer, image, seeds.get(position))
       else:
         if self._clips and rank is not None and rank > 3:
@@ -270,6 +275,10 @@ def _rank(image):
 
 def image_of(element):
   """Returns the image of an element: its entry `"image"` or `"images"` if it is a dict."""
+  if hasattr(element, "_fields") and not isinstance(element, HalfAugmented):
+    raise TypeError(
+        f"element must be an image, a tuple or a dict, got a named tuple, {type(element).__name__}{element._fields}. Make it a dict "
+        "with an entry 'image', in Dataset.map before: element._asdict().")
   return element[_image_name(element)] if isinstance(element, dict) else element
 
 

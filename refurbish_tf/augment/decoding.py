@@ -10,7 +10,7 @@ import tensorflow as tf
 from refurbish_tf._internal import native
 from .final_layers import checked_size, name_of_dtype, random_resized_crop, resize
 from .layers import checked_range, checked_seed, checked_whole
-from .native_layers import pieces, target_arguments
+from .native_layers import of_rank, pieces, target_arguments
 
 # Pillow's bound on what a file may claim.
 MAX_PIXELS = 178_956_970
@@ -164,4 +164,6 @@ def _checked_file(file, whose):
     raise ValueError(
         f"file of {whose} must be a single one, of shape [], or those of the frames of a clip, [frames], got shape {file.shape}. "
         "Put the layer before batch.")
-  return tf.ensure_shape(file, []) if file.shape.rank is None else file
+  if file.shape.rank is None:
+    return of_rank(file, 0, "a single file, of shape []", "tf.ensure_shape(files, [None]) for those of a clip")
+  return file

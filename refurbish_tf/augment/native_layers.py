@@ -265,13 +265,18 @@ def _of_known_rank(image):
   image = tf.convert_to_tensor(image)
   if image.shape.rank is not None:
     return image
-  check = tf.debugging.Assert(tf.equal(tf.rank(image), 3), [
-      "image must be [height, width, channels] where its rank is not known while tracing, as behind tf.numpy_function. Say "
-      "what it is in a function before: tf.ensure_shape(image, [None, None, None, 3]) for a clip. Got shape:", tf.shape(image)])
+  return of_rank(image, 3, "[height, width, channels]", "tf.ensure_shape(image, [None, None, None, 3]) for a clip")
+
+
+def of_rank(tensor, rank, form, way):
+  """A tensor of a rank that is not known while tracing, as one of this rank; when it runs, raises if it has another."""
+  check = tf.debugging.Assert(tf.equal(tf.rank(tensor), rank), [
+      f"It must be {form} where the rank is not known while tracing, as behind tf.numpy_function. Say what it is in a function "
+      f"before: {way}. Got shape:", tf.shape(tensor)])
   with tf.control_dependencies([check]):
-    image = tf.identity(image)
-  image.set_shape([None] * 3)
-  return image
+    tensor = tf.identity(tensor)
+  tensor.set_shape([None] * rank)
+  return tensor
 
 
 def _checked_batch_size(batch_size, whose):

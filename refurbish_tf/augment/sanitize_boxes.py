@@ -1,6 +1,7 @@
 """Drops boxes that are too small, with what stands beside them."""
 from __future__ import annotations
 
+import copy
 import numbers
 from typing import Any, Callable, Literal, Sequence
 
@@ -58,7 +59,7 @@ def sanitize_boxes(
       raise (ValueError if is_real else TypeError)(
           f"{name} of sanitize_boxes must be a real number of at least 0, in pixels, got {value!r}. Pass 1 to drop what is "
           "less than a pixel.")
-  return _Sanitizer(boxes, format, tuple(along), float(min_size), float(min_area))
+  return _Sanitizer(boxes, format, tuple(dict.fromkeys(along)), float(min_size), float(min_area))
 
 
 class _Sanitizer:
@@ -71,10 +72,10 @@ class _Sanitizer:
 
   @tf.autograph.experimental.do_not_convert
   def __call__(self, element, *rest):
-    made = [dict(element) if isinstance(element, dict) else element, *rest]
+    made = [copy.copy(element), *rest]
     holder, key = _place(made, self._boxes)
     if isinstance(holder[key], dict):
-      holder[key] = dict(holder[key])
+      holder[key] = copy.copy(holder[key])
       holder = holder[key]
       names = [name for name in holder if name in BOX_NAMES]
       if len(names) != 1:
@@ -92,29 +93,38 @@ class _Sanitizer:
     keep = self._kept(tf.ensure_shape(boxes, [None, 4]), element)
     places = [(holder, name) if isinstance(holder, dict) and name in holder else _place(made, name) for name in self._along]
     for place, name in [(holder, key), *places]:
-      rows = tf.convert_to_tensor(place[name])
+      rows = place[name] if isinstance(place[name], tf.RaggedTensor) else tf.convert_to_tensor(place[name])
       if rows.shape.rank == 0 or rows.shape.rank and not rows.shape[:1].is_compatible_with(boxes.shape[:1]):
         raise ValueError(
             f"along of sanitize_boxes must name components with a row for each box, got {name!r} of shape {rows.shape} for "
             f"boxes of shape {boxes.shape}. Leave it out, or give it as many rows.")
-      place[name] = tf.boolean_mask(rows, keep)
+      place[name] = (tf.ragged if isinstance(rows, tf.RaggedTensor) else tf).boolean_mask(rows, keep)
     return tuple(made) if rest else made[0]
 
   def _kept(self, boxes, element):
     first, second, third, fourth = tf.unstack(tf.cast(boxes, tf.float64), axis=-1)
+    longest = tf.reduce_max(tf.abs(tf.cast(boxes, tf.float64)))
     if self._format.endswith(("xyxy", "yxyx")):
       third, fourth = third - first, fourth - second
     if self._format.startswith("rel_"):
-      sides = tf.cast(tf.shape(image_of(element))[-3:-1], tf.float64)
+      image = image_of(element)
+      if tf.convert_to_tensor(image).shape.rank in (0, 1):
+        raise ValueError(
+            f"format of sanitize_boxes must be one in pixels, not {self._format}, where the image is a file. Put it behind the "
+            "layers, which decode it.")
+      sides = tf.cast(tf.shape(image)[-3:-1], tf.float64)
       height, width = tf.unstack(sides if self._format.endswith("yxyx") else sides[::-1], 2)
       third, fourth = third * height, fourth * width
+      longest *= tf.maximum(height, width)
     padding = tf.reduce_all(tf.equal(boxes, tf.cast(-1, boxes.dtype)), -1) if not boxes.dtype.is_unsigned else False
     wrong = tf.debugging.Assert(tf.reduce_all((third >= 0) & (fourth >= 0) | padding), [
         f"boxes of sanitize_boxes must have no negative height or width, as {self._format} they have. Pass the format that they "
         "have. Got:", boxes])
     with tf.control_dependencies([] if wrong is None else [wrong]):
       smallest = tf.minimum(third, fourth)
-    return (smallest > 0) & (smallest >= self._min_size) & (third * fourth >= self._min_area)
+    # What rounding to the dtype of the boxes can do, in pixels.
+    little = longest * 2.0**{tf.float16: -10, tf.bfloat16: -7}.get(boxes.dtype, -20)
+    return (smallest > 0) & (smallest >= self._min_size - little) & ((third + little) * (fourth + little) >= self._min_area)
 
 
 def _place(made, name):

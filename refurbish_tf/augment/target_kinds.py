@@ -13,7 +13,7 @@ MAPS = ("mask", "bilinear")
 KINDS = (*MAPS, *BOXES, *KEY_POINTS)
 # What data sets call boxes and key points.
 BOX_NAMES = ("boxes", "bbox", "bboxes", "bounding_boxes")
-POINT_NAMES = ("keypoints",)
+POINT_NAMES = ("keypoints", "key_points")
 IMAGE_NAMES = ("image", "images")
 TELL = (
     'Pass targets={"mask": "mask", "boxes": "xyxy"} for entries of a dict, targets={1: "mask"} for the second component of a '

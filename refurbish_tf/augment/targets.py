@@ -15,7 +15,7 @@ from .target_kinds import BOXES, BOX_NAMES, KEY_POINTS, MAPS, POINT_NAMES, TELL,
 _MOVERS = re.compile(
     "crop|flip|rot90|rotat|translat|zoom|shear|perspective|elastic|transpose|augment|augmix", re.IGNORECASE)
 # Those that draw for each image of a batch.
-_DRAW_FOR_EACH = re.compile("random_flip|^Random|AugMix|CutMix|MixUp", re.IGNORECASE)
+_DRAW_FOR_EACH = re.compile("random_flip|^Random|RandAugment|AugMix|CutMix|MixUp|Erasing", re.IGNORECASE)
 # AutoGraph has nothing to convert here.
 _as_it_is = tf.autograph.experimental.do_not_convert
 
@@ -26,22 +26,31 @@ def layer_name(layer):
   return getattr(layer, "__name__", type(layer).__name__)
 
 
-def mover(layer, position):
-  """If the layer certainly moves pixels, and not those of targets: which one it is, and what to do. Else None."""
+def _known_as(layer):
+  """The package that a layer is of, and its names there: of a class of the user's own, those of Keras that it is made of."""
   name = layer_name(layer)
   while isinstance(layer, functools.partial):
     layer = layer.func
-  owner = type(getattr(layer, "__self__", layer)).__name__
-  room = (getattr(layer, "__module__", None) or "").split(".")
-  if room[:2] == ["refurbish_tf", "augment"]:
+  owner = type(getattr(layer, "__self__", layer))
+  rooms = {(getattr(layer, "__module__", None) or "").split(".")[0]: [name]}
+  for each in owner.__mro__:
+    rooms.setdefault(each.__module__.split(".")[0], []).append(each.__name__)
+  room = next((room for room in ("refurbish_tf", "keras", "tensorflow") if room in rooms), None)
+  return room, rooms.get(room, []), getattr(layer, "layers", None) or ()
+
+
+def mover(layer, position):
+  """If the layer certainly moves pixels, and not those of targets: which one it is, and what to do. Else None."""
+  room, names, inner = _known_as(layer)
+  if room == "refurbish_tf":
     way_out = "Put layers of rtf.augment themselves into the list, not a function made of them"
-  elif room[0] in ("keras", "tensorflow") and getattr(layer, "layers", None):
-    return next(filter(None, (mover(each, position) for each in layer.layers)), None)
-  elif room[0] in ("keras", "tensorflow") and _MOVERS.search(f"{name} {owner}"):
+  elif room and inner:
+    return next(filter(None, (mover(each, position) for each in inner)), None)
+  elif room and any(map(_MOVERS.search, names)):
     way_out = "Use a layer of rtf.augment, such as random_flip()"
   else:
     return None
-  return f"{name} at position {position}", way_out
+  return f"{layer_name(layer)} at position {position}", way_out
 
 
 def check_layer(layer, position):
@@ -55,16 +64,13 @@ def check_layer(layer, position):
 
 def check_layer_of_clips(layer, position):
   """Raises ValueError if the layer certainly draws for each image of a batch, and so for each frame."""
-  name = layer_name(layer)
-  while isinstance(layer, functools.partial):
-    layer = layer.func
-  room = (getattr(layer, "__module__", None) or "").split(".")[0]
-  owner = type(getattr(layer, "__self__", layer)).__name__
-  if room == "refurbish_tf" or room in ("keras", "tensorflow") and (
-      _DRAW_FOR_EACH.search(name) or _DRAW_FOR_EACH.search(owner)):
+  room, names, inner = _known_as(layer)
+  for each in inner if room else ():
+    check_layer_of_clips(each, position)
+  if room == "refurbish_tf" or room and any(map(_DRAW_FOR_EACH.search, names)):
     raise ValueError(
-        f"layers must treat all frames of a clip alike, but {name} at position {position} draws for each frame by itself. Use "
-        "layers of rtf.augment themselves, or a function that draws once, as with tf.random.stateless_uniform.")
+        f"layers must treat all frames of a clip alike, but {layer_name(layer)} at position {position} draws for each frame by "
+        "itself. Use layers of rtf.augment themselves, or a function that draws once, as with tf.random.stateless_uniform.")
 
 
 class Following:
@@ -169,7 +175,9 @@ class Following:
       there = dict(enumerate(self._rest, 1))
       held = f"of {1 + len(there)} components, the image among them"
     if name not in there:
-      raise ValueError(f"targets: there is no component {name!r} in an element {held}. {TELL}")
+      inside = [number for number, each in enumerate(self._rest, 1) if isinstance(each, dict) and name in each]
+      way = f"It is in the component {inside[0]}: pass {target_kinds.named((inside[0], *path), kind)}." if inside else TELL
+      raise ValueError(f"targets: there is no component {name!r} in an element {held}. {way}")
     value = there[name]
     for number, key in enumerate(inner, 1):
       held = value if isinstance(value, dict) else dict(enumerate(value)) if isinstance(value, tuple) else {}
@@ -178,7 +186,7 @@ class Following:
         raise ValueError(f"targets: there is no {key!r} in the component {shown(path[:number])}, {what}. {TELL}")
       value = held[key]
     known = BOX_NAMES if kind in BOXES else POINT_NAMES if kind in KEY_POINTS else ()
-    entries = [key for key in value if key in known] if isinstance(value, dict) else []
+    entries = [key for key in value if key.lower() in known] if isinstance(value, dict) else []
     if len(entries) == 1:
       return (*path, entries[0]), value[entries[0]]
     return path, value

@@ -51,10 +51,14 @@ def check_names(found):
 
 
 def warn_of_boxes(found, way_out=None):
-  """Warns of components of tuples that look like boxes. `way_out`: what to do if they are, where `targets` is not."""
+  """Warns of components that look like boxes: of tuples, or with a name such as "head_bbox".
+
+  `way_out`: what to do if they are, where `targets` is not.
+  """
   for path, value in found:
     shape, dtype = tf.TensorShape(getattr(value, "shape", None)), getattr(value, "dtype", None)
-    if not any(isinstance(key, str) for key in path) and dtype is not None and tf.as_dtype(dtype).is_floating and (
+    names = [key.lower() for key in path if isinstance(key, str)]
+    if (not names or "box" in names[-1]) and dtype is not None and tf.as_dtype(dtype).is_floating and (
         shape.rank and shape[-1] == 4):
       mistakes.warn(
           f"The component {shown(path)} of shape {shape} stays where it is, beside layers that move pixels. If it holds boxes, "
@@ -70,14 +74,20 @@ def check_sizes(found, sides, is_known=True):
   maybe = []
   for path, component in found:
     shape = tf.TensorShape(getattr(component, "shape", None))
-    if shape.rank is None or shape.rank < len(sides):
+    if shape.rank is None:
+      maybe += [(path, component)] if isinstance(component, tf.Tensor) else []
       continue
-    there = shape.as_list()[:len(sides)]
-    if there == sides and is_known:
+    there = shape.as_list()
+    # Also behind other dimensions, as masks of instances are, or without those of a batch or a clip.
+    pairs = [there[place:place + 2] for place in range(len(there) - 1)]
+    if is_known and (there[:len(sides)] == sides or None not in sides[-2:] and sides[-2:] in pairs):
+      first = "" if there[:len(sides)] == sides else (
+          " It would have to be [height, width, channels], behind the dimensions of a batch or of frames.")
       raise ValueError(
           f"targets must say what the component {shown(path)} of shape {shape} is, as it has the height and width of the "
           f"image: what is not named does not follow the image. Pass {named(path, 'mask')} if it is to be cropped and flipped "
-          f"with the image, else {named(path, None)}; targets={{}} if nothing follows it.")
-    if None in there + sides and shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor):
+          f"with the image, else {named(path, None)}; targets={{}} if nothing follows it.{first}")
+    if len(there) >= len(sides) and None in there[:len(sides)] + sides and (
+        shape[:len(sides)].is_compatible_with(sides) and isinstance(component, tf.Tensor)):
       maybe.append((path, component))
   return maybe

@@ -8,7 +8,7 @@ CC = "refurbish_tf/cc/image"
 
 MUTANTS = [
     Mutant("a mask that is not named is left behind", "refurbish_tf/augment/unnamed_targets.py",
-           "    if there == sides and is_known:", "    if shape.as_list() == sides and is_known:",
+           "    if is_known and (there[:len(sides)] == sides or", "    if is_known and (there == sides or",
            f"{NAMED}::TestUnnamed::test_is_an_error"),
     Mutant("a mask that is not named is left behind, where sizes are known when it runs", "refurbish_tf/cc/kernels/image/targets.cc",
            "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() >= 2;", "  const bool may_be_map = CheckLead(move, &own).ok() && own.size() > 3;",
@@ -46,7 +46,13 @@ MUTANTS = [
            "  for (int i = 0; i < kNumbers; ++i) box[i] = type_.rounded(numbers[i]);",
            "  for (int i = 0; i < kNumbers; ++i) box[i] = numbers[i];", f"{GEOMETRY}::test_any_split_gives_the_same_bytes"),
     Mutant("a box at the edge is written again where it is read", f"{CC}/targets/boxes.cc",
-           "    const double beyond = 2 * type_.epsilon * std::max(height, width);", "    const double beyond = 0;", TARGETS),
+           "2 * type_.epsilon * std::max(height, width);", "0;", TARGETS),
+    Mutant("a box of whole numbers at the edge is written again where it is read", f"{CC}/targets/boxes.cc",
+           "type_.epsilon == 0 ? 1", "type_.epsilon == 0 ? 0",
+           f"{GEOMETRY}::test_any_split_gives_the_same_boxes_at_the_edges"),
+    Mutant("a point that comes to where padding is stays there", f"{CC}/targets/key_points.cc", "  return columns_ == 3 &&\n", "  return\n", f"{GEOMETRY}::test_a_point_that_comes_to_where_padding_is_goes_on"),
+    Mutant("boxes are left behind by a function for batches", "refurbish_tf/augment/batch.py", "images, moves=True)", "images, moves=False)",
+           f"{NAMED}::TestUnnamed::test_beside_a_function_for_batches"),
     Mutant("a box beyond the image is taken", f"{CC}/targets/boxes.cc", "  const double beyond = 1 + rounding;", "  const double beyond = 99 + rounding;",
            f"{NAMED}::TestBadInput::test_numbers"),
     Mutant("maps are blended with what is outside", f"{CC}/targets/blended_map.cc",

@@ -25,10 +25,12 @@ absl::Status Boxes::Begin() {
   for (int64_t i = 0; i < count_; ++i) {
     double* const box = numbers_ + i * kNumbers;
     if (IsPadding(box)) continue;
+    refused_ = i;
     if (absl::Status status = Check(i); !status.ok()) return status;
     const Edges edges = Read(box, size());
     // The edges of what was clipped and stored may lie as much beyond.
-    const double beyond = 2 * type_.epsilon * std::max(height, width);
+    const double beyond =
+        type_.epsilon == 0 ? 1 : 2 * type_.epsilon * std::max(height, width);
     const bool is_inside = edges.top >= -beyond && edges.left >= -beyond &&
                            edges.bottom <= height + beyond &&
                            edges.right <= width + beyond;

@@ -25,9 +25,10 @@ class Boxes : public PlaceCanvas {
         count_(count),
         numbers_(numbers) {}
 
-  // Clips them to the image. To be called before any layer. An error goes on
-  // from "boxes must ".
+  // Clips them to the image. To be called before any layer. An error, of box
+  // `refused()`, goes on from "boxes must ".
   absl::Status Begin();
+  int64_t refused() const { return refused_; }
   // Whether all could be stored.
   bool fits() const { return fits_; }
 
@@ -47,6 +48,7 @@ class Boxes : public PlaceCanvas {
   const int64_t count_;
   double* const numbers_;
   bool fits_ = true;
+  int64_t refused_ = 0;
 };
 
 }  // namespace refurbish_tf

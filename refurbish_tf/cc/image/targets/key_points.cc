@@ -12,12 +12,12 @@ namespace refurbish_tf {
 absl::Status KeyPoints::Begin() {
   for (int64_t i = 0; i < count_; ++i) {
     double* const point = numbers_ + i * columns_;
+    refused_ = i;
     if (!std::all_of(point, point + columns_,
                      [](double number) { return std::isfinite(number); })) {
       return absl::InvalidArgumentError(absl::StrCat(
           "be finite numbers, got [",
-          absl::StrJoin(absl::MakeConstSpan(point, columns_), ", "),
-          "] in row ", i));
+          absl::StrJoin(absl::MakeConstSpan(point, columns_), ", "), "]"));
     }
     if (!IsPadding(point)) Hide(Read(point, size()), point);
   }
@@ -25,7 +25,8 @@ absl::Status KeyPoints::Begin() {
 }
 
 bool KeyPoints::IsPadding(const double* point) const {
-  return std::all_of(point, point + columns_, [](double n) { return n == -1; });
+  return columns_ == 3 &&
+         std::all_of(point, point + columns_, [](double n) { return n == -1; });
 }
 
 Place KeyPoints::Read(const double* point, ImageSize size) const {

@@ -25,14 +25,17 @@ class KeyPoints : public PlaceCanvas {
         columns_(columns),
         numbers_(numbers) {}
 
-  // To be called before any layer. An error goes on from "key points must ".
+  // To be called before any layer. An error, of point `refused()`, goes on from
+  // "key points must ".
   absl::Status Begin();
+  int64_t refused() const { return refused_; }
 
  private:
   void Move(const Affine& to, ImageSize before) override;
   Place Read(const double* point, ImageSize size) const;
   // What is outside of the image is not visible.
   void Hide(Place place, double* point) const;
+  // Rows of -1, visibility included: a place alone may have come to be there.
   bool IsPadding(const double* point) const;
 
   const bool is_relative_;
@@ -40,6 +43,7 @@ class KeyPoints : public PlaceCanvas {
   const int64_t count_;
   const int columns_;
   double* const numbers_;
+  int64_t refused_ = 0;
 };
 
 }  // namespace refurbish_tf

@@ -99,6 +99,10 @@ int64_t BytesOfDraw(const Moving& move, const Tensor& tensor) {
 
 absl::Status MoveMask(const Moving& move) {
   TF_RETURN_IF_ERROR(CheckMap(move));
+  // It is moved as bytes.
+  if (!tensorflow::DataTypeCanUseMemcpy(move.given.dtype())) {
+    return move.Refused("be of numbers");
+  }
   Tensor* output;
   TF_RETURN_IF_ERROR(AllocateMap(move, &output));
   if (output->NumElements() == 0) return absl::OkStatus();
@@ -183,7 +187,11 @@ NumberType TypeOfNumbers() {
     return {[](double number) {
               return static_cast<double>(static_cast<Number>(number));
             },
-            static_cast<double>(Limits::epsilon()),
+            // Eigen's for 16 bits is another number.
+            std::is_same_v<Number, Eigen::half> ? 0x1p-10
+            : std::is_same_v<Number, tensorflow::bfloat16>
+                ? 0x1p-7
+                : static_cast<double>(Limits::epsilon()),
             static_cast<double>(Limits::highest())};
   }
 }
@@ -215,14 +223,22 @@ absl::Status MoveRows(const Moving& move) {
   const Number* from = move.given.flat<Number>().data();
   Number* to = output->flat<Number>().data();
   absl::InlinedVector<double, 64> numbers(count);
+  const int64_t rows = count / columns / std::max<int64_t>(1, images.frames);
   for (int64_t draw = 0; draw < images.num_draws; ++draw) {
+    const auto in_row = [&](int64_t row) {
+      return absl::StrCat(" in row ", row % rows,
+                          images.lead.empty() ? ""
+                          : images.frames > 1
+                              ? absl::StrCat(" of frame ", row / rows)
+                              : absl::StrCat(" of image ", draw));
+    };
     std::transform(from, from + count, numbers.begin(),
                    [](Number number) { return static_cast<double>(number); });
     if (kind.is_boxes()) {
       Boxes boxes(kind, type, images.size, count / columns, numbers.data());
       if (absl::Status status = boxes.Begin(); !status.ok()) {
         return move.Refused(absl::StrCat(
-            status.message(),
+            status.message(), in_row(boxes.refused()),
             ". Look at what `targets` says of their format. Clip what reaches "
             "beyond the image, and leave out what is no box, in Dataset.map "
             "before; -1 in all four numbers stands for no box"));
@@ -239,7 +255,7 @@ absl::Status MoveRows(const Moving& move) {
                        columns, numbers.data());
       if (absl::Status status = points.Begin(); !status.ok()) {
         return move.Refused(absl::StrCat(
-            status.message(),
+            status.message(), in_row(points.refused()),
             ". Write -1 into all numbers of a row that is no point, or 0 for "
             "its visibility"));
       }

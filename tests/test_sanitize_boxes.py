@@ -1,0 +1,90 @@
+"""Boxes that are too small go, and so do their rows of what stands beside them."""
+import collections
+import pickle
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from refurbish_tf.augment import sanitize_boxes
+from support.boxes import FORMATS, in_format
+
+SIZE = (20, 30)
+IMAGE = np.zeros([*SIZE, 3], np.uint8)
+# Wide, narrow, without area, of a pixel, flat.
+BOXES = np.array([[1, 2, 9, 8], [3, 3, 5, 19], [4, 4, 4, 9], [7, 7, 8, 8], [0, 0, 30, 1]])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32"])
+def test_of_every_format(name, dtype):
+  if dtype == "int32" and ("rel_" in name or "center" in name):
+    return
+  boxes = tf.cast(in_format(BOXES, name, SIZE), dtype)
+  for limits, kept in (({}, [0, 1, 3, 4]), ({"min_size": 2}, [0, 1]), ({"min_area": 30}, [0, 1, 4]), ({"min_size": 3}, [0]),
+                       ({"min_size": 0, "min_area": 0}, [0, 1, 3, 4])):
+    _, found, labels = sanitize_boxes(1, name, along=2, **limits)(IMAGE, boxes, np.arange(5))
+    assert labels.numpy().tolist() == kept
+    np.testing.assert_array_equal(found, boxes.numpy()[kept])
+    assert found.dtype == boxes.dtype
+
+
+def test_what_is_as_large_as_it_must_be_stays_whatever_the_rounding():
+  for height in range(3, 60, 7):
+    for width in range(3, 60, 4):
+      boxes = np.float32([[1 / width, 1 / height, 2 / width, 2 / height]])
+      assert sanitize_boxes(1, "rel_xyxy")(np.zeros([height, width, 3], np.uint8), boxes)[1].shape == (1, 4)
+
+
+def test_padding_goes():
+  boxes = np.float32([[-1] * 4, [1, 2, 9, 8], [0] * 4])
+  assert sanitize_boxes(1)(IMAGE, boxes)[1].numpy().tolist() == [[1, 2, 9, 8]]
+  assert sanitize_boxes(1)(IMAGE, boxes[:0])[1].shape == (0, 4)
+
+
+def test_finds_what_it_is_told():
+  element = collections.OrderedDict(
+      image=IMAGE, bounding_boxes={"boxes": BOXES, "labels": np.arange(5), "more": 3}, scores=np.arange(5) / 2,
+      polygons=tf.ragged.constant([[1], [2, 3], [], [4], [5]]))
+  clean = pickle.loads(pickle.dumps(sanitize_boxes("bounding_boxes", along=["labels", "scores", "polygons", "labels"], min_size=2)))
+  found = clean(element)
+  assert isinstance(found, collections.OrderedDict) and list(found) == list(element) and found["bounding_boxes"]["more"] == 3
+  assert found["bounding_boxes"]["labels"].numpy().tolist() == [0, 1] and found["scores"].numpy().tolist() == [0, 0.5]
+  assert found["polygons"].to_list() == [[1], [2, 3]] and element["bounding_boxes"]["boxes"] is BOXES
+  ragged = tf.ragged.constant([[1.0, 2, 9, 8], [0, 0, 0, 0]])
+  assert sanitize_boxes("boxes")({"image": IMAGE, "boxes": ragged})["boxes"].numpy().tolist() == [[1, 2, 9, 8]]
+
+
+def test_in_a_dataset():
+  source = tf.data.Dataset.from_tensors({"image": IMAGE, "boxes": BOXES.astype(np.float32), "labels": np.arange(5)})
+  found = source.map(sanitize_boxes("boxes", along=("labels",), min_size=1, min_area=1))
+  assert [spec.shape.as_list() for spec in found.element_spec.values()] == [[20, 30, 3], [None, 4], [None]]
+  assert next(found.as_numpy_iterator())["labels"].tolist() == [0, 1, 3, 4]
+  wrong = source.map(sanitize_boxes("boxes", along="labels")).map(lambda element: {
+      **element, "boxes": tf.constant([[5.0, 2, 3, 4]]), "labels": [1]}).map(sanitize_boxes("boxes", along="labels"))
+  with pytest.raises(tf.errors.InvalidArgumentError, match="no negative height or width, as xyxy they have"):
+    list(wrong)
+
+
+@pytest.mark.parametrize("arguments, error, said", [
+    ({"boxes": 1.5}, TypeError, "boxes of sanitize_boxes must be a name"), ({"boxes": True}, TypeError, "boxes of"),
+    ({"boxes": 1, "format": "xyx"}, ValueError, "format of .* xyxy, yxyx"), ({"boxes": 1, "along": None}, TypeError, "along of"),
+    ({"boxes": 1, "along": [1.5]}, TypeError, "along of"), ({"boxes": 1, "min_size": -1}, ValueError, "min_size of .* at least 0"),
+    ({"boxes": 1, "min_size": float("nan")}, ValueError, "min_size"), ({"boxes": 1, "min_area": "a"}, TypeError, "min_area")])
+def test_arguments(arguments, error, said):
+  with pytest.raises(error, match=said):
+    sanitize_boxes(**arguments)
+
+
+@pytest.mark.parametrize("function, element, error, said", [
+    (sanitize_boxes(1), (IMAGE,), ValueError, "no component 1 in an element of 1 components"),
+    (sanitize_boxes("a"), ({"image": IMAGE},), ValueError, r"no component 'a' in an element of a dict with \['image'\]"),
+    (sanitize_boxes(1), (IMAGE, np.zeros([2, 3])), ValueError, r"must be \[n, 4\], got 1 of shape \(2, 3\)"),
+    (sanitize_boxes(1), (IMAGE, np.zeros([4])), ValueError, r"give a single box a row"),
+    (sanitize_boxes(1), (IMAGE, np.zeros([2, 3, 4])), ValueError, "Boxes of clips keep their rows"),
+    (sanitize_boxes(1, along=2), (IMAGE, BOXES, np.zeros([4])), ValueError, r"a row for each box, got 2 of shape \(4,\)"),
+    (sanitize_boxes(1), (IMAGE, {"a": BOXES}), ValueError, r"looks for one of the entries .*got \['a'\]"),
+    (sanitize_boxes(1, "rel_xyxy"), (b"file", BOXES / 30), ValueError, "where the image is a file")])
+def test_elements(function, element, error, said):
+  with pytest.raises(error, match=said):
+    function(*element)
