@@ -9,13 +9,13 @@ namespace refurbish_tf {
 
 // In pixels: (0, 0) is the upper left corner of the image, and (1, 1) the lower
 // right one of its first pixel.
-struct Place {
+struct ImagePlace {
   double y, x;
 };
 
 // Takes places to other ones.
 struct Affine {
-  Place operator()(Place place) const {
+  ImagePlace operator()(ImagePlace place) const {
     return {yy * place.y + yx * place.x + y, xy * place.y + xx * place.x + x};
   }
   Affine Inverse() const;

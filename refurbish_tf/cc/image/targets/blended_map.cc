@@ -98,8 +98,8 @@ void BlendedMap<Value>::Distort(const PreparedDistortion& distortion,
   };
   Remake(size_, [&](const Value* from, Value* to) {
     for (int64_t i = 0; i < height * width; ++i, to += channels_) {
-      const Place place = source({static_cast<double>(i / width) + 0.5,
-                                  static_cast<double>(i % width) + 0.5});
+      const ImagePlace place = source({static_cast<double>(i / width) + 0.5,
+                                       static_cast<double>(i % width) + 0.5});
       if (!(place.y >= 0 && place.x >= 0 &&
             place.y < static_cast<double>(height) &&
             place.x < static_cast<double>(width))) {

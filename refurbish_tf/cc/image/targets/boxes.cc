@@ -136,11 +136,11 @@ void Boxes::Move(const Affine& to, ImageSize before) {
     double* const box = numbers_ + i * kNumbers;
     if (IsPadding(box)) continue;
     const Edges edges = Read(box, before);
-    const Place corners[] = {
+    const ImagePlace corners[] = {
         to({edges.top, edges.left}), to({edges.top, edges.right}),
         to({edges.bottom, edges.left}), to({edges.bottom, edges.right})};
     Edges moved = {corners[0].y, corners[0].x, corners[0].y, corners[0].x};
-    for (const Place& corner : corners) {
+    for (const ImagePlace& corner : corners) {
       moved.top = std::min(moved.top, corner.y);
       moved.left = std::min(moved.left, corner.x);
       moved.bottom = std::max(moved.bottom, corner.y);

@@ -29,13 +29,13 @@ bool KeyPoints::IsPadding(const double* point) const {
          std::all_of(point, point + columns_, [](double n) { return n == -1; });
 }
 
-Place KeyPoints::Read(const double* point, ImageSize size) const {
+ImagePlace KeyPoints::Read(const double* point, ImageSize size) const {
   if (!is_relative_) return {point[1] + 0.5, point[0] + 0.5};
   return {point[1] * static_cast<double>(size.height),
           point[0] * static_cast<double>(size.width)};
 }
 
-void KeyPoints::Hide(Place place, double* point) const {
+void KeyPoints::Hide(ImagePlace place, double* point) const {
   const bool is_inside = place.y >= 0 && place.x >= 0 &&
                          place.y <= static_cast<double>(size().height) &&
                          place.x <= static_cast<double>(size().width);
@@ -46,7 +46,7 @@ void KeyPoints::Move(const Affine& to, ImageSize before) {
   for (int64_t i = 0; i < count_; ++i) {
     double* const point = numbers_ + i * columns_;
     if (IsPadding(point)) continue;
-    const Place moved = to(Read(point, before));
+    const ImagePlace moved = to(Read(point, before));
     point[0] =
         type_.rounded(is_relative_ ? moved.x / static_cast<double>(size().width)
                                    : moved.x - 0.5);

@@ -32,9 +32,9 @@ class KeyPoints : public PlaceCanvas {
 
  private:
   void Move(const Affine& to, ImageSize before) override;
-  Place Read(const double* point, ImageSize size) const;
+  ImagePlace Read(const double* point, ImageSize size) const;
   // What is outside of the image is not visible.
-  void Hide(Place place, double* point) const;
+  void Hide(ImagePlace place, double* point) const;
   // Rows of -1, visibility included: a place alone may have come to be there.
   bool IsPadding(const double* point) const;
 
